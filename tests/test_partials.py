@@ -252,8 +252,10 @@ class TestCache:
         expected = calipers.score(files, METRICS, **SETTINGS).digest
         assert score_cached(files[:2], METRICS, cache=tmp_path / "kept", **SETTINGS).digest != expected
         read_again = []
-        made = partials._made
-        monkeypatch.setattr(partials, "_made", lambda paths, *rest: read_again.extend(paths) or made(paths, *rest))
+        made = partials._planned_partial
+        monkeypatch.setattr(
+            partials, "_planned_partial", lambda paths, *rest: read_again.extend(paths) or made(paths, *rest)
+        )
         assert score_cached(files, METRICS, cache=tmp_path / "kept", **SETTINGS).digest == expected
         assert read_again == [str(files[2])]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = {  # public name -> its module, and its name there if different
+_HOME = {  # public name -> its module, and after a colon its name in that module if different
     "Audit": "calipers.analyses.audit",
     "Benchmark": "calipers.systems.evsys.benchmark",
     "BenchmarkScore": "calipers.systems.evsys.benchmark",
@@ -80,7 +80,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "write_partial": "calipers.partials",
 }
 
-_STABILITY = {  # public name -> how far it can be relied on; docs/api.md says what the words mean
+_STABILITY = {  # public name -> its stability; docs/api.md defines the words
     "Audit": "provisional",
     "Benchmark": "stable",
     "BenchmarkScore": "stable",
@@ -273,8 +273,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'calipers' has no attribute {name!r}")
     import importlib
 
-    module, _, there = _HOME[name].partition(":")
-    value = getattr(importlib.import_module(module), there or name)
+    module, _, attribute = _HOME[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute or name)
     globals()[name] = value
     return value
 

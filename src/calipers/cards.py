@@ -1,6 +1,6 @@
-"""Cards: a description of each built-in metric, interval, test, adjustment and estimator; no arithmetic is loaded.
+"""Cards: a description of each built-in metric, interval, test, adjustment and estimator.
 
-The texts are in `metrics/cards.toml` and `stats/cards.toml`.
+The texts are in `metrics/cards.toml` and `stats/cards.toml`. Importing this module loads no numerical code.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Final, Generic, TypeVar
 from calipers.errors import InputError, UnknownName
 from calipers.names import METRICS
 
-WIDTH = 80  # characters of a line of plain text: what every terminal has
-_LABEL = 12
-_SYSTEM = 10
+WIDTH = 80  # characters per line of plain text; every terminal has as many
+_LABEL = 12  # columns before the text of a line with a label
+_SYSTEM = 10  # columns for the name of another system
 _FOLDER = os.path.dirname(__file__)
 
 C = TypeVar("C")
@@ -30,22 +30,22 @@ class Card:
     """The description of a metric. ``{k}`` in any text is the requested k."""
 
     name: str  # the entry in `names.METRICS`
-    short: str  # what a table says beside the number
+    short: str  # the description beside the number in a table
     one_line: str
     estimates: str
     formula: str
     source: str
-    nothing: str  # on no tasks
-    gaps: str
+    nothing: str  # the result for no tasks
+    gaps: str  # the treatment of missing rewards
     one_sample: str
     interval: str
     edges: tuple[str, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)  # system -> what the name means there
     unit: str = ""
-    unbiased: bool = False  # if every task has the same number of samples; then a page says so
+    unbiased: bool = False  # the estimate is unbiased if every task has the same number of samples; a page says so then
 
     def parts(self, k: int | None = None) -> list[tuple[str, str]]:
-        """The labelled texts in the order they are shown, ``{k}`` filled in."""
+        """The labelled texts in the order of display, with ``{k}`` filled in."""
         labelled = [
             ("estimates", self.estimates),
             ("formula", self.formula),
@@ -68,7 +68,9 @@ class Card:
         if self.others:
             lines += ["", "in other systems"]
             lines += [
-                line for who, text in self.others.items() for line in _wrapped(filled(text, k), f"  {who:<{_SYSTEM}}")
+                line
+                for system, text in self.others.items()
+                for line in _wrapped(filled(text, k), f"  {system:<{_SYSTEM}}")
             ]
         return "\n".join(lines) + "\n"
 
@@ -76,17 +78,17 @@ class Card:
         """The card as a section of a page."""
         lines = [f"## `{filled(self.name, None)}`", "", escaped(filled(self.one_line, None)), ""]
         for label, text in self.parts():
-            shown = f"`{text}`" if label == "formula" else escaped(text)
-            lines.append(f"- **{label}**: {shown}")
+            value = f"`{text}`" if label == "formula" else escaped(text)
+            lines.append(f"- **{label}**: {value}")
         lines += [f"- **note**: {escaped(filled(edge, None))}" for edge in self.edges]
         if self.others:
             lines += ["", "| system | meaning there |", "|---|---|"]
-            lines += [f"| {who} | {escaped(filled(text, None))} |" for who, text in self.others.items()]
+            lines += [f"| {system} | {escaped(filled(text, None))} |" for system, text in self.others.items()]
         return "\n".join(lines) + "\n"
 
 
 def filled(text: str, k: int | None) -> str:
-    """The text with the requested k, or the letter.
+    """Fill in ``{k}``: the requested k, or the letter k if there is none.
 
     >>> filled("pass@{k}", 3), filled("pass@{k}", None), filled("the first {k} samples", 1)
     ('pass@3', 'pass@k', 'the first sample')
@@ -103,34 +105,35 @@ def escaped(text: str) -> str:
     return text
 
 
-def _wrapped(text: str, first: str) -> list[str]:
+def _wrapped(text: str, label: str) -> list[str]:
     return textwrap.wrap(
         text,
         WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
         break_long_words=False,
         break_on_hyphens=False,
     )
 
 
 class Cards(Mapping[str, C], Generic[C]):
-    """Cards by name, from a TOML file; ``kinds`` makes a card from a table ``[kind."name"]``.
+    """Cards by name, from a TOML file with a table ``[kind."name"]`` for each card.
 
-    A card is parsed when it is first used: parsing all of them takes longer than a small score.
+    ``kinds`` maps a kind to the function that makes a card from the name and the fields of its table. A card is parsed
+    when it is first used, because parsing all cards takes longer than scoring a small file.
     """
 
     def __init__(self, path: str, kinds: Mapping[str, Callable[[str, dict[str, Any]], C]]) -> None:
         self._path, self._kinds = path, kinds
-        self._made: dict[str, C] = {}
+        self._cards: dict[str, C] = {}
 
     def __getitem__(self, name: str) -> C:
-        if name not in self._made:
+        if name not in self._cards:
             kind, table = _tables(self._path)[name]
             if kind not in self._kinds:
                 raise KeyError(name)
-            self._made[name] = self._kinds[kind](name, _parsed(self._path, table))
-        return self._made[name]
+            self._cards[name] = self._kinds[kind](name, _parsed(self._path, table))
+        return self._cards[name]
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, (kind, _) in _tables(self._path).items() if kind in self._kinds)
@@ -141,21 +144,21 @@ class Cards(Mapping[str, C], Generic[C]):
 
 @cache
 def _tables(path: str) -> dict[str, tuple[str, str]]:
-    """The kind and the unparsed table of each card; the shared texts are under the name ""."""
+    """The kind and the unparsed TOML table of each card, by name; the shared texts have the name ""."""
     with open(path, encoding="utf-8") as file:
-        shared, *rest = re.split(r'^\[(\w+)\."(.+)"\]$', file.read(), flags=re.MULTILINE)
-    tables = {name: (kind, table) for kind, name, table in zip(rest[::3], rest[1::3], rest[2::3], strict=True)}
+        shared, *parts = re.split(r'^\[(\w+)\."(.+)"\]$', file.read(), flags=re.MULTILINE)
+    tables = {name: (kind, table) for kind, name, table in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
     return {**tables, "": ("texts", shared)}
 
 
 @cache
 def _texts(path: str) -> dict[str, str]:
-    """The texts that cards share, by name."""
+    """The texts that several cards use, by name."""
     import tomllib
 
     texts: dict[str, str] = {}
     for name, text in tomllib.loads(_tables(path)[""][1])["texts"].items():
-        texts[name] = Template(text).substitute(texts)  # a text may hold those before it
+        texts[name] = Template(text).substitute(texts)  # a text may refer to earlier texts
     return texts
 
 
@@ -164,25 +167,25 @@ def _parsed(path: str, table: str) -> dict[str, Any]:
 
     texts = _texts(path) if "${" in table else {}
 
-    def full(value: Any) -> Any:
+    def substituted(value: Any) -> Any:
         if isinstance(value, str):
             return Template(value).substitute(texts)
         if isinstance(value, list):
-            return tuple(map(full, value))
-        return dict(zip(value, map(full, value.values()), strict=True)) if isinstance(value, dict) else value
+            return tuple(map(substituted, value))
+        return dict(zip(value, map(substituted, value.values()), strict=True)) if isinstance(value, dict) else value
 
     fields = tomllib.loads(table)
-    return dict(zip(fields, map(full, fields.values()), strict=True))
+    return dict(zip(fields, map(substituted, fields.values()), strict=True))
 
 
 METRIC_CARDS: Final = Cards(
     os.path.join(_FOLDER, "metrics", "cards.toml"), {"metric": lambda name, fields: Card(name, **fields)}
 )
-"""Entry of `METRICS` -> its card, in the order of the index."""
+"""Card by entry of `METRICS`, in the order of the index."""
 
 
 def card_for(name: str) -> tuple[Card, int | None]:
-    """The card of a metric as a user names it, and its k; parameters in parentheses do not matter.
+    """The card of a metric by the name that a user gives, and its k; parameters in parentheses are ignored.
 
     >>> card, k = card_for("pass@3")
     >>> card.name, k
@@ -191,7 +194,7 @@ def card_for(name: str) -> tuple[Card, int | None]:
     ''
     """
     bare = name.partition("(")[0].strip()
-    if bare in METRIC_CARDS:  # pass@{k} itself, as the list prints it
+    if bare in METRIC_CARDS:  # also a family, such as pass@{k}, which the list of metrics prints
         return METRIC_CARDS[bare], None
     match = METRICS.match(bare)
     if match is None or match[0] not in METRIC_CARDS:
@@ -207,18 +210,18 @@ ONE_TASK = "No interval: at least two tasks, or two clusters, are needed."
 
 @dataclass(frozen=True, slots=True)
 class IntervalCard:
-    """What a reader should know about an interval before using it."""
+    """The description of an interval."""
 
     one_line: str
     formula: str
     source: str
     use: str  # when to use it
-    none: str  # at 0 %
-    full: str  # at 100 %
+    none: str  # the interval of an estimate of 0 %
+    full: str  # the interval of an estimate of 100 %
     one_task: str = ONE_TASK
-    mind: str = ""
-    coverage: str = ""  # only what was measured
-    on_request: bool = True  # whether --interval takes the name
+    mind: str = ""  # caveats
+    coverage: str = ""  # measured coverage only
+    on_request: bool = True  # whether --interval accepts the name
 
     def parts(self) -> list[tuple[str, str]]:
         """The labelled texts in the order they are shown."""
@@ -238,15 +241,15 @@ class IntervalCard:
 
 @dataclass(frozen=True, slots=True)
 class MethodCard:
-    """What a reader should know about a test, an adjustment or an estimator before using it."""
+    """The description of a test, an adjustment or an estimator."""
 
     one_line: str
-    answers: str  # the question
+    answers: str  # the question that it answers
     formula: str
     source: str
     use: str  # when to use it, and when it is used automatically
-    limit: str  # what it cannot do
-    measured: str = ""  # only what was simulated or enumerated
+    limit: str  # its limits
+    measured: str = ""  # only results of a simulation or an enumeration
     option: str = ""  # how to request it
 
     def parts(self) -> list[tuple[str, str]]:
@@ -279,9 +282,9 @@ def _method(_: str, fields: dict[str, Any]) -> MethodCard:
 
 _FILE: Final = os.path.join(_FOLDER, "stats", "cards.toml")
 INTERVALS: Final = Cards(_FILE, {"interval": _interval})
-"""Name of an interval in a result -> its card."""
+"""Card by the name of an interval in a result."""
 METHODS: Final = Cards(_FILE, {"method": _method})
-"""Name of a test, an adjustment or an estimator in a result -> its card."""
+"""Card by the name of a test, an adjustment or an estimator in a result."""
 STATISTIC_CARDS: Final[Mapping[str, IntervalCard | MethodCard]] = Cards(
     _FILE, {"interval": _interval, "method": _method}
 )
@@ -318,18 +321,18 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "lord": "lord++",
     "lord_plus_plus": "lord++",
 }
-"""Other names -> the card that explains them."""
+"""Synonyms of methods -> the name of the card that explains them."""
 
 
 def method_named(name: str) -> str | None:
-    """The card for a name, ignoring case and the difference of - and _; None where there is none.
+    """The name of the card for a method, ignoring case and punctuation; None if there is no such card.
 
     >>> method_named("mid-p"), method_named("PPI++"), method_named("clopper_pearson"), method_named("mean_reward")
     ('mid_p', 'ppi++', 'clopper-pearson', None)
     """
     plain = _plain(name)
-    by_name = {_plain(other): card for other, card in EXPLAINED.items()}
-    return {**by_name, **{_plain(card): card for card in STATISTIC_CARDS}}.get(plain)
+    by_synonym = {_plain(synonym): card for synonym, card in EXPLAINED.items()}
+    return {**by_synonym, **{_plain(card): card for card in STATISTIC_CARDS}}.get(plain)
 
 
 def _plain(name: str) -> str:
@@ -337,7 +340,7 @@ def _plain(name: str) -> str:
 
 
 def canonical(name: str) -> str:
-    """The method for a name of ``--interval``; UnknownName where there is none.
+    """The method for a value of ``--interval``; UnknownName if there is none.
 
     >>> canonical("exact"), canonical("default")
     ('clopper-pearson', 'default')

@@ -1,7 +1,7 @@
-"""Run other systems' code unchanged: their imports resolve here if their packages are absent; and load user plugins.
+"""Run other systems' code unchanged by providing their packages if they are not installed, and load user plugins.
 
-Nothing happens at import. `activate` lends ``evsys_sdk`` or ``nemo_gym``, `load_plugin` runs a file or module that
-brings metrics, and `skip_unknown_metrics` restores what EvSys does with a metric it does not know.
+Nothing happens at import. `activate` provides ("lends") ``evsys_sdk`` or ``nemo_gym``, `load_plugin` runs a file or
+module that adds metrics, and `skip_unknown_metrics` treats unknown metrics as EvSys does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GYM: Final = "nemo_gym"
 
 
 class _Lender(MetaPathFinder, Loader):
-    """Finds the parts of packages that exist here, and says so when asked for another."""
+    """An importer for the provided modules of other packages; importing any other module of them is an error."""
 
     def __init__(self) -> None:
         self.lent: set[str] = set()
@@ -57,22 +57,22 @@ class _Lender(MetaPathFinder, Loader):
         if package not in self.lent:
             return None
         if fullname not in LENT[package]:
-            # without its name attribute: `from evsys_sdk import x` would hide this text behind one of its own
+            # without the attribute `name`, for which `from evsys_sdk import x` would replace this message by its own
             raise ModuleNotFoundError(_not_lent(package, fullname))
-        return ModuleSpec(fullname, self, is_package=True)  # so that Python asks here for what is below it, too
+        return ModuleSpec(fullname, self, is_package=True)  # so that Python asks this finder for its submodules, too
 
     def exec_module(self, module: ModuleType) -> None:
-        home, _, some = LENT[module.__name__.partition(".")[0]][module.__name__].partition(":")
+        home, _, listed = LENT[module.__name__.partition(".")[0]][module.__name__].partition(":")
         source = _imported(home, module.__name__) if home else module
-        names = some.split() or getattr(source, "__all__", [])
+        names = listed.split() or getattr(source, "__all__", [])
         module.__doc__ = source.__doc__
-        there = {name: vars(source)[name] for name in names if name in vars(source)}
-        later = partial(_attribute, module.__name__, source, frozenset(names))
-        vars(module).update({"__all__": names, **there, "__getattr__": later})
+        present = {name: vars(source)[name] for name in names if name in vars(source)}
+        lazy = partial(_attribute, module.__name__, source, frozenset(names))
+        vars(module).update({"__all__": names, **present, "__getattr__": lazy})
 
 
 def _attribute(part: str, source: ModuleType, names: frozenset[str], name: str) -> Any:
-    """A name of a lent module that is loaded when it is asked for: one of its source's, or a module below it."""
+    """The ``__getattr__`` of a lent module: a submodule, or a name of its source that is loaded on first use."""
     if f"{part}.{name}" in LENT[part.partition(".")[0]]:
         return importlib.import_module(f"{part}.{name}")
     if name not in names:
@@ -81,19 +81,19 @@ def _attribute(part: str, source: ModuleType, names: frozenset[str], name: str) 
 
 
 def _not_lent(package: str, part: str) -> str:
-    """What to say of a module, or of a name in one, that is not lent: the nearest that is, or all modules."""
+    """The error message for a module or name that is not lent: it suggests the nearest one, or lists all modules."""
     parts = LENT[package]
     parent, _, name = part.rpartition(".")
     while parent not in parts:
         parent, _, name = parent.rpartition(".")
-    below = [other.removeprefix(f"{parent}.") for other in parts if other.startswith(f"{parent}.")]
+    below = [module.removeprefix(f"{parent}.") for module in parts if module.startswith(f"{parent}.")]
     names = getattr(sys.modules.get(parent), "__all__", ())
-    known = {*names, *(other for other in below if "." not in other)}
-    classes = {other for other in known if other[:1].isupper()}  # Benchmark and benchmark are two names
+    known = {*names, *(module for module in below if "." not in module)}
+    classes = {name for name in known if name[:1].isupper()}  # Benchmark and benchmark are different names
     if close := nearest(name, classes if name[:1].isupper() else known - classes, 1) or nearest(name, known, 1):
         return f"Calipers does not provide {part}; did you mean {parent}.{close[0]}? Install {package} to get all of it"
-    there = ", ".join(other for other, home in parts.items() if home)
-    return f"Calipers provides {there}, but not {part}; install {package} to get all of it"
+    provided = ", ".join(module for module, home in parts.items() if home)
+    return f"Calipers provides {provided}, but not {part}; install {package} to get all of it"
 
 
 def _imported(home: str, part: str) -> ModuleType:
@@ -102,8 +102,8 @@ def _imported(home: str, part: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "pydantic":
             raise
-        right = "pip install 'calipers[serve]'"
-        raise ModuleNotFoundError(f"{part} needs pydantic, which is not installed; {right}") from None
+        install = "pip install 'calipers[serve]'"
+        raise ModuleNotFoundError(f"{part} needs pydantic, which is not installed; {install}") from None
 
 
 _LENDER: Final = _Lender()
@@ -118,7 +118,7 @@ def activate(package: str = EVSYS) -> bool:
         return True
     if _installed(package):
         return False
-    sys.modules.pop(package, None)  # a folder of that name, imported before
+    sys.modules.pop(package, None)  # a folder of that name that was imported as a namespace package
     _LENDER.lent.add(package)
     if _LENDER not in sys.meta_path:
         sys.meta_path.insert(0, _LENDER)
@@ -126,7 +126,7 @@ def activate(package: str = EVSYS) -> bool:
 
 
 def deactivate(package: str = EVSYS) -> None:
-    """Take a package back; what was registered stays."""
+    """Stop providing a package; what its decorators have registered stays."""
     _LENDER.lent.discard(package)
     if not _LENDER.lent and _LENDER in sys.meta_path:
         sys.meta_path.remove(_LENDER)
@@ -137,7 +137,7 @@ def deactivate(package: str = EVSYS) -> None:
 
 
 def _installed(package: str) -> bool:
-    """Whether the real package is there. A mere folder is not one: EvSys keeps its logs in such a folder."""
+    """Whether the real package is installed. A folder of that name does not count: EvSys keeps its logs in one."""
     if package in sys.modules:
         spec = sys.modules[package].__spec__
         return spec is None or spec.origin is not None
@@ -147,9 +147,9 @@ def _installed(package: str) -> bool:
 
 @contextmanager
 def borrowing() -> Iterator[None]:
-    """Run somebody's EvSys code inside: ``evsys_sdk`` is there, and what is registered is known here.
+    """A context for running EvSys code: ``evsys_sdk`` can be imported, and what it registers is known to Calipers.
 
-    What a module registered before it failed to load is taken back.
+    If the code fails, everything that it has registered is removed again.
     """
     before = {index.kind: set(index.added) for index in (METRICS, VERIFIERS)}
     lent = activate()
@@ -157,22 +157,23 @@ def borrowing() -> Iterator[None]:
         yield
     except BaseException:
         for index in (METRICS, VERIFIERS):
-            _take_back(index, set(index.added) - before[index.kind])
+            _unregister(index, set(index.added) - before[index.kind])
         raise
     if not lent:
         _adopt()
 
 
-def _take_back(index: Index, names: set[str]) -> None:
-    gone = [name for name in names if getattr(index.added[name], "__module__", "") not in sys.modules]
-    if gone:
+def _unregister(index: Index, names: set[str]) -> None:
+    """Remove those of the names whose module is not imported any more, as its import has failed."""
+    orphans = [name for name in names if getattr(index.added[name], "__module__", "") not in sys.modules]
+    if orphans:
         registry = load(LENT_REGISTRIES[index.kind])
-        for name in gone:
+        for name in orphans:
             registry.unregister(name)
 
 
 def _adopt() -> None:
-    """Add what the real registry holds beyond its own metrics, if it was imported at all."""
+    """Add the user's metrics from the registry of the real package, if it was imported."""
     registry = sys.modules.get("evsys_sdk.registry")
     if registry is None:
         return
@@ -182,8 +183,8 @@ def _adopt() -> None:
             METRICS.add(name, registry.get_metric(name))
 
 
-_RIGHT = "expected a Python file or an importable module"
-_EMPTY = (
+_EXPECTED = "expected a Python file or an importable module"
+_EXPECTED_CONTENT = (
     "expected a function decorated with @calipers.metric or @calipers.verifier, a calipers.Metric in the module, "
     'a class decorated with @register_metric("NAME"), with parentheses, or a verifier with @register_fn("NAME")'
 )
@@ -192,12 +193,11 @@ _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the mo
 
 
 def load_plugin(spec: str) -> list[str]:
-    """Run a Python file, or import a module, and return the metrics it adds, sorted.
+    """Run a Python file, or import a module, and return the names of the metrics it adds, sorted.
 
-    A class decorated with EvSys' ``@register_metric`` is added, and so is a verifier decorated with ``@register_fn``;
-    every `calipers.Metric` in the module is added by its name. The same file again changes nothing; one
-    that was edited replaces its metrics. InputError if it is not a plugin, PluginError with file and
-    line if it fails.
+    Objects decorated with EvSys' ``@register_metric`` and ``@register_fn`` are added, and every `calipers.Metric` in
+    the module by its name. Loading the same file again changes nothing, unless it was edited: then it replaces its
+    metrics. InputError if it adds nothing, PluginError with file and line if it fails.
     """
     is_file = spec.endswith(".py") or os.sep in spec or os.path.isfile(spec)
     plugin_id = str(Path(spec).resolve()) if is_file else spec
@@ -207,7 +207,7 @@ def load_plugin(spec: str) -> list[str]:
         if earlier == name and metrics <= METRICS.added.keys():
             return sorted(metrics)
         _forget(earlier)
-    before, others = set(METRICS.added), _others()
+    metrics_before, others_before = set(METRICS.added), _added_non_metrics()
     with borrowing():
         try:
             module = _run(spec, name, code) if code else _import(spec)
@@ -216,24 +216,24 @@ def load_plugin(spec: str) -> list[str]:
             if code:
                 sys.modules.pop(name, None)
             raise
-    metrics = frozenset((METRICS.added.keys() - before) | _defined(module))
-    if not metrics and _others() == others:
-        raise InputError.at(spec, "it adds no metric and no verifier", _EMPTY)
+    metrics = frozenset((METRICS.added.keys() - metrics_before) | _defined(module))
+    if not metrics and _added_non_metrics() == others_before:
+        raise InputError.at(spec, "it adds no metric and no verifier", _EXPECTED_CONTENT)
     _loaded[plugin_id] = name, metrics
     return sorted(metrics)
 
 
-def _others() -> set[tuple[str, str, int]]:
-    """What was added beside metrics: verifiers, filters and kinds of models, as (kind, name, object)."""
+def _added_non_metrics() -> set[tuple[str, str, int]]:
+    """All verifiers, filters and kinds of models added at run time, as (kind, name, id of the object)."""
     added_by_kind = [(index.kind, index.added) for index in (CLIENTS, FILTERS, VERIFIERS)]
-    if functions := sys.modules.get("calipers.verifiers.user_code"):  # EvSys' own table of verifiers
+    if functions := sys.modules.get("calipers.verifiers.user_code"):  # it has EvSys' table of verifier functions
         added_by_kind.append(("function", functions.registered()))
     return {(kind, name, id(thing)) for kind, added in added_by_kind for name, thing in added.items()}
 
 
 def _compiled(spec: str, plugin_id: str) -> tuple[str, CodeType]:
-    """A file's code, and a module name that no other file has, nor the same file with another text."""
-    source, code = compiled_file(spec, _RIGHT)
+    """A module name that is unique to the path and content of a file, and the file's code."""
+    source, code = compiled_file(spec, _EXPECTED)
     stem = re.sub(r"\W", "_", Path(spec).stem)
     digest = hashlib.sha256(plugin_id.encode(errors="surrogateescape") + b"\0" + source).hexdigest()
     return f"calipers_plugin_{stem}_{digest[:12]}", code
@@ -254,17 +254,17 @@ def _run(spec: str, name: str, code: CodeType) -> ModuleType:
 
 def _import(spec: str) -> ModuleType:
     if not all(part.isidentifier() for part in spec.split(".")):
-        raise InputError.at(repr(spec), "no such file or module", _RIGHT)
+        raise InputError.at(repr(spec), "no such file or module", _EXPECTED)
     try:
         return importlib.import_module(spec)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{spec}.".startswith(f"{error.name}."):
-            raise InputError.at(repr(spec), "no such file or module", _RIGHT) from error
+            raise InputError.at(repr(spec), "no such file or module", _EXPECTED) from error
         raise _failure(spec, error) from error
 
 
 def _failure(spec: str, error: BaseException) -> PluginError:
-    """What went wrong and where: the innermost line of the first file that is neither ours nor the importer's."""
+    """The error of a failed plugin, with the innermost line in the first file that belongs to the user."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
     location = spec
     if frames:
@@ -294,12 +294,12 @@ def _add_metrics(spec: str, module: ModuleType) -> None:
 
 
 def _is_built_in(metric: object) -> bool:
-    """Whether it is one of ours, imported by the plugin for its own use."""
+    """Whether a metric is a built-in one that the plugin has imported."""
     return any(metric is METRICS.load(entry) for entry in METRICS.entries)
 
 
 def _defined(module: ModuleType) -> set[str]:
-    """The metrics that stand in a module, whenever they were added."""
+    """The names of all added metrics that are defined in a module."""
     ids = {id(thing) for thing in vars(module).values()}
     return {
         name
@@ -309,21 +309,20 @@ def _defined(module: ModuleType) -> set[str]:
 
 
 def _forget(name: str) -> None:
-    """Take back what an earlier text of a file defined, so that the new one may define it again."""
+    """Remove what an earlier version of a plugin file defined, so that the new version may define it again."""
     registry = load(LENT_REGISTRIES[METRICS.kind])
     if module := sys.modules.get(name):
         for metric in _defined(module):
             registry.unregister(metric)
-        for judge, thing in [*VERIFIERS.added.items()]:
+        for verifier, thing in [*VERIFIERS.added.items()]:
             if getattr(thing, "__module__", "") == name:
-                load(LENT_REGISTRIES[VERIFIERS.kind]).unregister(judge)
+                load(LENT_REGISTRIES[VERIFIERS.kind]).unregister(verifier)
 
 
 def skip_unknown_metrics(on: bool = True) -> None:
-    """In the evsys dialect, skip metrics that are unknown or fail, with a warning.
+    """In the evsys dialect, skip metrics that are unknown or fail, with a warning, as EvSys does.
 
-    EvSys always does so. Here a requested metric without a value is an error, unless this
-    is called; ``skip_unknown_metrics(False)`` turns it off.
+    By default, a requested metric without a value is an error. ``skip_unknown_metrics(False)`` restores that.
     """
     DIALECTS.discard("evsys")
     if on:

@@ -24,17 +24,17 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Mapping
 
-_SHOWN: dict[str, str] = {}  # a text that nobody should see -> what is shown in its place
+_SHOWN: dict[str, str] = {}  # hidden text -> the text to show instead
 
 
 def show_as(text: str, instead: str) -> None:
-    """Show another text wherever this one would be shown: an address with a key in it, the path of a private copy."""
+    """Replace a text in everything that is shown, such as an address with a key in it or the path of a private copy."""
     if text:
         _SHOWN[text] = instead
 
 
 def display(text: str) -> str:
-    """A text as people see it: keys are hidden, and private copies have the address that they came from."""
+    """A text with all replacements of `show_as`: keys are hidden, and private copies have their original address."""
     for hidden, instead in _SHOWN.items():
         text = text.replace(hidden, instead)
     return text
@@ -54,7 +54,7 @@ class InputError(CalipersError, ValueError):
 
     @classmethod
     def at(cls, place: str, wrong: str, right: str = "") -> InputError:
-        """``place: wrong; right``, the format of every input error.
+        """An error in the common format ``place: what is wrong; what would be right``.
 
         >>> str(InputError.at("a.jsonl:3", "reward is 'high'", "expected a number or null"))
         "a.jsonl:3: reward is 'high'; expected a number or null"
@@ -70,7 +70,7 @@ class UnknownName(InputError, KeyError):
 
     @classmethod
     def of(cls, kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownName:
-        """The error ``no metric named 'pas@3'; did you mean 'pass@{k}'?``."""
+        """An error such as ``no metric named 'pas@3'; did you mean 'pass@{k}'?``."""
         close = nearest(name, known)
         if hint:
             return cls(f"no {kind} named {name!r}; {hint}")
@@ -80,7 +80,7 @@ class UnknownName(InputError, KeyError):
 
 
 class UnrelatedRuns(InputError):
-    """Two runs of different benchmarks; its argument says what differs."""
+    """Two runs of different benchmarks; the argument describes the difference."""
 
     def __str__(self) -> str:
         return f"{self.args[0]}; --force compares them anyway"
@@ -102,10 +102,10 @@ class ClientError(RunError):
         message: str,
         *,
         kind: str = "client",  # a short word for the log: http_429, connection, timeout, malformed, absent
-        retry: bool = False,  # asking again could help
-        wait: float | None = None,  # seconds the server asked us to wait
-        slow_down: bool = False,  # too many calls at once, says the server
-        hopeless: bool = False,  # no other call would fare better: wrong key, wrong address, wrong model
+        retry: bool = False,  # a retry may succeed
+        wait: float | None = None,  # seconds to wait before a retry, as the server requested
+        slow_down: bool = False,  # the server reported too many requests
+        hopeless: bool = False,  # every other call would fail too: wrong key, wrong address, wrong model
     ) -> None:
         super().__init__(message)
         self.kind, self.retry, self.wait = kind, retry, wait
@@ -113,16 +113,16 @@ class ClientError(RunError):
 
 
 class VerifierError(RunError):
-    """A completion that could not be verified; ``outcome`` is its outcome in the ledger."""
+    """A completion that could not be verified; ``outcome`` is the outcome of its rollout in the ledger."""
 
     def __init__(
         self,
         message: str,
         *,
         outcome: str = "verifier_failed",
-        usage: Mapping[str, float] | None = None,  # what trying to judge has cost
-        blameless: bool = False,  # plainly not the answer's doing: a server that is busy, or too slow
-        tried: Mapping[str, object] | None = None,  # how it was found out whose failure it is
+        usage: Mapping[str, float] | None = None,  # the usage of the failed verification
+        blameless: bool = False,  # the answer cannot be the cause: a server is busy, or too slow
+        tried: Mapping[str, object] | None = None,  # how the cause of the failure was determined
         kind: str = "verifier",  # a short word for the log
     ) -> None:
         super().__init__(message)
@@ -131,11 +131,11 @@ class VerifierError(RunError):
 
 
 class SandboxError(CalipersError):
-    """No sandbox is available, or it failed: that is not the program's fault, and it was not judged."""
+    """No sandbox is available, or the sandbox failed; the program was not judged."""
 
 
 class EngineError(CalipersError):
-    """The cluster that work was sent to is gone; what was finished is kept."""
+    """The cluster that does the work is gone; finished work is kept."""
 
     exit_code = 3
 
@@ -148,10 +148,10 @@ class LogError(CalipersError):
     @classmethod
     def of(cls, path: object, error: OSError) -> LogError:
         """The error for a file that cannot be written, and what to do about it."""
-        full = "free some space and run the same command again"
+        free_space = "free some space and run the same command again"
         remedies = {
-            errno.ENOSPC: full,
-            errno.EDQUOT: full,
+            errno.ENOSPC: free_space,
+            errno.EDQUOT: free_space,
             errno.EFBIG: "raise the limit on the size of a file and run the same command again",
         }
         remedy = remedies.get(error.errno or 0, "check the disk and run the same command again")
@@ -179,11 +179,11 @@ def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
     for word in sorted(known):
         plain.setdefault(re.sub(r"\{k\}|\d+", "#", word).lower(), []).append(word)
     close = difflib.get_close_matches(re.sub(r"\d+", "#", name).lower(), plain, most, 0.6)
-    # names that differ in their digits only: the one that is closest as it is written
+    # of names that differ only in their digits, the one whose spelling is closest
     return [
-        max(plain[each][::-1], key=lambda word: difflib.SequenceMatcher(None, name, word).ratio()) for each in close
+        max(plain[form][::-1], key=lambda word: difflib.SequenceMatcher(None, name, word).ratio()) for form in close
     ]
 
 
 class HarborError(CalipersError):
-    """A job that Harbor would have to run, and cannot."""
+    """A job that only Harbor can run, and that it cannot run here."""

@@ -1,7 +1,7 @@
-"""The words of pages and options in plain English, and what `calipers explain` says of a word.
+"""Explanations of words on pages and in options, as `calipers explain` prints them.
 
-Words that are neither metrics nor methods are written out here: outcomes, formats, models, dialects and terms. So
-explaining a word loads no arithmetic; tests compare them with the program.
+Outcomes, formats, models, dialects and terms are explained here; metrics and methods have cards. So explaining a word
+loads no numerical code. Tests compare the words with the program.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ FORMAT_DETAILS: Final[Mapping[str, Mapping[str, str]]] = {
         "note": "Its inspect converter writes the mean over epochs into each row; a note says so.",
     },
 }
-"""What `calipers explain` says of a format beside its line."""
+"""What `calipers explain` prints about a format below its one line."""
 
 
 MODELS: Final[Mapping[str, str]] = {
@@ -690,7 +690,7 @@ TERMS: Final[Mapping[str, Term]] = {
     "plugin": Term("Python code that adds metrics, verifiers, filters or clients; --plugin loads it."),
     "filter": Term("A function that extracts the answer from a completion. calipers list filters shows all."),
 }
-"""Words of pages, in lower case."""
+"""Words of pages, in lower case, and their explanations."""
 
 ALSO: Final[Mapping[str, str]] = {
     **{"if missing failed / passed": "bounds", "same as": "metric"},
@@ -740,11 +740,13 @@ ALSO: Final[Mapping[str, str]] = {
     **{"yes": "better than each", "benchmarks": "benchmark", "models": "model", "mean of benchmarks": "macro mean"},
     **{"warnings": "warning", "allowed failures": "tier", "tipping": "tipping_point", "trusted code": "trust"},
 }
-"""Other forms of a word -> the word, a metric or a method that explains it."""
+"""Other forms of a word -> the term, metric or method that explains it."""
 
 
 def forms(word: str) -> list[str]:
-    """The forms in which a word of a page may be known: as it is, and without capitals, run letters and numbers.
+    """The forms of a word to look up: the word itself, then without capitals, then without numbers, then with _.
+
+    A single capital letter, which stands for a run, becomes x.
 
     >>> forms("95 % interval"), forms("B - A"), forms("timed out")
     (['95 % interval', '95 % interval', 'interval', 'interval'], ['B - A', 'x - x', 'x - x', 'x_-_x'], \
@@ -758,7 +760,7 @@ def forms(word: str) -> list[str]:
 
 
 def term_named(word: str) -> str | None:
-    """The name that explains a word of a page: that of a term, a metric, a method or an outcome; None if unknown.
+    """The name of the term, metric, method or outcome that explains a word of a page; None if the word is unknown.
 
     >>> term_named("95 % interval"), term_named("± stderr"), term_named("B - A"), term_named("gaps")
     ('interval', 'stderr', 'difference', 'gap')
@@ -787,7 +789,7 @@ def explain(word: str, *, dialect: str = "native") -> Explanation:
     return Explanation(_native(word) if words is None else _word(word, dialect, words.get(word)))
 
 
-def said(thing: object) -> str:
+def docstring_of(thing: object) -> str:
     """The docstring of a function or of an object's class, without backquotes."""
     text = inspect.getdoc(thing if inspect.isfunction(thing) else type(thing)) or ""
     return text.replace("`", "")
@@ -833,7 +835,7 @@ def _card(name: str) -> str | None:
     if name in VERIFIERS.entries:
         return _verifier(name, VERIFIERS.load(name))
     if name in FILTERS.entries:
-        return f"{name}\n{said(FILTERS.load(name))}\n"
+        return f"{name}\n{docstring_of(FILTERS.load(name))}\n"
     if name in MODELS:
         return f"{name}/...\n{MODELS[name]}\n"
     if name in OUTCOMES:
@@ -880,7 +882,7 @@ def _verifier(name: str, judge: object) -> str:
         "it verifies more than a text, so it cannot verify stored completions": not getattr(judge, "rerunnable", True),
     }
     notes = [_line("note", text) for text, applies in marks.items() if applies]
-    return "\n".join([name, said(judge), *(["", *notes] if notes else [])]) + "\n"
+    return "\n".join([name, docstring_of(judge), *(["", *notes] if notes else [])]) + "\n"
 
 
 def _outcome(word: str, outcome: Outcome) -> str:

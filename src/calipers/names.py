@@ -1,4 +1,4 @@
-"""All names on one page: metrics, formats, dialects, verifiers and more. An object is loaded when its name is used."""
+"""All names in one file: metrics, formats, dialects, verifiers and more. An object is loaded when its name is used."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ class Index:
         point = self._only([point for point in points if entry and point.name == entry[0]])
         thing = self._load(point) if point else None
         if point is None or self._groups[point.group]:
-            for other in points:
+            for candidate in points:
                 if match(name, self.added):
                     return
-                if self._groups[other.group] and other is not point:
-                    self._try(other)
+                if self._groups[candidate.group] and candidate is not point:
+                    self._try(candidate)
         if point and match(name, self.added) is None:
             self.add(point.name, thing)
 
@@ -118,18 +118,18 @@ class Index:
         for point in points:
             first.setdefault(_package(point), point)
         if len({point.value for point in first.values()}) > 1:
-            whose = " and ".join(f"{package} ({point.value})" for package, point in sorted(first.items()))
-            raise PluginError(f"{self.kind} {points[0].name!r} is added by {whose}; uninstall all but one")
+            sources = " and ".join(f"{package} ({point.value})" for package, point in sorted(first.items()))
+            raise PluginError(f"{self.kind} {points[0].name!r} is added by {sources}; uninstall all but one")
         return next(iter(first.values()), None)
 
     def _load(self, point: EntryPoint) -> Any:
-        within = self._groups[point.group]
+        context = self._groups[point.group]
         try:
-            with load(within)() if within else nullcontext():
+            with load(context)() if context else nullcontext():
                 return point.load()
         except (Exception, SystemExit) as error:  # a module may also be a script that ends itself
-            what = f"{self.kind} {point.name!r} of package {_package(point)} ({point.value})"
-            raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
+            source = f"{self.kind} {point.name!r} of package {_package(point)} ({point.value})"
+            raise PluginError(f"{source} cannot be loaded: {type(error).__name__}: {error}") from error
 
     def _try(self, point: EntryPoint) -> PluginError | None:
         key = f"{point.group}:{point.name}"
@@ -209,7 +209,7 @@ def code_file(name: str) -> str:
 
 
 def compiled_file(file: str, right: str) -> tuple[bytes, CodeType]:
-    """The text of a Python file and its code; InputError, with ``right``, for a file that is none."""
+    """The bytes and the code of a Python file; InputError, with the expectation ``right``, if it is not one."""
     try:
         with open(file, "rb") as stream:
             source = stream.read()
@@ -223,27 +223,27 @@ def compiled_file(file: str, right: str) -> tuple[bytes, CodeType]:
 
 
 def _module(file: str) -> ModuleType:
-    """A file run as a module that is not importable by name; the same content is run once."""
+    """Run a file as a module that cannot be imported by name; the same content is run only once."""
     from hashlib import sha256  # not needed until a file is named
 
     source, code = compiled_file(file, "expected a Python file, as FILE.py:OBJECT")
-    called = f"calipers_code_{sha256(os.path.abspath(file).encode(errors='surrogateescape') + source).hexdigest()[:16]}"
-    if called in sys.modules:
-        return sys.modules[called]
-    module = ModuleType(called)
+    name = f"calipers_code_{sha256(os.path.abspath(file).encode(errors='surrogateescape') + source).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
     module.__file__ = file
-    sys.modules[called] = module  # dataclasses and pickle look their module up there
+    sys.modules[name] = module  # dataclasses and pickle look their module up there
     try:
         exec(code, vars(module))
     except (Exception, SystemExit) as error:
-        del sys.modules[called]
+        del sys.modules[name]
         raise PluginError(": ".join(failure_of(file, error))) from error
     return module
 
 
 def failure_of(file: str, error: BaseException) -> tuple[str, str]:
-    """The innermost line of a user's own file in what it raised, as ``FILE:LINE``; and the error with its kind."""
-    import traceback  # not needed until one fails
+    """The place of an error in a user's file, as ``FILE:LINE`` of the innermost frame, and its type and message."""
+    import traceback  # not needed until code fails
 
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -251,7 +251,7 @@ def failure_of(file: str, error: BaseException) -> tuple[str, str]:
 
 
 def _installed() -> Any:
-    """The entry points of all installed packages; they are read again when a folder of packages has changed."""
+    """The entry points of all installed packages; read again when a folder of packages has changed."""
     from importlib.metadata import entry_points
 
     folders = tuple((folder, _changed(folder)) for folder in sys.path)
@@ -261,11 +261,12 @@ def _installed() -> Any:
     return _POINTS[folders]
 
 
-_POINTS: dict[tuple[tuple[str, int], ...], Any] = {}  # at most one, by where it was read; its type is Python's affair
+# (folder, modification time) of all of sys.path -> entry points; at most one entry. The type differs among Pythons.
+_POINTS: dict[tuple[tuple[str, int], ...], Any] = {}
 
 
 def _changed(folder: str) -> int:
-    """When the list of files in a folder changed, in nanoseconds; 0 where there is none."""
+    """The modification time of a folder in nanoseconds; 0 if there is no such folder."""
     try:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
@@ -412,7 +413,7 @@ TASK_LIBRARY_NAME = "lm_eval"
 """The package of the task library, and its key in a suite's metadata and a run's plan."""
 
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
-"""Numbers that are computed from all documents of a task, see `analyses.compare.source`."""
+"""Comparison of numbers that are computed from all documents of a task, see `analyses.compare.source`."""
 
 METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:asked_scripts"
 """The function that finds the metric scripts to run after the metrics."""
@@ -509,10 +510,10 @@ LENT_REGISTRIES = {
     "metric": "calipers.systems.evsys.lent:METRIC_REGISTRY",
     "verifier": "calipers.systems.evsys.lent:VERIFIER_REGISTRY",
 }
-"""The replaced registry that user code registers its objects in, by the kind of index."""
+"""The lent registry in which user code registers its objects, by the kind of index."""
 
 COMPANION_SIGNS = {"nemo_gym": r"_(?:failures|materialized_inputs)\.jsonl\Z"}
-"""Patterns of files that are read together with another file, for the case that they are given themselves."""
+"""Patterns of companion files, which are read with their main file, for when a companion is given as the input."""
 
 DIALECTS = Index(
     "dialect",
@@ -561,11 +562,11 @@ ALARM_TRACKERS = Index(
 
 
 ENGINES = {"ray": "calipers.engines.rollouts:remote"}
-"""Where the requests and verdicts of a run can be made, beside this process, see `running.perform`."""
+"""Engines that can make the requests and verdicts of a run outside this process, see `running.perform`."""
 
 
 def engine_of(origin: str, given: str | None) -> tuple[str, str] | None:
-    """The engine that does the work, as a name in ENGINES, and where it is; None: this process.
+    """The engine of a run: its name in ENGINES and its address; None for this process.
 
     >>> engine_of("--engine", "ray=10.0.0.1:6379"), engine_of("--engine", "local")
     (('ray', '10.0.0.1:6379'), None)
@@ -579,13 +580,13 @@ def engine_of(origin: str, given: str | None) -> tuple[str, str] | None:
 
 
 PART_ENGINES = {"ray": "calipers.engines.parts:score_parts"}
-"""Where the files of a score can be read, see `cli.score`."""
+"""Engines that can read the files of a score, see `cli.score`."""
 
 BENCHES = {"ray": "calipers.engines.rollouts:remote_bench"}
-"""Where stored completions can be verified, see `analyses.rescore`."""
+"""Engines that can verify stored completions, see `analyses.rescore`."""
 
 AGENT_RUNS = "calipers.systems.harbor.trials.run:AGENT_RUNS"
-"""Runs of agents on tasks, see `cli.run`."""
+"""The object that runs agents on tasks, see `cli.run`."""
 
 CLIENTS = Index(
     "kind of model",

@@ -1,12 +1,12 @@
-"""Scores in pieces: a partial of some files, the merge of several, and a cache with one for each input.
+"""Partials: write one for some input files, merge several into one score, and cache one for each input file.
 
 ::
 
     files ──► write_partial ──► a.partial ──┐
-    files ──► write_partial ──► b.partial ──┴─ merge_partials ──► Result: that of all files at once
+    files ──► write_partial ──► b.partial ──┴─ merge_partials ──► Result, the same as that of all files at once
 
-A partial has its rollouts packed and nothing added up, so that a task may be split among partials, and every metric of
-what it has can be computed from it.
+A partial has packed rollouts and no sums, so that a task may be split among partials, and every metric of its columns
+can be computed from it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PLANNED: Final = (
     "range",
     "exclude",
 )
-"""What partials must have in common to be one score."""
+"""The settings that partials must have in common to be merged."""
 
 
 def write_partial(
@@ -67,16 +67,15 @@ def write_partial(
     progress: Progress | None = None,
     **settings: Any,
 ) -> PartHeader:
-    """Read files once and keep what a score needs of them in a partial, for `merge_partials`.
+    """Read files once and keep everything that a score needs from them in a partial, for `merge_partials`.
 
     ``settings`` are those of `score`: by, cluster, dialect, missing, reward, confidence, seed, interval, range,
-    exclude.
-    InputError for what a partial cannot have: metric scripts, and runs that were stopped by a rule.
+    exclude. InputError for metric scripts, and for runs that were stopped by a rule: a partial cannot have them.
     """
     paths = _paths(source)
     plan = make_plan(metrics, source=paths, **settings)
-    names = Named(columns or {}, truth, input_format or "")
-    partial = _made(paths, names, plan, progress)
+    reading = Named(columns or {}, truth, input_format or "")
+    partial = _planned_partial(paths, reading, plan, progress)
     _write(os.fspath(out), _bytes(partial, plan))
     return partial.header
 
@@ -84,10 +83,10 @@ def write_partial(
 def merge_partials(
     partials: Path | Sequence[Path], metrics: Wanted | Sequence[Wanted] | None = None, *, expect: Path | None = None
 ) -> Result:
-    """The score of all files that partials were made of: the same numbers and digest as scoring them at once.
+    """The score of all input files of the partials: the same numbers and digest as scoring the files at once.
 
-    Without ``metrics``, the metrics that the partials were made for. ``expect`` is a list of inputs, a path or a
-    SHA-256 on each line; Incomplete where one of them is in no partial.
+    Without ``metrics``, the metrics that the partials were made for. ``expect`` is a file with the path or the SHA-256
+    of an input on each line; Incomplete if one of them is in no partial.
     """
     parts = [opened(path) for path in _paths(partials)]
     _check_alike(parts)
@@ -110,22 +109,24 @@ def score_cached(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Result:
-    """As `score`, with a partial of each input file in a folder: a file that is known is not read again.
+    """Like `score`, but with a cache: a folder with a partial of each input file, so that no file is read twice.
 
-    A file of the same size and time as before is taken for the same; ``check`` hashes it again.
+    A file with the same size and modification time as before is assumed to be unchanged; ``check`` hashes it again.
     """
     paths = _paths(source)
     plan = make_plan(metrics, source=paths, **settings)
-    names = Named(columns or {}, truth, input_format or "")
-    given, notes = with_folders(paths, names)
-    kept = _Cache(os.fspath(cache), names, plan)
+    reading = Named(columns or {}, truth, input_format or "")
+    inputs, notes = with_folders(paths, reading)
+    cached = _Cache(os.fspath(cache), reading, plan)
     parts = [
-        kept.partial(each, check, progress)
-        if isinstance(each, str) and os.path.isfile(each)
-        else _made([each if isinstance(each, str) else each.path], names, plan, None)  # its files may still change
-        for each in given
+        cached.partial(source_input, check, progress)
+        if isinstance(source_input, str) and os.path.isfile(source_input)
+        else _planned_partial(
+            [source_input if isinstance(source_input, str) else source_input.path], reading, plan, None
+        )  # its files may still change
+        for source_input in inputs
     ]
-    kept.save()
+    cached.save()
     _check_once(parts)
     result = _scored(parts, plan)
     return replace(result, notes=[*result.notes, *notes])
@@ -138,8 +139,8 @@ def _paths(source: Path | Sequence[Path]) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def _made(paths: Sequence[str], names: Mapping[str, str], plan: Plan, progress: Progress | None) -> Partial:
-    """The partial of some files, for a plan."""
+def _planned_partial(paths: Sequence[str], names: Mapping[str, str], plan: Plan, progress: Progress | None) -> Partial:
+    """The partial of some files with the labels and columns that a plan needs."""
     if plan.afterwards is not None:
         raise InputError("a partial cannot have metric scripts, which need every rollout's files; score them at once")
     return partial_of(paths, names, plan.labels, columns_read(plan), progress)
@@ -157,7 +158,7 @@ def partial_of(
     try:
         packs, inputs = read_packed(paths, columns=names, labels=labels, keep=keep, progress=progress)
         packed = merge(packs)
-    except (NotPackable, Repeated):  # read as they are, an error names its line
+    except (NotPackable, Repeated):  # read the files again without packing, so that an error names its line
         parts: list[Part] = []
         _, inputs = begin_reading(paths, columns=names, labels=labels, progress=progress, kept=parts)
         for part in parts:
@@ -166,9 +167,9 @@ def partial_of(
                 raise InputError.at(part.places.path, wrong, "expected calipers score RUN, without --partial") from None
         unnumbered = unnumbered or any(part.unnumbered for part in parts)
         packed = merge([pack(part, keep) for part in parts])
-    seen = [input_file(each.path, each.format, each.sha256, each.rollouts) for each in inputs()]
+    files = [input_file(each.path, each.format, each.sha256, each.rollouts) for each in inputs()]
     header = PartHeader(
-        SCHEMA, "", DEFINITIONS, {}, seen, {}, len(packed.starts) - 1, len(packed), unnumbered=unnumbered
+        SCHEMA, "", DEFINITIONS, {}, files, {}, len(packed.starts) - 1, len(packed), unnumbered=unnumbered
     )
     return Partial(", ".join(paths), header, replace(packed, inputs=", ".join(paths)))
 
@@ -195,22 +196,22 @@ def _bytes(partial: Partial, plan: Plan) -> bytes:
 
 
 def _plan(partial: Partial, metrics: Any) -> Plan:
-    """The plan that a partial was made for, with other metrics if the user names some."""
+    """The plan of a partial, with other metrics if the user requests any."""
     settings: dict[str, Any] = {key: partial.header.settings.get(key) for key in PLANNED}
     stored = settings.pop("metrics") or None
     if metrics is None and (code := next((name for name in stored or () if is_code(name)), None)):
         right = f"give it again: --metric {code}"
         raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", right)
-    ends = settings.pop("range")
+    limits = settings.pop("range")
     settings = {key: value for key, value in settings.items() if value is not None}
     try:
-        return make_plan(stored if metrics is None else metrics, range=ends and (ends[0], ends[1]), **settings)
+        return make_plan(stored if metrics is None else metrics, range=limits and (limits[0], limits[1]), **settings)
     except TypeError as error:
         raise InputError.at(partial.path, f"its settings cannot be read ({error})", "make it again") from None
 
 
 def score_partials(parts: Sequence[Partial], plan: Plan) -> Result:
-    """The score of partials that were made elsewhere, each input once."""
+    """The score of partials that other processes have made; InputError if two of them have the same input."""
     _check_once(parts)
     return _scored(parts, plan)
 
@@ -234,14 +235,15 @@ def _scored(parts: Sequence[Partial], plan: Plan) -> Result:
 
 
 def _numbered(parts: Sequence[Partial]) -> list[Loose | Packed]:
-    """The rollouts of partials, with samples that were numbered by appearance numbered through all of them.
+    """The rollouts of several partials, with distinct sample numbers where a file has none.
 
-    In the order of the inputs' names, so that the order of the partials does not matter.
+    Such samples are numbered by their order of appearance, across all partials. Partials are sorted by the names of
+    their inputs, so that the order in which they are given does not matter.
     """
     ordered = sorted(parts, key=lambda part: [natural(each.path) for each in part.header.inputs])
     if sum(part.header.unnumbered for part in parts) < 2:
         return [part.packed for part in ordered]
-    seen: dict[tuple[Any, ...], int] = {}
+    samples_of: dict[tuple[Any, ...], int] = {}  # (task, group) -> number of its samples so far
     packs: list[Loose | Packed] = []
     for part in ordered:
         packed = part.packed
@@ -253,26 +255,28 @@ def _numbered(parts: Sequence[Partial]) -> list[Loose | Packed]:
         offsets = np.zeros(len(counts), dtype=np.int64)
         for task in np.flatnonzero(counts).tolist():
             kind = int(packed.code[packed.starts[task]])
-            group = [None if each is None or each.code[kind] < 0 else each.values[each.code[kind]] for each in labels]
-            who = (packed.tasks[task if packed.unit is None else int(packed.unit[task])], *group)
-            offsets[task] = seen.get(who, 0)
-            seen[who] = int(offsets[task]) + int(counts[task])
+            group = [
+                None if label is None or label.code[kind] < 0 else label.values[label.code[kind]] for label in labels
+            ]
+            key = (packed.tasks[task if packed.unit is None else int(packed.unit[task])], *group)
+            offsets[task] = samples_of.get(key, 0)
+            samples_of[key] = int(offsets[task]) + int(counts[task])
         samples = np.concatenate([sample.astype(np.int64) for _, sample, _ in packed.rows()] or [counts[:0]])
         packs.append(replace(packed, sample=small(samples + np.repeat(offsets, counts))))
     return packs
 
 
 def _check_alike(parts: Sequence[Partial]) -> None:
-    """InputError for partials of other definitions, or made for another score."""
+    """InputError if the partials have different settings, or were made with other definitions than this version's."""
     first = parts[0]
     for part in parts:
         if part.header.definitions != DEFINITIONS:
             wrong = f"was made with definitions {part.header.definitions}, and this version has {DEFINITIONS}"
             raise InputError.at(part.path, wrong, "make it again")
         for key in (*PLANNED, "labels"):
-            here, there = part.header.settings.get(key), first.header.settings.get(key)
-            if here != there:
-                wrong = f"was made with {key} {_shown(here)}, and {first.path} with {_shown(there)}"
+            own, firsts = part.header.settings.get(key), first.header.settings.get(key)
+            if own != firsts:
+                wrong = f"was made with {key} {_shown(own)}, and {first.path} with {_shown(firsts)}"
                 raise InputError.at(part.path, wrong, "make both with the same settings")
 
 
@@ -281,26 +285,26 @@ def _shown(value: Any) -> str:
 
 
 def _check_once(parts: Sequence[Partial]) -> None:
-    """InputError for an input that two partials were made of, and for files that only together say what they are."""
+    """InputError if two partials have the same input, or files of a format that must be read together."""
     seen: dict[str, tuple[str, str]] = {}
     folders: dict[str, tuple[str, str]] = {}
     for part in parts:
         for each in part.header.inputs:
             if each.sha256 in seen:
-                other, path = seen[each.sha256]
-                wrong = f"has {each.path}, which {other} has, too" + (f" as {path}" if path != each.path else "")
-                wrong = "appears twice" if other == part.path else wrong
+                owner, path = seen[each.sha256]
+                wrong = f"has {each.path}, which {owner} has, too" + (f" as {path}" if path != each.path else "")
+                wrong = "appears twice" if owner == part.path else wrong
                 raise InputError.at(part.path, wrong, "expected each input once")
             seen[each.sha256] = part.path, each.path
             if each.format in FORMATS.entries and FORMATS.load(each.format).join:
-                other, folder = folders.setdefault(each.format, (part.path, each.folder))
+                owner, folder = folders.setdefault(each.format, (part.path, each.folder))
                 if folder != each.folder:
                     wrong = f"files of {each.format} in the folders {folder} and {each.folder} must be read together"
-                    raise InputError.at(part.path, wrong, f"make one partial of them and those of {other}")
+                    raise InputError.at(part.path, wrong, f"make one partial of them and those of {owner}")
 
 
 def _check_expected(parts: Sequence[Partial], manifest: str) -> None:
-    """Incomplete for an input of a list that no partial has."""
+    """Incomplete if an input of the list is in no partial."""
     try:
         with open(manifest, encoding="utf-8") as file:
             lines = [line.strip() for line in file]
@@ -322,14 +326,14 @@ def _check_expected(parts: Sequence[Partial], manifest: str) -> None:
 
 
 class _Cache:
-    """A folder of partials, one for each input by its hash, and an index of what files were when they were read."""
+    """A folder with a partial for each input, named by its hash, and an index of file states: path -> hash."""
 
     def __init__(self, folder: str, names: Mapping[str, str], plan: Plan) -> None:
         self._folder, self._names, self._plan = folder, names, plan
         keep = columns_read(plan)
-        kept = None if keep is None else sorted(keep)
-        read = [sorted(plan.labels), kept, dict(names), worths(names), insisted(names)]
-        text = json.dumps([SCHEMA, DEFINITIONS, *read], sort_keys=True, default=dict)
+        columns = None if keep is None else sorted(keep)
+        options = [sorted(plan.labels), columns, dict(names), worths(names), insisted(names)]
+        text = json.dumps([SCHEMA, DEFINITIONS, *options], sort_keys=True, default=dict)
         self._key = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._index_path = os.path.join(folder, "index.json")
         try:
@@ -337,33 +341,33 @@ class _Cache:
         except OSError as error:
             raise InputError.at(folder, f"cannot be a cache ({error.strerror})", "expected a folder") from None
         self._index: dict[str, Any] = {}
-        # without an index every file is hashed again
+        # without a readable index every file is hashed again
         with suppress(OSError, msgspec.MsgspecError), open(self._index_path, "rb") as file:
             self._index = msgspec.json.decode(file.read(), type=dict[str, tuple[int, int, str]])
 
     def partial(self, path: str, check: bool, progress: Progress | None) -> Partial:
-        """The partial of a file: the one that is kept, or a new one."""
+        """The partial of a file: from the cache if it is there, else a new one."""
         real = os.path.realpath(path)
         status = os.stat(real)
-        now = (status.st_size, status.st_mtime_ns)
-        known = self._index.get(real)
-        sha256 = known[2] if known and tuple(known[:2]) == now and not check else _hashed(path)
-        kept = os.path.join(self._folder, f"{sha256}-{self._key}.partial")
-        if os.path.exists(kept):
-            with suppress(InputError):  # a damaged one is made again
-                part = opened(kept)
-                self._index[real] = (*now, sha256)
+        state = (status.st_size, status.st_mtime_ns)
+        entry = self._index.get(real)
+        sha256 = entry[2] if entry and tuple(entry[:2]) == state and not check else _hashed(path)
+        cached = os.path.join(self._folder, f"{sha256}-{self._key}.partial")
+        if os.path.exists(cached):
+            with suppress(InputError):  # a damaged partial is made again
+                part = opened(cached)
+                self._index[real] = (*state, sha256)
                 inputs = [msgspec.structs.replace(each, path=path) for each in part.header.inputs]
                 header = msgspec.structs.replace(part.header, inputs=inputs)
                 return Partial(path, header, replace(part.packed, inputs=path))
-        made = _made([path], self._names, self._plan, progress)
-        sha256 = made.header.inputs[0].sha256
-        _write(os.path.join(self._folder, f"{sha256}-{self._key}.partial"), _bytes(made, self._plan))
-        self._index[real] = (*now, sha256)
-        return made
+        partial = _planned_partial([path], self._names, self._plan, progress)
+        sha256 = partial.header.inputs[0].sha256
+        _write(os.path.join(self._folder, f"{sha256}-{self._key}.partial"), _bytes(partial, self._plan))
+        self._index[real] = (*state, sha256)
+        return partial
 
     def save(self) -> None:
-        """Keep the index."""
+        """Write the index."""
         _write(self._index_path, msgspec.json.encode(self._index))
 
 

@@ -1,6 +1,6 @@
-"""The request of the user, resolved and checked before any file is opened: dialect, metrics, plan.
+"""The user's request, resolved and checked before any file is opened: dialect, metrics, plan.
 
-A dialect is data: its metric names, its default metrics, and its rule for missing rollouts.
+A dialect is data: the metric names of a system, its default metrics, and its rule for missing rollouts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Given = TypeVar("Given")
 Afterwards = Callable[["Result", Rollouts], "Result"]
-"""A last step over a result and its rollouts, such as metric scripts of other systems."""
+"""A step after the metrics that takes the result and the rollouts, such as the metric scripts of other systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,17 @@ class Dialect:
     metrics: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
     default: tuple[str, ...] = ("mean_reward", "pass_rate")
     missing: Missing = "gap"
-    undefined: float | None = None  # what a metric over no tasks becomes
-    label: Callable[[Any], str] = label  # the name of a slice
+    undefined: float | None = None  # the value of a metric over no tasks
+    label: Callable[[Any], str] = label  # makes the name of a slice from its value
     lenient: bool = False  # a task that its verifier rejects is verified anyway, with a note
-    skips: bool = False  # leave out, with a warning, a metric that is unknown or fails
+    skips: bool = False  # leave out a metric that is unknown or fails, with a warning
     labels: tuple[str, ...] = ()  # the text columns that it needs
     over_datasets: bool = True  # the mean over datasets is meaningful, as all have the same reward
     every_reward: bool = False  # report each of several rewards, even if one is called reward
-    seen: Callable[[Rollouts], Rollouts] | None = None  # the rollouts as it counts them
-    own: Callable[[Rollouts, Sequence[str]], Mapping[str, Any]] | None = None  # (group, asked) -> keys of the result
-    asks: Callable[[Any], Sequence[str] | None] | None = (
-        None  # the metrics that the source itself requests, before `default`
-    )
+    seen: Callable[[Rollouts], Rollouts] | None = None  # makes the rollouts as the system counts them
+    # (rollouts of a group, names of the metrics) -> further keys of the result, in the system's own format
+    own: Callable[[Rollouts, Sequence[str]], Mapping[str, Any]] | None = None
+    asks: Callable[[Any], Sequence[str] | None] | None = None  # the source's own metrics; used instead of `default`
 
 
 NATIVE = Dialect("native")
@@ -61,21 +60,23 @@ NATIVE = Dialect("native")
 class RequestedMetric:
     """A requested metric, resolved and checked, ready to compute."""
 
-    text: str  # the result's key
+    text: str  # as the user wrote it; the key in the result
     metric: Metric | Opaque
     params: Mapping[str, Any]
-    foreign: bool = False  # user code: its exceptions are not ours
+    foreign: bool = False  # user code, whose exceptions become notes or errors
 
 
 Wanted = str | Mapping[str, Any] | Metric | Callable[..., Any] | type
-"""How a metric is requested: by its name, by name and parameters, or as an object: a `Metric`, a plain function
-``rewards -> float``, or a class with ``compute``."""
+"""A request for a metric: a name, a name with parameters, or an object.
+
+An object is a `Metric`, a plain function ``rewards -> float``, or a class with ``compute``.
+"""
 
 
 def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> RequestedMetric:
-    """Find the metric of a name in a dialect: first its table, then plugins; an object is used directly.
+    """Resolve a requested metric: a name is looked up in the dialect, then among plugins; an object is used directly.
 
-    ``FILE.py:OBJECT`` runs a file of the user. Names from data are not ``trusted``, and no code is run for them.
+    ``FILE.py:OBJECT`` runs a file of the user. Names that come from data are not ``trusted``: no code is run for them.
     """
     if not isinstance(wanted, (str, Mapping)):
         return _of_object(wanted)
@@ -106,7 +107,7 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
 
 
 def _of_object(thing: Any) -> RequestedMetric:
-    """A metric that was given as an object, under its own name."""
+    """A metric that was given as an object; it gets the object's own name."""
     name = thing.name if isinstance(thing, Metric) else own_name(thing)
     if not name:
         right = "expected a name such as 'pass@3', a calipers.Metric, a function of rewards, or a class with compute()"
@@ -119,7 +120,7 @@ def _of_object(thing: Any) -> RequestedMetric:
 
 
 def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:
-    """The requested metric; the name of a plugin's metric can be any string."""
+    """Parse a requested metric; the name of a plugin's metric can be any string."""
     if not isinstance(wanted, str):
         return MetricSpec.of(wanted)
     if wanted in METRICS.added or is_code(wanted):
@@ -142,7 +143,7 @@ def _built_in(request: MetricSpec) -> tuple[Metric, dict[str, Any]]:
 
 
 def as_metric(name: str, thing: Any) -> Metric | Opaque:
-    """An object as a metric: a `Metric`, anything with EvSys' ``compute``, or a plain function ``rewards -> float``.
+    """Wrap an object as a metric: a `Metric`, an object with EvSys' ``compute``, or a function ``rewards -> float``.
 
     A class is instantiated without arguments for every call, as in EvSys, so that no state passes from one bootstrap
     draw to the next.
@@ -152,19 +153,19 @@ def as_metric(name: str, thing: Any) -> Metric | Opaque:
     if callable(thing) and not isinstance(thing, type) and not callable(getattr(thing, "compute", None)):
         return _of_function(name, thing)
     try:
-        made = thing() if isinstance(thing, type) else thing
+        instance = thing() if isinstance(thing, type) else thing
     except (Exception, SystemExit) as error:
         raise PluginError(f"metric {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not callable(getattr(made, "compute", None)):
+    if not callable(getattr(instance, "compute", None)):
         right = "expected a calipers.Metric, a function of rewards, or a class with compute()"
         raise PluginError(f"metric {name!r} is {thing!r}; {right}")
     if isinstance(thing, type):
         return Opaque(name, lambda tasks: thing().compute(tasks))
-    return Opaque(name, made.compute)
+    return Opaque(name, instance.compute)
 
 
 def _of_function(name: str, fn: Callable[..., Any]) -> Opaque:
-    """A plain function of rewards: one list per task that has rewards; without rewards there is no value."""
+    """Wrap a plain function, which gets a list of rewards for each task that has any; NaN if no task has any."""
     if iscoroutinefunction(fn):
         raise PluginError(f"metric {name!r} is async; expected a plain function of rewards, which is not async")
 
@@ -177,9 +178,9 @@ def _of_function(name: str, fn: Callable[..., Any]) -> Opaque:
 
 def _unknown(name: str, dialect: Dialect) -> UnknownName:
     if dialect.metrics is None:
-        tables = {other: DIALECTS.load(other).metrics or {} for other in DIALECTS.entries}
-        whose = [other for other, table in tables.items() if name in table]
-        return METRICS.unknown(name, hint=f"it is a name of --dialect {whose[0]}" if whose else "")
+        tables = {entry: DIALECTS.load(entry).metrics or {} for entry in DIALECTS.entries}
+        dialects = [entry for entry, table in tables.items() if name in table]
+        return METRICS.unknown(name, hint=f"it is a name of --dialect {dialects[0]}" if dialects else "")
     known = [*dialect.metrics, *METRICS.plugins()]
     hint = ""
     if METRICS.match(name):
@@ -190,7 +191,7 @@ def _unknown(name: str, dialect: Dialect) -> UnknownName:
 
 
 def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
-    """The column that a metric reads: the chosen reward, the requested column, or a column by name."""
+    """The column that a metric reads by this name: "reward" and "column" are those that ``params`` choose."""
     if name == "reward":
         return contributed(part, params.get("reward") or "reward")
     if name == "answer":
@@ -201,18 +202,18 @@ def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
     if wanted in part.rewards:
         return contributed(part, wanted)
     if name in USAGE:
-        return Column.gaps(len(part))  # not reported: missing, not zero
+        return Column.gaps(len(part))  # usage that was not reported is missing, not zero
     raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
 
 
 def is_reward(part: Rollouts, requested: RequestedMetric) -> bool:
-    """Whether the column of a statistic is a reward, so that a gap in it is a missing rollout."""
+    """Whether the column of a statistic is a reward: a gap in a reward is a missing rollout."""
     wanted = requested.params.get("column")
     return "column" in requested.metric.reads and wanted in part.rewards and wanted not in part.columns
 
 
 def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[RequestedMetric]:
-    """One metric for each numeric column, rewards included, if the request has ``column=*``."""
+    """The requested metric; for ``column=*``, one metric for each numeric column, rewards included."""
     if requested.params.get("column") != "*":
         return [requested]
     names = sorted({*rollouts.rewards, *rollouts.columns})
@@ -225,9 +226,10 @@ def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[Requested
 def per_reward(
     requested: RequestedMetric, rollouts: Rollouts, chosen: str | None, every: bool = False
 ) -> list[RequestedMetric]:
-    """The reward key that a metric reads: the chosen one, the usual one, the only one, or each of them.
+    """The requested metric with the reward key that it reads; several metrics if there are several keys.
 
-    With ``every``, a reward named `reward` is not special.
+    The key is the chosen one, else the usual one (`reward`), else the only one; otherwise there is a metric for each
+    key. With ``every``, a reward named `reward` is not special.
     """
     if "reward" not in requested.metric.reads:
         return [requested]
@@ -242,16 +244,16 @@ def per_reward(
         return [
             replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else usual or "reward"})
         ]
-    head, opened, rest = requested.text.partition("(")
-    inner = f"{rest.removesuffix(')')}, " if opened else ""
+    head, parenthesis, params_text = requested.text.partition("(")
+    inner = f"{params_text.removesuffix(')')}, " if parenthesis else ""
     return [
         RequestedMetric(f"{head}({inner}reward={key})", requested.metric, {**requested.params, "reward": key})
         for key in keys
     ]
 
 
-def economics_of(used: Collection[str]) -> list[str]:
-    """The usage metrics that a log with these columns has data for."""
+def economics_of(present: Collection[str]) -> list[str]:
+    """The names of the usage metrics that can be computed from these columns."""
     needs = {
         "time_per_task": {"latency_s"},
         "tokens_per_task": {"input_tokens", "output_tokens"},
@@ -263,7 +265,7 @@ def economics_of(used: Collection[str]) -> list[str]:
         "latency_p90": {"latency_s"},
         "latency_p99": {"latency_s"},
     }
-    return [name for name, columns in needs.items() if columns & set(used)]
+    return [name for name, columns in needs.items() if columns & set(present)]
 
 
 REWARD_WORDS = (
@@ -279,13 +281,13 @@ REWARD_WORDS = (
     "grade",
     "label",
 )
-"""Parts of common names of a reward, the likeliest first."""
+"""Words in common names of a reward, the most likely first."""
 
-MOST_SHOWN = 12  # keys in an error
+MOST_SHOWN = 12  # maximum number of keys in an error
 
 
 def no_reward(source: Any, keys: Sequence[str]) -> InputError:
-    """The error for rows without a reward: their keys, and which of the keys look like a reward."""
+    """The error for rows without a reward; it lists their keys, and those that look like a reward."""
     if isinstance(source, (list, tuple)) and source and isinstance(source[0], (str, os.PathLike)):
         source = source[0]
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "table"
@@ -298,7 +300,10 @@ def no_reward(source: Any, keys: Sequence[str]) -> InputError:
 
 
 def unrewarded(rollouts: Rollouts) -> list[str]:
-    """An error for a file without a reward, with the keys that could be it."""
+    """A note on rollouts of which none has a reward, with the numeric keys; no note if one has a reward or an outcome.
+
+    An outcome other than missing is a reason for having no reward.
+    """
     if rollouts.rewards or not len(rollouts) or bool((rollouts.outcome != MISSING).any()):
         return []
     keys = ", ".join([name for name in rollouts.columns if name not in USAGE][:8])
@@ -309,36 +314,36 @@ def unrewarded(rollouts: Rollouts) -> list[str]:
 class Plan:
     """The settings of a score, checked and complete."""
 
-    asked: Sequence[RequestedMetric]
+    asked: Sequence[RequestedMetric]  # the metrics
     dialect: Dialect
-    missing: Missing
+    missing: Missing  # how missing rollouts are treated
     by: tuple[str, ...] = ()
     cluster: str | None = None
     reward: str | None = None
     confidence: float = 0.95
     seed: int = 0
     interval: str = DEFAULT
-    range: tuple[float, float] | None = None  # of rewards, where it is not [0, 1]
+    range: tuple[float, float] | None = None  # of rewards, if it is not [0, 1]
     afterwards: Afterwards | None = None
-    exclude: tuple[tuple[str, str], ...] = ()  # (key, value) of the slices that are left out
+    exclude: tuple[tuple[str, str], ...] = ()  # (key, value) of the excluded slices
 
     @property
     def excluded(self) -> list[str]:
-        """What is left out, as signatures say it, whose parts are divided by ``|``."""
+        """The excluded slices as they appear in a signature; ``|`` is escaped, as it separates a signature's parts."""
         return [f"exclude:{key}={value}".replace("|", "%7C") for key, value in self.exclude]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label paths the readers must keep."""
+        """The paths of the labels that the readers must keep."""
         read = {"answer"} if any("answer" in requested.metric.reads for requested in self.asked) else set[str]()
         keys = {*self.by, *([self.cluster] if self.cluster else []), *(key for key, _ in self.exclude)}
         keys |= {part for key in keys for part in key.split(PAIR) if part}
-        inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
-        return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
+        inner = {key.removeprefix("metadata.") for key in keys}  # a key of the metadata may be given by its full path
+        return tuple(sorted({*keys, *inner, *read, *self.dialect.labels}))
 
 
 def either(metrics: Given | None, metric: Given | None) -> Given | None:
-    """What was asked for by either name of the parameter; InputError where both are given.
+    """The value of a parameter that has two names; InputError if both names are used.
 
     >>> either(None, "pass@3")
     'pass@3'
@@ -349,7 +354,7 @@ def either(metrics: Given | None, metric: Given | None) -> Given | None:
 
 
 def integer(name: str, value: Any) -> int:
-    """The value of a setting as Python's int, also where numpy made it; InputError where it is no integer."""
+    """The value of a setting as an int, also for numpy's integers; InputError if it is not an integer."""
     try:
         return int(operator.index(value))
     except TypeError:
@@ -372,11 +377,11 @@ def make_plan(
     source: Any = None,
     exclude: str | Sequence[str] = (),
 ) -> Plan:
-    """Resolve and check the settings of a score; InputError where they are wrong.
+    """Resolve and check the settings of a score; InputError if one is invalid.
 
-    ``source`` is what will be read: a dialect may choose its default metrics from it.
+    ``source`` is the data that will be read: a dialect may choose its default metrics by it.
     """
-    speech = _dialect(dialect or "native")
+    resolved_dialect = _dialect(dialect or "native")
     if missing is not None and missing not in get_args(Missing):
         raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
     if not 0 < confidence < 1:
@@ -384,19 +389,21 @@ def make_plan(
     if (number := integer("seed", seed)) < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
     method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
-    unasked = (speech.asks(source) if speech.asks and not metrics else None) or speech.default
-    alone = isinstance(metrics, (str, Mapping)) or bool(metrics and own_name(metrics))
-    wanted: list[Any] = [metrics] if alone else list(cast(Sequence[Any], metrics or unasked))
+    defaults = (
+        resolved_dialect.asks(source) if resolved_dialect.asks and not metrics else None
+    ) or resolved_dialect.default
+    is_single = isinstance(metrics, (str, Mapping)) or bool(metrics and own_name(metrics))
+    wanted: list[Any] = [metrics] if is_single else list(cast(Sequence[Any], metrics or defaults))
     requested: dict[str, RequestedMetric] = {}
     asked_as: dict[str, Any] = {}
-    for metric, settled in _resolved(wanted, speech, trusted=bool(metrics)):
-        if asked_as.setdefault(settled.text, metric) != metric:
-            raise InputError(f"two metrics are called {settled.text!r}; give one of them another name")
-        requested[settled.text] = settled
+    for metric, requested_metric in _resolved(wanted, resolved_dialect, trusted=bool(metrics)):
+        if asked_as.setdefault(requested_metric.text, metric) != metric:
+            raise InputError(f"two metrics are called {requested_metric.text!r}; give one of them another name")
+        requested[requested_metric.text] = requested_metric
     return Plan(
         asked=list(requested.values()),
-        dialect=speech,
-        missing=cast(Missing, missing or speech.missing),
+        dialect=resolved_dialect,
+        missing=cast(Missing, missing or resolved_dialect.missing),
         by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
         cluster=cluster,
         reward=reward,
@@ -410,7 +417,7 @@ def make_plan(
 
 
 def _excluded(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The slices of ``--exclude KEY=VALUE``.
+    """The slices of ``--exclude KEY=VALUE`` as (key, value).
 
     >>> _excluded(["difficulty=hard"])
     (('difficulty', 'hard'),)
@@ -424,13 +431,13 @@ def _excluded(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _range(ends: tuple[float, float] | None) -> tuple[float, float] | None:
-    if ends is None:
+def _range(limits: tuple[float, float] | None) -> tuple[float, float] | None:
+    if limits is None:
         return None
     try:
-        low, high = map(float, ends)
+        low, high = map(float, limits)
     except (TypeError, ValueError):
-        raise InputError(f"range is {ends!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
+        raise InputError(f"range is {limits!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
     if not (low < high and math.isfinite(high - low)):
         raise InputError(f"range is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
     return low, high
@@ -449,19 +456,21 @@ def _resolved(wanted: Sequence[Any], dialect: Dialect, *, trusted: bool) -> Iter
 def _dialect(name: str) -> Dialect:
     if name not in DIALECTS.entries:
         raise DIALECTS.unknown(name)
-    words: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
-    return words
+    dialect: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
+    return dialect
 
 
 def mean_metric(plan: Plan, *, named: bool) -> RequestedMetric:
-    """The first metric of a plan that is a mean over tasks and has a better way; InputError without one.
+    """The first metric of a plan that is a mean over tasks, and of which higher or lower is better.
 
-    ``named``: the user asked for it, and the dialect did not.
+    InputError if there is none; ``named`` says that the user, not the dialect, chose the metrics.
     """
     for request in plan.asked:
-        of = request.metric
-        if isinstance(of, Metric) and of.is_mean and of.higher_is_better is not None:
+        metric = request.metric
+        if isinstance(metric, Metric) and metric.is_mean and metric.higher_is_better is not None:
             return request
     name = plan.asked[0].text if named and plan.asked else plan.dialect.name
-    what = f"metric {name!r} is no mean over tasks" if named else f"dialect {name!r} has no mean over tasks by default"
-    raise InputError(f"{what}; expected one, such as --metric mean_reward or --metric pass@3")
+    reason = (
+        f"metric {name!r} is no mean over tasks" if named else f"dialect {name!r} has no mean over tasks by default"
+    )
+    raise InputError(f"{reason}; expected one, such as --metric mean_reward or --metric pass@3")

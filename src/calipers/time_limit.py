@@ -1,12 +1,12 @@
-"""A call with a time limit: SIGALRM, which `re` checks for while it matches."""
+"""A call with a time limit, enforced by SIGALRM, because `re` checks for signals while it matches."""
 
 from __future__ import annotations
 
 import gc
 import signal
 
-# From beneath the module `signal`: up to 3.12 its wrappers look every handler up among the names of signals,
-# and that it is none of them costs more than all the rest of an alarm.
+# The functions below the module `signal`: up to Python 3.12, its wrappers try to convert every handler to an enum
+# member, and the failed conversion takes longer than everything else here.
 from _signal import getitimer, getsignal, setitimer  # type: ignore[import-not-found]  # has no stubs
 from _signal import signal as handle
 from collections.abc import Callable
@@ -16,25 +16,25 @@ T = TypeVar("T")
 
 ALARM, TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
 FREE = (signal.SIG_DFL, signal.SIG_IGN)
-AGAIN = 0.1  # seconds; whatever runs when an alarm comes, such as somebody's __del__, may swallow what it raises
+AGAIN = 0.1  # seconds between repeated alarms: code that an alarm interrupts, such as a __del__, may swallow `Rang`
 
 
 class Rang(Exception):
-    """The limit has passed."""
+    """The time limit was reached."""
 
 
 class Unavailable(Exception):
-    """There is no alarm to be had: not the main thread, or somebody else waits for it."""
+    """The alarm cannot be used: this is not the main thread, or other code uses the alarm."""
 
 
-_armed = False  # so that an alarm that comes a moment late, when all is over, does nothing
+_armed = False  # an alarm that comes after the call has ended does nothing
 
 
 def within(limit: float, call: Callable[[], T]) -> T:
-    """What a call returns; `Rang` when it takes longer than ``limit`` seconds.
+    """Return what the call returns; raise `Rang` if it takes longer than ``limit`` seconds.
 
-    Handler and timer are found and left as they were; one that is in use is not touched. A running event
-    loop is woken by an alarm that rang, finds that it knows of none, and goes on.
+    The signal handler and the timer are restored afterwards; if other code uses them, `Unavailable` is raised. An
+    alarm wakes a running event loop, which ignores it because it has no handler for this signal.
     """
     global _armed
     before = getsignal(ALARM)
@@ -46,7 +46,7 @@ def within(limit: float, call: Callable[[], T]) -> T:
         raise Unavailable from None
     collects = gc.isenabled()
     try:
-        gc.disable()  # a collection calls what swallows an alarm, and Python tells the user of that
+        gc.disable()  # an exception in a __del__ during a collection is swallowed, and Python prints a warning
         _armed = True
         setitimer(TIMER, max(limit, 1e-6), AGAIN)  # zero would switch it off
         return call()

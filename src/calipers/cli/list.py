@@ -28,7 +28,7 @@ def metrics() -> dict[str, str]:
 
 def described(index: Index) -> dict[str, str]:
     """Every verifier or filter with the first line of its docstring; a plugin's by its name only."""
-    return {name: glossary.said(index.load(name)).partition("\n")[0] for name in index.entries} | plugins(index)
+    return {name: glossary.docstring_of(index.load(name)).partition("\n")[0] for name in index.entries} | plugins(index)
 
 
 def plugins(index: Index) -> dict[str, str]:

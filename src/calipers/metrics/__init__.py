@@ -1,8 +1,8 @@
-"""A metric: two pure functions, a name, and what it reads; how to request it; and functions that several share.
+"""The `Metric` class, parsing of metric requests, and functions that several metrics share.
 
-Reductions go from the samples of each task to one value or a few counts, aggregations from there to one number. An
-aggregation maps ``[..., N]`` to ``[...]``. None is ever handed nothing: a metric over no tasks is undefined before
-it is aggregated.
+A metric is a name, the columns that it reads, and two pure functions. ``reduce`` turns the samples of each task into
+one value or a few counts. ``aggregate`` turns those into one number: it maps ``[..., N]`` to ``[...]``. An aggregation
+never gets an empty array, because a metric over no tasks is undefined without being aggregated.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
 
 
 def task_mean(column: Column, by: Groups) -> Column:
-    """The mean of each task's given values, [T]; a gap for a task without values."""
+    """The mean of the values of each task, [T]; a gap for a task without values."""
     n = by.count(column.given)
     return Column(by.sum(column) / np.maximum(n, 1), n > 0)
 
 
 def task_sum_and_count(column: Column, by: Groups) -> Column:
-    """Each task's sum and number of given values, [T, 2]; for what is pooled over samples."""
+    """The sum and the number of the values of each task, [T, 2]; for metrics that are pooled over samples."""
     n = by.count(column.given)
     return Column(np.stack([by.sum(column), n.astype(float)], axis=1), n > 0)
 
 
 def each(column: Column, by: Groups) -> Column:
-    """Every sample for itself, [R]: for statistics that no value per task can carry."""
+    """The samples unchanged, [R]; for statistics that cannot be computed from one value per task."""
     return column
 
 
 def pass_counts(rewards: Column, by: Groups, threshold: float) -> tuple[Ints, Ints]:
-    """(samples, passes) of each task, [T] both. NaN is no pass; a gap is no sample."""
+    """The number of samples and of passes of each task, [T] both. NaN is not a pass; a gap is not a sample."""
     return by.count(rewards.given), by.count(passed(rewards, threshold))
 
 
 def passed(rewards: Column, threshold: float) -> Bools:
-    """Which samples are given and reach the threshold, [R]."""
+    """Whether each sample has a reward that reaches the threshold, [R]."""
     with np.errstate(invalid="ignore"):
         return rewards.given & (rewards.values >= threshold)
 
 
 def by_counts(n: Ints, c: Ints, chance: Callable[[int, int], float], at_least: int) -> Column:
-    """``chance(n, c)`` of each task, [T], worked out once for each distinct pair.
+    """``chance(n, c)`` of each task, [T], computed once for each distinct pair.
 
-    A gap where a task has fewer than ``at_least`` samples.
+    A gap for a task with fewer than ``at_least`` samples.
     """
     width = int(n.max(initial=0)) + 1
     pair = n * width + c
-    if width * width <= 2 * len(pair) + 1000:  # a table of all pairs is cheaper than sorting the tasks
+    if width * width <= 2 * len(pair) + 1000:  # a table of all possible pairs is faster than sorting the tasks
         distinct, code = np.flatnonzero(np.bincount(pair, minlength=width * width)), pair
         table = np.zeros(width * width)
     else:
@@ -69,7 +69,9 @@ def by_counts(n: Ints, c: Ints, chance: Callable[[int, int], float], at_least: i
 
 
 def share_without(total: int, chosen: int, k: int) -> float:
-    """C(total - chosen, k) / C(total, k): the chance that k draws miss all the chosen, rounded once.
+    """The chance that k draws without replacement miss all the chosen: C(total - chosen, k) / C(total, k).
+
+    It is rounded once.
 
     >>> share_without(10, 3, 5)
     0.08333333333333333
@@ -77,17 +79,17 @@ def share_without(total: int, chosen: int, k: int) -> float:
     return comb(total - chosen, k) / comb(total, k)
 
 
-WORTH_A_SAMPLE = 1 << 16  # values; fewer are partitioned at once
-_SAMPLE = 1 << 13
+WORTH_A_SAMPLE = 1 << 16  # values from which on a sample is taken; fewer values are partitioned directly
+_SAMPLE = 1 << 13  # size of the sample
 _MARGIN = 4 * math.isqrt(_SAMPLE) // 2  # four times the largest standard deviation of a rank in the sample
 
 
 def ranked(values: Floats, ranks: Sequence[int]) -> Floats:
-    """The values, [N], that stand at these ranks, from 0, when sorted, [K]; all NaN if one of them is.
+    """The order statistics of the values, [N], at these ranks, [K], counted from 0; all NaN if any value is NaN.
 
-    Whoever wants one value in a million need not put the others in order: a thin sample says between which two bounds
-    it lies, one comparison counts what is below them, and only what lies between is looked at. Chance decides how
-    fast that is, never what is found: the counts prove it, or all values are partitioned.
+    Of many values, a small sample gives bounds for the wanted order statistics; the values below the bounds are
+    counted, and only those between the bounds are partitioned. The counts show whether the bounds were right; if not,
+    all values are partitioned. So the sample affects the speed, but never the result.
 
     >>> ranked(np.array([30.0, 10.0, 20.0]), [0, 1]).tolist()
     [10.0, 20.0]
@@ -100,7 +102,7 @@ def ranked(values: Floats, ranks: Sequence[int]) -> Floats:
 
 
 def percentiles(values: Floats, levels: Sequence[float]) -> Floats:
-    """Percentiles of values, [N], by linear interpolation between those at two ranks, [K].
+    """The percentiles of the values, [N], at these levels, [K], by linear interpolation between two ranks.
 
     >>> percentiles(np.arange(1.0, 21.0), [0, 90]).tolist()
     [1.0, 18.1]
@@ -110,15 +112,15 @@ def percentiles(values: Floats, levels: Sequence[float]) -> Floats:
     last = np.minimum(first + 1, len(values) - 1)
     low, high = ranked(values, [*first.tolist(), *last.tolist()]).reshape(2, -1)
     share = at - first
-    nearer = np.isfinite(high) & ((share >= 0.5) | np.isinf(low))  # so that each end is met exactly
+    nearer = np.isfinite(high) & ((share >= 0.5) | np.isinf(low))  # so that both ends are exact
     with np.errstate(invalid="ignore"):
         step = high - low
         between = np.where(nearer, high - step * (1 - share), low + step * share)
-    return np.where((share == 0) | (low == high), low, between)  # an infinite value has no say where its share is 0
+    return np.where((share == 0) | (low == high), low, between)  # an infinite value with a share of 0 has no effect
 
 
 def _between_bounds(values: Floats, ranks: Ints) -> Floats | None:
-    """The values at these ranks, if a sample bounds them closely enough; else None."""
+    """The order statistics at these ranks, if a sample bounds them closely enough; else None."""
     sample = np.sort(values[:: len(values) // _SAMPLE])
     scale = len(sample) / len(values)
     first, last = int(ranks.min() * scale) - _MARGIN, int(ranks.max() * scale) + _MARGIN
@@ -127,17 +129,17 @@ def _between_bounds(values: Floats, ranks: Ints) -> Floats | None:
     low = sample[first] if first >= 0 else -np.inf
     high = sample[last] if last < len(sample) else np.inf
     inside = values >= low
-    places = ranks - (len(values) - np.count_nonzero(inside))
+    inner_ranks = ranks - (len(values) - np.count_nonzero(inside))
     inside &= values <= high
-    if places.min() < 0 or places.max() >= np.count_nonzero(inside):
+    if inner_ranks.min() < 0 or inner_ranks.max() >= np.count_nonzero(inside):
         return None
     if low == high:
         return np.full(len(ranks), low)
-    statistics: Floats = np.partition(values[inside], places)[places]
+    statistics: Floats = np.partition(values[inside], inner_ranks)[inner_ranks]
     return statistics
 
 
-TINY = 1e-130  # the squares of differences between values below it may be lost
+TINY = 1e-130  # the square of a smaller difference may underflow
 
 
 def mean(values: Floats) -> Floats:
@@ -146,33 +148,33 @@ def mean(values: Floats) -> Floats:
 
 
 def pooled(counts: Floats) -> Floats:
-    """The sum of sums over the sum of counts, ``[..., T, 2] -> [...]``."""
+    """The sum of the sums divided by the sum of the counts, ``[..., T, 2] -> [...]``."""
     return total(counts[..., 0]) / total(counts[..., 1])
 
 
 def largest(values: Floats) -> Floats:
-    """The largest value; NaN if one is."""
+    """The largest value; NaN if any value is NaN."""
     return np.asarray(values.max(axis=-1))
 
 
 def smallest(values: Floats) -> Floats:
-    """The smallest value; NaN if one is."""
+    """The smallest value; NaN if any value is NaN."""
     return np.asarray(values.min(axis=-1))
 
 
 def spread(values: Floats) -> Floats:
-    """The standard deviation with n - 1, from the exact mean; NaN for a single value."""
+    """The sample standard deviation (n - 1), computed from the exact mean; NaN for a single value."""
     count = values.shape[-1]
     if count < 2:
         return np.full(values.shape[:-1], np.nan)
-    away = values - mean(values)[..., None]
-    farthest = float(np.maximum(away.max(initial=0.0), -away.min(initial=0.0)))
+    deviations = values - mean(values)[..., None]
+    farthest = float(np.maximum(deviations.max(initial=0.0), -deviations.min(initial=0.0)))
     power = 0
     if math.isfinite(farthest) and not TINY < farthest < 1 / TINY:
-        power = -math.frexp(farthest)[1]  # its square would be lost; times a power of two nothing is rounded
-        np.ldexp(away, power, out=away)
-    away *= away
-    return np.asarray(np.ldexp(np.sqrt(total(away) / (count - 1)), -power))
+        power = -math.frexp(farthest)[1]  # its square would under- or overflow; scaling by a power of two is exact
+        np.ldexp(deviations, power, out=deviations)
+    deviations *= deviations
+    return np.asarray(np.ldexp(np.sqrt(total(deviations) / (count - 1)), -power))
 
 
 def percentile(values: Floats, q: float) -> Floats:
@@ -187,7 +189,7 @@ def percentile(values: Floats, q: float) -> Floats:
 
 
 def median(values: Floats) -> Floats:
-    """The middle value, or the mean of the two middle ones."""
+    """The middle value, or the mean of the two middle values."""
     if values.ndim == 1:
         return np.asarray(ranked(values, sorted({(len(values) - 1) // 2, len(values) // 2})).mean())
     return np.asarray(np.median(values, axis=-1))
@@ -206,41 +208,44 @@ PASS_THRESHOLD = 1.0
 UNIT = (0.0, 1.0)
 
 IntervalKind = Literal["mean", "pooled", "posterior", "quantile", "bootstrap", "none"]
-"""The kind of interval: for a mean of task values, a rate pooled over samples, a mean of posteriors, a percentile; by
-the bootstrap; or none."""
+"""The kind of interval of a metric.
+
+"mean" is for a mean of task values, "pooled" for a rate pooled over samples, "posterior" for a mean of posteriors,
+"quantile" for a percentile.
+"""
 
 SHORT = ("undefined", "judged")
-"""What happens with a task with fewer than k samples, for a metric with the parameter ``short``."""
+"""The values of the parameter ``short``: how a task with fewer than k samples is treated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric: how one number is computed from the rollouts of a benchmark.
 
-    Its values are in ``range`` if that is known; with ``of_rewards``, values are in [0, 1] if rewards are. With
-    ``rows``, the aggregate receives rollouts, not tasks.
+    Task values are in ``range`` if that is known; with ``of_rewards``, they are in [0, 1] if the rewards are. With
+    ``rows``, the aggregate gets rollouts, not tasks.
     """
 
     name: str
     reduce: Reduce
     aggregate: Aggregate
-    reads: tuple[str, ...] = ("reward",)  # "reward", "column" (the one asked for), or a column's name
-    params: Mapping[str, Any] = field(default_factory=dict)  # name -> default, or its type where there is none
-    uses: Callable[[Column, Any, int], Column] | None = None  # (column, by, k) -> what it looks at, if not at all
+    reads: tuple[str, ...] = ("reward",)  # "reward", "column" (the requested column), or a column's name
+    params: Mapping[str, Any] = field(default_factory=dict)  # name -> default, or its type if there is no default
+    uses: Callable[[Column, Any, int], Column] | None = None  # (column, by, k) -> the samples it uses; None: all
     extremes: Callable[..., tuple[Column, Column]] | None = None  # see `metrics.rewards`; None: gaps are filled
     aggregated: tuple[str, ...] = ()  # the parameters that `aggregate` takes; `reduce` takes the others
     range: tuple[float, float] | None = None
     of_rewards: bool = False
     rows: bool = False
     higher_is_better: bool | None = True
-    quantile: float | str | None = None  # which percentile it is, or the parameter that says so
-    no_interval: str = ""  # why there is no interval, for a metric that can have none
-    interval: IntervalKind | None = None  # None: as the fields above and the aggregate say, see `__post_init__`
+    quantile: float | str | None = None  # the percentile that it computes, or the name of the parameter with it
+    no_interval: str = ""  # the reason why the metric has no interval; "" if it has one
+    interval: IntervalKind | None = None  # None: derived from the fields above and the aggregate in `__post_init__`
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
-    across_tasks: bool = False  # what a task is worth depends on the others, so all are reduced at once
+    across_tasks: bool = False  # a task's value depends on other tasks, so all tasks are reduced together
 
     def __post_init__(self) -> None:
-        """Means and pooled rates have their own interval, percentiles use order statistics, others the bootstrap."""
+        """Derive the kind of interval: means, pooled rates and percentiles have their own, others the bootstrap."""
         if self.interval is None:
             kind: IntervalKind = "bootstrap"
             if self.no_interval:
@@ -259,20 +264,21 @@ class Metric:
     def check_values(self, column: Column, by: Groups) -> None:
         """Raise ValueError unless ``column``, which ``reduce`` returned, has a value for each task, within the range.
 
-        A user's metric with too few values, or with values beyond its own range, had a wrong number or interval.
+        Otherwise a user's metric with too few values, or with values outside its declared range, would get a wrong
+        number or a wrong interval.
         """
         if not self.rows and len(column.values) != by.size:
             raise ValueError(f"it gives {len(column.values)} values; expected one for each of {by.size} tasks")
         if self.range is not None and self.interval == "mean":
             (low, high), kept = self.range, column.kept()
-            room = 1e-9 * (high - low)  # for rounding
-            if ((kept < low - room) | (kept > high + room)).any():
+            tolerance = 1e-9 * (high - low)  # for rounding
+            if ((kept < low - tolerance) | (kept > high + tolerance)).any():
                 raise ValueError(
                     f"its values are {kept.min():g} to {kept.max():g}; expected its range, {low:g} to {high:g}"
                 )
 
     def reach(self, ends: tuple[float, float]) -> tuple[float, float]:
-        """The range of its values for rewards between these ends; a vote without votes counts as 0."""
+        """The range of the metric for rewards between these limits; it includes 0 for votes, as no vote counts 0."""
         low, high = ends
         return (min(low, 0.0), max(high, 0.0)) if "answer" in self.reads else ends
 
@@ -282,23 +288,22 @@ class Opaque:
     """A plugin's function of all rewards, ``compute(list of tasks of rewards) -> float``."""
 
     name: str
-    compute: Callable[[Sequence[Sequence[float]]], float] = field(
-        compare=False
-    )  # made anew for each plan, and the same
+    # not compared: each plan makes a new function object for the same metric
+    compute: Callable[[Sequence[Sequence[float]]], float] = field(compare=False)
     reads: tuple[str, ...] = ("reward",)
 
 
 def own_name(thing: Any) -> str:
-    """What a metric of the user's is called: its own name if it has one, else that of the function or class."""
+    """The name of a user's metric: its attribute ``name``, else the name of the function or class; "" for neither."""
     kind = thing if isinstance(thing, type) or hasattr(thing, "__name__") else type(thing)
     name = getattr(thing, "name", None)
     if isinstance(name, str) and name:
         return name
-    known = callable(thing) or callable(getattr(thing, "compute", None))
-    return str(kind.__name__) if known else ""
+    is_metric = callable(thing) or callable(getattr(thing, "compute", None))
+    return str(kind.__name__) if is_metric else ""
 
 
-Registered = TypeVar("Registered", bound=Callable[..., Any])  # a function or a class, which stays what it is
+Registered = TypeVar("Registered", bound=Callable[..., Any])  # a function or a class, returned unchanged
 
 
 @overload
@@ -338,7 +343,7 @@ _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """A metric request: the text that names the result, the metric's name, its parameters."""
+    """A parsed metric request: its text, which is the key of the result, the metric's name, and the parameters."""
 
     text: str
     name: str
@@ -376,7 +381,7 @@ def _params(written: str, text: str) -> dict[str, str | float]:
 
 
 def _value(text: str) -> str | float:
-    """A number if it reads back exactly as written, else the text: 007 may be the name of a column."""
+    """The value of a parameter: a number if ``%g`` writes it the same way, else the text (007 may name a column)."""
     number = _number(text)
     return text if number is None or f"{number:g}" != text else number
 
@@ -389,9 +394,9 @@ def _number(text: str) -> float | None:
 
 
 def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]:
-    """The parameters of a metric: the requested ones, checked, over its defaults.
+    """The parameters of a metric: its defaults, overridden by the requested parameters, which are checked.
 
-    Any metric that reads rewards accepts ``reward``, the reward key.
+    Every metric that reads rewards accepts ``reward``, the reward key.
     """
     given = dict(request.params)
     known = dict(metric.params)

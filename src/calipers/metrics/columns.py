@@ -24,6 +24,7 @@ from calipers.metrics import (
 from calipers.rollouts.column import Column, Floats, Groups, total
 
 _COLUMN = {"column": str}
+# why a metric has no interval
 EXTREME = "the extremes of a sample say little about the extremes of its source"
 TOTAL = "a sum describes these rollouts; it estimates nothing beyond them"
 _SPREAD = "no interval is computed for a standard deviation"
@@ -31,7 +32,7 @@ _SPREAD = "no interval is computed for a standard deviation"
 MEAN = Metric("mean", task_sum_and_count, pooled, ("column",), _COLUMN, of_rewards=True, higher_is_better=None)
 SUM = Metric(
     "sum",
-    each,  # a sum of the tasks' sums would be rounded twice
+    each,  # a sum of task sums would be rounded twice
     total,
     ("column",),
     _COLUMN,
@@ -52,7 +53,7 @@ STD = Metric(
     rows=True,
     higher_is_better=None,
     no_interval=_SPREAD,
-    breaks=frozenset({"doubling"}),  # n - 1 tells twice the data from once
+    breaks=frozenset({"doubling"}),  # because of n - 1
 )
 PERCENTILE = Metric(
     "percentile",
@@ -64,32 +65,35 @@ PERCENTILE = Metric(
     rows=True,
     higher_is_better=None,
     quantile="q",
-    breaks=frozenset({"doubling"}),  # interpolation falls between other order statistics
+    breaks=frozenset({"doubling"}),  # the interpolation uses other order statistics
 )
 
 
 def task_tokens(sent: Column, received: Column, by: Groups) -> Column:
-    """Mean tokens in and out of each task's samples, [T]; one count missing is 0, both are a gap."""
+    """The mean number of input and output tokens per sample, by task, [T].
+
+    If one of a sample's two counts is missing, it counts 0; if both are missing, the sample is a gap.
+    """
     either = sent.given | received.given
     tokens = np.where(sent.given, sent.values, 0.0) + np.where(received.given, received.values, 0.0)
     return task_mean(Column(tokens, either), by)
 
 
 def task_total(spent: Column, by: Groups) -> Column:
-    """What all samples of each task took together, [T]; a gap where no sample reports it."""
+    """The sum over all samples of each task, [T]; a gap for a task none of whose samples reports the usage."""
     return Column(by.sum(spent), by.count(spent.given) > 0)
 
 
 def spent_and_solved(spent: Column, rewards: Column, by: Groups, threshold: float) -> Column:
-    """What each task took in all, and 1 if any of its samples passes, [T, 2]; a gap where nothing is known of it."""
-    won = by.count(passed(rewards, threshold)) > 0
-    return Column(np.stack([by.sum(spent), won.astype(float)], axis=1), by.count(spent.given) > 0)
+    """The total usage of each task, and 1 if any of its samples passes, [T, 2]; a gap for a task without usage."""
+    solved = by.count(passed(rewards, threshold)) > 0
+    return Column(np.stack([by.sum(spent), solved.astype(float)], axis=1), by.count(spent.given) > 0)
 
 
 def spent_for_each(counts: Floats) -> Floats:
-    """The total over tasks with a pass, ``[..., T, 2] -> [...]``; NaN when none has one."""
-    wins = total(counts[..., 1])
-    return total(counts[..., 0]) / np.where(wins > 0, wins, np.nan)
+    """The total usage divided by the number of solved tasks, ``[..., T, 2] -> [...]``; NaN if no task is solved."""
+    solved = total(counts[..., 1])
+    return total(counts[..., 0]) / np.where(solved > 0, solved, np.nan)
 
 
 _PER_TASK = partial(Metric, aggregate=mean, higher_is_better=False)

@@ -26,33 +26,33 @@ from calipers.metrics import (
 )
 from calipers.rollouts.column import Column, Floats, Groups, Ints, total
 
-# Extremes: the least and the most that each task can be worth, whatever the samples that are not there hold. Two kinds
-# are not there: rollouts that were planned and left a gap, and the samples up to k of a task that was planned with
-# fewer. A task is filled up to its plan, or to k where that is more, once with the low end of the range of rewards and
-# once with the high end. Every metric here can only rise with a reward, so no other filling lies outside.
+# Extremes: the smallest and the largest possible value of each task, over all possible rewards of its missing samples.
+# Two kinds of samples are missing: planned rollouts without a reward, and samples up to k of a task that was planned
+# with fewer. A task is filled up to its planned number of samples, or to k if that is larger, once with the lowest and
+# once with the highest possible reward. Every metric here is non-decreasing in each reward, so these are its extremes.
 
 Ends = tuple[float, float]
 
 Worth = Callable[..., Floats]
-"""``worth(passes, k, **params)``: what exactly k samples are worth of which so many pass, [T] to [T]."""
+"""``worth(passes, k, **params)``: the metric's value for exactly k samples with this many passes, [T] to [T]."""
 
 
 def planned(by: Groups) -> Ints:
-    """How many samples of each task were planned, gaps among them, [T]."""
+    """The number of planned samples of each task, including gaps, [T]."""
     return np.diff(by.starts)
 
 
 def of_passes(
     reduce: Reduce, worth: Worth, rewards: Column, by: Groups, ends: Ends, k: int, threshold: float, **params: Any
 ) -> tuple[Column, Column]:
-    """The extremes of a metric that counts passes among k samples, [T] each; it may not fall as passes are added."""
+    """The extremes of a metric that counts passes among k samples, [T] each; it must be non-decreasing in passes."""
     n, c = pass_counts(rewards, by, threshold)
     short = planned(by) < k
     columns = []
     for end in ends:
-        whole = reduce(rewards.filled(end), by=by, k=k, threshold=threshold, **params)
+        filled = reduce(rewards.filled(end), by=by, k=k, threshold=threshold, **params)
         passes = c + np.maximum(k - n, 0) * (end >= threshold)
-        columns.append(Column(np.where(short, worth(passes, k=k, **params), whole.values), whole.given | short))
+        columns.append(Column(np.where(short, worth(passes, k=k, **params), filled.values), filled.given | short))
     return columns[0], columns[1]
 
 
@@ -63,27 +63,27 @@ def of_best(reduce: Reduce, rewards: Column, by: Groups, ends: Ends, k: int) -> 
     short = planned(by) < k
     columns = []
     for end in ends:
-        whole = reduce(rewards.filled(end), by=by, k=k)
-        columns.append(Column(np.where(short, np.maximum(best, end), whole.values), whole.given | short))
+        filled = reduce(rewards.filled(end), by=by, k=k)
+        columns.append(Column(np.where(short, np.maximum(best, end), filled.values), filled.given | short))
     return columns[0], columns[1]
 
 
 def some_pass(passes: Ints, k: int, **params: Any) -> Floats:
-    """1 where one of k samples passes."""
+    """1 if at least one of k samples passes."""
     return (passes > 0).astype(float)
 
 
 def all_pass(passes: Ints, k: int) -> Floats:
-    """1 where all k samples pass."""
+    """1 if all k samples pass."""
     return (passes >= k).astype(float)
 
 
 UNDEFINED, JUDGED = SHORT
-"""What a task is that has fewer than k samples and no pass among them."""
+"""How `any_of_first_k` treats a task with fewer than k samples and no pass among them."""
 
 
 def passes(rewards: Column, by: Groups, threshold: float) -> Column:
-    """Each task's passes and samples, [T, 2]."""
+    """The number of passes and of samples of each task, [T, 2]."""
     n, c = pass_counts(rewards, by, threshold)
     return Column(np.stack([c, n], axis=1).astype(float), n > 0)
 
@@ -116,9 +116,9 @@ def pass_hat_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
 def any_of_first_k(rewards: Column, by: Groups, k: int, threshold: float, short: str = UNDEFINED) -> Column:
     """1 for a task with a pass among its first k samples, else 0, [T].
 
-    A task with fewer than k samples is 1 when one of them passes: no further sample can change that, so a
-    run that stops each task at its first pass, after R samples at most, is answered for every k up to R.
-    Without a pass it is a gap, or 0 where ``short`` is "judged": then it is judged by the samples it has.
+    A task with fewer than k samples is 1 if one of them passes, because no further sample can change that. So a
+    run that stops each task at its first pass, or after R samples, has a value for every k up to R. A task
+    without a pass among fewer than k samples is a gap, or 0 if ``short`` is "judged".
     """
     early = _first(rewards, by, k)
     n, c = pass_counts(early, by, threshold)
@@ -126,7 +126,7 @@ def any_of_first_k(rewards: Column, by: Groups, k: int, threshold: float, short:
 
 
 def all_of_first_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
-    """1 for a task whose first k samples, or all if it has fewer, pass, [T]."""
+    """1 for a task whose first k samples all pass, else 0, [T]; of fewer samples, all must pass."""
     early = _first(rewards, by, k)
     n, c = pass_counts(early, by, threshold)
     return Column((c == n).astype(float), n > 0)
@@ -142,23 +142,23 @@ def max_at_k(rewards: Column, by: Groups, k: int) -> Column:
     for tasks, matrix in by.blocks(rewards):
         n = matrix.shape[1]
         if n >= k:
-            best = slice(k - 1, n)  # the others are never the best of k; an infinity among them does not matter
+            best = slice(k - 1, n)  # smaller rewards are never the best of k, so an infinity among them has no effect
             values[tasks] = total(np.sort(matrix, axis=1)[:, best] * _chances_of_best(n, k))
             given[tasks] = True
     return Column(values, given)
 
 
 def _chances_of_best(n: int, k: int) -> Floats:
-    """The chance that the i-th smallest of n is the best of k drawn, ``C(i - 1, k - 1) / C(n, k)``, from i = k on."""
-    ways, every, chances = 1, comb(n, k), []
+    """The chance that the i-th smallest of n is the best of k draws, ``C(i - 1, k - 1) / C(n, k)``, for i = k to n."""
+    ways, draws, chances = 1, comb(n, k), []
     for i in range(k, n + 1):
-        chances.append(ways / every)
-        ways = ways * i // (i - k + 1)  # C(i, k - 1), from C(i - 1, k - 1): each from scratch takes n times as long
+        chances.append(ways / draws)
+        ways = ways * i // (i - k + 1)  # C(i, k - 1) from C(i - 1, k - 1), which is n times faster than from scratch
     return np.array(chances)
 
 
 def _first(rewards: Column, by: Groups, k: int) -> Column:
-    """The same rewards with all but each task's first k given samples turned into gaps."""
+    """The rewards of the first k samples of each task that have one; all other rewards become gaps."""
     return Column(rewards.values, rewards.given & (by.rank(rewards.given) < k))
 
 
@@ -206,7 +206,7 @@ def mgpass_at_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column
 
 
 def needed(tau: float, k: int) -> int:
-    """How many of k samples must pass: at least one, and at least the share tau, which is read as a decimal.
+    """The number of k samples that must pass: the share tau, rounded up, and at least one. tau is taken as a decimal.
 
     >>> needed(0.55, 100), needed(0.14, 50), needed(0.28, 25)  # as binary floats: 56, 8 and 8
     (55, 7, 7)
@@ -220,7 +220,7 @@ def at_least(least: int, n: int, c: int, k: int) -> float:
 
 
 def _beyond(half: int, n: int, c: int, k: int) -> Fraction:
-    """The expected number of passes above ``half``: the sum of the tails beyond it, each draw looked at once."""
+    """The expected excess of passes over ``half`` in k draws, E[max(passes - half, 0)], the sum of the tails above."""
     ways = sum((i - half) * comb(c, i) * comb(n - c, k - i) for i in range(half + 1, min(c, k) + 1))
     return Fraction(ways, comb(n, k))
 
@@ -254,15 +254,15 @@ MGPASS_AT_K = Metric(
     extremes=partial(of_passes, mgpass_at_k, _above_half),
 )
 
-MOST_LEVELS = 32  # more distinct rewards than this are no levels of a rubric
+MOST_LEVELS = 32  # more distinct rewards than this are not the levels of a rubric
 
 
 def posterior_mean(rewards: Column, by: Groups) -> Column:
     """Posterior mean and variance of each task's expected reward, [T, 2].
 
-    A Dirichlet(1, ..., 1) over the levels a reward takes (Hariri et al. 2026): 0, 1 and every other
-    reward that occurs. A gap for every task when the rewards leave [0, 1], are NaN, or take more than
-    MOST_LEVELS values.
+    The prior is Dirichlet(1, ..., 1) over the levels of the reward (Hariri et al. 2026): 0, 1 and every other
+    reward that occurs. A gap for every task if a reward is outside [0, 1] or NaN, or if there are more than
+    MOST_LEVELS levels.
     """
     kept = rewards.kept()
     levels = np.unique(np.concatenate([kept, [0.0, 1.0]]))
@@ -271,9 +271,9 @@ def posterior_mean(rewards: Column, by: Groups) -> Column:
         return Column(moments, np.zeros(by.size, dtype=bool))
     level_of = np.searchsorted(levels, rewards.values)
     counts = [by.count(rewards.given & (level_of == level)) for level in range(len(levels))]
-    seen = np.stack(counts, axis=1) + 1.0  # [T, L] nu
-    trials = seen.sum(axis=1)
-    share = seen / trials[:, None]
+    concentration = np.stack(counts, axis=1) + 1.0  # [T, L], nu in the paper
+    trials = concentration.sum(axis=1)
+    share = concentration / trials[:, None]
     first, second = (share * levels).sum(axis=1), (share * levels**2).sum(axis=1)
     return Column(np.stack([first, (second - first**2) / (trials + 1)], axis=1), given)
 
@@ -281,8 +281,8 @@ def posterior_mean(rewards: Column, by: Groups) -> Column:
 def posterior_pass_at_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
     """Posterior mean and variance of each task's chance of a pass in k samples, [T, 2].
 
-    ``1 - B(c + 1, n - c + 1 + k) / B(c + 1, n - c + 1)`` under Beta(1, 1); k may exceed n, and then
-    the prior speaks, not the data.
+    ``1 - B(c + 1, n - c + 1 + k) / B(c + 1, n - c + 1)`` under Beta(1, 1). k may exceed n; then the prior
+    determines much of the result.
     """
     n, c = pass_counts(rewards, by, threshold)
     means = by_counts(n, c, lambda n, c: float(1 - _all_fail(n, c, k)), at_least=1)

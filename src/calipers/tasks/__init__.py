@@ -1,6 +1,6 @@
 """Tasks, the files they are read from, and the store they are published to.
 
-A `Task` is a prompt, and how its answer is verified; a `Suite` is the tasks of one benchmark.
+A `Task` is a prompt with the verifier of its answers; a `Suite` is the tasks of one benchmark.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Prompt = str | Sequence[Message]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task. Its verifier is a name; its code is looked up when the run is planned."""
+    """One task. Its verifier is given by name; the verifier's code is looked up when the run is planned."""
 
     id: str
     prompt: Prompt
-    verifier: str | None = None  # None: answers are kept, nobody judges them
+    verifier: str | None = None  # None: answers are logged and not verified
     target: Any = None  # what the verifier compares with: any JSON value
     params: Mapping[str, Any] = field(default_factory=dict)  # of the verifier
     metadata: Mapping[str, Any] = field(default_factory=dict)  # for --by and --cluster
@@ -37,8 +37,8 @@ class Suite:
     tasks: Sequence[Task]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     root: Path | None = None  # the directory it was read from
-    sha256: str = ""  # of the file of tasks; "" when there is none
-    notes: Sequence[str] = ()  # what its reader passed over, such as fields that mean nothing
-    opening: Sequence[str] = ()  # what somebody should see before the first call, such as columns that were guessed
-    places: Mapping[str, str] = field(default_factory=dict)  # of tasks by id, where their ids say nothing to a reader
-    rewards: Sequence[str] = ()  # that their verifier can give; () where only its answers tell
+    sha256: str = ""  # of the file of tasks; "" if there is no file
+    notes: Sequence[str] = ()  # what its reader ignored, such as unknown fields
+    opening: Sequence[str] = ()  # notes to show before the first request, such as the guessed roles of columns
+    places: Mapping[str, str] = field(default_factory=dict)  # task id -> file and line, if the ids mean little to users
+    rewards: Sequence[str] = ()  # the names of the rewards of its verifier; () if they are not known in advance

@@ -1,8 +1,8 @@
 """A benchmark on disk: a directory with ``tasks.jsonl`` and optionally ``metadata.yaml``, or a single file of tasks.
 
-Nothing else in the directory is read, neither ``images/`` nor ``raw/``. A row of the file is EvSys': a task and its
-verifier. A row that is no task is an `InputError`, and also the Python error that EvSys raises there, so that code
-which catches that one still does.
+Nothing else in the directory is read, neither ``images/`` nor ``raw/``. The rows have EvSys' format: a task and its
+verifier. An invalid row raises an `InputError` that is also an instance of the Python error that EvSys raises in this
+case, so that code written for EvSys still catches it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from calipers.tasks import Prompt, Suite, Task
 TASKS: Final = "tasks.jsonl"
 METADATA: Final = "metadata.yaml"
 LARGEST_METADATA: Final = 1 << 20  # bytes
-_NONE: Final[dict[str, Any]] = {}  # shared by all tasks that say nothing: two empty ones each are 13 MB in 100,000
+_EMPTY: Final[dict[str, Any]] = {}  # shared by all tasks: two empty dicts for each of 100,000 tasks take 13 MB
 T = TypeVar("T")
 
 
@@ -37,8 +37,7 @@ class NotThere(InputError, FileNotFoundError):
 def read_suite(path: str | os.PathLike[str]) -> Suite:
     """The tasks of a benchmark, checked: every id is unique, and every prompt can be sent to a model.
 
-    InputError says file and line. A field that means nothing is passed over and mentioned in
-    ``notes``, with the nearest name that means something.
+    An InputError names file and line. Unknown fields are ignored; ``notes`` mentions them, with the nearest known name.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -51,63 +50,63 @@ def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str)
     digest = hashlib.sha256()
     lines: dict[str, int] = {}
     tasks: list[Task] = []
-    passed_over = _PassedOver(file)
+    unknown_fields = _UnknownFields(file)
     common = CommonVerifier(root, metadata)
     for line, row in json_lines(file, digest):
-        where = f"{file}:{line}"
+        place = f"{file}:{line}"
         row = common.filled(row)
         try:
             task = as_task(harbor_task_from_dict(row))
         except TaskFault as fault:
-            wrong = TaskFault(f"{fault} is missing") if isinstance(fault, KeyError) else fault
-            raise wrong.placed(where, fault.right) from None
+            located = TaskFault(f"{fault} is missing") if isinstance(fault, KeyError) else fault
+            raise located.placed(place, fault.right) from None
         first = lines.setdefault(task.id, line)
         if first != line:
-            raise InputError.at(where, f"task_id {task.id!r} appears twice, first at line {first}", "expected it once")
-        passed_over.look(line, row)
+            raise InputError.at(place, f"task_id {task.id!r} appears twice, first at line {first}", "expected it once")
+        unknown_fields.add(line, row)
         tasks.append(task)
-    return Suite(name, tasks, metadata, root, digest.hexdigest(), passed_over.notes())
+    return Suite(name, tasks, metadata, root, digest.hexdigest(), unknown_fields.notes())
 
 
 class CommonVerifier:
-    """The verifier that ``metadata.yaml`` names once, for every row that has none of its own.
+    """The verifier in ``metadata.yaml``, which applies to every row without a verifier of its own.
 
-    It is a name, or a mapping as a row has it; ``kind`` may be left out. Such a row says what is ``expected`` itself,
-    and perhaps further ``params``. Nothing is looked at before a row needs it.
+    It is a name, or a mapping as in a row, in which ``kind`` is optional. A row that uses it has its own ``expected``,
+    and optionally further ``params``. It is not checked before a row needs it.
     """
 
     def __init__(self, directory: Path | None, metadata: Mapping[str, Any]) -> None:
         self._directory, self._written = directory, metadata.get("verifier")
 
     def filled(self, row: Any) -> Any:
-        """A row with its verifier; one that has its own, or is no object, stays as it is."""
+        """A row with its verifier; unchanged if it has its own, or if it is not an object."""
         if not isinstance(row, dict) or "verifier" in row or self._written is None:
             return row
         common = self._mapping
-        judging = {name: row[name] for name in ("expected", "params") if name in row}
-        params = judging.get("params") or {}  # null says nothing, as in a row with its own verifier
+        own = {name: row[name] for name in ("expected", "params") if name in row}
+        params = own.get("params") or {}  # null is the same as no params, as in a row with its own verifier
         if isinstance(common.get("params"), Mapping) and isinstance(params, Mapping):
-            judging["params"] = {**common["params"], **params}
-        rest = {name: value for name, value in row.items() if name not in judging}
-        return {**rest, "verifier": {**common, **judging}}
+            own["params"] = {**common["params"], **params}
+        other_fields = {name: value for name, value in row.items() if name not in own}
+        return {**other_fields, "verifier": {**common, **own}}
 
     @cached_property
     def _mapping(self) -> dict[str, Any]:
         if isinstance(self._written, str):
             return {"kind": "in_process", "fn_name": self._written}
-        where = str((self._directory or Path()) / METADATA)
+        place = str((self._directory or Path()) / METADATA)
         if isinstance(self._written, Mapping):
             try:
                 return {"kind": "in_process", **json.loads(json.dumps(self._written))}
             except (TypeError, ValueError, RecursionError) as error:
-                right = "expected what JSON can hold; put a date in quotes"
-                raise InputError.at(where, f"verifier has a value that is no JSON ({error})", right) from None
-        right = "expected its name, such as numeric_match, or a mapping with fn_name and params"
-        raise InputError.at(where, f"verifier is {self._written!r:.60}", right)
+                expectation = "expected what JSON can hold; put a date in quotes"
+                raise InputError.at(place, f"verifier has a value that is no JSON ({error})", expectation) from None
+        expectation = "expected its name, such as numeric_match, or a mapping with fn_name and params"
+        raise InputError.at(place, f"verifier is {self._written!r:.60}", expectation)
 
 
 def harbor_tasks(file: Path, common: CommonVerifier | None = None) -> Iterator[HarborTask]:
-    """The tasks of a file as EvSys reads them: ids and prompts as they are, told apart or not."""
+    """The tasks of a file as EvSys reads them: ids and prompts are not checked, and ids may repeat."""
     for line, row in json_lines(file):
         try:
             yield harbor_task_from_dict(common.filled(row) if common else row)
@@ -116,25 +115,28 @@ def harbor_tasks(file: Path, common: CommonVerifier | None = None) -> Iterator[H
 
 
 def write_suite(directory: Path, suite: Suite, params: Mapping[str, Any], source: str) -> list[Path]:
-    """Write a benchmark whose tasks one verifier judges: the verifier once, in ``metadata.yaml``; the files written.
+    """Write a benchmark with one verifier, which is named once, in ``metadata.yaml``; return the written files.
 
-    ``params`` are those that all tasks share. Where one of the two files is there already, nothing is written.
+    ``params`` are the parameters that all tasks have in common. If one of the two files exists, nothing is written.
     """
     import yaml
 
     names = sorted({task.verifier for task in suite.tasks if task.verifier is not None})
-    judge = {"kind": "in_process", "fn_name": names[0], **({"params": dict(params)} if params else {})}
-    content = {"name": directory.name or directory.resolve().name, "verifier": judge}
-    about = {**content, "source": {"path": source, "sha256": suite.sha256}}
+    verifier = {"kind": "in_process", "fn_name": names[0], **({"params": dict(params)} if params else {})}
+    metadata = {
+        "name": directory.name or directory.resolve().name,
+        "verifier": verifier,
+        "source": {"path": source, "sha256": suite.sha256},
+    }
     rows = []
     for task in suite.tasks:
-        more = {name: value for name, value in task.params.items() if name not in params}
+        own_params = {name: value for name, value in task.params.items() if name not in params}
         rows.append(
             {
                 "task_id": task.id,
                 "instruction": task.prompt,
                 "expected": task.target,
-                **({"params": more} if more else {}),
+                **({"params": own_params} if own_params else {}),
                 **({"metadata": dict(task.metadata)} if task.metadata else {}),
             }
         )
@@ -142,31 +144,31 @@ def write_suite(directory: Path, suite: Suite, params: Mapping[str, Any], source
     try:
         lines.encode()
     except UnicodeEncodeError:
-        wrong = "a string contains half of a surrogate pair"  # no file and no request can hold it
-        raise InputError.at(source, wrong, "expected full pairs, such as \\ud83d\\ude00") from None
+        problem = "a string contains half of a surrogate pair"  # which cannot be encoded as UTF-8
+        raise InputError.at(source, problem, "expected full pairs, such as \\ud83d\\ude00") from None
     files = {
         directory / TASKS: lines,
-        directory / METADATA: yaml.safe_dump(about, sort_keys=False, allow_unicode=True),
+        directory / METADATA: yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True),
     }
     for file in files:
         if os.path.lexists(file):
             raise InputError.at(str(file), "already exists", "give another name, or remove it first")
-    made: list[Path] = []
+    written_files: list[Path] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             with open(file, "x", encoding="utf-8", newline="\n") as stream:
-                made.append(file)
+                written_files.append(file)
                 stream.write(text)
     except OSError as error:
-        for file in made:  # half a benchmark would be in the way of the next
+        for file in written_files:  # an incomplete benchmark would block the next attempt
             file.unlink(missing_ok=True)
         raise InputError.at(str(directory), f"cannot be written ({error.strerror})", "give another name") from None
     return [*files]
 
 
 def place_of(directory: Path, number: int, task_id: Any) -> str | None:
-    """``path:line`` of a task by its place among the others; None when another one stands there by now."""
+    """``path:line`` of a task by its index in the file; None if the file has another task there by now."""
     with suppress(InputError):
         file = tasks_file(directory)
         for line, row in islice(json_lines(file), number, number + 1):
@@ -184,7 +186,7 @@ def tasks_file(directory: Path) -> Path:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """The content of ``metadata.yaml``, by a safe loader; empty if there is none."""
+    """The content of ``metadata.yaml``, read with a safe loader; empty if there is no such file."""
     file = directory / METADATA
     if not os.path.lexists(file):
         return {}
@@ -221,7 +223,7 @@ def _from_yaml(content: bytes, where: str) -> Any:
             f"{where}{line}", (f"it is not valid YAML: {_one_line(error.problem or error.context)}")
         ) from None
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        # a tag before a text it does not fit, such as `!!timestamp soon`, gives any of these
+        # a tag with a text that does not fit it, such as `!!timestamp soon`, raises any of these
         raise InputError.at(where, f"it is not valid YAML: {_one_line(error) or type(error).__name__}") from None
 
 
@@ -245,62 +247,62 @@ def _inside(directory: Path, file: Path) -> Path:
     return file
 
 
-class _PassedOver:
-    """Unknown fields: each with its first line and the number of rows that have it."""
+class _UnknownFields:
+    """The unknown fields of a file, each with its first line and the number of rows that have it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._seen: dict[tuple[str, ...], tuple[int, int]] = {}
 
-    def look(self, line: int, row: Mapping[str, Any]) -> None:
-        """Remember the fields of one good row."""
+    def add(self, line: int, row: Mapping[str, Any]) -> None:
+        """Add the unknown fields of a valid row."""
         verifier = row["verifier"]
         known = ("kind", *VERIFIER_FIELDS[verifier["kind"]])
-        strange: list[tuple[str, ...]] = [(name, *FIELDS) for name in row if name not in FIELDS]
-        strange += [(f"verifier.{name}", *known) for name in verifier if name not in known]
-        for key in strange:
+        unknown: list[tuple[str, ...]] = [(name, *FIELDS) for name in row if name not in FIELDS]
+        unknown += [(f"verifier.{name}", *known) for name in verifier if name not in known]
+        for key in unknown:
             first, count = self._seen.get(key, (line, 0))
             self._seen[key] = first, count + 1
 
     def notes(self) -> list[str]:
-        """A line for each field."""
+        """A note for each unknown field."""
         notes = []
         for (name, *known), (line, count) in self._seen.items():
             close = nearest(name.removeprefix("verifier."), known, 1)
-            right = f"did you mean {close[0]!r}?" if close else "put data about a task under metadata"
+            advice = f"did you mean {close[0]!r}?" if close else "put data about a task under metadata"
             rows = "1 row has" if count == 1 else f"{count} rows have"
-            notes.append(f"{self._file}:{line}: {rows} the field {name!r}, which is ignored; {right}")
+            notes.append(f"{self._file}:{line}: {rows} the field {name!r}, which is ignored; {advice}")
         return notes
 
 
 class TaskFault(InputError):
-    """A row that is no task: what is wrong and, apart from it, what would be right."""
+    """An invalid row: the message says what is wrong, ``right`` what would be right."""
 
     def __init__(self, wrong: str, right: str = "") -> None:
         super().__init__(wrong)
         self.right = right
 
     def placed(self, where: str, right: str = "") -> InputError:
-        """The same error with its place before it; one of a file is no KeyError, which would be shown in quotes."""
+        """The same error with its place in a file; not as a KeyError, whose text would be shown in quotes."""
         text = f"{where}: {self}; {right}" if right else f"{where}: {self}"
         return InputError(text) if isinstance(self, KeyError) else type(self)(text)
 
 
 class MissingField(TaskFault, KeyError):
-    """A row without a field that every row has; its text is the field's name in quotes, as a KeyError's is."""
+    """A row without a required field; the text is the field's name in quotes, like that of a KeyError."""
 
 
 class WrongType(TaskFault, TypeError):
-    """A value of a kind that cannot be used here."""
+    """A value of the wrong type."""
 
 
 class NoObject(TaskFault, AttributeError):
-    """Something other than an object where fields are looked up."""
+    """A value that must be an object with fields, and is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class InProcessVerifier:
-    """A function, by name, that compares the completion with what is expected."""
+    """A function, given by name, that compares the completion with the expected value."""
 
     fn_name: str
     expected: Any = None
@@ -332,11 +334,11 @@ Verifier = InProcessVerifier | E2BVerifier | LLMJudgeVerifier
 
 @dataclass(frozen=True, slots=True)
 class HarborTask:
-    """One task as EvSys has it. Nothing is checked: a row of a file may hold any JSON."""
+    """A task in EvSys' format. Its values are not checked: they may be any JSON."""
 
     task_id: Any
     instruction: Any
-    verifier: Verifier | None = None  # None: completions are wanted, nobody judges them
+    verifier: Verifier | None = None  # None: completions are not verified
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -346,7 +348,7 @@ VERIFIER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "e2b": ("dockerfile", "test_sh", "test_state_py"),
     "llm_judge": ("judge_model", "rubric"),
 }
-_NEEDED: Final = {  # format -> the fields that tell it
+_REQUIRED: Final = {  # format -> the fields by which it is recognised
     "harbor_task": ("task_id", "verifier"),
     "prompt_dataset": ("inputs", "expected"),
     "chat_messages": ("messages",),
@@ -354,7 +356,7 @@ _NEEDED: Final = {  # format -> the fields that tell it
 
 
 def harbor_task_from_dict(row: Any) -> HarborTask:
-    """The task that a decoded row is; fields that mean nothing are passed over.
+    """The task in a decoded row; unknown fields are ignored.
 
     >>> harbor_task_from_dict({"task_id": 1, "instruction": "2 + 2?", "verifier": {"kind": "e2b"}}).task_id
     1
@@ -369,33 +371,36 @@ def harbor_task_from_dict(row: Any) -> HarborTask:
 
 
 def to_dict(task: HarborTask) -> dict[str, Any]:
-    """The row that a task is, the verifier's ``kind`` included."""
+    """The row of a task, including the verifier's ``kind``."""
     return asdict(task)
 
 
 def detect_format(row: Any) -> str:
     """``harbor_task``, ``prompt_dataset`` or ``chat_messages``, by the fields a row has; else ``unknown``."""
     if isinstance(row, Mapping):
-        for fmt, needed in _NEEDED.items():
-            if all(name in row for name in needed):
+        for fmt, required in _REQUIRED.items():
+            if all(name in row for name in required):
                 return fmt
     return "unknown"
 
 
 def parse_rows(rows: Iterable[Any], fmt: str) -> list[HarborTask] | list[dict[str, Any]]:
-    """The rows of one format: as tasks where they are tasks, else as they are; InputError names a bad row by number."""
-    if fmt not in _NEEDED:
-        raise UnknownName.of("format of rows", fmt, _NEEDED)
+    """The rows of one format: `HarborTask` objects for ``harbor_task``, else the checked rows themselves.
+
+    An InputError names an invalid row by its number, counted from 0.
+    """
+    if fmt not in _REQUIRED:
+        raise UnknownName.of("format of rows", fmt, _REQUIRED)
     if fmt == "harbor_task":
         return [_numbered(harbor_task_from_dict, row, number) for number, row in enumerate(rows)]
-    return [_numbered(_whole(fmt), row, number) for number, row in enumerate(rows)]
+    return [_numbered(_row_checker(fmt), row, number) for number, row in enumerate(rows)]
 
 
-def _whole(fmt: str) -> Callable[[Any], dict[str, Any]]:
+def _row_checker(fmt: str) -> Callable[[Any], dict[str, Any]]:
     def checked(row: Any) -> dict[str, Any]:
         if not isinstance(row, Mapping):
             raise WrongType(f"it is {_shown(row)}; expected a JSON object")
-        for name in _NEEDED[fmt]:
+        for name in _REQUIRED[fmt]:
             if name not in row:
                 raise MissingField(name)
         return dict(row)
@@ -411,20 +416,25 @@ def _numbered(parse: Callable[[Any], T], row: Any, number: int) -> T:
 
 
 def as_task(task: HarborTask) -> Task:
-    """The task as Calipers has it: its id is text, its prompt text or chat messages; InputError for any other."""
+    """The task in Calipers' form: its id is text, its prompt is text or chat messages; InputError for other values."""
     number = isinstance(task.task_id, int) and not isinstance(task.task_id, bool)
     if not number and not isinstance(task.task_id, str):
         raise TaskFault(f"task_id is {_shown(task.task_id)}", "expected text or an integer")
     name, prompt, verifier = str(task.task_id), _prompt(task.instruction), task.verifier
     params = verifier.params if isinstance(verifier, InProcessVerifier) else {}
-    for what, mapping in (("metadata", task.metadata), ("verifier.params", params)):
-        if not all(isinstance(key, str) for key in mapping):  # it was a list of pairs
-            raise TaskFault(f"{what} is {_shown(mapping)}", "expected an object with names that are text")
+    for field_name, mapping in (("metadata", task.metadata), ("verifier.params", params)):
+        if not all(isinstance(key, str) for key in mapping):  # a list of pairs may have other keys
+            raise TaskFault(f"{field_name} is {_shown(mapping)}", "expected an object with names that are text")
     if isinstance(verifier, InProcessVerifier):
         if not isinstance(verifier.fn_name, str):
             raise TaskFault(f"fn_name is {_shown(verifier.fn_name)}", "expected the name of a verifier")
         return Task(
-            name, prompt, intern(verifier.fn_name), verifier.expected, verifier.params or _NONE, task.metadata or _NONE
+            name,
+            prompt,
+            intern(verifier.fn_name),
+            verifier.expected,
+            verifier.params or _EMPTY,
+            task.metadata or _EMPTY,
         )
     if isinstance(verifier, E2BVerifier):
         files = {"dockerfile": verifier.dockerfile, "test_sh": verifier.test_sh}
@@ -439,13 +449,13 @@ def as_task(task: HarborTask) -> Task:
 
 
 def from_task(task: Task) -> HarborTask:
-    """The row that a task of ours is, one that a function judges or nobody."""
+    """A task of ours in EvSys' form, with an in-process verifier or none."""
     verifier = None if task.verifier is None else InProcessVerifier(task.verifier, task.target, dict(task.params))
     return HarborTask(task.id, task.prompt, verifier, dict(task.metadata))
 
 
 def iter_jsonl(path: str | Path) -> Iterator[Any]:
-    """The rows of a JSON Lines file, decoded one at a time; only a newline ends a row."""
+    """The rows of a JSON Lines file, decoded one at a time; only the newline character separates rows."""
     for _, row in json_lines(Path(path)):
         yield row
 
@@ -468,7 +478,7 @@ def _verifier(payload: Any) -> Verifier:
 
 
 def object_of(value: Any, what: str) -> dict[str, Any]:
-    """A copy of a mapping, or of a list of pairs; anything that is empty or absent is empty."""
+    """A mapping or a list of pairs as a new dict; an empty or absent value is an empty dict."""
     try:
         return dict(value or {})
     except (TypeError, ValueError) as error:
@@ -481,8 +491,8 @@ def _prompt(instruction: Any) -> Prompt:
         return instruction
     if isinstance(instruction, Sequence) and instruction and all(map(_is_message, instruction)):
         return list(instruction)
-    right = "expected text, or a list of chat messages, each with a role and a content"
-    raise TaskFault(f"instruction is {_shown(instruction)}", right)
+    expectation = "expected text, or a list of chat messages, each with a role and a content"
+    raise TaskFault(f"instruction is {_shown(instruction)}", expectation)
 
 
 def _is_message(turn: Any) -> bool:

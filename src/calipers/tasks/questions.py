@@ -1,4 +1,4 @@
-"""Your own questions: the roles of a table's columns, and the tasks made from its rows.
+"""Questions in a user's table: the roles of its columns, and the tasks made from its rows.
 
 ::
 
@@ -57,7 +57,7 @@ TARGETS: Final = (
     "output",
 )
 IDS: Final = ("id", "task_id", "question_id", "qid", "uid", "example_id")
-HASHED: Final = "#"  # as --id: the hash of the prompt, even if there is a column of ids
+HASHED: Final = "#"  # as the value of --id: use the hash of the prompt, even if there is a column of ids
 DEFAULT_VERIFIER: Final = "exact_match"
 CHOICE_VERIFIER: Final = "choice"
 COMPARES: Final = ("exact_match", "contains", "regex_match", "numeric_match", "math", "tool_calls_match", "choice")
@@ -66,7 +66,7 @@ TEXTUAL: Final = ("exact_match", "contains", "regex_match")
 CHOICES: Final = "choices"  # the name of the lettered choices
 JINJA: Final = (".j2", ".jinja", ".jinja2")
 LARGEST: Final = 1 << 20  # bytes of a template
-_DIGITS: Final = 16  # of an id that is a hash
+_DIGITS: Final = 16  # hexadecimal digits of an id that is a hash
 
 
 def one_line(value: Any, most: int = 300) -> str:
@@ -193,11 +193,11 @@ class RightChoice:
         cls, table: QuestionTable, columns: tuple[str, ...], target: str | None, index_from: int | None
     ) -> RightChoice:
         """The first way in which every target can be read; InputError if a target could name two choices."""
-        right = cls(columns, "mixed", index_from or 0)
+        mixed = cls(columns, "mixed", index_from or 0)
         if target is None:
-            return right
+            return mixed
         rows = [
-            (row[target], right.choices(row, where), where)
+            (row[target], mixed.choices(row, where), where)
             for row, where in zip(table.rows, table.places, strict=True)
             if row.get(target) not in (None, "")
         ]
@@ -215,7 +215,7 @@ class RightChoice:
         numbers = [_whole(cell) for cell, _, _ in rows]
         if rows and all(number is not None for number in numbers):
             return cls(columns, "index", _base([number or 0 for number in numbers], rows))
-        return right
+        return mixed
 
     def choices(self, row: Row, where: str) -> LetteredChoices:
         """The choices of a row, in the order of their columns, without empty ones at the end."""
@@ -632,7 +632,7 @@ def is_template_file(written: str) -> bool:
 
 
 def prompt_template(written: str, columns: Collection[str]) -> PromptTemplate:
-    """A template over these columns; InputError for an unknown column or an invalid template.
+    """A template that uses these columns; InputError for an unknown column or an invalid template.
 
     >>> prompt_template("Q: {question}", ["question"]).fill({"question": "2 + 2?"})
     'Q: 2 + 2?'

@@ -27,7 +27,7 @@ SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".json", ".jsonl",
 TASK_FIELDS: Final = ("task_id", "instruction")  # of a row that is already a task
 LARGEST: Final = 2 << 30  # bytes
 LONGEST_CELL: Final = 64 << 20  # characters
-SEPARATORS: Final = ",;\t|"
+SEPARATORS: Final = ",;\t|"  # candidates, in order of preference
 _PARQUET: Final = b"PAR1"
 _SHEETS: Final = (".xls", ".xlsx", ".ods", ".numbers")
 _LOOKED_AT: Final = 50  # records that are read to find the separator
@@ -50,7 +50,7 @@ class QuestionTable:
     origin: str  # its name in errors: the path
     columns: Sequence[str]
     rows: Sequence[Row]
-    places: Sequence[str]  # of each row, such as its file and line
+    places: Sequence[str]  # the place of each row for errors, such as its file and line
     sha256: str = ""  # of the file; "" for a table in memory
 
     def __post_init__(self) -> None:
@@ -190,7 +190,10 @@ def _records(text: str, path: str, separator: str, first: int = 1) -> Iterator[t
 
 
 def _separator(text: str) -> str:
-    """The separator: of those that give every record as many cells as the header has, the one that gives the most."""
+    """The separator that gives all records the same number of cells, and the largest such number.
+
+    If no separator gives all records the same number, the one with the most cells in the header.
+    """
     best, most = ",", (False, 1)
     for separator in SEPARATORS:
         try:
@@ -241,7 +244,7 @@ def _object(row: Any, where: str) -> Row:
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
-    """Every key of some rows, in the order of their first appearance."""
+    """The keys of all rows, in the order of their first appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
@@ -249,7 +252,7 @@ def _parquet(data: bytes, path: str) -> Content:
     import polars as pl
 
     try:
-        frame = pl.read_parquet(io.BytesIO(data)).fill_nan(None)  # NaN in a cell is no value, as in a frame in memory
+        frame = pl.read_parquet(io.BytesIO(data)).fill_nan(None)  # a NaN is an empty cell, as in a frame in memory
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         raise InputError.at(path, f"cannot be read as Parquet ({str(error).partition(chr(10))[0]})") from None
     return _frame(frame, f"{path}: row ")
@@ -329,7 +332,7 @@ def _by_column(columns: Mapping[Any, Any]) -> Content:
 
 
 def _plain(cell: Any) -> Any:
-    """A cell with numpy's scalars and arrays as Python's own."""
+    """A cell with numpy's scalars and arrays converted to Python's own types; NaN becomes None."""
     if type(cell).__module__.partition(".")[0] == "numpy" and hasattr(cell, "tolist"):
         cell = cell.tolist()
     return None if isinstance(cell, float) and cell != cell else cell
