@@ -1,13 +1,14 @@
 """Models: on servers, on this machine, or replayed from a log.
 
-Their two interfaces: a request in, a completion or log-likelihoods out; and how a model is named. A spec is
-``KIND/NAME``: ``openai/gpt-x``, ``replay/rollouts.jsonl``, ``python/mine.py:answer``.
+A model has one of two interfaces: `Client` returns a completion for a request, `LikelihoodModel` returns
+log-likelihoods of texts. A model is named by its spec ``KIND/NAME``: ``openai/gpt-x``, ``replay/rollouts.jsonl``,
+``python/mine.py:answer``.
 
-::
+Log-likelihoods are encoded as a prompt and a completion::
 
-    texts ──► a task's prompt ──► score ──► a completion of the log: JSON, an object for each text
+    texts ──► prompt of a task ──► score ──► completion in the log: JSON, an object for each text
 
-In that shape likelihoods go through the same loop as answers, and a stored run is replayed like any other.
+So they go through the same loop as completions, and a stored run of them can be replayed like any other.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from calipers.names import CLIENTS
 from calipers.tasks import Message, Prompt
 
 Ending = Literal["", "refused", "truncated"]
-"""How a completion ended early by the model's own doing, as an outcome of the ledger; "" for a whole one."""
+"""How the model ended a completion early, as an outcome of the ledger; "" if it did not."""
 
 
 LOCAL_KIND: Final = "hf"  # the kind of models that are loaded in this process
 NONE_HERE = "likelihood"
-"""The kind of the error for a server that turns out to give no log-likelihoods at all."""
+"""The kind of the error for a server that does not return log-likelihoods."""
 
 
 class Request(msgspec.Struct, frozen=True):
     """One request to a model. ``task`` and ``sample`` identify its rollout; only `replay/` uses them.
 
-    A struct and no dataclass, as one is made for every call: a frozen dataclass takes ten times as long.
+    It is a struct because one is made for every call: making a frozen dataclass takes ten times as long.
     """
 
     task: str
@@ -48,30 +49,30 @@ class Request(msgspec.Struct, frozen=True):
     temperature: float | None = None
     stop: Sequence[str] = ()
     seed: int | None = None
-    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # what --gen-kwargs adds, sent as it is
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # from --gen-kwargs, sent unchanged
 
     @property
     def messages(self) -> list[Message]:
-        """The prompt as the turns of a chat, the system's before them."""
+        """The prompt as chat messages, with the system message first."""
         turns: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
         return [*turns, *([{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt)]
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What a model returned. ``usage`` has only the known counts among `record.USAGE`, never a guess."""
+    """What a model returned. ``usage`` has only known counts, by their names in `record.USAGE`, and no guesses."""
 
     text: str
-    finish_reason: str | None = None  # in the server's own word
+    finish_reason: str | None = None  # the server's own word
     ending: Ending = ""
     usage: Mapping[str, float] = msgspec.field(default_factory=dict)
-    asked_again: int = 0  # times that it was asked for before, of workers that were lost with it
-    request_id: str | None = None  # by which the server's own log knows the call
-    seed: int | None = None  # that was sent
+    asked_again: int = 0  # earlier requests for it, which were lost together with their workers
+    request_id: str | None = None  # identifies the call in the server's own log
+    seed: int | None = None  # the seed that was sent
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a million tokens cost, in dollars."""
+    """The price of a million tokens, in dollars."""
 
     input: float
     output: float
@@ -84,10 +85,10 @@ class Price:
 
 
 class Callers:
-    """Who calls a client: how many workers there are, and how many of them wait for an answer.
+    """The workers that call a client: their number, and how many of them wait for an answer.
 
-    A worker waits for one answer at a time. When all of them wait, no more calls can come, so a client that answers in
-    batches knows that a batch is whole. ``workers`` is None if nobody says how many there are.
+    A worker waits for one answer at a time. When all workers wait, no more calls can arrive, so a client that answers
+    in batches knows that its batch is complete. ``workers`` is None if their number is not known.
     """
 
     def __init__(self) -> None:
@@ -101,30 +102,30 @@ class Callers:
         return self.workers is not None and self._waiting >= self.workers
 
     def begin(self, workers: int) -> None:
-        """So many workers may call from now on."""
+        """Set the number of workers that may call from now on."""
         self.workers = workers
-        self._tell()
+        self._notify()
 
     def leave(self) -> None:
-        """A worker will not call again."""
+        """Record that a worker will not call again."""
         self.begin(max((self.workers or 0) - 1, 0))
 
     def wait(self) -> None:
-        """A worker waits for an answer."""
+        """Record that a worker waits for an answer."""
         self._waiting += 1
-        self._tell()
+        self._notify()
 
     def answered(self) -> None:
-        """A worker has its answer, or has given up."""
+        """Record that a worker has its answer, or has given up."""
         self._waiting -= 1
 
-    def observe(self, changed: Callable[[], None]) -> None:
-        """Have a function called whenever a worker begins to wait, or their number changes."""
-        self._observers.append(changed)
+    def observe(self, observer: Callable[[], None]) -> None:
+        """Add a function to call whenever a worker begins to wait, or the number of workers changes."""
+        self._observers.append(observer)
 
-    def _tell(self) -> None:
-        for changed in self._observers:
-            changed()
+    def _notify(self) -> None:
+        for observer in self._observers:
+            observer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +135,19 @@ class Connection:
     base_url: str | None = None  # None: the kind's own default
     api: Literal["chat", "completions"] = "chat"
     timeout: float = 600.0  # seconds for one call, from the first byte sent to the last received
-    most: int = 64  # calls in flight at once
+    most: int = 64  # maximum number of calls in flight
     price: Price | None = None
     secrets: Secrets = field(default_factory=Secrets)  # a client adds the keys it uses
-    template: str | None = None  # of a local model, for chats as lm-evaluation-harness writes them; "": its own
-    model_args: Mapping[str, Any] = field(default_factory=dict)  # how a local model is loaded, by its own names
+    template: str | None = (
+        None  # the chat template of a local model, applied as lm-evaluation-harness does; "": its own
+    )
+    model_args: Mapping[str, Any] = field(default_factory=dict)  # the options for loading a local model
     trust: bool = False  # the user trusts code that comes with the model
-    callers: Callers = field(default_factory=Callers)  # of a local model, which answers in batches
+    callers: Callers = field(default_factory=Callers)  # the callers of a local model, which answers in batches
 
 
 class Client(Protocol):
-    """A model. ``complete`` is called by many workers of one event loop at once."""
+    """A model. Many workers of one event loop call ``complete`` concurrently."""
 
     async def complete(self, request: Request) -> Completion:
         """The model's completion; `ClientError` if the request fails in any way."""
@@ -156,10 +159,10 @@ class Client(Protocol):
 
 
 def as_text(request: Request, instead: str) -> str:
-    """The prompt, the system's words before it and a blank line between; ClientError for a chat.
+    """The prompt as text, after the system message and a blank line if there is one; ClientError for a chat.
 
-    ``instead`` says what would take a chat. Turns are not joined: which words tell them apart is
-    the model's own affair, and a guess would change what is measured.
+    ``instead`` is the advice for a chat. Chat messages are not joined: each model separates them in its own way, and a
+    guess would change what is measured.
     """
     if not isinstance(request.prompt, str):
         raise ClientError(f"the prompt is a chat, but only text can be sent; {instead}", kind="prompt")
@@ -169,8 +172,8 @@ def as_text(request: Request, instead: str) -> str:
 def connect(spec: str, connection: Connection) -> Client:
     """The client of a model. It sends nothing yet, but checks what can be checked before the first request.
 
-    The kind is built in, or an entry point of the group ``calipers.clients``: a function
-    ``connect(name, connection)``, where the name is all that follows the first slash.
+    The kind is built in, or an entry point of the group ``calipers.clients``: a function ``connect(name, connection)``
+    that gets everything after the first slash as the name.
     """
     kind, name = _parts(spec)
     if connection.model_args and kind != LOCAL_KIND:
@@ -201,7 +204,7 @@ def _parts(spec: str) -> tuple[str, str]:
 
 
 def _unknown(kind: str, spec: str) -> UnknownName:
-    """A spec nobody can serve: which kinds there are, and what was probably meant."""
+    """The error for a spec of an unknown kind, with the known kinds and the nearest one."""
     kinds = CLIENTS.names()
     close = nearest(kind, kinds, most=1)
     example = f"{close[0]}/{spec.strip().partition('/')[2]}" if close else f"openai/{spec.strip().strip('/') or 'NAME'}"
@@ -213,11 +216,11 @@ def _unknown(kind: str, spec: str) -> UnknownName:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A text after another: asks how likely the second is once the model has read the first.
+    """A request for the likelihood of a continuation after a context.
 
-    Spaces that end the context count as the continuation's, as that is where a tokenizer keeps them.
-    An empty context stands for the beginning of a text; one that is a chat is what a local model's template
-    makes of its turns.
+    Spaces at the end of the context belong to the continuation, because tokenizers put a space into the token that
+    follows it. An empty context stands for the beginning of a text. A context may be a chat, to which a local model
+    applies its template.
     """
 
     context: Prompt
@@ -226,10 +229,10 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """A whole text from its beginning; one longer than the model reads at once is cut into windows.
+    """A request for the likelihood of a whole text; one that exceeds the model's context length is cut into windows.
 
-    Every token is scored once; each window after the first begins one token early, for something to go
-    by, and the last one as early as it can.
+    Every token is scored once. Each window after the first begins one token earlier, so that its first scored token
+    has a context, and the last window begins as early as the context length allows.
     """
 
     text: str
@@ -243,27 +246,27 @@ class Scored:
     """The log-likelihood of a text: the sum of the natural logarithms of its tokens' probabilities."""
 
     logprob: float
-    greedy: bool  # every token is the one the model itself holds likeliest; true of no tokens at all
+    greedy: bool  # every token is the model's most likely one; true if there are no tokens
     tokens: int
-    read: int | None = None  # tokens that a server counted for it, and those it wrote beside
-    wrote: int | None = None
+    read: int | None = None  # input tokens that the server counted
+    wrote: int | None = None  # output tokens that the server counted
 
 
 @runtime_checkable
 class LikelihoodModel(Protocol):
-    """A model that says how likely texts are. ``score`` is called by many workers of one event loop at once."""
+    """A model that returns log-likelihoods. Many workers of one event loop call ``score`` concurrently."""
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
-        """The likelihoods of some texts, in their order; `ClientError` when one of them has none.
+        """The likelihoods of texts, in their order; `ClientError` if one of them has none.
 
-        Texts that belong together, such as the choices of one question, belong in one call: they
-        succeed or fail together, and what they share is read once.
+        Pass texts that belong together, such as the choices of one question, in one call: they succeed or fail
+        together, and what they have in common is computed once.
         """
         ...
 
 
 def likelihoods(client: Client, model: str) -> LikelihoodModel:
-    """The same model seen through this seam; InputError for one that only writes."""
+    """The client as a `LikelihoodModel`; InputError if it only generates text."""
     if isinstance(client, LikelihoodModel):
         return client
     right = "expected hf/PATH, or openai/NAME with --api completions and a server that returns prompt logprobs"
@@ -271,36 +274,38 @@ def likelihoods(client: Client, model: str) -> LikelihoodModel:
 
 
 def as_prompt(texts: Iterable[Text]) -> list[Message]:
-    """Texts as the prompt of a task: continuations of one context together, so that it stands there once.
+    """Texts as the prompt of a task; continuations of the same context are grouped, so that it appears once.
 
     >>> as_prompt([Continuation("2 + 2 =", " 4"), Continuation("2 + 2 =", " 5"), Rolling("whole")])
     [{'context': '2 + 2 =', 'continuations': [' 4', ' 5']}, {'text': 'whole'}]
     """
     parts: list[Message] = []
-    for context, alike in groupby(texts, key=lambda text: text.context if isinstance(text, Continuation) else None):
+    for context, group in groupby(texts, key=lambda text: text.context if isinstance(text, Continuation) else None):
         if context is None:
-            parts += [{"text": text.text} for text in alike if isinstance(text, Rolling)]
+            parts += [{"text": text.text} for text in group if isinstance(text, Rolling)]
         else:
-            after = [text.continuation for text in alike if isinstance(text, Continuation)]
-            parts.append({"context": context, "continuations": after})
+            continuations = [text.continuation for text in group if isinstance(text, Continuation)]
+            parts.append({"context": context, "continuations": continuations})
     return parts
 
 
 def texts_of(prompt: Prompt) -> list[Text]:
-    """The texts of such a prompt; ClientError for one that is a question."""
+    """The texts of a prompt that `as_prompt` made; ClientError for any other prompt."""
     texts: list[Text] = []
     for part in () if isinstance(prompt, str) else prompt:
         if "text" in part:
             texts.append(Rolling(part["text"]))
         else:
-            texts += [Continuation(part.get("context", ""), after) for after in part.get("continuations", ())]
+            texts += [
+                Continuation(part.get("context", ""), continuation) for continuation in part.get("continuations", ())
+            ]
     if not texts:
         raise ClientError("the request is not a log-likelihood request", kind="prompt", hopeless=True)
     return texts
 
 
 class Line(msgspec.Struct, frozen=True):
-    """The likelihood of one text in the log, with its size as it was asked: a continuation with its delimiter."""
+    """The likelihood of one text in the log, and the size of the text (for a continuation, with its delimiter)."""
 
     logprob: float
     greedy: bool
@@ -313,7 +318,7 @@ _decode = msgspec.json.Decoder(list[Line]).decode
 
 
 def written(texts: Sequence[Text], scored: Sequence[Scored]) -> str:
-    """The likelihoods of some texts as the log keeps them."""
+    """The likelihoods of texts as JSON for the log."""
     lines = []
     for text, score in zip(texts, scored, strict=True):
         content = text.text if isinstance(text, Rolling) else text.continuation
@@ -323,7 +328,7 @@ def written(texts: Sequence[Text], scored: Sequence[Scored]) -> str:
 
 
 def read_back(text: str) -> list[Line]:
-    """The likelihoods that the log holds; InputError for what is none.
+    """The likelihoods in a completion of the log; InputError if the text is not one of `written`.
 
     >>> [line.logprob for line in read_back('[{"logprob":-1.5,"greedy":true,"tokens":1,"chars":2,"bytes":2}]')]
     [-1.5]
@@ -336,29 +341,29 @@ def read_back(text: str) -> list[Line]:
 
 
 class Likelihoods:
-    """A model as a client of the loop: it is asked for the likelihoods of a prompt's texts, and writes nothing."""
+    """A likelihood model as a `Client`: the completion of a prompt of texts is their likelihoods as JSON."""
 
     def __init__(self, client: Client, model: LikelihoodModel, price: Price | None = None) -> None:
         self._client, self._model, self._price = client, model, price
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the model has to say when all is over."""
+        """The model's notes for the end of the run."""
         return tuple(getattr(self._client, "notes", ()))
 
     async def complete(self, request: Request) -> Completion:
-        """The likelihoods of all texts of a prompt; `ClientError` when one of them has none."""
+        """The likelihoods of all texts of a prompt; `ClientError` if one of them has none."""
         texts = texts_of(request.prompt)
         started = perf_counter()
         scored = await self._model.score(texts)
         latency_s = perf_counter() - started
         for score in scored:
-            if score.logprob != score.logprob:  # NaN: the log has no word for it, and no metric a use
+            if score.logprob != score.logprob:  # NaN: JSON cannot represent it, and no metric can use it
                 raise ClientError("a log-likelihood is not a number", kind="malformed")
         return Completion(written(texts, scored), usage=self._usage(scored, latency_s))
 
     async def close(self) -> None:
-        """Give back what the model holds."""
+        """Close the model."""
         await self._client.close()
 
     def _usage(self, scored: Sequence[Scored], latency_s: float) -> Mapping[str, float]:
@@ -379,11 +384,10 @@ Answers = Mapping[tuple[str, int], Answer | Sequence[Answer]] | Callable[[Reques
 
 
 class Scripted:
-    """A model for tests: answers by (task, sample), or by a function of the request; an error among them is raised.
+    """A model for tests with given answers: by (task, sample), or by a function of the request. Errors are raised.
 
-    A list holds the answers to successive calls, of which the last one stays. ``calls`` holds every
-    request in the order of arrival. ``before`` is awaited ahead of each answer: a test that wants
-    calls to overlap, or to wait for one another, says so there.
+    A list has the answers to successive calls; its last answer is repeated. ``calls`` has every request in the order of
+    arrival. ``before`` is awaited ahead of each answer, so that a test can make calls overlap or wait for one another.
 
     >>> import asyncio
     >>> model = Scripted({("a", 0): [ClientError("busy", retry=True), "4"]})
@@ -398,7 +402,7 @@ class Scripted:
         self.calls: list[Request] = []
         self.closed = False
         self._answers, self._before = answers, before
-        self._given: dict[tuple[str, int], int] = {}  # how many answers of each list were used
+        self._used: dict[tuple[str, int], int] = {}  # number of answers of each list that were used
 
     async def complete(self, request: Request) -> Completion:
         """The next answer in the script."""
@@ -411,7 +415,7 @@ class Scripted:
         return Completion(answer) if isinstance(answer, str) else answer
 
     async def close(self) -> None:
-        """Remember that the loop was polite."""
+        """Record that the client was closed."""
         self.closed = True
 
     def _next(self, request: Request) -> Answer:
@@ -423,6 +427,6 @@ class Scripted:
         answers = self._answers[key]
         if isinstance(answers, (str, Completion, ClientError)):
             return answers
-        turn = self._given.get(key, 0)
-        self._given[key] = turn + 1
-        return answers[min(turn, len(answers) - 1)]
+        used = self._used.get(key, 0)
+        self._used[key] = used + 1
+        return answers[min(used, len(answers) - 1)]

@@ -1,9 +1,8 @@
-"""The address of an OpenAI-compatible server, its API key, and the proxy.
+"""The address, API key and proxy of an OpenAI-compatible server; and the endpoint of a model.
 
-Where a model's answers come from: the address of its server, or the content of what answers in this process.
-
-Two servers may serve two checkpoints under one name, and a file may change under one path: the endpoint is
-what tells them apart, in a run's identity and in every line of its log.
+The endpoint identifies the source of a model's answers: the address of its server, or the hash of the file that
+answers in this process. Two servers may serve two checkpoints under one name, and a file may change under one path, so
+the endpoint is part of a run's identity and of every line of its log.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
 ROUTES = {"chat": "/chat/completions", "completions": "/completions"}
 
-_RIGHT = "expected http(s)://HOST/PATH, such as http://localhost:8000/v1"
+_EXPECTED = "expected http(s)://HOST/PATH, such as http://localhost:8000/v1"
 _KEY_NAMES = re.compile(r"key|token|secret|sig", re.IGNORECASE)
 
 
@@ -45,17 +44,17 @@ class Address:
     shown: str  # host and port
     headers: Mapping[str, str] = field(repr=False)
     proxy: str | None = field(repr=False)
-    exposed: bool  # a key goes over the network in plain text
+    exposed: bool  # a key is sent over the network unencrypted
 
 
 def find(connection: Connection) -> Address:
-    """The address of a connection: its base URL, else ``$OPENAI_BASE_URL``, else the official server.
+    """The address for a connection: from its base URL, else from ``$OPENAI_BASE_URL``, else the official server.
 
     Every key that will be sent is added to the connection's secrets.
     """
     _, parts = _resolved(connection.base_url)
     route = ROUTES[connection.api]
-    path = parts.path.rstrip("/").removesuffix(route)  # lm-eval's users give the whole route
+    path = parts.path.rstrip("/").removesuffix(route)  # users of lm-eval give the URL with its route
     headers = _headers(parts, connection.secrets)
     _remember_query(parts, connection.secrets)
     return Address(
@@ -68,13 +67,13 @@ def find(connection: Connection) -> Address:
 
 
 def called(base_url: str | None) -> str:
-    """The base URL that a connection calls, as a run's records have it: resolved, in one spelling, without keys."""
+    """The base URL of a connection for the records of a run: resolved, normalised, without keys."""
     base, _ = _resolved(base_url)
     return without_keys(base)
 
 
 def without_keys(url: str) -> str:
-    """A base URL in one spelling: no user, password or key in it, no route, no port that goes without saying.
+    """A normalised base URL: without user, password, keys, route, or default port.
 
     >>> without_keys("HTTP://me:secret@Host:80/v1/chat/completions?api-version=2&api-key=sk-1")
     'http://host/v1?api-version=2'
@@ -83,7 +82,7 @@ def without_keys(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise InputError.at("--base-url", "cannot parse the host or port of the URL", _RIGHT) from None
+        raise InputError.at("--base-url", "cannot parse the host or port of the URL", _EXPECTED) from None
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     if port not in (None, {"http": 80, "https": 443}.get(parts.scheme)):
         host = f"{host}:{port}"
@@ -95,7 +94,7 @@ def without_keys(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name alone."""
+    """Whether a host name or IP address is this machine; nothing is resolved."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -105,19 +104,19 @@ def is_loopback(host: str) -> bool:
 
 
 def _resolved(base_url: str | None) -> tuple[str, SplitResult]:
-    """The base URL that is meant, and its parts; InputError, which never shows a password, if it cannot be used."""
+    """The base URL to use, and its parts; InputError, which never shows a password, if it cannot be used."""
     origin = "--base-url" if base_url else f"${BASE_URL}"
     base = base_url or os.environ.get(BASE_URL) or OFFICIAL
-    parts = url_parts(base, origin, _RIGHT, f"put the key in ${KEY} instead")
+    parts = url_parts(base, origin, _EXPECTED, f"put the key in ${KEY} instead")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0 or parts.fragment:
-        raise InputError.at(origin, f"{base!r} is not a server address", _RIGHT)
+        raise InputError.at(origin, f"{base!r} is not a server address", _EXPECTED)
     return base, parts
 
 
 def url_parts(url: str, origin: str, right: str, without_password: str) -> SplitResult:
-    """The parts of a URL without a user; InputError, which never shows a password, where it has one or is none.
+    """The parts of a URL; InputError, which never shows a password, if it is invalid or has a user or a password.
 
-    ``right`` says what would be a URL, ``without_password`` what to do with one that has a password.
+    ``right`` is the advice for an invalid URL, ``without_password`` that for one with a password.
     """
     if not url.isprintable() or " " in url:
         raise InputError.at(origin, "the URL contains spaces or control characters", right)
@@ -125,7 +124,7 @@ def url_parts(url: str, origin: str, right: str, without_password: str) -> Split
         parts = urlsplit(url)
         _ = parts.port
         (parts.hostname or "").encode("idna")
-    except ValueError:  # of which UnicodeError is one
+    except ValueError:  # includes UnicodeError
         raise InputError.at(origin, "cannot parse the host or port of the URL", right) from None
     if parts.username is not None or parts.password is not None:
         raise InputError.at(origin, "the URL contains a user name or a password", without_password)
@@ -144,7 +143,7 @@ def _headers(parts: SplitResult, secrets: Secrets) -> dict[str, str]:
 
 
 def _remember_query(parts: SplitResult, secrets: Secrets) -> None:
-    """Gateways that want their key in the query: it is a secret like any other."""
+    """Add keys in the query, where some gateways expect them, to the secrets."""
     for name, value in parse_qsl(parts.query):
         if _KEY_NAMES.search(name):
             secrets.add(value)
@@ -152,10 +151,10 @@ def _remember_query(parts: SplitResult, secrets: Secrets) -> None:
 
 
 def proxy_of(parts: SplitResult, secrets: Secrets) -> str | None:
-    """The proxy that the environment names for this server; never one for this machine itself.
+    """The proxy for a server, from the environment; None for this machine.
 
-    aiohttp could ask the environment itself, but then does so in a thread for every call, and adds
-    what ``~/.netrc`` holds for the host.
+    aiohttp could read the environment itself, but it would do so in a thread for every call, and would add the
+    credentials of ``~/.netrc``.
     """
     host = parts.hostname or ""
     if is_loopback(host) or proxy_bypass(parts.netloc):
@@ -178,20 +177,20 @@ def proxy_of(parts: SplitResult, secrets: Secrets) -> str | None:
     return parsed.geturl()
 
 
-_AT_ONCE = 4  # files of a checkpoint that are hashed at once
+_AT_ONCE = 4  # files of a checkpoint that are hashed concurrently
 _BLOB: Final = re.compile(r"[0-9a-f]{64}")  # the hub's cache names large files by their SHA-256
 _UNREAD: Final = re.compile(
     r"\..*|.*\.(md|msgpack|h5|onnx|gguf|py)|(optimizer|scheduler|scaler|rng_state|trainer_state|training_args).*",
     re.IGNORECASE,
 )
-"""Files beside a checkpoint from which no answer is made: what training goes on with, and what other programs load."""
+"""Files of a checkpoint that are not loaded for inference: the state of the training, and files of other programs."""
 
 
 def endpoint(model: str, base_url: str | None, model_args: Mapping[str, Any] | None = None) -> str | None:
-    """The base URL of a served model, without keys; ``sha256:...`` of a file, a module or a checkpoint.
+    """The base URL of a served model, without keys; ``sha256:...`` for a file, a module or a checkpoint.
 
-    None where nobody knows: a model of a plugin that was given no URL. What is named by ``base_url`` or by the
-    environment is resolved first, so that the same server has one endpoint however it was named.
+    None if it is unknown: for a module without a file, and for a plugin's model without a URL. URLs from ``base_url``
+    and from the environment are normalised, so that a server has the same endpoint however it was named.
     """
     kind, _, name = model.strip().partition("/")
     if kind == "openai":
@@ -209,7 +208,7 @@ def endpoint(model: str, base_url: str | None, model_args: Mapping[str, Any] | N
 
 
 def is_moved(model: str) -> bool:
-    """Whether the environment says where a model is served, rather than its kind."""
+    """Whether the environment determines the server of a model."""
     kind, _, name = model.strip().partition("/")
     if kind == "openai":
         return bool(os.environ.get(BASE_URL))
@@ -217,16 +216,16 @@ def is_moved(model: str) -> bool:
 
 
 def source_file(name: str) -> Path | None:
-    """The file of ``FILE.py:OBJECT`` or ``MODULE:OBJECT``; None for a module that has none, as one built in."""
+    """The file of ``FILE.py:OBJECT`` or ``MODULE:OBJECT``; None for a module without a file, such as a built-in."""
     module = name.rpartition(":")[0]
     if module.endswith(".py"):
         return Path(module)
-    file = getattr(sys.modules.get(module), "__file__", None)  # its client has imported it
+    file = getattr(sys.modules.get(module), "__file__", None)  # the model's client has imported it
     return Path(file) if file and Path(file).is_file() else None
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, read once as long as it does not change; InputError when it cannot be read."""
+    """The SHA-256 of a file, cached as long as the file does not change; InputError if it cannot be read."""
     try:
         state = path.stat()
         return _sha256(str(path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
@@ -235,11 +234,10 @@ def file_sha256(path: Path) -> str:
 
 
 def checkpoint_sha256(folder: Path, code: bool = False) -> str:
-    """The SHA-256 of a checkpoint: names, sizes and SHA-256 of the files that a model is loaded from.
+    """The SHA-256 of a checkpoint: a hash of the names, sizes and SHA-256 of the files that a model is loaded from.
 
-    With ``code``, Python files are among them: they are run.
-
-    The weights are read whole. Their index would be faster, but it is the same for every checkpoint of a training.
+    With ``code``, that includes Python files, which are run. The weights are read completely: their index would be
+    faster, but it is the same for all checkpoints of a training run.
     """
     files = sorted({*_read_by_loading(folder), *(folder.glob("*.py") if code else ())})
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -257,7 +255,7 @@ def _sha256(path: str, *_: int) -> str:
 
 
 def _blob_sha256(file: Path) -> str:
-    """The SHA-256 of a file; one in the hub's cache is called by it."""
+    """The SHA-256 of a file; in the hub's cache, it is the name of the file that a link points to."""
     blob = file.resolve()
     return (
         blob.name
@@ -280,10 +278,10 @@ def _loaded_sha256(name: str, model_args: Mapping[str, Any]) -> str:
 
 
 def _by_litellm(name: str, base_url: str | None) -> str:
-    """The address that litellm calls, as far as it says; else the name of the provider, at its own address."""
+    """The base URL that litellm uses, if it is known; else the name of the provider."""
     if base_url:
         return without_keys(base_url)
-    package: Any = importlib.import_module("litellm")  # loaded by its client
+    package: Any = importlib.import_module("litellm")  # the model's client has loaded it
     _, provider, _, base = package.get_llm_provider(model=name)
     named = (f"{str(provider).upper()}_{end}" for end in ("API_BASE", "BASE_URL"))
     base = base or next((os.environ[variable] for variable in named if os.environ.get(variable)), None)

@@ -18,9 +18,9 @@ from calipers.errors import ClientError, InputError
 def connect(name: str, connection: Connection) -> LitellmModel:
     """The client of a model by litellm's id, such as ``anthropic/claude-x``.
 
-    Which key a provider takes is litellm's knowledge; so every key in the environment is a secret.
+    Only litellm knows which key a provider needs, so every key in the environment is treated as a secret.
     """
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its own prices, not those of today's download
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # use the installed price list, download none
     try:
         package: Any = importlib.import_module("litellm")
     except ModuleNotFoundError as error:
@@ -39,7 +39,7 @@ def connect(name: str, connection: Connection) -> LitellmModel:
 
 
 class LitellmModel:
-    """Answers from one model through litellm. Retries are ours: it makes one call per call."""
+    """Completions from one model through litellm. litellm makes no retries; the loop does."""
 
     def __init__(self, name: str, connection: Connection, package: Any) -> None:
         self.notes: list[str] = []
@@ -47,11 +47,11 @@ class LitellmModel:
         self._seeds = True
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         started = perf_counter()
         try:
             response = await self._ask(request)
-        except Exception as error:  # of a dozen libraries below; whatever it is, this call has no answer
+        except Exception as error:  # litellm's dependencies raise many types; after any of them there is no answer
             if (
                 self._seeds
                 and request.seed is not None
@@ -77,7 +77,7 @@ class LitellmModel:
         return reply.completion(replied, latency_s, self._connection.price, self._connection.secrets, sent)
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         await self._litellm.close_litellm_async_clients()
 
     async def _ask(self, request: Request) -> Any:
@@ -96,10 +96,10 @@ class LitellmModel:
         return await self._litellm.atext_completion(model=self._name, prompt=prompt, **settings)
 
     def _cost(self, response: Any) -> float | None:
-        """What the call cost by litellm's list of prices; None for a model that is not on it."""
+        """The cost of the call by litellm's price list; None for a model that is not in the list."""
         try:
             return float(self._litellm.completion_cost(completion_response=response))
-        except Exception:  # which one it raises depends on what it misses
+        except Exception:  # the type depends on what is missing
             return None
 
     def _failed(self, error: Exception) -> ClientError:

@@ -1,16 +1,16 @@
-"""Answers and likelihoods of a server with an API like OpenAI's.
+"""Completions and log-likelihoods from a server with an OpenAI-compatible API.
 
-Likelihoods over a completions route: the server reads a prompt and says how likely each of its tokens was.
+Log-likelihoods use the completions route: the server returns the log-probability of each token of a prompt.
 
 ::
 
     context + continuation ──► tokens of the prompt, each with its log-probability
-                                    └── scored from the border on, which the tokens' own text shows
+                                    └── scored from the border on, which the tokens' texts show
 
-There are two ways to ask, of which a small probe finds the one that a server understands: ``echo`` with
-``logprobs``, OpenAI's own, and vLLM's ``prompt_logprobs``. No tokenizer is needed here. Where a token lies
-across the border, the context is sent by itself: as in lm-evaluation-harness, as many tokens as it has alone are
-passed over, and what is left is scored after the context as it is.
+There are two ways to request them, and a short probe finds the one that a server supports: OpenAI's ``echo`` with
+``logprobs``, and vLLM's ``prompt_logprobs``. No tokenizer is needed here. If a token crosses the border, the context is
+also sent by itself: as in lm-evaluation-harness, as many tokens are skipped as the context has by itself, and the rest
+is scored as the continuation of the unchanged context.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from calipers.errors import ClientError
 
 
 async def read_body(content: aiohttp.StreamReader, most: int, *, whole: bool) -> bytes:
-    """A body of limited size. The start is enough where it is not needed ``whole``."""
+    """Read a body of limited size; a larger body is an error if ``whole``, else only its start is returned."""
     chunks, size = [], 0
     try:
         while size <= most and (chunk := await content.readany()):
@@ -70,8 +70,8 @@ async def read_body(content: aiohttp.StreamReader, most: int, *, whole: bool) ->
 PROBE: Final = "one two"
 ECHO: Final = {"echo": True, "logprobs": 1}
 LISTED: Final = {"prompt_logprobs": 1}
-REFUSED: Final = ("http_400", "http_422", "http_501")  # the server does not know what it is asked for
-_SPECIAL: Final = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # a token that only steers, as servers print it
+REFUSED: Final = ("http_400", "http_422", "http_501")  # kinds of errors of a server that does not support the request
+_SPECIAL: Final = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # a special token, as servers print it
 
 
 class _Echoed(msgspec.Struct, gc=False):
@@ -106,34 +106,34 @@ _decode = msgspec.json.Decoder(_ScoredReply).decode
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A prompt as the server read it, token by token. The first has no log-probability: nothing stands before it."""
+    """The tokens of a prompt, as the server read it. The first has no log-probability, as it has no context."""
 
-    tokens: Sequence[str]  # their text, as far as a token is text
+    tokens: Sequence[str]  # the text of each token
     logprobs: Sequence[float | None]
-    greedy: Sequence[bool]  # it is the likeliest there is
-    read: int | None
-    wrote: int | None
+    greedy: Sequence[bool]  # whether each token is the most likely one
+    read: int | None  # input tokens, as the server counted them
+    wrote: int | None  # output tokens, likewise
 
     def spells(self, prompt: str) -> bool:
-        """Whether the tokens' texts are those of the prompt, but for what the server put before it."""
+        """Whether the texts of the tokens are the prompt, perhaps after tokens that the server added."""
         return "".join(self.tokens).endswith(prompt)
 
     def border(self, prompt: str, at: int) -> int | None:
-        """The token that begins at a character of the prompt; None where none does, or where that cannot be seen."""
+        """The index of the token that begins at a character of the prompt; None if there is none, or if unknown."""
         starts = [0, *accumulate(map(len, self.tokens))]
-        before = starts[-1] - len(prompt)  # what the server put there itself
-        if not self.spells(prompt) or before + at not in starts:
+        added = starts[-1] - len(prompt)  # characters that the server put before the prompt
+        if not self.spells(prompt) or added + at not in starts:
             return None
-        return len(starts) - 1 - starts[::-1].index(before + at)  # the last: a token without text belongs before it
+        return len(starts) - 1 - starts[::-1].index(added + at)  # the last: a token without text belongs before it
 
 
 class ScoringModel:
-    """A served model that may also be asked how likely texts are. The first such call is preceded by a probe."""
+    """A served model that also returns log-likelihoods. Before the first of them, it sends a probe."""
 
     def __init__(self, name: str, served: ServedModel) -> None:
         self._name, self._served = name, served
-        self._way: dict[str, Any] | None = None  # how this server is asked; None until it is known
-        self._lead: int | None = None  # tokens that it puts before a text; None when that cannot be seen
+        self._way: dict[str, Any] | None = None  # the body's fields that request likelihoods; None before the probe
+        self._lead: int | None = None  # number of tokens that the server puts before a text; None if unknown
         self._probing = asyncio.Lock()
 
     @property
@@ -150,15 +150,15 @@ class ScoringModel:
         await self._served.close()
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
-        """The likelihoods of some texts, in their order; `ClientError` when one of them has none."""
+        """The likelihoods of texts, in their order; `ClientError` if one of them has none."""
         async with self._probing:
             if self._way is None:
                 await self._probe()
-        ends = await asyncio.gather(*map(self._scored, requests), return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
-        return [end for end in ends if isinstance(end, Scored)]
+        results = await asyncio.gather(*map(self._scored, requests), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if isinstance(result, Scored)]
 
     async def _scored(self, text: Text) -> Scored:
         if isinstance(text, Rolling):
@@ -170,20 +170,20 @@ class ScoringModel:
         return await self._from(text.context + text.continuation, len(text.context.rstrip()), text)
 
     async def _from(self, prompt: str, at: int, text: Continuation | None = None) -> Scored:
-        """The likelihood of a prompt from a character on."""
+        """The likelihood of the part of a prompt that begins at a character."""
         if at == 0 and not self._lead:
             raise ClientError(
                 "a text without a context cannot be scored: the server adds no token before it, "
                 "and servers return no log-probability for a first token",
                 kind="prompt" if text else NONE_HERE,
-                hopeless=text is None,  # every whole text would fare the same
+                hopeless=text is None,  # every whole text would fail in the same way
             )
         calls = [whole := await self._ask(prompt)]
         first = self._lead if at == 0 else whole.border(prompt, at)
-        if first is None:  # a token lies across the border, or half a character is no text
+        if first is None:  # a token crosses the border, or has a part of a character
             calls.append(alone := await self._ask(prompt[:at]))
             first = len(alone.logprobs)
-            if whole.spells(prompt):  # then what is left of the continuation follows the context as it is alone
+            if whole.spells(prompt):  # then score the rest of the continuation after the unchanged context
                 calls.append(whole := await self._ask(prompt[:at] + "".join(whole.tokens[first:])))
         logprobs = whole.logprobs[first:]
         if text is not None and not logprobs:
@@ -201,7 +201,7 @@ class ScoringModel:
         return prompt_read
 
     async def _try(self, prompt: str, way: dict[str, Any]) -> Read | None:
-        """A prompt as the server read it; None when it does not say."""
+        """The tokens of a prompt, requested in one way; None if the response does not have them."""
         body = {"model": self._name, "prompt": prompt, "max_tokens": 1, "temperature": 0, **way}
         raw = await self._served.ask(body)
         try:
@@ -214,7 +214,7 @@ class ScoringModel:
         return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
 
     async def _probe(self) -> None:
-        """Find out how this server is asked; ClientError, before any question of the task, for one that cannot be."""
+        """Find the way in which this server returns likelihoods; ClientError if there is none."""
         message = ""
         for way in (ECHO, LISTED):
             try:
@@ -234,12 +234,12 @@ class ScoringModel:
 
 
 def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
-    """The echo of a prompt; what was written after it is left out. None where it does not say enough."""
+    """The echoed tokens of a prompt, without the generated token; None if their log-probabilities are incomplete."""
     echo = choice.logprobs
     if echo is None or not echo.token_logprobs or echo.top_logprobs is None:
         return None
-    most = len(echo.token_logprobs)
-    count = usage.prompt_tokens if usage.prompt_tokens in (most - 1, most) else most - 1
+    returned = len(echo.token_logprobs)
+    count = usage.prompt_tokens if usage.prompt_tokens in (returned - 1, returned) else returned - 1
     logprobs, tops = echo.token_logprobs[:count], echo.top_logprobs[:count]
     if len(tops) < len(logprobs):
         return None
@@ -252,23 +252,23 @@ def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
 
 
 def _listed(choice: _ScoredChoice, usage: _TokenCounts, prompt: str) -> Read | None:
-    """The list that vLLM gives: at each place the token itself and the likeliest, one entry where they are the same."""
+    """The tokens of a prompt from vLLM's list: each entry has the token itself and the most likely one."""
     if choice.prompt_logprobs is None:
         return None
     entries = [
         None if not entry else max(entry.values(), key=lambda token: token.rank) for entry in choice.prompt_logprobs
     ]
     tokens = ["" if token is None else token.decoded_token or "" for token in entries]
-    rest = "".join(tokens)
-    if tokens and entries[0] is None and prompt.endswith(rest):
-        tokens[0] = prompt.removesuffix(rest)  # of the first one nothing is told: it is what the others leave
+    known = "".join(tokens)
+    if tokens and entries[0] is None and prompt.endswith(known):
+        tokens[0] = prompt.removesuffix(known)  # vLLM returns nothing for the first token: it is what remains
     logprobs = [None if token is None else token.logprob for token in entries]
     greedy = [token is None or token.rank <= 1 for token in entries]
     return Read(tokens, logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
 
 
 def _lead(probe: Read) -> int | None:
-    """How many tokens stand before the probe's own; None when its tokens do not show it."""
+    """The number of tokens that the server put before the probe; None if it cannot be determined."""
     border = probe.border(PROBE, 0)
     if border is not None:
         return border
@@ -285,10 +285,10 @@ def _empty(text: Continuation) -> ClientError:
 
 
 class Deadlines:
-    """Cancels calls that take longer than so many seconds.
+    """Cancels calls that take longer than a number of seconds.
 
-    All calls have the same time, so the oldest is always due first, and one timer, set for the oldest,
-    is enough. A timer for each call, as aiohttp sets one, costs a twelfth of a call to a quick server.
+    All calls have the same time limit, so the oldest is always due first, and one timer for the oldest is enough. A
+    timer for each call, as in aiohttp, takes a twelfth of the time of a call to a fast server.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -298,7 +298,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> asyncio.Task[object]:
-        """Start the time of the call that this task makes; the task is what `end` wants."""
+        """Start the time limit of the current task's call; returns the task, for `end`."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         due = self._due[task] = loop.time() + self._seconds
@@ -307,7 +307,7 @@ class Deadlines:
         return task
 
     def end(self, task: asyncio.Task[object]) -> bool:
-        """The call is over; whether it was cancelled here, and by nobody else, for taking too long."""
+        """End the time limit of a call; returns whether only the time limit has cancelled it."""
         self._due.pop(task, None)
         if task not in self._late:
             return False
@@ -315,12 +315,12 @@ class Deadlines:
         return task.uncancel() == 0
 
     def close(self) -> None:
-        """Let go of the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _look(self) -> None:
-        """Cancel what is due, and look again when the next is."""
+        """Cancel all calls that are due, and set the timer for the next one."""
         loop, self._timer = asyncio.get_running_loop(), None
         now = loop.time()
         for task, due in list(self._due.items()):
@@ -332,24 +332,25 @@ class Deadlines:
             task.cancel()
 
 
-MOST: Final = 4  # that OpenAI's own servers take
+MOST: Final = 4  # stop strings that OpenAI's own servers accept
 
 
-def cut(done: Completion, stops: Sequence[str]) -> Completion:
-    """A completion up to the first of some texts, as one that ended there by itself; else as it is.
+def cut(completion: Completion, stops: Sequence[str]) -> Completion:
+    """The completion cut at the first stop string, as if it had ended there; unchanged if it has none.
 
     >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
     Completion(text='4', finish_reason='stop', ending='', usage={}, asked_again=0, request_id=None, seed=None)
     """
-    places = [start for stop in stops if stop and (start := done.text.find(stop)) >= 0]
-    if not places:
-        return done
-    ending = "" if done.ending == "truncated" else done.ending  # it was at its end before it ran out of tokens
-    return msgspec.structs.replace(done, text=done.text[: min(places)], finish_reason="stop", ending=ending)
+    starts = [start for stop in stops if stop and (start := completion.text.find(stop)) >= 0]
+    if not starts:
+        return completion
+    ending = "" if completion.ending == "truncated" else completion.ending  # it stopped before it ran out of tokens
+    text = completion.text[: min(starts)]
+    return msgspec.structs.replace(completion, text=text, finish_reason="stop", ending=ending)
 
 
 def fewer(sent: int) -> tuple[int, str]:
-    """How many texts to send to a server that refused so many, and what to tell the user."""
+    """The number of stop strings to send to a server that refused this many, and a note for the user."""
     if sent > MOST:
         return MOST, (
             f"the server does not accept {sent} stop strings; the first {MOST} "
@@ -360,29 +361,29 @@ def fewer(sent: int) -> tuple[int, str]:
 
 
 LARGEST = 64 * 2**20
-"""Bytes of a reply, after decompression."""
+"""Maximum bytes of a reply, after decompression."""
 
 LARGEST_ERROR = 64 * 2**10
 SECONDS_TO_CONNECT = 30.0
 SECONDS_WITHOUT_FILES = 1.0
-"""How long nothing is sent after this process could open no more connections: others must be closed first."""
+"""The pause after this process could not open another connection, so that others are closed first."""
 
-SPARE_FILES = 128  # beside the connections
-_LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
+SPARE_FILES = 128  # open files besides the connections
+_LARGE_BODY = 2**20  # bytes; aiohttp warns if a larger body is not a file
 
 _encode = msgspec.json.Encoder().encode
 
 
 def connect(name: str, connection: Connection) -> ServedModel | ScoringModel:
-    """The client of a model by the name its server gives it; over completions it may also be asked for likelihoods."""
+    """The client of a served model; on the completions route, it also returns log-likelihoods."""
     served = ServedModel(name, connection, find(connection))
     return served if connection.api == "chat" else ScoringModel(name, served)
 
 
 class ServedModel:
-    """Answers from one model behind an OpenAI-style route.
+    """Completions from one model behind an OpenAI-style route.
 
-    What a server does not accept (a seed, the name ``max_tokens``, or that many stop strings) is not sent
+    A setting that the server does not accept (a seed, the name ``max_tokens``, or too many stop strings) is not sent
     again; ``notes`` mentions it once.
     """
 
@@ -392,31 +393,31 @@ class ServedModel:
             self.notes.append(f"the API key is sent to {address.shown} unencrypted: the URL is http, not https")
         self._name, self._connection, self._address = name, connection, address
         self._url = URL(address.url)
-        self._headers = CIMultiDict(address.headers)  # as aiohttp wants it, made once
+        self._headers = CIMultiDict(address.headers)  # the type that aiohttp needs, made once
         self._deadlines = Deadlines(connection.timeout)
         self._secrets = connection.secrets
         self._http: aiohttp.ClientSession | None = None  # belongs to the loop of the first call
-        self._limit, self._seeds = "max_tokens", True
-        self._stops: int | None = None  # how many stop texts are sent; None: all
-        self._frames: dict[Any, tuple[bytes, bytes, Any]] = {}  # settings -> what stands before and after the prompt
+        self._limit, self._seeds = "max_tokens", True  # the name of the token limit; whether seeds are sent
+        self._stops: int | None = None  # number of stop strings to send; None: all
+        self._frames: dict[Any, tuple[bytes, bytes, Any]] = {}  # settings -> the body before and after the prompt
 
     async def complete(self, request: Request) -> Completion:
         """The model's completion; `ClientError` if the request fails in any way."""
         body = self._body(request)
         while True:
-            started, taken = perf_counter(), self._stops
+            started, stops = perf_counter(), self._stops
             seed = request.extra.get("seed", request.seed if self._seeds else None)
             status, headers, raw = await self._post(body)
             if 200 <= status < 300:
                 latency_s = perf_counter() - started
                 seed = seed if isinstance(seed, int) else None  # --gen-kwargs may send anything
-                done = reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets, seed)
+                completion = reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets, seed)
                 if not request.stop or request.extra.get("include_stop_str_in_output"):
-                    return done
-                return cut(done, request.stop)
+                    return completion
+                return cut(completion, request.stop)
             refusal = read_refusal(raw)
             if status in (400, 422):
-                self._learn(request, refusal.message, refusal.param, len(request.stop[:taken]))
+                self._learn(request, refusal.message, refusal.param, len(request.stop[:stops]))
             sent, body = body, self._body(request)
             if body == sent:
                 raise from_status(status, refusal, headers, self._secrets)
@@ -428,7 +429,7 @@ class ServedModel:
             await self._http.close()
 
     def _body(self, request: Request) -> bytes:
-        """The body of a call. All but prompt and seed are the same in every call of a run, and encoded once."""
+        """The body of a call. Everything except prompt and seed is the same in all calls of a run, and encoded once."""
         if not isinstance(request.prompt, str) or request.system or self._connection.api != "chat":
             return self._whole_body(request)
         key = request.max_tokens, request.temperature, tuple(request.stop), id(request.extra), self._limit, self._stops
@@ -439,10 +440,10 @@ class ServedModel:
             mark = f"{id(self)}-here"
             whole = self._whole_body(msgspec.structs.replace(request, prompt=mark, seed=None))
             before, _, after = whole.partition(_encode(mark))
-            frame = self._frames[key] = before, after[:-1], request.extra  # held, so that its id stays its own
+            frame = self._frames[key] = before, after[:-1], request.extra  # a reference to extra keeps its id unique
         try:
             prompt = _encode(request.prompt)
-        except UnicodeEncodeError:  # half a character
+        except UnicodeEncodeError:  # a lone surrogate
             return self._whole_body(request)
         seed = b',"seed":%d}' % request.seed if request.seed is not None and self._seeds else b"}"
         return b"%b%b%b%b" % (frame[0], prompt, frame[1], seed)
@@ -467,12 +468,12 @@ class ServedModel:
     def _written(self, body: dict[str, Any]) -> bytes:
         try:
             return _encode(body)
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:  # half a character, or no JSON at all
-            what = cleaned(f"{type(error).__name__}: {error}", self._secrets)
-            raise ClientError(f"the request cannot be encoded as JSON: {what}", kind="prompt") from error
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:  # a lone surrogate, or a value that JSON lacks
+            message = cleaned(f"{type(error).__name__}: {error}", self._secrets)
+            raise ClientError(f"the request cannot be encoded as JSON: {message}", kind="prompt") from error
 
     def _learn(self, request: Request, message: str, param: str, stops: int) -> None:
-        """Leave out, from now on, what a refusal of a request with so many stop texts complains of."""
+        """Stop sending the setting that a refusal names; ``stops`` is the number of stop strings in that request."""
         if "max_completion_tokens" in message and request.max_tokens is not None and self._limit == "max_tokens":
             self._limit = "max_completion_tokens"
             self.notes.append(
@@ -483,24 +484,24 @@ class ServedModel:
             self._seeds = False
             self.notes.append("the server does not accept a seed; none is sent, so answers may differ between runs")
         blamed = param.startswith("stop") if param else re.search(r"\bstop\b", message, re.IGNORECASE)
-        if blamed and stops and stops == len(request.stop[: self._stops]):  # else another call has learnt it already
+        if blamed and stops and stops == len(request.stop[: self._stops]):  # otherwise another call has reduced it
             self._stops, note = fewer(stops)
             self.notes.append(note)
 
     async def ask(self, body: dict[str, Any]) -> bytes:
-        """The body of the answer to a request of another shape; `ClientError` for every other end of a call."""
+        """The body of the response to a request with the given body; `ClientError` if the request fails in any way."""
         status, headers, raw = await self._post(self._written(body))
         if 200 <= status < 300:
             return raw
         raise from_status(status, read_refusal(raw), headers, self._secrets)
 
     async def _post(self, body: bytes) -> tuple[int, Any, bytes]:
-        """Status, headers and body of the answer to one call."""
+        """The status, headers and body of the response to one call."""
         http = self._http or self._open()
         data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
         call = self._deadlines.begin()
         try:
-            # Not as headers of the session: aiohttp would show those, key and all, to a proxy.
+            # Not as headers of the session, because aiohttp sends those, including the key, to a proxy.
             response = await http.post(
                 self._url, data=data, headers=self._headers, allow_redirects=False, proxy=self._address.proxy
             )
@@ -509,9 +510,9 @@ class ServedModel:
                 raw = await read_body(response.content, LARGEST if good else LARGEST_ERROR, whole=good)
                 return response.status, response.headers, raw
             finally:
-                response.close()  # a connection whose answer was read to its end is back in the pool already
+                response.close()  # if the body was read to its end, the connection is already back in the pool
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._failed(error) from None  # its repr holds the key
+            raise self._failed(error) from None  # the repr of aiohttp's error has the key
         except asyncio.CancelledError:
             if not self._deadlines.end(call):
                 raise
@@ -534,7 +535,7 @@ class ServedModel:
 
 def call_failed(error: Exception, where: str, timeout: float, secrets: Secrets) -> ClientError:
     """The error for a request without a response, in our own words: aiohttp's may contain URLs and headers."""
-    if "content-encoding" in str(error).lower():  # which of its errors it is depends on how far it got
+    if "content-encoding" in str(error).lower():  # aiohttp raises different types of errors for it
         return reply.malformed("the response uses a compression that cannot be read")
     match error:
         case aiohttp.ClientPayloadError():
@@ -551,7 +552,7 @@ def call_failed(error: Exception, where: str, timeout: float, secrets: Secrets) 
             return _unreachable(f"cannot connect to {where}: no such host")
         case aiohttp.ClientConnectorCertificateError():
             return _unreachable(f"cannot connect to {where}: its certificate is not trusted")
-        case aiohttp.ClientSSLError(os_error=why):  # whose errno is none of the system's
+        case aiohttp.ClientSSLError(os_error=why):  # its errno is not one of the system
             reason = getattr(why, "reason", None) or "no reason given"
             return _unreachable(f"cannot connect to {where}: TLS failed ({cleaned(str(reason), secrets)})")
         case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
@@ -571,9 +572,9 @@ def make_room(calls: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = calls + SPARE_FILES if hard == resource.RLIM_INFINITY else min(calls + SPARE_FILES, hard)
     if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
-        with suppress(OSError, ValueError):  # then the calls that find no room say so
+        with suppress(OSError, ValueError):  # otherwise, calls that cannot open a connection report it
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _unreachable(what: str) -> ClientError:
-    return ClientError(what, kind="connection", retry=True, hopeless=True)
+def _unreachable(message: str) -> ClientError:
+    return ClientError(message, kind="connection", retry=True, hopeless=True)

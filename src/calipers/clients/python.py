@@ -1,9 +1,7 @@
 """``python/MODULE:OBJECT`` and ``python/FILE.py:OBJECT``: a model in user code, in this process.
 
-One thread for synchronous user code; nothing waits for this thread at exit.
-
-The threads of `concurrent.futures` are joined before the interpreter ends: a model that hangs would keep a command
-from ending after the user pressed Ctrl-C twice.
+Synchronous user code runs in one daemon thread, which is not joined at exit. The threads of `concurrent.futures` are,
+so a model that hangs would keep a command from ending after the user pressed Ctrl-C twice.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from calipers.names import compiled_file
 
 
 class CallThread:
-    """A thread that makes one call after another, begun with the first of them."""
+    """A thread that makes one call after another; it is started by the first call."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,7 +38,7 @@ class CallThread:
         self._begun = False
 
     async def call(self, code: Callable[[], Any]) -> Any:
-        """What the code returns; what it raises, a request to end the process included, is returned, too."""
+        """The return value of the code; an exception, also one that ends the process, is returned and not raised."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._calls.put((answer, code))
         if not self._begun:
@@ -55,26 +53,26 @@ class CallThread:
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             answer, code = call
-            if answer.cancelled():  # whoever asked has given up before it was begun
+            if answer.cancelled():  # its caller has given up before it began
                 continue
             try:
                 result = code()
-            except BaseException as error:  # a thread that died of it would leave the others waiting for ever
+            except BaseException as error:  # if the thread ended here, all later calls would wait forever
                 result = error
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-                answer.get_loop().call_soon_threadsafe(_tell, answer, result)
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits for the result
+                answer.get_loop().call_soon_threadsafe(_set_result, answer, result)
 
 
-def _tell(answer: asyncio.Future[Any], result: Any) -> None:
-    if not answer.done():  # or cancelled
+def _set_result(answer: asyncio.Future[Any], result: Any) -> None:
+    if not answer.done():  # it may be cancelled
         answer.set_result(result)
 
 
 class OwnScorer:
-    """A user client that also scores. Synchronous code runs in one thread, one call at a time.
+    """A user's client that also returns log-likelihoods. Synchronous code runs in one thread, one call at a time.
 
-    ``score`` is handed `Continuation` and `Rolling` values and returns a `Scored` for each. Whatever it raises
-    fails that one call, and is not tried again; a `ClientError` of its own passes as it is.
+    ``score`` gets `Continuation` and `Rolling` values and returns a `Scored` for each. Any exception fails that one
+    call, without a retry; a `ClientError` passes unchanged.
     """
 
     def __init__(self, client: Client, score: Callable[..., Any], secrets: Secrets) -> None:
@@ -84,7 +82,7 @@ class OwnScorer:
         self._thread = None if waits else CallThread("calipers-scores")
 
     async def complete(self, request: Request) -> Completion:
-        """What the code answers."""
+        """The completion that the user's code returns."""
         return await self._client.complete(request)
 
     async def close(self) -> None:
@@ -94,7 +92,7 @@ class OwnScorer:
         await self._client.close()
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
-        """What the code says of some texts; `ClientError` when that is no likelihood of each."""
+        """The likelihoods that the user's code returns; `ClientError` unless there is one for each text."""
         result: Any
         try:
             if self._thread is None:
@@ -114,17 +112,17 @@ class OwnScorer:
 
 
 Ask = Callable[[Request], Any]
-"""The user's code behind one signature: what it returns is an answer, or awaits one."""
+"""The user's code with a uniform signature; it returns an answer or an awaitable answer."""
 
-_RIGHT = "expected MODULE:OBJECT or FILE.py:OBJECT"
+_EXPECTED = "expected MODULE:OBJECT or FILE.py:OBJECT"
 _FORMS = "expected a client with complete(), EvSys' generate(), or a function that takes a prompt or messages"
 
 
 def connect(name: str, connection: Connection) -> Client:
-    """The client around an object of the user's; a class is called without arguments first."""
+    """The client of a user's object; a class is instantiated without arguments."""
     module, _, attribute = name.rpartition(":")
     if not module or not attribute:
-        raise InputError.at(f"python/{name}", "no object is named", _RIGHT)
+        raise InputError.at(f"python/{name}", "no object is named", _EXPECTED)
     target = _attribute(_from_file(module) if module.endswith(".py") else _import(module), attribute, name)
     if inspect.isclass(target):
         try:
@@ -135,14 +133,14 @@ def connect(name: str, connection: Connection) -> Client:
 
 
 def guarded(target: Any, name: str, connection: Connection) -> Client:
-    """Somebody else's object as a client: whatever it raises fails one call, and its keys are not shown."""
+    """The client of an object that is not ours: an exception fails only one call, and keys are not shown."""
     connection.secrets.add_environment()
     client, score = wrap(target, name, connection.secrets), getattr(target, "score", None)
     return OwnScorer(client, score, connection.secrets) if callable(score) else client
 
 
 def wrap(target: Any, name: str, secrets: Secrets) -> Client:
-    """The client around an object: one that has ``complete``, one that has ``generate``, or a function."""
+    """The client of an object with ``complete``, ``generate`` or ``score``, or of a function."""
     close = getattr(target, "close", None)
     if callable(getattr(target, "complete", None)):
         return OwnModel(target.complete, True, close, secrets, getattr(target, "notes", ()))
@@ -169,12 +167,12 @@ class OwnModel:
     """
 
     def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets, notes: Sequence[str] = ()) -> None:
-        self.notes = notes  # its own, to which it may still add
+        self.notes = notes  # the object's own list, to which it may add
         self._ask, self._close, self._secrets = ask, close, secrets
         self._thread = None if waits else CallThread("calipers-model")
 
     async def complete(self, request: Request) -> Completion:
-        """What the code returns, as a completion."""
+        """The completion that the user's code returns."""
         if self._thread is None:
             return await self._finish(*self._call(request))
         return await self._finish(*await self._thread.call(lambda: self._call(request)))
@@ -187,11 +185,11 @@ class OwnModel:
             await closing
 
     def _call(self, request: Request) -> tuple[Any, float, float]:
-        """What the code returned or raised, when it began, and the seconds it took: its own, not those in the queue."""
+        """The result or the exception of the code, its start time, and its seconds without those in the queue."""
         started = perf_counter()
         try:
             answer = self._ask(request)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # here: a future cannot carry every exception
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # a future cannot carry every exception
             answer = error
         return answer, started, perf_counter() - started
 
@@ -216,7 +214,7 @@ class OwnModel:
 
 
 def _check(answer: Completion) -> None:
-    """Refuse a completion that a log could not hold: its maker set its parts to what they cannot be."""
+    """Raise ClientError for a completion whose fields have invalid values, which could not be logged."""
     try:
         msgspec.convert(msgspec.structs.asdict(answer), Completion)
     except msgspec.ValidationError as error:
@@ -231,7 +229,7 @@ def _waits(function: Any) -> bool:
 
 
 def _evsys(generate: Callable[..., Any]) -> Ask:
-    """EvSys' client: text in, text out. A limit that was not set is left to its own default."""
+    """EvSys' ``generate``, which takes and returns text; settings that are not given keep its defaults."""
 
     def ask(request: Request) -> Any:
         if request.extra:
@@ -246,10 +244,10 @@ def _evsys(generate: Callable[..., Any]) -> Ask:
 
 
 def _function(function: Callable[..., Any]) -> Ask:
-    """A function of one argument: the turns if it is called ``messages``, else the prompt as text."""
+    """A function that gets the chat messages if its first argument is ``messages``, else the prompt as text."""
     try:
         first = next(iter(inspect.signature(function).parameters), "")
-    except ValueError:  # built in, and silent about itself
+    except ValueError:  # a built-in without a signature
         first = ""
     if first == "messages":
         return lambda request: function(request.messages)
@@ -272,7 +270,7 @@ def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
 
 def _import(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise InputError.at(f"python/{name}", "is neither a module nor a .py file", _RIGHT)
+        raise InputError.at(f"python/{name}", "is neither a module nor a .py file", _EXPECTED)
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
@@ -282,9 +280,9 @@ def _import(name: str) -> ModuleType:
 
 
 def _from_file(name: str) -> ModuleType:
-    """A file run as a module. Nothing is written beside it, and its folder is no place to import from."""
+    """Run a file as a module. No bytecode is written, and its folder is not added to ``sys.path``."""
     path = Path(name)
-    _, code = compiled_file(name, _RIGHT)
+    _, code = compiled_file(name, _EXPECTED)
     module = ModuleType(f"calipers_model_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look their module up there

@@ -1,4 +1,4 @@
-"""``replay/FILE``: the completions of an earlier run, from its rollouts.jsonl."""
+"""``replay/FILE``: a model that returns the completions of an earlier run, from its rollouts.jsonl."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def connect(name: str, connection: Connection) -> Replay:
-    """The client of a file; it is read through once, for the places of its records."""
+    """The client of a file; the file is read once to index its records."""
     path = Path(name)
     try:
         with path.open("rb") as file:
@@ -44,17 +44,17 @@ def connect(name: str, connection: Connection) -> Replay:
 
 
 class Replay:
-    """Stored completions: by (task, sample), else by prompt and sample. Of several attempts the last counts.
+    """A model with stored completions, found by (task, sample), else by prompt and sample; the last attempt is used.
 
-    The file stays on disk; only the position of each record is in memory. Its records are of one model:
-    the same (task, sample, attempt) twice is an error that names both lines.
+    The completions stay on disk; only the position of each record is in memory. All records must be of one model: if
+    the same (task, sample, attempt) appears twice, an error names both lines.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
         self._file: BinaryIO | None = None  # open from the first call on
-        self._by_task: dict[tuple[str, int], tuple[int, int]] = {}  # -> (attempt, byte where the record begins)
-        self._by_prompt: dict[tuple[bytes, int], tuple[str, int]] = {}  # -> key of the first task that asked it
+        self._by_task: dict[tuple[str, int], tuple[int, int]] = {}  # -> (attempt, offset of the record in bytes)
+        self._by_prompt: dict[tuple[bytes, int], tuple[str, int]] = {}  # -> key of the first task with this prompt
         offset = 0
         for number, line in enumerate(file, 1):
             if not line.isspace():
@@ -62,7 +62,7 @@ class Replay:
             offset += len(line)
 
     async def complete(self, request: Request) -> Completion:
-        """The stored completion; `ClientError` of the kind ``absent`` when there is none."""
+        """The stored completion; `ClientError` of the kind ``absent`` if there is none."""
         key = request.task, request.sample
         if key not in self._by_task:
             prompts = ((_digest(prompt), request.sample) for prompt in (request.prompt, request.messages))
@@ -92,8 +92,8 @@ class Replay:
         earlier = self._by_task.get(key)
         if earlier and earlier[0] == record.attempt:
             line_number = _line(file, earlier[1])
-            what = f"task {key[0]!r}, sample {key[1]}, attempt {record.attempt} also appears in line {line_number}"
-            raise InputError.at(f"{self._path}:{number}", what, "expected each rollout of one model once")
+            problem = f"task {key[0]!r}, sample {key[1]}, attempt {record.attempt} also appears in line {line_number}"
+            raise InputError.at(f"{self._path}:{number}", problem, "expected each rollout of one model once")
         if not earlier or earlier[0] < record.attempt:
             self._by_task[key] = record.attempt, offset
         if record.prompt is not None:
@@ -113,13 +113,13 @@ class Replay:
         wrong, right = "the line is not JSON", "expected one rollout per line"
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             wrong, right = fault(msgspec.json.decode(line), {}) or ("the rollout cannot be read", "")
-        if wrong.startswith("no key"):  # whose advice is for a file that is scored: here no key can be named
+        if wrong.startswith("no key"):  # its advice, to name a key, applies only to a file that is scored
             right = "expected one rollout per line, as in a run's rollouts.jsonl"
         return InputError.at(f"{self._path}:{number}", wrong, right)
 
 
 def _line(file: BinaryIO, offset: int) -> int:
-    """The number of the line that begins at a byte."""
+    """The number of the line that begins at a byte offset."""
     file.seek(0)
     number = 1
     while block := file.read(min(offset, 2**20)):
@@ -129,10 +129,10 @@ def _line(file: BinaryIO, offset: int) -> int:
 
 
 def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
-    """A prompt's digest of 16 bytes, independent of the order of a message's keys."""
+    """The digest of a prompt, 16 bytes; it does not depend on the order of a message's keys."""
     try:
         text = _canonical(prompt)
-    except (TypeError, ValueError):  # half a character, or no JSON at all: no file holds it
+    except (TypeError, ValueError):  # a lone surrogate, or a value that JSON lacks, which no file can have
         return b""
     return hashlib.blake2b(text, digest_size=16).digest()
 

@@ -1,7 +1,7 @@
-"""What came of a request: a reply in OpenAI's shape as a `Completion`, a failure as a `ClientError`.
+"""Parse the response to a request: a reply in OpenAI's format into a `Completion`, a failure into a `ClientError`.
 
-A reply is one of the chat or the completions route. A failure has the server's message, safe to log, and says whether
-to retry.
+Replies come from the chat or the completions route. A `ClientError` has the server's message without secrets, and says
+whether to retry.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from calipers.errors import ClientError
 LONGEST = 200
 """Maximum characters of a server's text in one error."""
 
-_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
+_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (including bidi), surrogate, private use, unassigned
 _RETRIED = {408, 409, 429}
-LONGEST_WAIT = 86_400.0  # seconds; a server that asks for more than a day has its clock or its units wrong
-_HOPELESS = {401, 403, 404}  # key, permission, model or address: the next call has the same ones
+LONGEST_WAIT = 86_400.0  # seconds; a server that asks for more than a day has a wrong clock or uses wrong units
+_HOPELESS = {401, 403, 404}  # wrong key, permission, model or address, which all calls have in common
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the body of an HTTP error says. ``param`` and ``code`` are OpenAI's, "" elsewhere."""
+    """The content of an HTTP error's body. ``param`` and ``code`` are OpenAI's fields; "" for other servers."""
 
     message: str
     param: str = ""
@@ -45,16 +45,16 @@ def cleaned(text: str, secrets: Secrets) -> str:
     >>> cleaned("no\\n such \\x1b[31mmodel", Secrets())
     'no such \N{REPLACEMENT CHARACTER}[31mmodel'
     """
-    words = " ".join(secrets.scrub(text).split())  # before it is cut: half a key is no longer recognised
-    if len(words) > LONGEST:
-        words = words[: LONGEST - 1] + "…"
-    if words.isascii() and words.isprintable():
-        return words
-    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _HARMFUL else c for c in words)
+    line = " ".join(secrets.scrub(text).split())  # before it is cut, because a part of a key is not recognised
+    if len(line) > LONGEST:
+        line = line[: LONGEST - 1] + "…"
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _HARMFUL else c for c in line)
 
 
 def read_refusal(body: bytes) -> Refusal:
-    """The message in the body of an HTTP error, in one of the shapes servers use; else the body as text."""
+    """The message in the body of an HTTP error, in one of the formats that servers use; else the body as text."""
     try:
         document = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -70,27 +70,27 @@ def read_refusal(body: bytes) -> Refusal:
 
 
 def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secrets: Secrets) -> ClientError:
-    """The error for an HTTP status: 408, 409, 429 and 5xx can be retried, wrong keys and addresses cannot."""
+    """The error for an HTTP status; 408, 409, 429 and 5xx are retried, except if the account has no money left."""
     message = cleaned(refusal.message, secrets)
     if 300 <= status < 400:
         target = cleaned(headers.get("Location", "nowhere"), secrets)
         message = f"the server redirects to {target}; redirects are not followed, so give the final URL"
-    broke = status == 429 and refusal.code == "insufficient_quota"  # OpenAI's word for an account without money
-    retry = (status in _RETRIED or status >= 500) and not broke
+    out_of_quota = status == 429 and refusal.code == "insufficient_quota"  # OpenAI's code for an account without money
+    retry = (status in _RETRIED or status >= 500) and not out_of_quota
     return ClientError(
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
         kind=f"http_{status}",
         retry=retry,
         wait=wait_asked(headers) if retry else None,
         slow_down=status == 429 and retry,
-        hopeless=status in _HOPELESS or 300 <= status < 400 or broke,
+        hopeless=status in _HOPELESS or 300 <= status < 400 or out_of_quota,
     )
 
 
 def wait_asked(headers: Mapping[str, str]) -> float | None:
-    """The seconds a server asks us to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
+    """The seconds that a server asks to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
 
-    None where it asks for none, or for more than a day.
+    None if it does not ask, or asks for more than a day.
 
     >>> wait_asked({"Retry-After": "1.5"}), wait_asked({"Retry-After": "soon"})
     (1.5, None)
@@ -104,10 +104,10 @@ def wait_asked(headers: Mapping[str, str]) -> float | None:
 
 
 def _until(text: str) -> float | None:
-    """The seconds until a date; None for what is none."""
+    """The seconds until a date; None if the text is not a date."""
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # no date, or one with numbers that no date has
+    except (ValueError, OverflowError):  # not a date, or a date with numbers out of range
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
@@ -133,7 +133,7 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class Reply(msgspec.Struct, gc=False):
-    """The keys that matter; whatever else a server sends is skipped unread."""
+    """The fields of a reply that are used; all others are skipped without decoding."""
 
     choices: list[_Choice] | None = None
     usage: Any = None
@@ -143,14 +143,14 @@ class Reply(msgspec.Struct, gc=False):
 
 LONGEST_ID = 200  # characters; those of known servers have at most 64
 MOST = 2**53
-"""The largest count that is one: beyond it a log could not be read, nor a sum be true."""
+"""The largest valid count: larger integers are not exact as floats, and a log with them could not be read."""
 
 _DECODER = msgspec.json.Decoder(Reply)
 _COUNTS = {
     "prompt_tokens": "input_tokens",
     "completion_tokens": "output_tokens",
-    "cost": "cost_usd",
-}  # cost: OpenRouter
+    "cost": "cost_usd",  # from OpenRouter
+}
 _DETAILS = (
     ("prompt_tokens_details", "cached_tokens", "cached_tokens"),
     ("completion_tokens_details", "reasoning_tokens", "reasoning_tokens"),
@@ -166,7 +166,7 @@ def decode(raw: bytes) -> Reply:
 
 
 def _no_reply(start: bytes) -> str:
-    """What a body that begins so is instead of a reply, where that can be seen."""
+    """The error message for a body that is not a reply, by its first bytes."""
     if start.startswith((b"data:", b"event:")):
         return "the server streams its response, although streaming was not requested"
     if start.startswith(b"<"):
@@ -177,10 +177,9 @@ def _no_reply(start: bytes) -> str:
 def completion(
     reply: Reply, latency_s: float, price: Price | None, secrets: Secrets, seed: int | None = None
 ) -> Completion:
-    """The first choice of a reply; ClientError when there is none, or an error in its place.
+    """The first choice of a reply as a completion; ClientError if there is none, or an error in its place.
 
-    No content is the text "": the model said nothing. Reasoning is not part of the text. ``seed`` is the one that was
-    sent.
+    A choice without content is the text "". Reasoning is not part of the text. ``seed`` is the seed that was sent.
     """
     if reply.error:
         raise malformed(
@@ -189,7 +188,7 @@ def completion(
     if not reply.choices:
         raise malformed("the response has no choices")
     choice = reply.choices[0]
-    if choice.error:  # OpenRouter: the model broke off, what there is of its answer is not the answer
+    if choice.error:  # OpenRouter: the model failed, and its text is incomplete
         raise malformed(f"an error instead of an answer: {cleaned(_message(choice.error), secrets)}")
     usage = _usage(reply.usage, latency_s, price)
     finish = choice.finish_reason
@@ -206,9 +205,9 @@ def completion(
     return Completion(text, finish, _ending(finish, refusal), usage, request_id=request_id, seed=seed)
 
 
-def malformed(what: str) -> ClientError:
+def malformed(message: str) -> ClientError:
     """The error for a malformed response; a retry may succeed."""
-    return ClientError(what, kind="malformed", retry=True)
+    return ClientError(message, kind="malformed", retry=True)
 
 
 def _ending(finish: str | None, refusal: str | None) -> Ending:
@@ -218,13 +217,13 @@ def _ending(finish: str | None, refusal: str | None) -> Ending:
 
 
 def _joined(parts: list[Any], key: str) -> str:
-    """The texts of some parts of a message; a part that says its type counts under that type only."""
+    """The joined texts under a key of a message's parts; a part with a type is used only for the key of its type."""
     texts = [part.get(key) for part in parts if isinstance(part, dict) and str(part.get("type") or key).endswith(key)]
     return "".join(text for text in texts if isinstance(text, str))
 
 
 def _usage(counts: Any, latency_s: float, price: Price | None) -> Mapping[str, float]:
-    """Usage under our names: only what the server counted, in numbers that can be."""
+    """The usage under our names: only counts that the server returned and that are valid, and the latency."""
     usage: dict[str, float] = {}
     if isinstance(counts, dict):
         for theirs, ours in _COUNTS.items():
@@ -240,6 +239,7 @@ def _usage(counts: Any, latency_s: float, price: Price | None) -> Mapping[str, f
 
 
 def _put(usage: dict[str, float], name: str, value: Any) -> None:
+    """Add a value if it is a valid count."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST:
         usage[name] = value
 

@@ -1,4 +1,4 @@
-"""Secrets: everything that is written or printed goes through `Secrets.scrub` first."""
+"""Secrets, which `Secrets.scrub` removes from everything that is written or printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "[secret]"
-SHORTEST = 6  # characters; anything shorter is no key, and would tear ordinary words apart
+SHORTEST = 6  # characters of a key; shorter texts are not keys, and replacing them would damage ordinary words
 
 _NAMES = re.compile(r"api_?key|authorization|password|secret|access_?token", re.IGNORECASE)
 _KEYS = re.compile(r"_(API_KEY|ACCESS_KEY|ACCESS_TOKEN|SESSION_TOKEN)$")
@@ -25,29 +25,29 @@ class Secrets:
         self._bytes: list[bytes] = []
 
     def add(self, value: str | None) -> None:
-        """Remember a key; also in the forms it may have inside a JSON string."""
+        """Add a key, also in the forms that it may have inside a JSON string."""
         value = value or ""
         for form in {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}:
             if len(form) >= SHORTEST and form not in self._texts:
                 self._texts.append(form)
-                self._texts.sort(key=len, reverse=True)  # a key that holds another one goes first
-        # a variable that is not UTF-8 has half characters, which no text that is written can hold
+                self._texts.sort(key=len, reverse=True)  # a key that contains another one is replaced first
+        # an environment variable that is not UTF-8 has lone surrogates, which strict UTF-8 cannot encode
         self._bytes = [text.encode("utf-8", "surrogatepass") for text in self._texts]
 
     def add_environment(self) -> None:
-        """Remember every key in the environment, because user code may use and print any of them."""
+        """Add every key in the environment, because user code may use and print any of them."""
         for variable, value in os.environ.items():
             if _KEYS.search(variable):
                 self.add(value.strip())
 
     def add_named(self, settings: Mapping[str, Any]) -> None:
-        """Remember the texts in some settings that are called keys: ``api_key``, or an ``Authorization`` of headers."""
+        """Add the settings whose names say that they are keys, such as ``api_key`` or an ``Authorization`` header."""
         for name, value in settings.items():
             if isinstance(value, Mapping):
                 self.add_named(value)
             elif isinstance(value, str) and _NAMES.search(str(name)):
                 self.add(value)
-                self.add(value.rpartition(" ")[2])  # what follows "Bearer"
+                self.add(value.rpartition(" ")[2])  # the key after "Bearer"
 
     def scrub(self, text: str) -> str:
         """The text without the keys.
@@ -68,7 +68,7 @@ class Secrets:
 
 
 def key_like(environment: Mapping[str, str]) -> Secrets:
-    """The values of all variables that are called keys, tokens or passwords, whoever uses them."""
+    """The values of all variables whose names say that they are keys, tokens or passwords."""
     secrets = Secrets()
     for name, value in environment.items():
         if _LIKE_KEYS.search(name):
@@ -77,9 +77,9 @@ def key_like(environment: Mapping[str, str]) -> Secrets:
 
 
 def environment_without_keys(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that another program may have: no keys, and no URL with a user or a password.
+    """The environment for another program: without keys, and without URLs that have a user or a password.
 
-    A variable is left out by its name, and also if it contains the value of one that is.
+    A variable is left out if its name is that of a key, or if its value contains the value of such a variable.
 
     >>> kept = environment_without_keys({"LANG": "C.UTF-8", "X_API_KEY": "sk-12345", "HEADER": "Bearer sk-12345"})
     >>> kept, environment_without_keys({"PROXY": "http://me:word@host"})

@@ -1,7 +1,7 @@
 """Live runs: the loop that calls clients and verifiers, and the log it writes.
 
-The only room that waits. Nothing here imports numpy, and nothing here knows a metric. A `Job` is the settings of one
-run: every value resolved, with its origin.
+Except for `watcher`, which follows a metric, nothing in this package computes with arrays or knows metrics. A `Job` has
+the settings of one run: every value resolved, with its origin.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from calipers.names import engine_of
 Seeds = tuple[int, int, int, int]
 """The seeds of Python's random, numpy, torch, and the few-shot examples."""
 
-IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
-IN_PROCESS_UNTIL = 128  # the same with --until: what is in flight when the rule is reached is still answered
+IN_PROCESS = 2048  # requests in flight to a model in this process, whose batches are as large as its device allows
+IN_PROCESS_UNTIL = 128  # the same with --until, because requests in flight are still answered after the rule is reached
 LOAD_SEEDS: Final[Seeds] = (0, 1234, 1234, 1234)
-MOST_SAMPLES: Final = 2**31 - 1  # a plan with more could not be read again
-SEEDS_BELOW: Final = 2**32  # numpy takes no seed from here on
-MEANT = "expected a number of tasks, or a fraction below 1, such as 0.1"
+MOST_SAMPLES: Final = 2**31 - 1  # a plan with more samples could not be read again
+SEEDS_BELOW: Final = 2**32  # numpy's seeds are below this
+EXPECTED_LIMIT = "expected a number of tasks, or a fraction below 1, such as 0.1"
 
 
 def limit_of(origin: str, given: float | None) -> float | None:
-    """A limit that means something: an integer from 1 on, or a share between 0 and 1; None is no limit.
+    """A checked limit on tasks: an integer >= 1, or a share between 0 and 1; None for no limit.
 
-    1.0 is one task, as there. What means something there by accident is refused: 0, which is all of them, and
-    1.5, which is one.
+    1.0 is one task, as in lm-evaluation-harness. 0 and 1.5 are errors here; in lm-evaluation-harness, 0 means all tasks
+    and 1.5 means one.
 
     >>> limit_of("--limit", 20.0), limit_of("--limit", 0.1)
     (20, 0.1)
@@ -39,12 +39,12 @@ def limit_of(origin: str, given: float | None) -> float | None:
     if given is None:
         return None
     if not 0 < given < math.inf or (given > 1 and given != int(given)):
-        raise InputError.at(origin, f"is {given:g}", MEANT)
+        raise InputError.at(origin, f"is {given:g}", EXPECTED_LIMIT)
     return given if given < 1 else int(given)
 
 
 def first(total: int, limit: float | None) -> int:
-    """How many of all tasks a limit takes; of a share what is left over makes one more.
+    """The number of tasks that a limit selects; a share is rounded up.
 
     >>> first(7, 0.3), first(7, 3), first(7, 99), first(7, None)
     (3, 3, 7, 7)
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def taken(tasks: Sequence[T], job: Job) -> list[T]:
-    """The tasks that a job takes of all: the first so many, or those at its positions, in their order."""
+    """The tasks that a job selects: the first tasks up to its limit, or those at its positions, in their order."""
     if job.documents is None:
         return list(tasks[: first(len(tasks), job.limit)])
     beyond = [number for number in job.documents if number >= len(tasks)]
@@ -73,21 +73,21 @@ Metrics = Sequence[str | Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One benchmark against one model. A value of None is the server's, or the dialect's, own."""
+    """One benchmark against one model. None means the default of the server or of the dialect."""
 
     benchmark: str  # a path, an id or a name in the store
     model: str  # kind/name
     samples: int = 1
-    limit: float | None = None  # the first so many tasks, or a share of them below 1
+    limit: float | None = None  # only the first tasks: their number, or a share below 1
     documents: tuple[int, ...] | None = None  # only the tasks at these positions, counted from 0
-    # what is asked
+    # the request
     max_tokens: int | None = None
     temperature: float | None = None
     stop: tuple[str, ...] = ()
     system_prompt: str | None = None
     user_template: str = "{prompt}"
     gen_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    # questions in a table: which of its columns is what; None: guessed from common names
+    # a table of questions: the roles of its columns; None: guessed from common names
     prompt: str | None = None
     target: str | None = None
     id: str | None = None  # "#": the hash of the prompt
@@ -95,40 +95,39 @@ class Job:
     template: str | None = None  # a text with columns in braces, or a Jinja file
     choices: tuple[str, ...] = ()
     shuffle_choices: bool = False
-    index_from: Literal[0, 1] | None = None  # what the first choice is counted as
-    # who judges, in place of whom the tasks name
+    index_from: Literal[0, 1] | None = None  # the number of the first choice
+    # the verifier, which replaces those of the tasks
     verifier: str | None = None  # its name, or FILE.py:OBJECT
     params: Mapping[str, Any] = field(default_factory=dict)
     # a task of lm-evaluation-harness
-    lm_eval: str | None = None  # its name among those that `benchmark` stands for; None: no such task
+    lm_eval: str | None = None  # the task's name, one of those in the group or tag `benchmark`; None: not such a task
     num_fewshot: int | None = None
     include_path: tuple[str, ...] = ()
-    apply_chat_template: bool | str = False  # its prompts are chats; a text: the name of a local model's template
-    fewshot_as_multiturn: bool | None = None  # None: in a chat, yes
-    system_instruction: str | None = None  # words before its description
-    trust: bool = False  # run code that came with the data
-    load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
-    task_metadata: Mapping[str, Any] = field(default_factory=dict)  # laid over its own metadata
-    default_metrics: Literal["release", "guide"] = (
-        "release"  # where it names none: by lm-evaluation-harness, or its guide
-    )
-    # how it is reached
+    apply_chat_template: bool | str = False  # make its prompts chats; a text is the name of a local model's template
+    fewshot_as_multiturn: bool | None = None  # None: true for a chat
+    system_instruction: str | None = None  # text before its description
+    trust: bool = False  # run code that comes with the data
+    load_seeds: Seeds = LOAD_SEEDS  # the seeds for loading it
+    task_metadata: Mapping[str, Any] = field(default_factory=dict)  # overrides its own metadata
+    # for a task without metrics: those of lm-evaluation-harness' release, or of its guide
+    default_metrics: Literal["release", "guide"] = "release"
+    # the connection to the model
     base_url: str | None = None
-    model_args: Mapping[str, Any] = field(default_factory=dict)  # how a model in this process is loaded
-    same_model: bool = False  # go on with a run that began at another endpoint
+    model_args: Mapping[str, Any] = field(default_factory=dict)  # options for loading a model in this process
+    same_model: bool = False  # resume a run that began at another endpoint
     api: Literal["chat", "completions"] = "chat"
     timeout: float = 600.0
     price: Price | None = None
     concurrency: int = 32
     retries: int = 8
     engine: str | None = None  # where requests and verdicts are made: "ray" or "ray=ADDRESS"; None: in this process
-    # when it ends
+    # when the run ends
     max_cost: float | None = None
     max_time: float | None = None
     until: str | None = None
     retry_failed: bool = False
     predict_only: bool = False
-    # how it is scored
+    # scoring
     metrics: Metrics = ()
     dialect: str | None = None
     by: tuple[str, ...] = ()
@@ -138,8 +137,8 @@ class Job:
     interval: str | None = None
     confidence: float = 0.95
     seed: int = 0
-    out: Path | None = None  # the run's folder, or with `among` the folder it stands in
-    among: bool = False  # one of several runs
+    out: Path | None = None  # the run's folder; with `among`, its parent folder
+    among: bool = False  # the job is one of several runs
     origins: Mapping[str, str] = field(default_factory=dict)  # setting -> where its value was given
 
     def __post_init__(self) -> None:
@@ -170,15 +169,15 @@ class Job:
 
     @property
     def in_flight(self) -> int:
-        """Requests in flight: as many as were asked for; for a model in this process, enough to fill its batches."""
-        local = self.model.partition("/")[0] == LOCAL_KIND and "concurrency" not in self.origins
-        if not local:
+        """The maximum number of requests in flight; by default, a model in this process gets enough for its batches."""
+        default_of_local_model = self.model.partition("/")[0] == LOCAL_KIND and "concurrency" not in self.origins
+        if not default_of_local_model:
             return self.concurrency
         return IN_PROCESS if self.until is None else IN_PROCESS_UNTIL
 
     @property
     def from_library(self) -> bool:
-        """Whether it is of a task that another system's files describe."""
+        """Whether the benchmark is a task of the task library, which another system's files describe."""
         return self.lm_eval is not None
 
     @property
@@ -187,12 +186,12 @@ class Job:
         return self.apply_chat_template not in (False, None)
 
     def place(self, name: str) -> str:
-        """Where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""
+        """The place where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""
         origin = self.origins.get(name, "")
         return f"{origin}: {name}" if origin and origin != "command line" else f"--{name.replace('_', '-')}"
 
     def settings(self) -> dict[str, dict[str, Any]]:
-        """Every setting with its value and where it came from, as the run's plan keeps it."""
+        """Every setting with its value and its origin, as in the run's plan."""
         names = (setting.name for setting in fields(self) if setting.name not in ("origins", "out", "among"))
         return {
             name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in names
@@ -200,7 +199,7 @@ class Job:
 
 
 OF_AGENTS: Final = ("agent", "environment", "registry")
-"""Settings of a run of agents, which a job of a model has not."""
+"""Settings of a run of agents, which a `Job` does not have."""
 
 
 class RunSettings(TypedDict, total=False):
@@ -269,7 +268,7 @@ class RunSettings(TypedDict, total=False):
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON."""
+    """A value as a JSON value."""
     if isinstance(value, Price):
         return [value.input, value.output]
     if isinstance(value, tuple):

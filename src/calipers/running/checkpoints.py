@@ -1,12 +1,12 @@
-"""Evaluations of checkpoints: a command of the user's for each new checkpoint folder, one at a time, resumable.
+"""Evaluations of checkpoints: a user's command for each new checkpoint folder, one at a time, resumable.
 
 ::
 
     checkpoints/step_100/ ──► calipers run suite.yaml --model openai/step_100 --out STATE/evals/step_100
 
-The command is run without a shell; ``{name}``, ``{path}`` and ``{out}`` are parts of single arguments, whatever they
-contain. An evaluation that ended is marked by a file in its folder; one that was cut short runs again, and resumes if
-the command does.
+The command is run without a shell; ``{name}``, ``{path}`` and ``{out}`` are replaced within single arguments, whatever
+they contain. A file in the folder of an evaluation marks that it has ended. An evaluation that was interrupted is run
+again, and resumes if the command does.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import Final
 from calipers.errors import InputError
 
 PLACES: Final = ("{name}", "{path}", "{out}")
-DONE: Final = ".evaluated"  # in the folder of an evaluation that ended
-FAILED: Final = ".failed"  # how often it failed
+DONE: Final = ".evaluated"  # a file in the folder of an evaluation that has ended
+FAILED: Final = ".failed"  # a file with the number of its failures
 TRIES: Final = 3
-KEPT: Final = 2_000  # characters of a failed command's output
+KEPT: Final = 2_000  # characters of a failed command's output that are searched for its last line
 _RIGHT: Final = "expected a command such as 'calipers run suite.yaml --model openai/{name} --out {out}'"
 
 
 def evaluation_command(text: str) -> list[str]:
-    """The words of ``--eval``, with places for a checkpoint; InputError where it cannot be run for one."""
+    """The words of ``--eval``, with placeholders for a checkpoint; InputError for an invalid command."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -49,7 +49,7 @@ def evaluation_command(text: str) -> list[str]:
 
 
 def new_checkpoints(folder: Path, evals: Path) -> Iterator[Path]:
-    """The folders of checkpoints that have no evaluation yet, by the numbers in their names."""
+    """The folders of checkpoints without an evaluation, in the order of the numbers in their names."""
     with suppress(FileNotFoundError):
         names = [entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
         numbered = {
@@ -67,9 +67,9 @@ def _failures(out: Path) -> int:
 
 
 def evaluate(command: Sequence[str], checkpoint: Path, evals: Path, stopped: Callable[[], bool]) -> str:
-    """Run the command for one checkpoint, and mark that it ended; "" or why it failed.
+    """Run the command for one checkpoint, and mark that it has ended; returns "" or the reason of a failure.
 
-    It leads a process group of its own, which is told to end when the watch is stopped.
+    It has a process group of its own, which gets SIGINT when the watch is stopped.
     """
     out = evals / checkpoint.name
     out.mkdir(parents=True, exist_ok=True)
@@ -83,14 +83,14 @@ def evaluate(command: Sequence[str], checkpoint: Path, evals: Path, stopped: Cal
             )
     except (OSError, ValueError) as error:
         return f"--eval {words[0]}: cannot be run ({getattr(error, 'strerror', None) or error})"
-    told = False
+    interrupted = False
     while True:
         try:
             code = process.wait(0.2)
             break
         except subprocess.TimeoutExpired:
-            if stopped() and not told:
-                told = True
+            if stopped() and not interrupted:
+                interrupted = True
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGINT)
     if stopped():

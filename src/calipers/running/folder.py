@@ -3,18 +3,17 @@
 ::
 
     runs/arith-openai_m-1f0a4c2e/
-      plan.json         what was asked, where each value came from; written and renamed
-      rollouts.jsonl    a line for each attempt at a rollout, in the order they ended; only ever longer
-      stopped.json      the rule that stopped the run early, where one did; written and renamed
-      .lock             held while a process runs it
+      plan.json         every setting with its origin, and the planned tasks; written atomically
+      rollouts.jsonl    a line for each attempt at a rollout, in the order in which they ended; append-only
+      stopped.json      the rule that stopped the run early, if one did; written atomically
+      .lock             locked while a process runs it
 
 A run resumes in the folder with the same identity, or with another endpoint of the same model::
 
-    identity ──► runs/<benchmark>-<model>-<8 hex> ──► there: go on
-                   └── not there ──► others of this benchmark and model ──► go on in one, or say why a new one begins
+    identity ──► runs/<benchmark>-<model>-<8 hex> ──► exists: resume it
+                   └── does not exist ──► other runs of this benchmark and model ──► resume one, or note why a new one
 
-Folders of versions that did not record the endpoint are found by their content: their plan names a URL, or the hash
-of a file, and that is their endpoint.
+Earlier versions did not record the endpoint. For their folders, it is the URL or the hash of a file in the plan.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def fingerprint(identity: Mapping[str, Any]) -> str:
 
 
 def folder_name(benchmark: str, model: str, identity: Mapping[str, Any]) -> str:
-    """The name of a run's directory, ``<benchmark>-<model>-<8 hex>``; a plain name, never a path.
+    """The name of a run's directory, ``<benchmark>-<model>-<8 hex>``; never a path.
 
     >>> folder_name("arith", "openai/gpt 4", {})
     'arith-openai_gpt_4-44136fa3'
@@ -77,9 +76,9 @@ def folder_name(benchmark: str, model: str, identity: Mapping[str, Any]) -> str:
 
 
 def differences(here: Any, wanted: Any, path: str = "", where: str = "here") -> Iterator[str]:
-    """What differs between two identities, key by key: ``sampling.temperature: 0 here, 1 asked``.
+    """The differences between two identities, key by key: ``sampling.temperature: 0 here, 1 requested``.
 
-    Values are compared as JSON, so that 1, 1.0 and true are three.
+    Values are compared as JSON, so that 1, 1.0 and true are different.
     """
     if isinstance(here, Mapping) and isinstance(wanted, Mapping):
         for key in [*here, *(key for key in wanted if key not in here)]:
@@ -100,7 +99,7 @@ def _plain(text: str) -> str:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """A value in few characters: the start of a hash; of a long text, where it parts from the other."""
+    """A value for an error: the start of a hash; of a long text, the part where it begins to differ from the other."""
     if value is ABSENT:
         return "nothing"
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
@@ -110,9 +109,11 @@ def _shown(value: Any, other: Any) -> str:
         return f"{text.removeprefix('sha256:')[:12]}..."
     if len(text) <= LONGEST_VALUE:
         return text
-    rival = other if isinstance(other, str) else "" if other is ABSENT else json.dumps(other, ensure_ascii=False)
-    same = next((i for i, (a, b) in enumerate(zip(text, rival, strict=False)) if a != b), min(len(text), len(rival)))
-    start = max(0, min(same - 10, len(text) - LONGEST_VALUE))
+    other_text = other if isinstance(other, str) else "" if other is ABSENT else json.dumps(other, ensure_ascii=False)
+    common = next(
+        (i for i, (a, b) in enumerate(zip(text, other_text, strict=False)) if a != b), min(len(text), len(other_text))
+    )
+    start = max(0, min(common - 10, len(text) - LONGEST_VALUE))
     end = start + LONGEST_VALUE
     return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
 
@@ -125,7 +126,7 @@ _UNKNOWN: Final = f"{ENDPOINT}: not recorded"
 
 
 class _Begun(msgspec.Struct):
-    """What a plan says of how its run was started."""
+    """The fields of a plan about the starts of its run."""
 
     identity: dict[str, Any] = {}
     model: str | None = None
@@ -135,18 +136,18 @@ class _Begun(msgspec.Struct):
     created_at: str | None = None
     inputs: list[dict[str, str]] = []
     starts: list[dict[str, Any]] | None = None
-    batch: dict[str, Any] | None = None  # of a local model
+    batch: dict[str, Any] | None = None  # the batch plan of a local model
 
 
 def find_folder(root: Path, identity: Mapping[str, Any], same_model: bool) -> tuple[Path, list[str]]:
-    """The folder of a run below ``root``, and why it is a new one where there are others like it."""
+    """The folder of a run below ``root``, and a note why it is a new one if there are similar runs."""
     new = root / folder_name(identity["benchmark"], identity["model"], identity)
     if is_run(str(new)):
         return new, []
-    others = [(folder, [*_unlike(kept, identity)]) for folder, kept in _others(new, identity)]
-    same = [folder for folder, unlike in others if not unlike]
+    others = [(folder, [*_differences(kept, identity)]) for folder, kept in _other_runs(new, identity)]
+    same = [folder for folder, differing in others if not differing]
     if not same and same_model:
-        same = [folder for folder, unlike in others if _is_endpoint(unlike)]
+        same = [folder for folder, differing in others if _is_endpoint(differing)]
         if len(same) > 1:
             wrong = f"{len(same)} runs differ from this one only in the endpoint: {', '.join(map(str, same))}"
             raise InputError.at(SAME_MODEL, wrong, "name one of them with --out")
@@ -154,24 +155,24 @@ def find_folder(root: Path, identity: Mapping[str, Any], same_model: bool) -> tu
         return same[-1], []
     if not others:
         return new, []
-    nearest, unlike = min(others[::-1], key=lambda other: len(other[1]))
-    more = f"; if it is the same model, {SAME_MODEL} resumes that run" if _is_endpoint(unlike) else ""
-    return new, [f"{new}: starting a new run, because {nearest} differs ({_told(unlike)}){more}"]
+    nearest, differing = min(others[::-1], key=lambda other: len(other[1]))
+    more = f"; if it is the same model, {SAME_MODEL} resumes that run" if _is_endpoint(differing) else ""
+    return new, [f"{new}: starting a new run, because {nearest} differs ({_shortened(differing)}){more}"]
 
 
 def continued(folder: Path, wanted: Mapping[str, Any], same_model: bool) -> tuple[dict[str, Any], list[str]]:
-    """The identity that the run in a folder keeps when it goes on as asked, and notes; InputError for another run."""
-    here = _identity(_read(folder), wanted)
-    unlike = list(_unlike(here, wanted, "here"))
-    if not unlike:
+    """The identity of the run in a folder after it is resumed as requested, and notes; InputError for another run."""
+    kept = _identity(_read(folder), wanted)
+    differing = list(_differences(kept, wanted, "here"))
+    if not differing:
         return dict(wanted), []
-    if not _is_endpoint(unlike):
-        raise InputError.at(str(folder), f"contains a different run: {_told(unlike)}", "choose another --out")
+    if not _is_endpoint(differing):
+        raise InputError.at(str(folder), f"contains a different run: {_shortened(differing)}", "choose another --out")
     if not same_model:
         right = f"choose another --out, or {SAME_MODEL} if it is the same model"
-        raise InputError.at(str(folder), f"contains a different run: {_told(unlike)}", right)
-    began = here.get(ENDPOINT) or "an endpoint that was not recorded"
-    return here, [
+        raise InputError.at(str(folder), f"contains a different run: {_shortened(differing)}", right)
+    began = kept.get(ENDPOINT) or "an endpoint that was not recorded"
+    return kept, [
         (
             f"{SAME_MODEL}: the run started with {began} and resumes with "
             f"{wanted.get(ENDPOINT)}; every rollout records its endpoint"
@@ -180,12 +181,12 @@ def continued(folder: Path, wanted: Mapping[str, Any], same_model: bool) -> tupl
 
 
 def kept_batch(folder: Path) -> dict[str, Any] | None:
-    """The batch plan of the run in a folder; None if there is no run, or it has none."""
+    """The batch plan of the run in a folder; None if there is no run, or if the run has no batch plan."""
     return _read(folder).batch if is_run(str(folder)) else None
 
 
 def all_starts(folder: Path, latest: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The starts of the run in a folder and the latest one, unless that is as the one before it."""
+    """The starts of the run in a folder, and the latest start unless it equals the one before it."""
     begun = _read(folder)
     starts = begun.starts
     if starts is None:
@@ -208,13 +209,13 @@ def _read(folder: Path) -> _Begun:
 
 
 def _identity(begun: _Begun, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity in a plan, with the endpoint that the plan of an earlier version names where one is asked for."""
+    """The identity in a plan, with an endpoint from the plan's other fields if an earlier version wrote it."""
     endpoint = None if ENDPOINT in begun.identity or ENDPOINT not in wanted else _earlier(begun)
     return {**begun.identity, ENDPOINT: endpoint} if endpoint else dict(begun.identity)
 
 
 def _earlier(begun: _Begun) -> str | None:
-    """The endpoint that a plan without one names: its URL, or the hash of the model's file."""
+    """The endpoint of a plan that did not record one: its URL, or the hash of the model's file."""
     kind, _, name = (begun.model or "").partition("/")
     if kind in ("replay", "python"):
         file = str(source_file(name) if kind == "python" else name)
@@ -226,19 +227,20 @@ def _earlier(begun: _Begun) -> str | None:
         return None
 
 
-def _others(new: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The other runs of a benchmark and a model beside a folder, the latest started last."""
+def _other_runs(new: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The other runs of a benchmark and a model in the same parent folder, sorted by their last start."""
     plans = new.parent.glob(f"{new.name[:-8]}{'[0-9a-f]' * 8}/{PLAN}")
     for plan in sorted(plans, key=lambda plan: plan.stat().st_mtime_ns):
         try:
             kept = _identity(_read(plan.parent), identity)
         except InputError:
-            continue  # it says so when somebody runs it
+            continue  # the error is raised when the run is resumed
         if all(kept.get(name) == identity[name] for name in ("benchmark", "model")):
             yield plan.parent, kept
 
 
-def _unlike(kept: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "there") -> Iterator[str]:
+def _differences(kept: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "there") -> Iterator[str]:
+    """The differences between a run's identity and the requested one; missing endpoints are "not recorded"."""
     for difference in differences(kept, wanted, where=where):
         unknown = ENDPOINT in wanted and difference.startswith(f"{ENDPOINT}: nothing ")
         if difference.startswith(f"{JUDGES}: nothing "):
@@ -246,32 +248,32 @@ def _unlike(kept: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "th
         yield f"{_UNKNOWN} {where}, {wanted[ENDPOINT]} requested" if unknown else difference
 
 
-def _is_endpoint(unlike: Sequence[str]) -> bool:
-    """Whether two identities differ in their endpoints, and in nothing else."""
-    return [difference.partition(":")[0] for difference in unlike] == [ENDPOINT]
+def _is_endpoint(differing: Sequence[str]) -> bool:
+    """Whether only the endpoints differ."""
+    return [difference.partition(":")[0] for difference in differing] == [ENDPOINT]
 
 
-def _told(unlike: Sequence[str]) -> str:
-    rest = len(unlike) - MOST_DIFFERENCES
-    return "; ".join([*unlike[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])])
+def _shortened(differing: Sequence[str]) -> str:
+    more = len(differing) - MOST_DIFFERENCES
+    return "; ".join([*differing[:MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _timeless(start: Mapping[str, Any]) -> dict[str, Any]:
-    """A start without its time, as JSON has it."""
+    """A start without its time, with JSON's types."""
     timeless: dict[str, Any] = msgspec.to_builtins({key: value for key, value in start.items() if key != "at"})
     return timeless
 
 
-_RIGHT = "fix the line, or remove it to run its rollout again"
+_ADVICE = "fix the line, or remove it to run its rollout again"
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
-    """What became of a rollout, by its highest attempt."""
+    """A rollout in the log, by its highest attempt."""
 
     attempt: int
     outcome: str
     reward: float | None
-    cost: float | None  # dollars, of all its attempts, judging included; None when nobody said
+    cost: float | None  # dollars for all its attempts, including verification; None if unknown
 
 
 class _LoggedCost(msgspec.Struct, gc=False):
@@ -279,7 +281,7 @@ class _LoggedCost(msgspec.Struct, gc=False):
 
 
 class _LoggedRollout(msgspec.Struct, gc=False):
-    """The few keys of a record that a run asks for when it continues; all others are passed over."""
+    """The fields of a record that are needed to resume a run; others are not decoded."""
 
     task: str
     sample: int
@@ -294,9 +296,9 @@ _DECODER = msgspec.json.Decoder(_LoggedRollout)
 
 
 def read_history(log: Path) -> dict[tuple[str, int], Past]:
-    """The last of each (task, sample) in a log of whole lines; InputError for a line that is no record."""
+    """The highest attempt of each (task, sample) in a log of complete lines; InputError for an invalid record."""
     history: dict[tuple[str, int], Past] = {}
-    texts: dict[str, str] = {}  # a task's id and a reward stand in many lines, and once in memory
+    texts: dict[str, str] = {}  # ids and rewards are shared: they are in many lines, but only once in memory
     numbers: dict[float, float] = {}
     for number, line in _lines(log):
         key = texts.setdefault(line.task, line.task), line.sample
@@ -320,7 +322,7 @@ def read_history(log: Path) -> dict[tuple[str, int], Past]:
 
 
 def _lines(log: Path) -> Iterator[tuple[int, _LoggedRollout]]:
-    """The records of a log, each with the number of its line."""
+    """The records of a log, each with its line number."""
     number = 0
     try:
         with open(log, "rb", buffering=0) as file:
@@ -337,19 +339,19 @@ def _lines(log: Path) -> Iterator[tuple[int, _LoggedRollout]]:
                 number += lines
     except LongLine:
         wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(str(log), wrong, _RIGHT) from None
+        raise InputError.at(str(log), wrong, _ADVICE) from None
     except OSError as error:
         raise InputError.at(str(log), f"cannot be read ({error.strerror})") from None
 
 
 def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _LoggedRollout]]:
-    """The records of a block that is not a record a line: some are blank, or one is broken."""
+    """The records of a block with blank or invalid lines, decoded line by line."""
     for number, line in enumerate(block.split(b"\n"), before + 1):
         if line.strip():
             try:
                 yield number, _DECODER.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise InputError.at(f"{log}:{number}", f"is not a record ({error})", _RIGHT) from None
+                raise InputError.at(f"{log}:{number}", f"is not a record ({error})", _ADVICE) from None
 
 
 def _sum(first: float | None, other: float | None) -> float | None:
@@ -357,36 +359,36 @@ def _sum(first: float | None, other: float | None) -> float | None:
 
 
 LOCK = ".lock"
-PRIVATE = 0o700  # of a folder that is made here; one that is there keeps its mode, and files follow their folder
+PRIVATE = 0o700  # the mode of a new folder; an existing folder keeps its mode, and files get that of their folder
 
 
 class Folder:
-    """The directory of a run, held by this process until it is closed."""
+    """The directory of a run, which this process has locked until it is closed."""
 
     def __init__(self, path: Path, lock: int, scrub: Scrub) -> None:
         self.path = path
         self.notes: list[str] = []
         self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
-        self.position: dict[str, int] = {}  # of each task in the plan
+        self.position: dict[str, int] = {}  # position of each task in the plan
         self.stop: RunStop | None = None  # of an earlier start, or of this one
-        self._before: RunStop | None = None  # as it was before this start went on
+        self._stop_before: RunStop | None = None  # the stop before this start continued the run
         self._lock, self._scrub = lock, scrub
         self._log: Log | None = None
-        self._made: Sequence[Path] = ()  # directories that were not there before, the deepest first
+        self._new_directories: Sequence[Path] = ()  # directories made by `open`, the deepest first
 
     @classmethod
     def open(
         cls, path: Path, identity: Mapping[str, Any], plan: Mapping[str, Any], scrub: Scrub, same_model: bool = False
     ) -> Folder:
-        """Make a run's directory, or continue in one: nobody else may run it, and it must be the same run.
+        """Make the directory of a run, or resume the run in it; no other process may run it.
 
-        ``plan`` is written with ``schema``, ``identity`` and ``fingerprint`` added to it; what was
-        planned before stays planned, and how it was started stays written. With ``same_model`` it may go on
-        at another endpoint. InputError says what differs.
+        ``plan`` is written together with ``schema``, ``identity`` and ``fingerprint``; rollouts that were planned
+        before stay planned, and earlier starts stay recorded. InputError, with the differences, if the directory has
+        another run; with ``same_model``, the endpoint may differ.
         """
         missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         folder = cls(path, _locked(path), scrub)
-        folder._made = missing
+        folder._new_directories = missing
         try:
             folder._begin(identity, plan, same_model)
         except BaseException:
@@ -396,37 +398,37 @@ class Folder:
 
     @property
     def log(self) -> Log:
-        """The log, opened when it is first asked for."""
+        """The log, which is opened on first use."""
         if self._log is None:
             self._log = Log(self.path / LOG, self._scrub, mode_in(self.path))
         return self._log
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
+        """Write a file atomically; LogError if that fails."""
         put(self.path / name, [scrubbed(data, self._scrub)], mode_in(self.path))
 
     def stopped(self, stop: RunStop) -> None:
-        """Keep that a rule has stopped the run; LogError when it cannot be written."""
+        """Record that a rule has stopped the run; LogError if it cannot be written."""
         plan = read_plan(str(self.path))
-        self._keep(structs.replace(stop, planned_rollouts=sum(map(plan.of, plan.tasks))))
+        self._write_stop(structs.replace(stop, planned_rollouts=sum(map(plan.of, plan.tasks))))
 
     def continues(self) -> None:
-        """Keep that the run goes on, where a rule had stopped it: what lacks from here on is not the rule's doing."""
+        """Record that a run that a rule had stopped is continued: later missing rollouts are not due to the rule."""
         if self.stop is not None and not self.stop.completed:
-            self._before = self.stop
-            self._keep(structs.replace(self.stop, continued=True))
+            self._stop_before = self.stop
+            self._write_stop(structs.replace(self.stop, continued=True))
 
     def stays(self) -> None:
-        """Take back that the run goes on: no call could be made."""
-        if self._before is not None:
-            self._keep(self._before)
+        """Undo `continues`, because no request could be made."""
+        if self._stop_before is not None:
+            self._write_stop(self._stop_before)
 
-    def _keep(self, stop: RunStop) -> None:
+    def _write_stop(self, stop: RunStop) -> None:
         self.stop = stop
         self.write(STOPPED, msgspec.json.format(msgspec.json.encode(stop), indent=1) + b"\n")
 
     def close(self) -> None:
-        """Finish the log and let go of the directory; LogError when a line could not be written."""
+        """Close the log and unlock the directory; LogError if a line could not be written."""
         try:
             if self._log is not None:
                 self._log.shut()
@@ -436,17 +438,17 @@ class Folder:
                 self._lock = -1
 
     def abandon(self) -> None:
-        """Take back what `open` made, if nothing came of it: a run that could not even begin leaves no trace."""
+        """Remove the files and directories that `open` made, if the log is empty: the run could not begin."""
         self.log.shut()
         try:
-            if self.path in self._made and not (self.path / LOG).stat().st_size:
+            if self.path in self._new_directories and not (self.path / LOG).stat().st_size:
                 for name in (LOG, PLAN, LOCK):
                     (self.path / name).unlink(missing_ok=True)
-                for directory in self._made:
-                    with suppress(OSError):  # somebody else has put something there
+                for directory in self._new_directories:
+                    with suppress(OSError):  # another process has put a file there
                         directory.rmdir()
         finally:
-            self.close()  # not before: another process may run it from then on
+            self.close()  # only now, because another process may then run it
 
     def __enter__(self) -> Folder:
         return self
@@ -455,7 +457,7 @@ class Folder:
         try:
             self.close()
         except LogError:
-            if error is None:  # else the same was said already
+            if error is None:  # otherwise the same error was raised already
                 raise
 
     def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any], same_model: bool) -> None:
@@ -484,30 +486,30 @@ class Folder:
         put(self.path / PLAN, _laid_out({"schema": PLAN_SCHEMA, **plan}, self._scrub), mode_in(self.path))
 
     def _check_completed(self, before: RunPlan, stop: RunStop) -> None:
-        """Keep that a later start came to the end of the plan, before the plan may grow: it is a fixed sample again."""
+        """Before the plan grows, record whether a later start has completed it, so that it is a fixed sample again."""
         planned = sum(map(before.of, before.tasks))
         every = ((task.task, sample) for task in before.tasks for sample in range(before.of(task)))
         outstanding = sum(key not in self.history for key in every)
         if stop.of_plan(planned, outstanding) is None:
-            self._keep(structs.replace(stop, completed=True))
+            self._write_stop(structs.replace(stop, completed=True))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
-        """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
+        """The requested plan together with everything that was planned before, so that finished rollouts stay in it."""
         samples = plan["samples"]
         wanted = {entry["task"]: entry.get("samples", samples) for entry in plan["tasks"]}
-        more = {old.task: old for old in before.tasks if before.of(old) > wanted.get(old.task, 0)}
-        kept = sum(before.of(old) - wanted.get(task, 0) for task, old in more.items())
+        larger = {old.task: old for old in before.tasks if before.of(old) > wanted.get(old.task, 0)}
+        kept = sum(before.of(old) - wanted.get(task, 0) for task, old in larger.items())
         tasks = [
-            {**entry, "samples": before.of(more[entry["task"]])} if entry["task"] in more else entry
+            {**entry, "samples": before.of(larger[entry["task"]])} if entry["task"] in larger else entry
             for entry in plan["tasks"]
         ]
-        gone = [old for task, old in more.items() if task not in wanted]
+        not_requested = [old for task, old in larger.items() if task not in wanted]
         tasks += [
             {"task": old.task, "metadata": old.metadata, "samples": before.of(old)}
             | ({"target": old.target} if old.target else {})
-            for old in gone
+            for old in not_requested
         ]
-        # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
+        # tasks that were planned before come first, so that new tasks follow them in the order of the plan
         order = {old.task: number for number, old in enumerate(before.tasks)}
         tasks.sort(key=lambda entry: order.get(entry["task"], len(order)))
         if kept:
@@ -517,7 +519,7 @@ class Folder:
 
 
 def _locked(path: Path) -> int:
-    """The directory's lock, taken; InputError when another process holds it."""
+    """Lock a directory and return the file descriptor of the lock; InputError if another process has locked it."""
     try:
         path.mkdir(PRIVATE, parents=True, exist_ok=True)
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, mode_in(path))
@@ -543,7 +545,7 @@ def _locked(path: Path) -> int:
 
 
 def is_at(lock: int, path: Path) -> bool:
-    """Whether an open file is still the one at a path: whoever held its lock may have removed it meanwhile."""
+    """Whether an open file is still the file at a path; the process that had locked it may have removed it."""
     try:
         return os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:
@@ -551,7 +553,7 @@ def is_at(lock: int, path: Path) -> bool:
 
 
 def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:
-    """A plan as JSON for people, without secrets, piece by piece: indented, a line for each task."""
+    """A plan as readable JSON in pieces, without secrets: indented, with a line for each task."""
     for number, (name, value) in enumerate(plan.items()):
         yield (b",\n " if number else b"{\n ") + msgspec.json.encode(name) + b": "
         if name == "tasks" and value:

@@ -3,8 +3,8 @@
 One of ours is a folder, a name in the store, a file of tasks, or a table of questions. A run can name a verifier that
 replaces those of the tasks. If it names user code, that code is run.
 
-A task library is benchmarks that the files of another system describe, and what its own terms make of their runs. It
-is named in `names.py` and loaded when a job is of one of its tasks.
+A task library has the benchmarks that another system's files describe, and reports their runs as that system does. It
+is named in `names.py`, and loaded when a job has one of its tasks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from calipers.verifiers.user_code import GradeFunction, named_verifier
 
 
 def questions_of(job: Job) -> Questions:
-    """The settings of a job for its questions."""
+    """The settings of a job for a table of questions."""
     columns = {name: getattr(job, name) for name in COLUMN_SETTINGS}
     return Questions(**columns, verifier=job.verifier, params=job.params, judged=not job.predict_only, seed=job.seed)
 
@@ -64,14 +64,14 @@ def suite_of(benchmark: str, questions: Questions) -> Suite:
 
 
 def _judged_by(task: Task, questions: Questions) -> Task:
-    """A task with the verifier of the run; it keeps its params if it keeps its verifier."""
+    """A task with the verifier of the run; its params are kept if its verifier stays the same."""
     name = questions.verifier or task.verifier
     params = task.params if name == task.verifier else {}
     return replace(task, verifier=name, params={**params, **questions.params})
 
 
 def check_of_library(job: Job) -> None:
-    """Reject settings for tables and for our verifiers if the task is one of lm-evaluation-harness."""
+    """InputError for settings of tables or of our verifiers in a job with a task of lm-evaluation-harness."""
     for name in (*COLUMN_SETTINGS, "verifier", "params"):
         if getattr(job, name) not in (None, (), False, {}):
             wrong = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
@@ -101,54 +101,54 @@ def code_of(job: Job) -> str | None:
     return job.verifier if job.verifier is not None and is_code(job.verifier) else None
 
 
-Loaded = Any  # tasks that were loaded, for each to be loaded once
-Report = Any  # a run in the library's own terms; it has the job
+Loaded = Any  # a collection of loaded tasks, so that each task is loaded once
+Report = Any  # the library's own report of a run; it has the job
 
 
 class OwnReport(Protocol):
     """Finished runs of one model, as the library's system reports them."""
 
     def shown(self, shape: str) -> str:
-        """Its own table beneath ours, or as Markdown alone; "" where there is none in this shape."""
+        """The system's own table, to show below ours or as Markdown by itself; "" if there is none in this shape."""
 
     def document(self) -> dict[str, Any]:
-        """What it adds to a result."""
+        """The system's own numbers, as a part of a result."""
 
     def write(self, folder: Path, moment: datetime) -> list[Path]:
-        """Its own files, below a folder."""
+        """Write the system's own files below a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLibrary:
-    """What a run asks of another system's tasks, as functions."""
+    """The functions that a run needs for another system's tasks."""
 
-    name: str  # of what it adds to a result, and to a suite's metadata
+    name: str  # the key of its parts of a result and of a suite's metadata
     is_known: Callable[[str, Sequence[str]], bool]  # (benchmark, folders of tasks)
-    settings: Callable[[str, Sequence[str], Mapping[str, Any]], list[dict[str, Any]]]  # likewise, and what was asked
-    checked: Callable[[str, Sequence[str], Mapping[str, Any]], list[str]]  # what can be said before a model is asked
-    loaded: Callable[[str], Loaded]  # (whether prompts are kept on disk: true, refresh, delete, or "" for not)
+    settings: Callable[[str, Sequence[str], Mapping[str, Any]], list[dict[str, Any]]]  # likewise, and the options
+    checked: Callable[[str, Sequence[str], Mapping[str, Any]], list[str]]  # notes of checks that need no model
+    loaded: Callable[[str], Loaded]  # (how prompts are cached on disk: true, refresh, delete, or "" for not at all)
     suite: Callable[[Job, Loaded], tuple[Suite, Mapping[str, NamedVerifier]]]
-    check_documents: Callable[[Path, Suite], None]  # InputError where a run was asked about others
-    client: Callable[[Client, Job, Suite], Client]  # as its tasks ask: for answers, or for likelihoods
+    check_documents: Callable[[Path, Suite], None]  # InputError if a run was made with other documents
+    client: Callable[[Client, Job, Suite], Client]  # a client for completions or for likelihoods, as its tasks need
     template: Callable[[Job], str | None]
     report: Callable[[Job, Path, Loaded | None], Report]
-    documents: Callable[[Report, Path], Any]  # what each document keeps for its numbers, to be written
+    documents: Callable[[Report, Path], Any]  # the data of each document that its numbers need, to be written
     joined: Callable[[Sequence[Report]], Iterator[OwnReport]]
-    integrity: Callable[[Job, Loaded], list[str]]  # what a look at a task says, before the first call
+    integrity: Callable[[Job, Loaded], list[str]]  # notes of checks of a task before the first request
     written_out: Callable[[Job, Loaded], str]  # the prompt and the target of the first document
     shown_config: Callable[[Job, Loaded], str]  # a task's configuration
     listed: Callable[[str, str, Sequence[str]], Mapping[str, str]]  # (tasks, groups or tags; pattern; folders)
 
 
 def library() -> TaskLibrary:
-    """The library; it loads the other system."""
+    """The task library; this loads the other system."""
     tasks: TaskLibrary = load(TASK_LIBRARY)
     return tasks
 
 
 @dataclass(frozen=True, slots=True)
 class JobBenchmark:
-    """The tasks of a job, and the verifiers they bring themselves; of a task library also how they are asked."""
+    """The tasks of a job and their own verifiers; for a task library, also the loaded tasks."""
 
     job: Job
     suite: Suite
@@ -157,7 +157,7 @@ class JobBenchmark:
 
     @classmethod
     def of(cls, job: Job, tasks: Loaded | None) -> JobBenchmark:
-        """The benchmark of a job; ``tasks`` of a library that jobs before it have loaded."""
+        """The benchmark of a job; ``tasks`` are the library's tasks that earlier jobs have loaded."""
         if not job.from_library:
             check_apart(job)
             verifiers = {job.verifier: named_verifier(job.verifier)} if job.verifier is not None else {}
@@ -168,7 +168,7 @@ class JobBenchmark:
 
     @classmethod
     def held(cls, job: Job, benchmark: MemoryBenchmark) -> JobBenchmark:
-        """The benchmark of a job that somebody holds in memory."""
+        """The benchmark of a job whose tasks are in memory."""
         check_apart(job)
         for name in COLUMN_SETTINGS:
             if getattr(job, name) not in (None, (), False):
@@ -183,7 +183,7 @@ class JobBenchmark:
 
     @property
     def code(self) -> str | None:
-        """The hash of the user's own code that judges, of its file or of functions in memory; None where none does."""
+        """The hash of the user's own verifier code, in a file or as functions in memory; None if there is none."""
         if self.job.from_library:
             return None
         if (code := code_of(self.job)) is not None:
@@ -195,26 +195,26 @@ class JobBenchmark:
 
     @property
     def template(self) -> str | None:
-        """The chat template of a local model that stands around its prompts; None: none."""
+        """The chat template of a local model that is applied to the prompts; None for none."""
         return library().template(self.job) if self.job.from_library else None
 
     def connection(self, secrets: Secrets) -> Connection:
-        """How to reach the model of the job."""
+        """The connection to the job's model."""
         job = self.job
         served = job.base_url, job.api, job.timeout, job.in_flight, job.price, secrets
         return Connection(*served, self.template, job.model_args, job.trust)
 
     def client(self, model: Client) -> Client:
-        """The model as the benchmark asks it: for answers, or for the likelihoods of texts."""
+        """The client for the benchmark's requests, which are for completions or for likelihoods of texts."""
         return library().client(model, self.job, self.suite) if self.job.from_library else model
 
     def check_folder(self, path: Path) -> None:
-        """Refuse to go on with a run whose documents have changed."""
+        """Refuse to resume a run whose documents have changed."""
         if self.job.from_library:
             library().check_documents(path, self.suite)
 
     def report(self, path: Path) -> tuple[Report | None, list[str]]:
-        """The run in the library's own terms, and a note where it has no numbers there."""
+        """The library's own report of the run, and a note if it has no numbers."""
         if not self.job.from_library:
             return None, []
         try:
@@ -224,7 +224,7 @@ class JobBenchmark:
 
 
 def with_own_numbers(result: Result, reports: Sequence[Report | None]) -> Result:
-    """A result with every number that the library's own table of these runs has."""
+    """A result with the numbers of the library's own reports of these runs."""
     known = [report for report in reports if report is not None]
     if not known:
         return result
@@ -232,12 +232,12 @@ def with_own_numbers(result: Result, reports: Sequence[Report | None]) -> Result
 
 
 def loaded_for(jobs: Sequence[Job], cache_requests: str = "") -> Loaded | None:
-    """Where the tasks of several jobs are loaded once each; None where no job is of a library."""
+    """A collection in which each task of several jobs is loaded once; None if no job has a task of a library."""
     return library().loaded(cache_requests) if any(job.from_library for job in jobs) else None
 
 
 def check_apart(job: Job) -> None:
-    """Refuse, for another benchmark, what only a task of lm-evaluation-harness can be asked with."""
+    """InputError for settings that only a task of lm-evaluation-harness can have."""
     given = {
         "apply_chat_template": job.chats,
         "fewshot_as_multiturn": job.fewshot_as_multiturn is not None,

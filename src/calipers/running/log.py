@@ -2,11 +2,11 @@
 
 ::
 
-    append, append, append ──► gathered ──► one write, one sync ──► on disk
-                               └── the next lines gather meanwhile, and for a moment longer
+    append, append, append ──► buffer ──► one write, one sync ──► on disk
+                               └── meanwhile, and for a short pause, the next lines go into the buffer
 
-Nobody waits for the disk unless it falls behind. An idle log writes a line as soon as it comes; under
-load a batch is what came during the batch before it and a short pause.
+Callers do not wait for the disk unless it falls behind. An idle log writes a line at once; under load, a batch has the
+lines that were appended during the batch before it and a short pause.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import msgspec
 from calipers.errors import LogError
 from calipers.formats.run_folder import whole
 
-PAUSE = 0.05  # seconds between two batches, as each takes the event loop's turn away; whoever waits ends it
-MOST_LINES, MOST_BYTES = 4096, 4 << 20  # handed over and not on disk yet; beyond either, `append` waits
+PAUSE = 0.05  # seconds between two batches, as each of them delays the event loop; a waiting caller ends the pause
+MOST_LINES, MOST_BYTES = 4096, 4 << 20  # maximum appended and not yet on disk; beyond either, `append` waits
 
 Scrub = Callable[[bytes], bytes]
 """A function that removes secrets from bytes before they are written."""
@@ -37,29 +37,29 @@ class Log:
 
     def __init__(self, path: Path, scrub: Scrub, mode: int = 0o644) -> None:
         self.path = path
-        self.written = 0  # lines on disk, of those handed over
+        self.written = 0  # number of appended lines that are on disk
         self._scrub = scrub
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
             sync_directory(path.parent)
         except OSError as error:
             raise LogError.of(path, error) from None
-        self._size = os.fstat(self._file).st_size  # where the next line starts
-        self._lock = threading.Lock()  # of all that follows
+        self._size = os.fstat(self._file).st_size  # the offset of the next line
+        self._lock = threading.Lock()  # protects all fields below
         self._changed = threading.Condition(self._lock)
-        self._lines: list[bytes] = []  # gathered
-        self._handed = self._settled = 0  # lines handed over; lines the thread is done with
-        self._bytes = 0  # of lines handed over and not settled
+        self._lines: list[bytes] = []  # the buffer
+        self._appended = self._settled = 0  # number of appended lines, and of those that were written or have failed
+        self._bytes = 0  # size of the lines that are appended and not settled
         self._idle = self._closing = False
         self._error: Exception | None = None
-        self._waiting: list[asyncio.Future[None]] = []  # for the end of the batch being written
+        self._waiting: list[asyncio.Future[None]] = []  # set at the end of the batch that is being written
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
 
     async def append(self, line: bytes) -> None:
-        """Append a line, without its newline; waits only while the disk is far behind.
+        """Append a line, given without its newline; waits only while the disk is far behind.
 
-        LogError after a failed write; no later line is written, either.
+        LogError after a failed write, after which no line is written any more.
         """
         if self.behind:
             await self._until(lambda: not self.behind)
@@ -71,7 +71,7 @@ class Log:
             if self._error is not None or self._closing:
                 raise self._refusal()
             self._lines.append(line)
-            self._handed += 1
+            self._appended += 1
             self._bytes += len(line)
             if self._idle:
                 self._idle = False
@@ -79,11 +79,11 @@ class Log:
 
     async def flush(self) -> None:
         """Wait until every appended line is on disk; LogError if that fails."""
-        handed = self._handed
-        await self._until(lambda: self._settled >= handed)
+        appended = self._appended
+        await self._until(lambda: self._settled >= appended)
 
     async def close(self) -> None:
-        """Flush and close the file; LogError when a line could not be written."""
+        """Flush and close the file; LogError if a line could not be written."""
         try:
             with suppress(LogError):
                 await self.flush()
@@ -105,7 +105,7 @@ class Log:
     @property
     def behind(self) -> bool:
         """Whether so many lines wait for the disk that callers should wait, too."""
-        return self._handed - self._settled >= MOST_LINES or self._bytes >= MOST_BYTES
+        return self._appended - self._settled >= MOST_LINES or self._bytes >= MOST_BYTES
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         while True:
@@ -114,10 +114,10 @@ class Log:
                     raise self._refusal()
                 if reached():
                     return
-                landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._waiting.append(landed)
+                batch_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiting.append(batch_end)
                 self._changed.notify()
-            await landed
+            await batch_end
 
     def _refusal(self) -> Exception:
         if isinstance(self._error, OSError):
@@ -125,73 +125,73 @@ class Log:
         return self._error or ValueError(f"{self.path} is closed")
 
     def _work(self) -> None:
-        """The thread's loop: take the gathered lines, write them, wake the waiting callers."""
-        rested = 0.0  # when the next batch may begin
+        """The thread's loop: take the lines in the buffer, write them, wake the waiting callers."""
+        next_batch = 0.0  # the time at which the next batch may begin
         while True:
             with self._lock:
                 while not (self._lines or self._closing):
                     self._idle = True
                     self._changed.wait()
-                while (pause := rested - monotonic()) > 0 and not (self._waiting or self._closing):
+                while (pause := next_batch - monotonic()) > 0 and not (self._waiting or self._closing):
                     self._changed.wait(pause)
                 lines, self._lines = self._lines, []
             if not lines:
                 return
-            kept, error = self._commit(lines)
+            written, error = self._commit(lines)
             with self._lock:
-                self.written += kept
+                self.written += written
                 self._settled += len(lines)
                 self._bytes -= sum(map(len, lines))
                 self._error = error
                 waiting, self._waiting = self._waiting, []
             _wake(waiting)
-            rested = monotonic() + PAUSE
+            next_batch = monotonic() + PAUSE
             if error is not None:
                 return
 
     def _commit(self, lines: list[bytes]) -> tuple[int, Exception | None]:
-        """Write and sync some lines: how many of them are on disk now, and why not all of them are."""
+        """Write and sync lines; returns how many of them are on disk now, and the error if not all are."""
         try:
-            batch = memoryview(self._ready(lines))
-        except Exception as error:  # a thread that dies in silence would leave others waiting for ever
+            batch = memoryview(self._encoded(lines))
+        except Exception as error:  # if the thread ended here, callers would wait forever
             return 0, error
-        done = 0
+        written_bytes = 0
         try:
-            if not os.fstat(self._file).st_nlink and not self.path.exists():  # what is written now goes with it
+            if not os.fstat(self._file).st_nlink and not self.path.exists():  # lines written to it would be lost
                 return 0, LogError(f"{self.path}: was removed while it was written; put it back, or begin again")
-            while done < len(batch):
-                done += os.write(self._file, batch[done:])
+            while written_bytes < len(batch):
+                written_bytes += os.write(self._file, batch[written_bytes:])
         except OSError as error:
-            return self._retreat(batch[:done].tobytes()), error
+            return self._retreat(batch[:written_bytes].tobytes()), error
         try:
             os.fsync(self._file)
-        except OSError as error:  # asked again it would say yes, whatever became of these lines
+        except OSError as error:  # a second sync would succeed, even if these lines are lost
             return 0, error
-        self._size += done
+        self._size += written_bytes
         return len(lines), None
 
     def _retreat(self, begun: bytes) -> int:
-        """After a failed write: cut off the line that was begun; how many whole ones before it are on disk."""
+        """After a failed write, remove the incomplete last line; returns how many lines of the batch are on disk."""
         with suppress(OSError):
             os.ftruncate(self._file, self._size + begun.rfind(b"\n") + 1)
             os.fsync(self._file)
             return begun.count(b"\n")
-        return 0  # nobody can say what is on disk; whoever opens the log next looks
+        return 0  # it is unknown what is on disk; the next start checks the log
 
-    def _ready(self, lines: list[bytes]) -> bytes:
+    def _encoded(self, lines: list[bytes]) -> bytes:
         batch = b"\n".join(lines) + b"\n"
-        if self._scrub(batch) == batch:  # nearly always: one search for all the lines
+        if self._scrub(batch) == batch:  # nearly always; this is one search for all lines
             return batch
         return b"\n".join([scrubbed(line, self._scrub) for line in lines]) + b"\n"
 
 
 def mode_in(folder: Path) -> int:
-    """The mode of a new file: whoever may not look into its folder may not read it, wherever it is moved to."""
+    """The mode of a new file in a folder: the folder's, so that moving the file does not make it more accessible."""
     return os.stat(folder).st_mode & 0o666
 
 
 def sync_directory(path: Path) -> None:
-    """Have a directory's names on disk: without it a power failure may leave bytes that no name leads to."""
+    """Sync a directory, without which a new file in it may be lost in a power failure."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -200,10 +200,10 @@ def sync_directory(path: Path) -> None:
 
 
 def scrubbed(data: bytes, scrub: Scrub) -> bytes:
-    """The data without secrets; JSON stays the same JSON, but for its texts.
+    """The data without secrets; in JSON, only texts are changed.
 
-    A key such as ``123456`` may stand inside a number, one such as ``reward`` among the names of a
-    record: neither is the secret, and without them the data could not be read any more.
+    A secret such as ``123456`` may also occur in a number, and one such as ``reward`` is a key of every record. These
+    are not the secret, and replacing them would make the data unreadable.
     """
     if scrub(data) == data:
         return data
@@ -213,7 +213,7 @@ def scrubbed(data: bytes, scrub: Scrub) -> bytes:
         return scrub(data)
     if not isinstance(value, dict):
         return msgspec.json.encode(_without(value, scrub))
-    ours = {"outcome", "schema"}  # words of ours, whatever the key
+    ours = {"outcome", "schema"}  # their values are Calipers' own words, and never a secret
     return msgspec.json.encode({name: part if name in ours else _without(part, scrub) for name, part in value.items()})
 
 
@@ -228,21 +228,21 @@ def _without(value: Any, scrub: Scrub) -> Any:
 
 
 def _wake(waiting: list[asyncio.Future[None]]) -> None:
-    """Wake those who wait, together; a loop that is gone has nobody left to wake."""
-    loops = {landed.get_loop() for landed in waiting}
+    """Wake all waiting callers, with one call for each event loop; a closed loop has no callers any more."""
+    loops = {future.get_loop() for future in waiting}
     for loop in loops:
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, [landed for landed in waiting if landed.get_loop() is loop])
+            loop.call_soon_threadsafe(_settle, [future for future in waiting if future.get_loop() is loop])
 
 
 def _settle(waiting: list[asyncio.Future[None]]) -> None:
-    for landed in waiting:
-        if not landed.done():  # or cancelled
-            landed.set_result(None)
+    for future in waiting:
+        if not future.done():  # it may be cancelled
+            future.set_result(None)
 
 
 def put(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> None:
-    """Write a file atomically; LogError when that fails."""
+    """Write a file atomically; LogError if that fails."""
     new = path.with_name(f".{path.name}.new")
     try:
         with open(new, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:

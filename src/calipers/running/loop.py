@@ -2,18 +2,18 @@
 
 ::
 
-    outstanding ──► worker ──► client (pace, retries) ──► verifier ──► log ──► those who watch
-                      └── as many as calls may be in flight; each takes the next when it is done
+    outstanding ──► worker ──► client (pace, retries) ──► verifier ──► log ──► observer
+                      └── as many workers as calls may be in flight; each takes the next rollout when it is free
 
-The first call goes out alone: a wrong address, key or model ends the run before a second is sent. `finish` calls async
-code from synchronous code, also in a notebook that already runs an event loop.
+The first request is sent alone, so that a wrong address, key or model ends the run before a second one. `finish` calls
+async code from synchronous code, also in a notebook that already runs an event loop.
 
-Runs side by side have a thread for each model, in which its benchmarks follow each other::
+Concurrent runs have a thread for each model, in which its benchmarks run one after the other::
 
-    model a: benchmark 1 ──► benchmark 2 ──► ...     each run with its own event loop,
+    model a: benchmark 1 ──► benchmark 2 ──► ...     each run has its own event loop,
     model b: benchmark 1 ──► benchmark 2 ──► ...     its own concurrency and its own rate limits
 
-Signals reach the main thread only, which waits: it passes them on to the loops.
+Only the main thread receives signals; it waits for the runs and passes signals on to their event loops.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from calipers.running.log import Log
 from calipers.running.rollout import Blame, Made, Outstanding, close_all, kept
 from calipers.verifiers import Verifier, ready
 
-REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
-MOST_ERRORS = 100  # different ones that are remembered
-GLANCE = 0.25  # seconds between two looks of those who watch
+REFUSALS = 16  # hopeless calls in a row after which the run stops
+MOST_ERRORS = 100  # maximum number of different errors that are counted
+GLANCE = 0.25  # seconds between two calls of the observer
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a run may use."""
+    """The limits of a run."""
 
     concurrency: int = 32
     retries: int = 8
@@ -62,14 +62,14 @@ class Status:
 
     planned: int
     outcomes: Counter[str] = field(default_factory=Counter)
-    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # (outcome, message), the first few of them
-    spent: float | None = None
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (outcome, message), at most MOST_ERRORS
+    spent: float | None = None  # dollars
     began: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=lambda: Pace(1))
-    waiting: int = 0  # calls that failed and wait for their next try
+    waiting: int = 0  # failed calls that wait for a retry
     trouble: str = ""  # the kind of the latest such failure
-    retries: int = 0  # of failed calls, since this start
-    stopped: str = ""  # why no more rollouts are begun; "" while they are
+    retries: int = 0  # retries since this start
+    stopped: str = ""  # the reason why no more rollouts are begun; "" if they are
 
     @property
     def done(self) -> int:
@@ -78,7 +78,7 @@ class Status:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return monotonic() - self.began
 
 
@@ -119,26 +119,28 @@ class Loop:
         self._status, self._observer, self._limits = status, observer, limits
         self._random = dice or random.Random()
         self._workers = min(limits.concurrency, max(status.planned, 1))
-        local = endpoint is not None and endpoint.startswith("sha256:")  # and its batches are not to be torn
+        local = endpoint is not None and endpoint.startswith(
+            "sha256:"
+        )  # a ramp would split the batches of a local model
         self._pace = status.pace = Pace(limits.concurrency, clock, self._random, ramp=not local)
         self._blame = Blame()
         self._outstanding: Iterator[Outstanding] = iter(())
-        self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
+        self._begun, self._last = -1, sys.maxsize  # positions of tasks: the latest begun, the last that may begin
         self._refusals = 0
-        self._callers = callers or Callers()  # told how many workers there are
-        self._opened = asyncio.Event()  # the first call was answered, well or badly
+        self._callers = callers or Callers()  # gets the number of workers
+        self._opened = asyncio.Event()  # set when the first call has ended in any way
         self._stopping = asyncio.Event()
 
     @property
     def begun(self) -> int:
-        """How many tasks of the planned order were begun, up to the last one of this start."""
+        """The number of tasks in the planned order up to the last one that was begun."""
         return self._begun + 1
 
     async def run(self, outstanding: Iterator[Outstanding]) -> None:
         """Run every outstanding rollout, or as many as the limits, the observer and the user allow.
 
-        SandboxError, before the first call, when a verifier needs a sandbox and there is none; ClientError when the
-        very first request shows that no other can succeed; LogError when the log cannot be written.
+        SandboxError, before the first call, if a verifier needs a sandbox and there is none; ClientError if the
+        first request shows that no other can succeed; LogError if the log cannot be written.
         """
         self._outstanding = outstanding
         if self._stopping.is_set() or (first := self._next()) is None:
@@ -165,15 +167,15 @@ class Loop:
         self._pace.shut()
 
     def stop_between_tasks(self, reason: str) -> None:
-        """Start no more tasks; every sample of a started task is run.
+        """Start no more tasks; every sample of a started task is still run.
 
-        So which tasks are complete at the end depends only on the plan, not on their speed.
+        So the tasks that are complete at the end depend only on the plan, not on their speed.
         """
         self._status.stopped = self._status.stopped or reason
         self._last = min(self._last, self._begun)
 
     def _next(self) -> Outstanding | None:
-        """The next rollout to make; None when there is none, or it belongs to a task that shall not begin."""
+        """The next rollout to run; None if there is none, or if no more tasks may begin."""
         rollout = next(self._outstanding, None)
         if rollout is None or rollout.position > self._last:
             self._outstanding = iter(())
@@ -185,7 +187,7 @@ class Loop:
         try:
             if first is not None:
                 await self._rollout(first)
-                self._open()  # also where no call was made of it, as the run was stopped: the others wait for this
+                self._open()  # also if the run was stopped before its call, because the other workers wait for this
             else:
                 await self._opened.wait()
             while (rollout := self._next()) is not None:
@@ -205,7 +207,7 @@ class Loop:
         try:
             completion, retries = await self._complete(request)
         except Shut:
-            return  # the run ended while this one waited: it stays outstanding
+            return  # the run ended while this rollout waited: it stays outstanding
         if isinstance(completion, ClientError):
             made = Made(rollout, request, started, error=completion, retries=retries)
         else:
@@ -221,7 +223,7 @@ class Loop:
         self._settle(made)
 
     async def _complete(self, request: Request) -> tuple[Completion | ClientError, int]:
-        """The completion, or the error of the last attempt, and the number of failed attempts before it."""
+        """The completion, or the error of the last try; and the number of failed tries before it."""
         tried, turn = 0, self._pace.turn()
         while True:
             try:
@@ -232,7 +234,7 @@ class Loop:
                 except asyncio.CancelledError:
                     if (worker := asyncio.current_task()) is None or worker.cancelling():
                         raise
-                    # Not this worker but something in the client: it may not end the worker, in silence.
+                    # The client's code was cancelled, not this worker: without an error, the worker would end silently.
                     raise ClientError("the client cancelled the request itself", kind="cancelled") from None
                 finally:
                     self._pace.leave()
@@ -246,7 +248,7 @@ class Loop:
                 if not error.retry or tried == self._limits.retries:
                     self._count_refusal(error)
                     return error, tried
-                if not error.slow_down:  # else all calls are held back, and this one has its turn before later ones
+                if not error.slow_down:  # after "slow down", all calls are paused, and this one has its turn first
                     await self._wait(error, tried)
                 tried += 1
                 self._status.retries += 1
@@ -257,7 +259,7 @@ class Loop:
                 return completion, tried
 
     async def _enter(self, turn: int, retrying: bool) -> None:
-        """Wait for a place, counted among those who wait for another try where it is one."""
+        """Wait for a slot; a retry is counted in the status as waiting."""
         self._status.waiting += retrying
         try:
             await self._pace.enter(turn)
@@ -276,7 +278,7 @@ class Loop:
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), retry_wait(error, tried, self._random))
-                raise Shut  # the run ends: this rollout stays outstanding
+                raise Shut  # the run has ended: this rollout stays outstanding
         finally:
             self._status.waiting -= 1
 
@@ -304,30 +306,30 @@ class Loop:
 
 
 def root_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended the workers; the errors of the other workers only follow from it."""
+    """The first error in a group, which ended the workers; the errors of the other workers are its consequences."""
     first = errors.exceptions[0]
     return root_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 T = TypeVar("T")
 
-INTERRUPTED = "interrupted"  # why a run stopped
-UNHEARD = 3  # signals that the loop has not heard of: something holds it up that will not end by itself
+INTERRUPTED = "interrupted"  # the reason of a run that was stopped by a signal
+UNHEARD = 3  # unhandled signals after which the event loop is assumed to be blocked
 
 
 def conduct(
     loop: Loop, client: Client, log: Log, outstanding: Iterator[Outstanding], verifiers: Iterable[Verifier] = ()
 ) -> None:
-    """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
+    """Run the loop to its end, from synchronous code; after Ctrl-C, rollouts in flight are finished."""
 
     async def run_and_close() -> None:
         with interrupts(lambda: loop.stop(INTERRUPTED)):
             try:
                 await loop.run(outstanding)
             except asyncio.CancelledError:
-                loop.stop(INTERRUPTED)  # twice: what was in flight stays outstanding
+                loop.stop(INTERRUPTED)  # the second signal: rollouts in flight stay outstanding
             finally:
-                with suppress(asyncio.CancelledError):  # a fourth: it waits for nobody but the log
+                with suppress(asyncio.CancelledError):  # the fourth signal: only the log is closed
                     await client.close()
                     await close_all(verifiers)
                 await log.close()
@@ -336,13 +338,13 @@ def conduct(
 
 
 def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end; in a thread of its own where this one already runs an event loop."""
+    """Run a coroutine to its end; in a new thread if this thread already runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             return runner.run(work())
-    thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-run")  # where no loop runs
+    thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-run")
     try:
         outcome = thread.submit(lambda: finish(work))
         while True:
@@ -351,13 +353,13 @@ def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
             except KeyboardInterrupt:
                 if outcome.done() or not _IN_THREADS:
                     raise
-                interrupt_threads()  # and wait on: what is in flight may finish, as with Ctrl-C anywhere else
+                interrupt_threads()  # and keep waiting, because rollouts in flight are finished after Ctrl-C
     finally:
         thread.shutdown(wait=False)
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, a quarter faster, where somebody has installed it."""
+    """The event loop of uvloop, which is a quarter faster, if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -367,24 +369,24 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 _IN_THREADS: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
-"""The loops that run in other threads than the main one, each with what it does when it is interrupted."""
+"""The event loops in threads other than the main thread, each with its function to call when interrupted."""
 
 _INTERRUPTED = threading.Event()
-"""Set by a signal until all runs side by side have ended: a loop that begins after the signal ends at once."""
+"""Set by a signal until all concurrent runs have ended: a run that begins after the signal ends at once."""
 
 
 def interrupt_threads() -> None:
-    """Tell every loop in another thread what Ctrl-C tells the loop in the main thread."""
-    for loop, interrupted in (*_IN_THREADS,):  # which change meanwhile
-        with suppress(RuntimeError):  # it has ended meanwhile
+    """Interrupt every event loop in another thread, as Ctrl-C does in the main thread."""
+    for loop, interrupted in (*_IN_THREADS,):  # a copy, because the list may change meanwhile
+        with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(interrupted)
 
 
 @contextmanager
 def interrupts(first: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C, or a request to terminate, calls ``first``; a second one cancels the task we are in.
+    """A context in which the first SIGINT or SIGTERM calls ``first``, and the second cancels the current task.
 
-    A third may come together with these two, so only a fourth cancels what the task does to end in good order.
+    A third signal may come together with these two, so only the fourth cancels the task's cleanup.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     seen = 0
@@ -397,45 +399,45 @@ def interrupts(first: Callable[[], None]) -> Iterator[None]:
         elif task is not None and (seen == 2 or seen > UNHEARD):
             task.cancel()
 
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's to handle
-        here = (loop, interrupted)
-        _IN_THREADS.append(here)
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        entry = (loop, interrupted)
+        _IN_THREADS.append(entry)
         if _INTERRUPTED.is_set():
             interrupted()
         try:
             yield
         finally:
-            _IN_THREADS.remove(here)
+            _IN_THREADS.remove(entry)
         return
-    came = 0
+    received = 0
 
-    def unheard(number: int, frame: object) -> None:
-        """Called at once, wherever we are; the loop hears of a signal only when it has its turn again."""
-        nonlocal came
-        came += 1
-        if came - seen >= UNHEARD:
-            raise asyncio.CancelledError  # into the code that holds the loop up: it fails, and the loop goes on
+    def break_blocked_loop(number: int, frame: object) -> None:
+        """Python calls this at once, wherever the code is; the event loop handles a signal only at its next turn."""
+        nonlocal received
+        received += 1
+        if received - seen >= UNHEARD:
+            raise asyncio.CancelledError  # in the code that blocks the loop: it fails, and the loop continues
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         loop.add_signal_handler(number, interrupted)
-        signal.signal(number, unheard)  # beside it: the loop is told by a byte in a pipe, not by this
+        signal.signal(number, break_blocked_loop)  # additionally: the loop gets the signal as a byte in a pipe
     try:
         yield
     finally:
         for number, handler in before.items():
-            loop.remove_signal_handler(number)  # which sets Python's own
+            loop.remove_signal_handler(number)  # this sets Python's default handler
             signal.signal(number, handler)
 
 
 IN_THIS_PROCESS = "hf/"
-"""Models that share the memory of this process and its devices: one after the other."""
+"""The prefix of models that share this process and its devices; they run one after the other."""
 
 
 def lanes(jobs: Sequence[Job]) -> list[list[Job]]:
-    """The jobs that run one after the other, for each lane of those that run at the same time.
+    """Jobs grouped into lanes: lanes run concurrently, and the jobs of a lane one after the other.
 
-    A task of a library is loaded with the seeds of the whole process, so that such jobs are one lane.
+    If a job has a task of a library, all jobs are one lane, because loading the task sets the seeds of the process.
     """
     if any(job.from_library for job in jobs):
         return [list(jobs)]
@@ -447,52 +449,52 @@ def lanes(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def side_by_side(jobs: Sequence[Job], work: Callable[[Job], T]) -> Iterator[tuple[Job, T | BaseException]]:
-    """Do the work of each job, lane by lane at the same time; what each comes to, as it ends.
+    """Do the work of all jobs, with lanes running concurrently; yield each job with its result when it ends.
 
-    Ctrl-C, or a request to terminate, lets all that is in flight finish, and begins nothing more; a second one drops
-    what is in flight. What a job raises is its outcome here, and the others go on.
+    After SIGINT or SIGTERM, rollouts in flight are finished and no more are begun; a second signal drops those in
+    flight. If a job raises an exception, that is its result, and the other jobs continue.
     """
-    ended: queue.SimpleQueue[tuple[Job, T | BaseException] | None] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[Job, T | BaseException] | None] = queue.SimpleQueue()
 
-    def run_lane(some: Sequence[Job]) -> None:
+    def run_lane(lane: Sequence[Job]) -> None:
         try:
-            for job in some:
+            for job in lane:
                 if _INTERRUPTED.is_set():
                     break
                 try:
-                    ended.put((job, work(job)))
-                except BaseException as error:  # told to whoever waits, as from a call
-                    ended.put((job, error))
+                    results.put((job, work(job)))
+                except BaseException as error:  # the consumer of the results handles it
+                    results.put((job, error))
         finally:
-            ended.put(None)
+            results.put(None)
 
-    threads = [threading.Thread(target=run_lane, args=(some,), name="calipers-lane") for some in lanes(jobs)]
+    threads = [threading.Thread(target=run_lane, args=(lane,), name="calipers-lane") for lane in lanes(jobs)]
     with _signals():
         for thread in threads:
             thread.start()
-        left = len(threads)
-        while left:
-            outcome = ended.get()
-            if outcome is None:
-                left -= 1
+        running = len(threads)
+        while running:
+            result = results.get()
+            if result is None:
+                running -= 1
             else:
-                yield outcome
+                yield result
         for thread in threads:
             thread.join()
 
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """SIGINT and SIGTERM go to the loops in the threads, where this is the main thread."""
+    """In the main thread, a context that passes SIGINT and SIGTERM on to the event loops in other threads."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def passed_on(number: int, frame: object) -> None:
+    def pass_on(number: int, frame: object) -> None:
         _INTERRUPTED.set()
         interrupt_threads()
 
-    before = {number: signal.signal(number, passed_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

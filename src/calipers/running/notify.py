@@ -1,11 +1,11 @@
-"""The end of a command, told to others: a command is run, or a URL is called, with the results as JSON.
+"""Notifications of the end of a command (``--notify``): a command is run, or a URL is called, with the results as JSON.
 
 ::
 
     reports ──► message: complete, and the result document of each run, without keys ──► standard input, or POST
 
-A message holds numbers and names, and no prompt or completion. What fails becomes a note: the exit code of the command
-is about the run, and not about who was told.
+A message has numbers and names, and no prompts or completions. A failed notification becomes a note, and does not
+change the exit code, which is about the run.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from calipers.reports.untrusted_text import safe_json
 from calipers.rollouts.record import TEXTS
 from calipers.running.loop import finish
 
-LIMIT: Final = 60.0  # seconds for each that is told
-LAST_WORDS: Final = 1.0  # seconds; for the output of a command that has ended, and left others that may write on
-KEPT: Final = 4096  # bytes of a command's output, the last ones
+LIMIT: Final = 60.0  # seconds for each notification
+OUTPUT_WAIT: Final = 1.0  # seconds to wait for output after a command has ended, as its child processes may still write
+KEPT: Final = 4096  # bytes at the end of a command's output that are kept
 SCHEMA: Final = "calipers.notification/1"
 SCHEMES: Final = ("http", "https")
-WRITTEN: Final = (*TEXTS, "answer")  # what a slice may be named by that somebody wrote: the user, or the model
-_RIGHT: Final = "expected a command, or a URL such as https://HOST/PATH"
+WRITTEN: Final = (*TEXTS, "answer")  # keys of slices whose values are texts by the user or the model
+_EXPECTED: Final = "expected a command, or a URL such as https://HOST/PATH"
 
 
 class NotifiedReport(Protocol):
-    """What is told of a run."""
+    """The part of a run's report that a notification uses."""
 
     @property
     def folder(self) -> str | Path:
@@ -51,12 +51,12 @@ class NotifiedReport(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether every planned rollout has a number."""
+        """Whether the run is complete."""
         ...
 
 
 class NotNotified(Exception):
-    """Somebody could not be told; the text says why and has no secret."""
+    """A notification failed; the text has the reason, and no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Webhook:
         return f"{self.parts.scheme}://{self.parts.netloc}"
 
     def tell(self, message: bytes, paths: Sequence[Path], limit: float) -> None:
-        """Post the message; NotNotified for any answer but 2xx within the limit."""
+        """Post the message; NotNotified unless the response within the limit is 2xx."""
         finish(lambda: self._post(message, limit))
 
     async def _post(self, message: bytes, limit: float) -> None:
@@ -80,7 +80,7 @@ class Webhook:
         headers = {"Content-Type": "application/json"}
         proxy = proxy_of(self.parts, Secrets())
         try:
-            # no keys of ~/.netrc, no cookies
+            # without credentials from ~/.netrc, and without cookies
             async with (
                 aiohttp.ClientSession(
                     timeout=aiohttp.ClientTimeout(total=limit), trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
@@ -101,7 +101,7 @@ class Webhook:
 
 
 def _why(error: Exception) -> str:
-    """Why a URL cannot be reached, in words of our own: an error's text may have the URL."""
+    """The reason why a URL cannot be reached, in our own words, because the text of an error may have the URL."""
     import aiohttp
 
     match error:
@@ -128,9 +128,9 @@ class NotifyCommand:
     def tell(self, message: bytes, paths: Sequence[Path], limit: float) -> None:
         """Run the command; NotNotified if it does not end with exit code 0 within the limit.
 
-        It leads a process group of its own, so that what it started ends with it when the time is over.
+        It has a process group of its own, so that its child processes are killed with it at the time limit.
         """
-        with TemporaryFile() as file:  # a pipe would block where nobody reads it
+        with TemporaryFile() as file:  # writing to a pipe blocks if the command does not read it
             file.write(message)
             file.seek(0)
             try:
@@ -156,13 +156,13 @@ class NotifyCommand:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if code:
-            words = output.last_line()
-            ended = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
-            raise NotNotified(f"{ended}: {words}" if words else ended)
+            last_line = output.last_line()
+            reason = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
+            raise NotNotified(f"{reason}: {last_line}" if last_line else reason)
 
 
 class _Tail:
-    """The end of what a process writes; all of it is read, so that it never has to wait."""
+    """The last bytes of a process's output; all output is read, so that the process never blocks."""
 
     def __init__(self, pipe: IO[bytes] | None) -> None:
         self._pipe, self._kept = pipe, b""
@@ -176,8 +176,8 @@ class _Tail:
                     self._kept = (self._kept + chunk)[-KEPT:]
 
     def last_line(self) -> str:
-        """The last line with anything in it, without keys and control characters; "" if there is none."""
-        self._thread.join(LAST_WORDS)
+        """The last line that is not blank, without keys and control characters; "" if there is none."""
+        self._thread.join(OUTPUT_WAIT)
         lines = [line for line in self._kept.decode(errors="replace").splitlines() if line.strip()]
         return cleaned(lines[-1], key_like(os.environ)) if lines else ""
 
@@ -186,36 +186,38 @@ Listener = Webhook | NotifyCommand
 
 
 def listener(text: str) -> Listener:
-    """Whom ``--notify`` names; InputError, which never shows the text of a URL, for what cannot be called or run."""
+    """The listener that ``--notify`` names; InputError, which never shows a URL, if it is invalid."""
     if text.lstrip().lower().startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
         return Webhook(_url(text.strip()))
     try:
         words = shlex.split(text)
     except ValueError as error:
         wrong = f"the command cannot be read ({str(error)[:1].lower()}{str(error)[1:]})"
-        raise InputError.at("--notify", wrong, _RIGHT) from None
+        raise InputError.at("--notify", wrong, _EXPECTED) from None
     if not words or not words[0]:
-        raise InputError.at("--notify", "is empty", _RIGHT)
+        raise InputError.at("--notify", "is empty", _EXPECTED)
     if "\0" in text:
-        raise InputError.at("--notify", "the command contains a null character", _RIGHT)
+        raise InputError.at("--notify", "the command contains a null character", _EXPECTED)
     return NotifyCommand(tuple(words))
 
 
 def _url(text: str) -> SplitResult:
-    parts = url_parts(text, "--notify", _RIGHT, "expected a URL without them")
+    parts = url_parts(text, "--notify", _EXPECTED, "expected a URL without them")
     if not parts.hostname or parts.port == 0:
-        raise InputError.at("--notify", "the URL has no host or no valid port", _RIGHT)
+        raise InputError.at("--notify", "the URL has no host or no valid port", _EXPECTED)
     return parts
 
 
 def message_of(reports: Sequence[NotifiedReport], complete: bool) -> bytes:
-    """What is sent: the result document of each run as its folder has it, but for slices by a text."""
+    """The message: the result document in the folder of each run, without slices by a text."""
     runs = []
     for report in reports:
         path = Path(report.folder, "result.json")
         document = json.loads(path.read_bytes())
         for group in document.get("groups", ()):
-            group["breakdowns"] = {key: cut for key, cut in group.get("breakdowns", {}).items() if key not in WRITTEN}
+            group["breakdowns"] = {
+                key: breakdown for key, breakdown in group.get("breakdowns", {}).items() if key not in WRITTEN
+            }
         runs.append({"folder": str(report.folder), "complete": report.complete, "result": document})
     message = {"schema": SCHEMA, "complete": complete, "runs": runs}
     return key_like(os.environ).scrub_bytes(safe_json(json.dumps(message, ensure_ascii=False)).encode())
@@ -228,7 +230,7 @@ def notify(
     note: Callable[[str], None],
     limit: float = LIMIT,
 ) -> None:
-    """Tell each listener how the command ended, one after the other; one note for each that could not be told."""
+    """Notify each listener of the end of the command, one after the other; ``note`` gets a note on each failure."""
     listeners = list(listeners)
     if not listeners:
         return
@@ -244,7 +246,7 @@ def notify(
             target.tell(message, paths, limit)
         except NotNotified as failed:
             note(f"--notify {target.name}: {failed}")
-        except InputError as error:  # a proxy in the environment that cannot be used
+        except InputError as error:  # an invalid proxy in the environment
             note(f"--notify {target.name}: {error}")
         except KeyboardInterrupt:
             note(f"--notify {target.name}: interrupted")

@@ -58,18 +58,18 @@ from calipers.verifiers.user_code import judge_of, opened
 
 
 def shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:
-    """The tasks in an order that is random and always the same.
+    """The tasks in a random order that is the same every time.
 
-    By the hash of seed and id, so that neither the order of the file nor a task that is added later
-    changes which of two tasks comes first.
+    They are sorted by the hash of seed and id, so that neither the order of the file nor added tasks change which of
+    two tasks comes first.
     """
     return sorted(tasks, key=lambda task: sha256(f"{seed}\0{task.id}".encode("utf-8", "surrogatepass")).digest())
 
 
 def sample_seed(seed: int, task: str, sample: int) -> int:
-    """The seed that a server is given for one sample: 31 bits, another one for each sample.
+    """The seed for one sample that is sent to the server: 31 bits, different for each sample.
 
-    A checksum is enough, as nobody's order depends on it, and is cheap beside a call.
+    It is a checksum, which is fast; no order depends on it.
 
     >>> sample_seed(0, "t1", 0) != sample_seed(0, "t1", 1)
     True
@@ -81,7 +81,7 @@ MOST_FAILURES = 3
 
 
 def closing_notes(status: Status, job: Job, folder: Path, speakers: Sequence[object]) -> Iterator[str]:
-    """The closing notes of a run; the speakers are its client and its verifiers."""
+    """The notes at the end of a run; ``speakers`` are its client and its verifiers."""
     yield from notes_of(speakers)
     yield from _failures(status)
     yield from _remedies(status, job, folder)
@@ -104,13 +104,13 @@ def _failures(status: Status) -> Iterator[str]:
 
 
 def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
-    """What to do about missing rollouts: resuming skips them, and an answer without a verdict is already paid for."""
+    """Advice for missing rollouts: how to retry failed requests, and how to verify logged answers again."""
     if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
         yield "resuming does not retry client_failed rollouts; --retry-failed does"
     if not job.from_library and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
-        named = f" --verifier {code}" if (code := code_of(job)) is not None else ""
-        again = f"calipers rescore {folder}{named}"
-        yield f"answers without a verdict are kept: {again} verifies them again without calling the model"
+        verifier_option = f" --verifier {code}" if (code := code_of(job)) is not None else ""
+        command = f"calipers rescore {folder}{verifier_option}"
+        yield f"answers without a verdict are kept: {command} verifies them again without calling the model"
 
 
 GAPS = frozenset(OUTCOMES[FIRST_GAP:])
@@ -119,7 +119,7 @@ History = Mapping[tuple[str, int], Past]
 
 
 def request_for(job: Job, rollout: Outstanding) -> Request:
-    """What the model is asked for a rollout."""
+    """The request to the model for a rollout."""
     task = rollout.task
     prompt = task.prompt
     return Request(
@@ -136,7 +136,7 @@ def request_for(job: Job, rollout: Outstanding) -> Request:
 
 
 def outstanding(order: Sequence[Task], history: History, job: Job) -> Iterator[Outstanding]:
-    """The outstanding rollouts: all that are not in the log, and the missing ones in it if they are to be retried."""
+    """The outstanding rollouts: those that are not in the log, and its missing ones if the job retries them."""
     for position, task in enumerate(order):
         for sample in range(job.samples):
             past = history.get((task.id, sample))
@@ -147,7 +147,7 @@ def outstanding(order: Sequence[Task], history: History, job: Job) -> Iterator[O
 
 
 def begun(order: Sequence[Task], history: History, samples: int) -> int:
-    """How many tasks of the planned order earlier starts had begun, up to the last one whose last sample they made."""
+    """The number of tasks that earlier starts had begun: up to the last task whose last sample is in the log."""
     last = samples - 1
     return max((position + 1 for position, task in enumerate(order) if (task.id, last) in history), default=0)
 
@@ -175,14 +175,14 @@ class Report:
     folder: Path
     scoring: Plan
     result: Result
-    stopped: str  # why it ended before everything was done; "" when it did not
-    by_rule: bool  # it was --until that ended it
+    stopped: str  # the reason why it ended early; "" if it did not
+    by_rule: bool  # --until has ended it
     notes: tuple[str, ...]
-    part: TaskReport | None = None  # what a task of a library comes to in its own terms
+    part: TaskReport | None = None  # the task library's own report
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was Ctrl-C, or a request to terminate, that ended it."""
+        """Whether SIGINT (Ctrl-C) or SIGTERM has ended it."""
         return self.stopped == INTERRUPTED
 
     @property
@@ -194,7 +194,7 @@ class Report:
         if self.by_rule:
             return True
         if self.job.from_library and self.part is None:
-            return False  # its own numbers are what was asked for
+            return False  # the library's own numbers were requested, and there are none
         ledgers = [group.ledger for group in self.result.groups]
         answered = sum(ledger.outcomes.get("missing", 0) for ledger in ledgers) if self.job.predict_only else 0
         return not self.stopped and sum(ledger.gaps for ledger in ledgers) == answered
@@ -209,11 +209,11 @@ def perform(
 ) -> Report:
     """Run a job, or resume it, and score its log.
 
-    ``tell`` is called with notes for the user before the first request; without it they are among the notes.
-    ``tasks`` are the tasks that earlier jobs loaded; None if there is only this job. ``benchmark`` is one in memory.
+    ``tell`` is called with notes for the user before the first request; without it, these are among the report's notes.
+    ``tasks`` are tasks that earlier jobs have loaded; None if there are none. ``benchmark`` is a benchmark in memory.
 
     InputError, before the first request, for settings that cannot work; SandboxError if a verifier needs a sandbox and
-    there is none; ClientError when the first request shows that no other can succeed.
+    there is none; ClientError if the first request shows that no other can succeed.
     """
     engine = engine_of(job.place("engine"), job.engine)
     if engine is not None and benchmark is not None:
@@ -231,38 +231,38 @@ def perform(
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [request.text for request in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(questions, benchmark.verifiers, scoring.dialect.lenient, suite.places)
+    verifiers, warnings = _judges(questions, benchmark.verifiers, scoring.dialect.lenient, suite.places)
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {
-        name: ExactMatchOfRun() if judge is EXACT_MATCH else opened(judge, secrets) for name, judge in named.items()
+        name: ExactMatchOfRun() if judge is EXACT_MATCH else opened(judge, secrets) for name, judge in verifiers.items()
     }
     connection = benchmark.connection(secrets)
     model = connect(job.model, connection)
     client = benchmark.client(model)
     order = shuffled(questions, job.seed)
     source = endpoint(job.model, job.base_url, job.model_args)
-    identity, path, begins = _run_folder(
-        job, provenance.identity(job, suite, source, _judged_at(questions, named), benchmark.code), secrets
+    identity, path, opening_notes = _run_folder(
+        job, provenance.identity(job, suite, source, _judged_at(questions, verifiers), benchmark.code), secrets
     )
     benchmark.check_folder(path)
-    begins = [*suite.opening, *begins]
-    if tell is not None:  # before the first call: a new run costs what the old one has paid for
-        for note in begins:
+    opening_notes = [*suite.opening, *opening_notes]
+    if tell is not None:  # before the first request, because a new run repeats the costs of an old one
+        for note in opening_notes:
             tell(secrets.scrub(note))
-        begins = []
+        opening_notes = []
     plan = provenance.plan(job, suite, order, source, _batch_plan(model, path))
-    elsewhere = nullcontext((client, judges, job.in_flight))
+    execution = nullcontext((client, judges, job.in_flight))
     if engine is not None:
-        elsewhere = load(ENGINES[engine[0]])(job, engine[1], questions, client, judges)
+        execution = load(ENGINES[engine[0]])(job, engine[1], questions, client, judges)
     with (
-        elsewhere as (client, judges, in_flight),
+        execution as (client, judges, in_flight),
         Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder,
     ):
-        order.sort(key=lambda task: folder.position[task.id])  # what was planned before is done first
+        order.sort(key=lambda task: folder.position[task.id])  # tasks that were planned before come first
 
         def reached(stop: Stop) -> None:
-            with suppress(LogError):  # a full disk is told when the run ends
+            with suppress(LogError):  # a full disk is reported at the end of the run
                 _keep(folder, stop, status)
 
         watcher = Watcher(_headline(scoring, until, order, job), until, screen, reached)
@@ -281,49 +281,49 @@ def perform(
             callers=connection.callers,
         )
         logged = status.done
-        status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
-        before = begun(order, folder.history, job.samples)
-        # a run that is sure enough begins no task; of those that a killed start had begun it makes what is outstanding
-        rest = outstanding(order[:before] if status.stopped else order, folder.history, job)
-        if not status.stopped and (first_rollout := next(rest, None)) is not None:
+        status.stopped = watcher.look(status)  # rollouts of earlier starts may have reached the rule
+        begun_before = begun(order, folder.history, job.samples)
+        # if the rule is reached, no task is begun; only tasks that a killed start had begun are completed
+        remaining = outstanding(order[:begun_before] if status.stopped else order, folder.history, job)
+        if not status.stopped and (first_rollout := next(remaining, None)) is not None:
             folder.continues()
-            rest = chain([first_rollout], rest)
+            remaining = chain([first_rollout], remaining)
         try:
-            conduct(loop, client, folder.log, rest, judges.values())
-        except SandboxError:  # nothing was asked, as nothing could be judged
+            conduct(loop, client, folder.log, remaining, judges.values())
+        except SandboxError:  # no request was made
             folder.stays()
             folder.abandon()
             raise
-        except ClientError as error:  # the very first call says that no other would fare better
+        except ClientError as error:  # the first request shows that no other can succeed
             folder.stays()
             folder.abandon()
             raise _first_call_failed(job.model, error) from None
         watcher.last(status)
         stop = watcher.stop
         if stop is not None and watcher.headline is not None:
-            finished = watcher.headline.settled_all(max(before, loop.begun))
+            finished = watcher.headline.settled_all(max(begun_before, loop.begun))
             _keep(folder, stop, status, finished=finished)
         result = score_plan([str(path)], scoring)
-        part, remarks = benchmark.report(path)
+        part, report_notes = benchmark.report(path)
         if part is not None and not job.predict_only:
             folder.write(DOCUMENTS, library().documents(part, path))
         result = with_own_numbers(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
-        *begins,
+        *opening_notes,
         *suite.notes,
-        *doubts,
+        *warnings,
         *folder.notes,
         *([f"{status.done - logged:,} requested, {logged:,} read from the log"] if logged else []),
         *closing_notes(status, job, path, [client, *judges.values()]),
-        *remarks,
+        *report_notes,
     )
     scrubbed = tuple(map(secrets.scrub, notes))
     return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part)
 
 
 def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
-    """The benchmark of a job and the tasks that it would ask, all looked at as `perform` does; nothing is asked."""
+    """The benchmark of a job and the tasks that it would run, checked as in `perform`; no request is made."""
     benchmark = JobBenchmark.of(job, tasks)
     questions = _questions(job, benchmark.suite)
     _judges(questions, benchmark.verifiers, _scoring(job).dialect.lenient, benchmark.suite.places)
@@ -331,12 +331,12 @@ def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
 
 
 def _questions(job: Job, suite: Suite) -> list[Task]:
-    """The tasks that a job asks, in the order of their file."""
+    """The tasks that a job runs, in the order of their file."""
     return [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
 
 
 def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:
-    """The batches of a local model: as the run in a folder has planned them, else for this device; None for others."""
+    """The batch plan of a local model: that of the run in the folder, else for this device; None for other models."""
     plan = getattr(model, "batch_plan", None)
     batch: Mapping[str, Any] | None = None if plan is None else plan(kept_batch(folder), str(folder / PLAN))
     return batch
@@ -352,7 +352,7 @@ def _first_call_failed(model: str, error: ClientError) -> ClientError:
 
 
 def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False) -> None:
-    """Write a stop into the run's folder: when the rule is reached, and again when what was in flight has ended."""
+    """Write a stop into the run's folder: when the rule is reached, and again when rollouts in flight have ended."""
     folder.stopped(
         RunStop(
             rule=stop.rule,
@@ -368,7 +368,7 @@ def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False)
 
 
 def _run_folder(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
-    """The identity of a run without secrets, its folder, and why that is a new one where there are others like it."""
+    """The identity of a run without secrets, its folder, and a note why that is new if there are similar runs."""
     scrubbed: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
     if job.out and not job.among:
         return scrubbed, job.out, []
@@ -403,22 +403,22 @@ def _scoring(job: Job) -> Plan:
         seed=job.seed,
         interval=job.interval,
     )
-    return replace(plan, asked=()) if job.predict_only else plan  # an answer that nobody judged is worth nothing yet
+    return replace(plan, asked=()) if job.predict_only else plan  # answers that are not verified have no metrics
 
 
 def _judges(
-    tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool, places: Mapping[str, str]
+    tasks: Sequence[Task], own_verifiers: Mapping[str, NamedVerifier], lenient: bool, places: Mapping[str, str]
 ) -> tuple[Mapping[str, NamedVerifier], list[str]]:
-    """Every verifier that the tasks name, and warnings about tasks it cannot verify.
+    """The verifiers that the tasks name, and warnings about tasks that they reject.
 
-    A task that can never be verified is an InputError, here and not after the first request; a ``lenient`` dialect
-    verifies it anyway, and gives a warning.
+    A rejected task is an InputError, so that it is found before the first request; a ``lenient`` dialect verifies it
+    anyway, with a warning.
     """
     judges: dict[str, NamedVerifier] = {}
     for task in tasks:
         if task.verifier is not None and task.verifier not in judges:
-            judges[task.verifier] = brought.get(task.verifier) or judge_of(task)
-    doubts = []
+            judges[task.verifier] = own_verifiers.get(task.verifier) or judge_of(task)
+    warnings = []
     for task in tasks:
         if task.verifier is not None:
             try:
@@ -426,12 +426,12 @@ def _judges(
             except InputError as error:
                 if not lenient:
                     raise InputError(f"{places[task.id]}: {error}") if task.id in places else error from None
-                doubts.append(str(error))
-    return judges, [*doubts[:3], *([f"and {len(doubts) - 3} more tasks like these"] if len(doubts) > 3 else [])]
+                warnings.append(str(error))
+    return judges, [*warnings[:3], *([f"and {len(warnings) - 3} more tasks like these"] if len(warnings) > 3 else [])]
 
 
 def _judged_at(tasks: Sequence[Task], judges: Mapping[str, NamedVerifier]) -> dict[str, str]:
-    """The models that judge these tasks and where they are, as far as the environment alone says that."""
+    """The endpoints of the judge models of these tasks, if only the environment determines them."""
     endpoints: dict[str, str] = {}
     for task in tasks:
         where = getattr(judges.get(task.verifier or ""), "endpoints", None)
@@ -447,7 +447,7 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
 
 
 ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed", "until")
-"""What runs that share a result have in common."""
+"""The settings that runs must have in common to share a result."""
 
 
 def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **settings: Unpack[RunSettings]) -> Result:
@@ -482,7 +482,7 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
     reports = list[Report]()
     for job in jobs:
         if reports and reports[-1].interrupted:
-            raise KeyboardInterrupt  # a result without the other runs would look like the result of all
+            raise KeyboardInterrupt  # a result without the other runs would look like the result of all runs
         reports.append(perform(job, tasks=tasks))
     [result] = together(reports)
     suite = suite_file([str(benchmark)])
@@ -498,15 +498,15 @@ def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: Un
 
 
 def by_agents(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
-    """Whether agents are to work on these benchmarks: one is named, or all of them are directories of agents' tasks."""
-    # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
+    """Whether agents run these benchmarks: an agent is named, or all benchmarks are directories of agents' tasks."""
+    # a dataset for agents is a directory or a name in a registry, so files need no check by other systems
     files = bool(benchmarks) and all(map(os.path.isfile, benchmarks))
     wanted: bool = not (files and given.get("agent") is None) and load(AGENT_RUNS).wanted(benchmarks, given)
     return wanted
 
 
 def _run_agent(benchmark: str, given: Mapping[str, Any]) -> Result:
-    """What an agent did on a dataset, scored."""
+    """Run an agent on a dataset, and score it."""
     notes: list[str] = []
     [report] = load(AGENT_RUNS).run([benchmark], given, lambda: nullcontext(lambda done, total: None), notes.append)
     result: Result = report.result
@@ -514,7 +514,7 @@ def _run_agent(benchmark: str, given: Mapping[str, Any]) -> Result:
 
 
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as the command line has them: lists of one where several may stand, texts where it has texts."""
+    """Keyword settings in the form of command-line options: lists for settings with several values, text for paths."""
     values: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in RunSettings.__annotations__:
@@ -522,11 +522,11 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if name in LISTS:
-            several = value if isinstance(value, (list, tuple)) else [value]
-            if name == "metrics" and not all(isinstance(item, (str, Mapping)) for item in several):
+            items = value if isinstance(value, (list, tuple)) else [value]
+            if name == "metrics" and not all(isinstance(item, (str, Mapping)) for item in items):
                 right = "name it as 'my.py:worst', or score the run's folder: calipers.score(folder, [metric])"
                 raise InputError.at("metrics", "a run's plan holds names of metrics, and no objects", right)
-            texts = [str(item) if isinstance(item, Path) else item for item in several]
+            texts = [str(item) if isinstance(item, Path) else item for item in items]
             value = tuple(texts) if name == "metrics" else setting(name, name, texts)
         elif name == "gen_kwargs" and not isinstance(value, str):
             value = _json(value)
@@ -534,7 +534,7 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             value = (value.input, value.output)
         elif name in OF_AGENTS:
             value = str(value)
-        elif name not in ("price", "fewshot_seed"):  # which are checked with the others of the command line
+        elif name not in ("price", "fewshot_seed"):  # these are checked together with command-line options
             value = setting(name, name, str(value) if isinstance(value, Path) else value)
         values[name] = value
     return values

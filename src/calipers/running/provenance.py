@@ -33,12 +33,13 @@ def identity(
     judges: Mapping[str, str] | None = None,
     code: str | None = None,
 ) -> dict[str, Any]:
-    """What makes two runs the same run: what is asked, of whom and where, and how it is judged.
+    """The identity of a run: its tasks, its model and endpoint, its requests, and its verification.
 
-    ``judges`` are the models that judge and where the environment says they are: the tasks name them, and no place.
-    ``code`` is the hash of the user's own code that judges.
+    Runs with the same identity are the same run. Not part of it are the amount (samples, limit), the speed
+    (concurrency, retries, device) and the metrics.
 
-    Not how much of it (samples, limit), how fast (concurrency, retries, device) or what is made of it (metrics).
+    ``judges`` has the endpoint of each judge model that the environment determines, as the tasks name only the models.
+    ``code`` is the hash of the user's own verifier code.
     """
     model_args = {name: value for name, value in job.model_args.items() if name not in PLACEMENT}
     return {
@@ -70,13 +71,13 @@ def identity(
 def plan(
     job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = None, batch: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The plan of a run: every setting and where it came from, the tasks in their order, and what made them.
+    """The plan of a run: every setting with its origin, the tasks in their order, versions and input files.
 
-    Its settings, versions and inputs are those of the latest start; ``starts`` has all of them.
+    Its settings, versions and inputs are those of the latest start; ``starts`` has those of all starts.
     """
     settings = job.settings()
     versions = {"calipers": __version__, "python": sys.version.split()[0], **_libraries()}
-    made = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
+    sources = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     given = {name: setting["value"] for name, setting in settings.items() if setting["from"] != "default"}
     return {
@@ -84,22 +85,22 @@ def plan(
         "model": job.model,
         "samples": job.samples,
         "settings": settings,
-        **made,
+        **sources,
         "created_at": now,
-        "starts": [{"at": now, ENDPOINT: endpoint, "settings": given, **made}],
+        "starts": [{"at": now, ENDPOINT: endpoint, "settings": given, **sources}],
         **({} if batch is None else {"batch": batch}),
         **{name: suite.metadata[name] for name in (TASK_LIBRARY_NAME,) if name in suite.metadata},
         "tasks": PlannedTasks(order),
     }
 
 
-@cache  # a group of hundreds of tasks is as many runs of one process
+@cache  # because a group of hundreds of tasks is hundreds of runs of one process
 def _libraries() -> dict[str, str]:
     return {name: version(name) for name in ("aiohttp", "msgspec", "numpy")}
 
 
 class PlannedTasks:
-    """The tasks as rows of the plan, each made when it is looked at: they may be many."""
+    """The tasks as rows of the plan; each row is made when it is needed, as there may be many."""
 
     def __init__(self, order: Sequence[Task]) -> None:
         self._order = order
@@ -115,32 +116,32 @@ class PlannedTasks:
 
 
 def _content(tasks: Sequence[Task]) -> str:
-    """The hash of what the tasks say, whatever the order of their file."""
+    """The hash of the tasks' content, independent of their order."""
     encode = msgspec.json.Encoder(order="sorted").encode
     hasher = sha256()
-    for task in sorted(tasks, key=lambda task: task.id):  # ids stand once each
+    for task in sorted(tasks, key=lambda task: task.id):  # ids are unique
         hasher.update(encode(task) + b"\n")
     return hasher.hexdigest()
 
 
 def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
-    """Every file the run reads, with its hash: the tasks, and a model, a verifier or a template that is a file."""
+    """The files that the run reads, with their hashes: the tasks, and a model, a verifier or a template in a file."""
     inputs: list[Mapping[str, str]] = []
     if suite.sha256:
         inputs.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
-    kind, _, rest = job.model.partition("/")
-    file = source_file(rest) if kind == "python" else Path(rest) if kind == "replay" else None
+    kind, _, name = job.model.partition("/")
+    file = source_file(name) if kind == "python" else Path(name) if kind == "replay" else None
     files = [file, Path(code_file(code)) if (code := code_of(job)) is not None else None]
     if job.template is not None and is_template_file(job.template):
         files.append(Path(job.template))
-    there = [file for file in files if file is not None and file.is_file()]
-    return [*inputs, *({"path": str(file), "sha256": file_sha256(file)} for file in there)]
+    existing = [file for file in files if file is not None and file.is_file()]
+    return [*inputs, *({"path": str(file), "sha256": file_sha256(file)} for file in existing)]
 
 
 def _commit() -> str | None:
-    """The commit of the project the run is started in, where there is one."""
+    """The git commit of the working directory; None if it is not in a repository."""
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None
+    return git.stdout.strip() or None

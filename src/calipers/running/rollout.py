@@ -1,12 +1,12 @@
-"""One rollout, from the outstanding entry to its line in the log; and who caused a verifier failure.
+"""One rollout, from the outstanding entry to its line in the log; and the cause of a failed verification.
 
-::
+If the verifier fails, the answer may be the cause::
 
-    verdict ──► none ──► plainly the machine's (a server, an expression of the user's) ──► missing
-                 └────► a neutral answer, once for each task ──► none either ──► missing
-                              └────► this answer once more ──► a verdict, or `broke_verifier`, which counts 0
+    failure ──► certainly not the answer (a server, an expression of the user) ──► missing
+       └──► verify a neutral answer, once for each task ──► fails, too ──► missing
+                └──► succeeds: verify this answer once more ──► a verdict, or `broke_verifier`, which counts 0
 
-An answer that could make its own rollout missing would be better off than one that is wrong.
+Without this check, an answer that makes its verifier fail would count as missing, which is better than a wrong answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from calipers.verifiers import Verdict, Verifier, judged
 TAKEN: Final = frozenset(
     (*ROLES, *USAGE, "finish_reason", "retries", ASKED_AGAIN, "endpoint", "request", "started_at", "finished_at")
 )
-"""Keys of a line that a verifier may not set: its value would make the log unreadable or wrong."""
+"""Keys of a line that a verifier's field may not set, because its value would make the log unreadable or wrong."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,10 +40,10 @@ _encode = msgspec.json.Encoder().encode
 class Outstanding(msgspec.Struct, frozen=True):
     """An outstanding rollout.
 
-    Like `Made` a struct and no dataclass: one of each is made for every rollout, ten times faster.
+    This and `Made` are structs because one of each is made for every rollout: a dataclass takes ten times as long.
     """
 
-    position: int  # of its task, in the order of the run
+    position: int  # of its task in the order of the run
     task: Task
     sample: int
     attempt: int = 1
@@ -83,29 +83,35 @@ class Made(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """The cost in dollars, if known; verification included."""
-        answering = None if self.completion is None else self.completion.usage.get("cost_usd")
-        judged = self.judging.get("cost_usd")
-        return judged if answering is None else answering if judged is None else answering + judged
+        answering_cost = None if self.completion is None else self.completion.usage.get("cost_usd")
+        judging_cost = self.judging.get("cost_usd")
+        return (
+            judging_cost
+            if answering_cost is None
+            else answering_cost
+            if judging_cost is None
+            else answering_cost + judging_cost
+        )
 
     @property
     def judging(self) -> Mapping[str, float]:
-        """The usage of the verification, also without a verdict."""
+        """The usage of the verification, also if it failed."""
         if isinstance(self.error, VerifierError):
             return self.error.usage
         return {} if self.verdict is None else self.verdict.usage
 
     def record(self, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> dict[str, Any]:
-        """The record of the rollout (a line of the log); what is empty is left out."""
-        planned, request, verdict, done = self.outstanding, self.request, self.verdict, self.completion
+        """The record of the rollout, which is a line of the log; empty values are left out."""
+        planned, request, verdict, completion = self.outstanding, self.request, self.verdict, self.completion
         record: dict[str, Any] = {"task": planned.task.id, "sample": planned.sample, "attempt": planned.attempt}
         record["outcome"] = self.outcome
         if verdict is not None:
             for name, value in verdict.fields.items():
-                counted = done is not None and name in done.usage  # a column of that name, too
-                record[f"verifier_{name}" if counted else column(name)] = value
+                is_usage = completion is not None and name in completion.usage  # usage is a column of that name
+                record[f"verifier_{name}" if is_usage else column(name)] = value
             if verdict.reward is not None:
                 record["reward"] = verdict.reward
-            # a column has its name once: `reward` may be one of the rewards
+            # column names are unique, so `reward` is left out of the rewards if there is a single reward, too
             single = verdict.reward is not None
             rewards = {key: value for key, value in verdict.rewards.items() if not (single and key == "reward")}
             if rewards:
@@ -115,15 +121,15 @@ class Made(msgspec.Struct, frozen=True):
         for name, value in self.judging.items():
             record[f"judge_{name}"] = value
         record["prompt"] = request.prompt if request.system is None else request.messages
-        if done is not None:
-            record["completion"] = done.text
-            if done.finish_reason:
-                record["finish_reason"] = done.finish_reason
-            if done.usage:
-                record["usage"] = done.usage
-            if done.asked_again:
-                record[ASKED_AGAIN] = done.asked_again
-            call = {"id": done.request_id, "seed": done.seed}
+        if completion is not None:
+            record["completion"] = completion.text
+            if completion.finish_reason:
+                record["finish_reason"] = completion.finish_reason
+            if completion.usage:
+                record["usage"] = completion.usage
+            if completion.asked_again:
+                record[ASKED_AGAIN] = completion.asked_again
+            call = {"id": completion.request_id, "seed": completion.seed}
             if sent := {name: value for name, value in call.items() if value is not None}:
                 record["request"] = sent
         if self.error is not None:
@@ -141,7 +147,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def column(field: str) -> str:
-    """The key of a verifier's field in a record: its name, unless that has a meaning of its own there.
+    """The key of a verifier's field in a record: its name, with a prefix if the record has a key of that name.
 
     >>> column("length"), column("error")
     ('length', 'verifier_error')
@@ -152,47 +158,47 @@ def column(field: str) -> str:
 def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> tuple[Made, bytes]:
     """The finished rollout, and its line of the log.
 
-    An answer that is too long for a line is not logged, and counts as 0: a single line that is too long makes the log
-    unreadable.
+    An answer that is too long for a line is not logged, because a line that is too long makes the log unreadable; the
+    rollout then counts 0.
     """
     record = made.record(dataset, model, finished, endpoint)
     text = line(record)
     if len(text) <= LONGEST_LINE:
         return made, text
-    wrong = (
+    problem = (
         f"the answer would take {len(text) >> 20} MiB in the log (maximum "
         f"{LONGEST_LINE >> 20} MiB), so it is not logged"
     )
-    rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}
-    made = _too_long(made, wrong, len(line(rest)) <= LONGEST_LINE)
+    without_answer = {key: value for key, value in record.items() if key not in ("completion", "answer")}
+    made = _too_long(made, problem, len(line(without_answer)) <= LONGEST_LINE)
     record = made.record(dataset, model, finished, endpoint)
     return made, line({key: value for key, value in record.items() if key not in TEXTS})
 
 
-def _too_long(made: Made, wrong: str, alone: bool) -> Made:
-    """The rollout without its answer: ``alone``, that was too long, and the model's own doing; else the log failed."""
-    error: RunError = ClientError(wrong, kind="too_long")
-    if not alone or made.completion is None:
+def _too_long(made: Made, message: str, by_answer: bool) -> Made:
+    """The rollout without its answer: 0 if only the answer was too long (``by_answer``), else it is missing."""
+    error: RunError = ClientError(message, kind="too_long")
+    if not by_answer or made.completion is None:
         return Made(made.outstanding, made.request, made.started, error=error, retries=made.retries)
-    error = VerifierError(wrong, outcome="broke_verifier", usage=made.judging, kind="too_long")
-    nothing = msgspec.structs.replace(made.completion, text="")
-    return Made(made.outstanding, made.request, made.started, nothing, error=error, retries=made.retries)
+    error = VerifierError(message, outcome="broke_verifier", usage=made.judging, kind="too_long")
+    empty = msgspec.structs.replace(made.completion, text="")
+    return Made(made.outstanding, made.request, made.started, empty, error=error, retries=made.retries)
 
 
 def line(record: Mapping[str, Any]) -> bytes:
-    """A record as a line of the log. Half a character, which no JSON holds, becomes a replacement character.
+    """A record as a line of the log; a lone surrogate, which cannot be encoded, becomes a replacement character.
 
     >>> line({"completion": "half \\ud83d, whole 4"}).decode()
     '{"completion":"half �, whole 4"}'
     """
     try:
         return _encode(record)
-    except UnicodeEncodeError:  # from a model or a verifier in the user's own code; a server cannot send one
+    except UnicodeEncodeError:  # only a model or a verifier in user code can return one; a server cannot
         return _encode(whole_characters(record))
 
 
 def whole_characters(value: Any) -> Any:
-    """A value of JSON with a replacement character for every half of one, which only a program's texts can hold."""
+    """A JSON value with a replacement character for each lone surrogate."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
@@ -201,27 +207,28 @@ def whole_characters(value: Any) -> Any:
 
 
 NEUTRAL: Final = "# no answer\n"
-"""An answer that says nothing: a text, and in many languages a program, that does nothing."""
+"""A neutral answer: as a text it says nothing, and as a program in many languages it does nothing."""
 
 BROKE: Final = "broke_verifier"
-STOPPED: Final = "filter_timeout"  # an expression of the user's, which an answer does not choose
+STOPPED: Final = "filter_timeout"  # the time limit of a user's expression, which is not the answer's fault
 
 
 class Blame:
-    """Judges answers, and finds out whose failure it is when that fails. It lasts as long as a run.
+    """Verifies answers, and determines the cause if a verification fails. It is used for a whole run.
 
-    Of each task it remembers whether its verifier came to a verdict on a neutral answer. At most two more judgements
-    follow on a failure: that of the neutral answer, once for a task, and that of the same answer once more.
+    After a failure there are at most two further verifications: of a neutral answer, once for each task, and of the
+    same answer once more.
     """
 
     def __init__(self) -> None:
+        # (id of the verifier, id of the task) -> whether the verification of a neutral answer succeeds
         self._works: dict[tuple[int, str], bool] = {}
-        self._asking: dict[tuple[int, str], asyncio.Lock] = {}
+        self._locks: dict[tuple[int, str], asyncio.Lock] = {}
 
     async def judged(self, verifier: Verifier, task: Task, completion: Completion) -> Verdict:
-        """The verdict; VerifierError with `broke_verifier` where none can be reached, and the answer is why.
+        """The verdict; VerifierError if there is none, with the outcome `broke_verifier` if the answer is the cause.
 
-        What the further judgements used is part of the verdict's usage, or of the error's.
+        The usage of the further verifications is included in the usage of the verdict or of the error.
         """
         try:
             return await judged(verifier, task, completion)
@@ -229,50 +236,50 @@ class Blame:
             if spared(error):
                 raise
             first = error
-        works, probed, spent = await self._known(verifier, task)
+        works, probed, probe_usage = await self._probed(verifier, task)
         tried: dict[str, Any] = {"neutral": "judged" if works else "failed", "neutral_calls": int(probed)}
-        used = added(first.usage, spent)
+        usage = added(first.usage, probe_usage)
         if not works:
-            raise VerifierError(str(first), outcome=first.outcome, usage=used, tried={"tries": 1, **tried}) from first
+            raise VerifierError(str(first), outcome=first.outcome, usage=usage, tried={"tries": 1, **tried}) from first
         try:
             verdict = await judged(verifier, task, completion)
         except VerifierError as second:
-            word = second.outcome if spared(second) else BROKE
-            used, tried = added(used, second.usage), {"tries": 2, **tried, "failed_as": first.outcome}
-            raise VerifierError(str(second), outcome=word, usage=used, tried=tried) from first
+            outcome = second.outcome if spared(second) else BROKE
+            usage, tried = added(usage, second.usage), {"tries": 2, **tried, "failed_as": first.outcome}
+            raise VerifierError(str(second), outcome=outcome, usage=usage, tried=tried) from first
         fields = {**verdict.fields, "verifier_tries": 2.0}
-        return msgspec.structs.replace(verdict, fields=fields, usage=added(used, verdict.usage))
+        return msgspec.structs.replace(verdict, fields=fields, usage=added(usage, verdict.usage))
 
-    async def _known(self, verifier: Verifier, task: Task) -> tuple[bool, bool, Mapping[str, float]]:
-        """Whether the task's verifier judges a neutral answer; whether it was asked just now, and what that used."""
+    async def _probed(self, verifier: Verifier, task: Task) -> tuple[bool, bool, Mapping[str, float]]:
+        """Whether the task's verifier works on a neutral answer; whether this call has tried that, and its usage."""
         key = (id(verifier), task.id)
-        async with self._asking.setdefault(key, asyncio.Lock()):
+        async with self._locks.setdefault(key, asyncio.Lock()):
             if key in self._works:
                 return self._works[key], False, {}
             try:
-                used = (await judged(verifier, task, Completion(neutral(verifier, task)))).usage
+                usage = (await judged(verifier, task, Completion(neutral(verifier, task)))).usage
                 self._works[key] = True
             except VerifierError as error:
-                used = error.usage
+                usage = error.usage
                 self._works[key] = False
-            return self._works[key], True, used
+            return self._works[key], True, usage
 
 
 def spared(error: VerifierError) -> bool:
-    """Whether a failure is plainly not the answer's."""
+    """Whether the answer certainly did not cause a failure."""
     return error.blameless or error.outcome == STOPPED
 
 
 def neutral(verifier: Any, task: Task) -> str:
-    """An answer that no verifier should fail on: one that must pass where one is known, else one that says nothing."""
+    """An answer on which no verifier should fail: a correct answer if one is known, else one that says nothing."""
     try:
         return gold(verifier, task) or NEUTRAL
-    except Exception:  # of somebody else's code, or of an expression that takes too long
+    except Exception:  # from user code, or from an expression that takes too long
         return NEUTRAL
 
 
 def gold(judge: Any, task: Task) -> str | None:
-    """An answer that must pass: the verifier's own, else the target, if it is a text or a number."""
+    """A correct answer: from the verifier if it knows one, else the target if it is a text or a number; or None."""
     known = getattr(judge, "gold", None) or getattr(getattr(judge, "judge", None), "gold", None)
     if known is not None:
         answer: str | None = known(task)
@@ -282,7 +289,7 @@ def gold(judge: Any, task: Task) -> str | None:
 
 
 def added(*used: Mapping[str, float]) -> dict[str, float]:
-    """The sum of what several judgements used."""
+    """The sum of several usages."""
     total: Counter[str] = Counter()
     for usage in used:
         total.update(usage)
@@ -290,7 +297,7 @@ def added(*used: Mapping[str, float]) -> dict[str, float]:
 
 
 def notes_of(speakers: Iterable[object]) -> list[str]:
-    """What clients and verifiers have to say, such as that a server accepts no seed."""
+    """The notes of clients and verifiers, such as that a server accepts no seed."""
     return [note for speaker in speakers for note in getattr(speaker, "notes", ())]
 
 
@@ -304,16 +311,19 @@ async def close_all(verifiers: Iterable[Verifier]) -> None:
 T = TypeVar("T")
 
 Case = tuple[Verifier, Task, Completion]
-"""What is to be judged, and by whom."""
+"""An answer to verify, with its verifier and task."""
 
 
 class Bench:
-    """Judges at work, at most so many at once. Their event loop stays, as connections they hold belong to it."""
+    """Verifies answers from synchronous code, ``most`` at a time.
+
+    It keeps one event loop, because the connections of verifiers belong to a loop.
+    """
 
     def __init__(self, most: int, blame: Blame | None = None) -> None:
-        self.secrets = Secrets()  # the keys that judges use
-        self._most, self._blame = most, blame  # who finds out whose failure it is; None: nobody
-        self._opened: dict[int, Any] = {}  # verifier -> itself for the length of the job, where it asks for that
+        self.secrets = Secrets()  # the keys that verifiers use
+        self._most, self._blame = most, blame  # without ``blame``, the causes of failures are not determined
+        self._opened: dict[int, Any] = {}  # id of a verifier -> the opened verifier, if it has to be opened
         self._runner = asyncio.Runner()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -322,12 +332,12 @@ class Bench:
             asyncio.get_running_loop()
         except RuntimeError:
             return self
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench")  # a notebook runs a loop in this one
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench")  # this thread runs a loop, as in a notebook
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
-            self._run(self._dismissed())
+            self._run(self._close())
         finally:
             if self._thread is None:
                 self._runner.close()
@@ -337,11 +347,11 @@ class Bench:
 
     @property
     def notes(self) -> list[str]:
-        """What the judges have to say."""
+        """The notes of the verifiers."""
         return notes_of(self._opened.values())
 
     def judge(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
-        """A verdict on each case, in their order, or why there is none."""
+        """The verdict of each case, in order, or the error if there is none."""
         return self._run(self._judged(cases))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -349,7 +359,7 @@ class Bench:
             return (
                 self._runner.run(work) if self._thread is None else self._thread.submit(self._runner.run, work).result()
             )
-        except BaseExceptionGroup as errors:  # one was stopped; the errors of the others only follow from it
+        except BaseExceptionGroup as errors:  # the first error is the cause of the others
             raise errors.exceptions[0] from None
 
     def _open(self, verifier: Verifier) -> Verifier:
@@ -361,7 +371,7 @@ class Bench:
         opened: Verifier = self._opened[id(verifier)]
         return opened
 
-    async def _dismissed(self) -> None:
+    async def _close(self) -> None:
         for opened in self._opened.values():
             await opened.close()
 

@@ -1,15 +1,14 @@
 """Settings of runs: options and configuration files turned into jobs.
 
-A run's configuration file: our own keys, or another system's ``benchmark:`` section.
-
-Ours has the names of the command's options::
+A configuration file has our own keys, or another system's ``benchmark:`` section. Our keys are the names of the
+command's options::
 
     benchmark: data/arith        # or a list
     model: openai/gpt-4o-mini    # or a list
     samples: 4
     metrics: [pass@1, {metric: pass@3, threshold: 0.5}]
 
-A suite has plural keys, and the rules of a gate; an entry may have settings of its own, which hold for it alone::
+A suite has plural keys, and may have the rules of a gate; an entry may have settings that apply only to it::
 
     benchmarks: [data/arith, {benchmark: data/code, samples: 4}]
     models:
@@ -17,8 +16,8 @@ A suite has plural keys, and the rules of a gate; an entry may have settings of 
       - {model: openai/local, base_url: "http://localhost:8000/v1", concurrency: 8}
     gate: [lower(mean_reward) >= 0.3]
 
-The other stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and means what it
-means there (`names.RUN_SECTION`). An unknown key is an error.
+Another system's section is a mapping, or a list of mappings, under ``benchmark`` or ``metadata.benchmark``; that system
+reads it (`names.RUN_SECTION`). An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -49,29 +48,29 @@ Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
 
 OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
-DEEPEST = 6  # mappings and lists within each other of which the lines are known
+DEEPEST = 6  # maximum nesting of keys whose lines are recorded
 LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path", "metadata", "choices")
 
 
 SUITE: Final = {"benchmarks": "benchmark", "models": "model"}
-"""Plural keys of a suite -> what each entry is."""
+"""Plural keys of a suite -> the setting that each entry gives."""
 ENTRY_NAMES: Final = {"benchmark": ("benchmark", "name", "path"), "model": ("model", "name")}
-"""What an entry is -> the keys that may name it."""
+"""The setting -> the keys of an entry that may have its value."""
 GATE: Final = "gate"
 OF_ALL: Final = ("benchmark", "model", "out")  # settings that an entry of a suite cannot have
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteFile:
-    """The file of a suite: what it asks for beside its runs."""
+    """The file of a suite, with its contents other than the runs."""
 
     path: str
-    gate: Any  # as it was written; None without one
-    lines: Mapping[tuple[Any, ...], int]  # path of keys -> line
+    gate: Any  # as written in the file; None if there is none
+    lines: Mapping[tuple[Any, ...], int]  # path of keys -> line number
 
 
 def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
-    """The suite that a command runs; None where its benchmarks are no suite. InputError for a suite beside others."""
+    """The suite that a command runs; None if there is none. InputError for a suite together with other benchmarks."""
     files = [benchmark for benchmark in benchmarks if Path(benchmark).suffix in (".yaml", ".yml")]
     for path in files:
         if not _may_be_suite(path):
@@ -85,19 +84,19 @@ def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
 
 
 def _may_be_suite(path: str) -> bool:
-    """Whether a file has a key of a suite; no value is made of it, because task files of others name functions."""
+    """Whether a file has a key of a suite. The YAML is not constructed, because other task files name functions."""
     import yaml
 
     try:
         root = yaml.compose(Path(path).read_text(encoding="utf-8"), yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):  # whoever reads it says it better
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):  # its reader raises a better error
         return False
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
     return any(key.value in (*SUITE, GATE) for key, _ in pairs)
 
 
 def _is_suite(content: Mapping[Any, Any]) -> bool:
-    """Whether a file has the keys of a suite, and no section of another system, which may have such keys beside it."""
+    """Whether a file has keys of a suite, and no section of another system, which may use the same keys."""
     inner = content.get("metadata")
     theirs = _is_section(content.get("benchmark")) or (isinstance(inner, dict) and "benchmark" in inner)
     return not theirs and any(key in content for key in (*SUITE, GATE))
@@ -108,7 +107,7 @@ def _is_section(value: Any) -> bool:
 
 
 def _loaded(path: str) -> tuple[Any, dict[tuple[Any, ...], int], list[str]]:
-    """What a YAML file holds, the line of each key, and notes on keys that appear twice."""
+    """The content of a YAML file, the line of each key, and notes on keys that appear twice."""
     import yaml
 
     try:
@@ -122,7 +121,7 @@ def _loaded(path: str) -> tuple[Any, dict[tuple[Any, ...], int], list[str]]:
     except UnicodeDecodeError:
         raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        # a tag before a text it does not fit, or a date with a thirteenth month, gives any of these
+        # a tag with a text that does not fit it, or an invalid date, raises any of these
         mark = getattr(error, "problem_mark", None)
         wrong = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error).__name__
         raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is not valid YAML ({wrong})") from None
@@ -135,15 +134,15 @@ def _key_lines(node: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[A
     for number, inner in enumerate(node.value):
         key, value = (inner[0].value, inner[1]) if isinstance(inner, tuple) else (number, inner)
         if isinstance(key, (str, int)):
-            place = inner[0] if isinstance(inner, tuple) else inner
-            yield (*above, key), place.start_mark.line + 1
+            start = inner[0] if isinstance(inner, tuple) else inner
+            yield (*above, key), start.start_mark.line + 1
             yield from _key_lines(value, (*above, key))
 
 
 def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], list[str]]:
-    """The runs a file asks for, as settings, and notes on what in it has no meaning here.
+    """The settings of the runs in a file, and notes on keys that are ignored.
 
-    ``models`` take the place of those of a suite.
+    ``models`` replace the models of a suite.
     """
     content, lines, twice = _loaded(path)
     if not isinstance(content, dict):
@@ -151,26 +150,26 @@ def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], 
     if _is_suite(content):
         return _suite(path, content, lines, models), twice
     section = content.get("benchmark")
-    inner = content.get("metadata")
+    metadata = content.get("metadata")
     if _is_section(section):
-        if beside := [key for key in (*SUITE, GATE) if key in content]:
-            wrong = f"{beside[0]} is for a suite, and benchmark has settings of its own"
-            raise InputError.at(_at(path, lines, beside[0]), wrong, "expected benchmarks: [...] in a suite")
+        if suite_keys := [key for key in (*SUITE, GATE) if key in content]:
+            wrong = f"{suite_keys[0]} is for a suite, and benchmark has settings of its own"
+            raise InputError.at(_at(path, lines, suite_keys[0]), wrong, "expected benchmarks: [...] in a suite")
         others = {key: value for key, value in content.items() if key != "benchmark"}
         runs, notes = load(RUN_SECTION)(path, section, _ours(path, others, lines))
         return runs, [*twice, *notes]
-    if section is None and isinstance(inner, dict) and "benchmark" in inner:
-        runs, notes = load(RUN_SECTION)(path, inner["benchmark"], {})
-        rest = ", ".join(key for key in content if key != "metadata")
-        return runs, [*twice, *notes, *([f"{path}: {rest}: not used here"] if rest else [])]
+    if section is None and isinstance(metadata, dict) and "benchmark" in metadata:
+        runs, notes = load(RUN_SECTION)(path, metadata["benchmark"], {})
+        ignored = ", ".join(key for key in content if key != "metadata")
+        return runs, [*twice, *notes, *([f"{path}: {ignored}: not used here"] if ignored else [])]
     return [_ours(path, content, lines)], twice
 
 
 def _suite(
     path: str, content: Mapping[Any, Any], lines: Mapping[tuple[Any, ...], int], models: Sequence[str]
 ) -> list[Settings]:
-    """The runs of a suite: every benchmark with every model, benchmark by benchmark."""
-    every = _ours(path, {key: value for key, value in content.items() if key not in (*SUITE, GATE)}, lines)
+    """The settings of a suite's runs: every benchmark with every model, benchmark by benchmark."""
+    common = _ours(path, {key: value for key, value in content.items() if key not in (*SUITE, GATE)}, lines)
     listed: dict[str, list[tuple[str, Settings]]] = {}
     for plural, kind in SUITE.items():
         if plural in content and kind in content:
@@ -181,13 +180,13 @@ def _suite(
         elif plural in content:
             listed[kind] = list(_entries(path, content[plural], plural, kind, lines))
         else:
-            listed[kind] = [(name, {}) for name in every.get(kind, ())]
+            listed[kind] = [(name, {}) for name in common.get(kind, ())]
         if not listed[kind]:
             raise InputError.at(_at(path, lines, plural), f"no {kind}", f"expected {plural}: [{_EXAMPLES[kind]}]")
     return [
-        _merged(every, its_own, models_own, {"benchmark": (benchmark,), "model": (model,)})
-        for benchmark, its_own in listed["benchmark"]
-        for model, models_own in listed["model"]
+        _merged(common, of_benchmark, of_model, {"benchmark": (benchmark,), "model": (model,)})
+        for benchmark, of_benchmark in listed["benchmark"]
+        for model, of_model in listed["model"]
     ]
 
 
@@ -197,19 +196,19 @@ _EXAMPLES: Final = {"benchmark": "data/arith", "model": "openai/gpt-4o-mini"}
 def _entries(
     path: str, given: Any, plural: str, kind: str, lines: Mapping[tuple[Any, ...], int]
 ) -> Iterator[tuple[str, Settings]]:
-    """The names of a list, each with the settings that hold for it alone."""
+    """The entries of a list in a suite: each name with the settings that apply only to it."""
     by_name = isinstance(given, dict)
     entries = list(given.items()) if by_name else list(enumerate(given if isinstance(given, list) else [given]))
     seen = set[str]()
     for key, entry in entries:
         where = _at(path, lines, plural, key)
         fields = entry or {} if by_name else entry
-        name, ways = (str(key) if by_name else None), ENTRY_NAMES[kind]
+        name, name_keys = (str(key) if by_name else None), ENTRY_NAMES[kind]
         if isinstance(fields, str) and not by_name:
             name, fields = fields, {}
         if isinstance(fields, dict) and name is None:
-            name = next((fields[way] for way in ways if way in fields), None)
-            fields = {inner: value for inner, value in fields.items() if inner not in ways}
+            name = next((fields[key] for key in name_keys if key in fields), None)
+            fields = {inner: value for inner, value in fields.items() if inner not in name_keys}
         if not isinstance(fields, dict) or not isinstance(name, str) or not name:
             right = f"expected {_EXAMPLES[kind]}, or {{{kind}: {_EXAMPLES[kind]}, samples: 4}}"
             raise InputError.at(where, f"{plural} has {shown(entry)}", right)
@@ -220,11 +219,11 @@ def _entries(
 
 
 def _merged(*settings: Settings) -> Settings:
-    """Settings of which a later one holds; gen_kwargs are put together."""
-    merged = {name: value for some in settings for name, value in some.items()}
-    extra = [some["gen_kwargs"] for some in settings if some.get("gen_kwargs")]
+    """Merged settings, of which later ones take precedence; gen_kwargs are merged key by key."""
+    merged = {name: value for part in settings for name, value in part.items()}
+    extra = [part["gen_kwargs"] for part in settings if part.get("gen_kwargs")]
     if len(extra) > 1:
-        merged["gen_kwargs"] = {key: value for some in extra for key, value in some.items()}
+        merged["gen_kwargs"] = {key: value for part in extra for key, value in part.items()}
     return merged
 
 
@@ -235,15 +234,15 @@ def _at(path: str, lines: Mapping[tuple[Any, ...], int], *keys: Any) -> str:
 
 
 def _twice(path: str, node: Any) -> Iterator[str]:
-    """A note for each key that appears twice in one mapping: YAML silently uses the last one."""
-    left, seen = [node], set[int]()
-    while left:
-        node = left.pop()
+    """A note for each key that appears twice in one mapping, because YAML silently uses the last value."""
+    stack, seen = [node], set[int]()
+    while stack:
+        node = stack.pop()
         if id(node) in seen or not isinstance(getattr(node, "value", None), list):
             continue
         seen.add(id(node))
         pairs = [pair for pair in node.value if isinstance(pair, tuple)]
-        left += [value for _, value in pairs] or node.value
+        stack += [value for _, value in pairs] or node.value
         keys = set[str]()
         for key in (key for key, _ in pairs if isinstance(key.value, str)):
             if key.value in keys:
@@ -258,7 +257,7 @@ def _ours(
     above: tuple[Any, ...] = (),
     without: Sequence[str] = (),
 ) -> Settings:
-    """The settings in a mapping, whose keys stand under ``above``; ``without`` those that cannot stand there."""
+    """The settings in a mapping at the path ``above`` in a file; the settings in ``without`` are not allowed in it."""
     settings: Settings = {}
     known = [name for name in OURS if name not in without] if above else [*OURS, *SUITE, GATE]
     for key, value in content.items():
@@ -272,16 +271,16 @@ def _ours(
 
 
 def setting(where: str, name: str, value: Any) -> Any:
-    """One value, checked, in the form that `Job` wants."""
+    """A checked value of a setting, in the form that `Job` needs."""
     if value is None and name in LISTS:
         return ()
     if value is None and _types().get(name) not in (int, float):  # a number that a run needs cannot be null
         return None
     if name in LISTS:
-        several = value if isinstance(value, list) else [value]
-        if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in several):
+        items = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in items):
             raise InputError.at(where, f"is {shown(value)}", "expected text or a list of texts")
-        return tuple(several)
+        return tuple(items)
     if name in PARSED:
         return PARSED[name](where, value)
     if name in ("gen_kwargs", "model_args", "params", "task_metadata") and not _is_json(value):
@@ -299,7 +298,7 @@ def setting(where: str, name: str, value: Any) -> Any:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a server can be sent it: YAML also has dates, bytes, sets and numbers that are none."""
+    """Whether JSON can represent a value; YAML also has dates, bytes, sets, NaN and infinities."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -308,7 +307,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _meant(kind: Any) -> str:
-    """A type in words."""
+    """The name of a type in an error."""
     words = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
     if kind in words:
         return words[kind]
@@ -323,7 +322,7 @@ def _types() -> dict[str, Any]:
 
 
 def price(where: str, value: Any) -> Price:
-    """``in,out``, or a list of two: dollars for a million tokens.
+    """A price from ``in,out`` or a list of two numbers: dollars per million tokens.
 
     >>> price("--price", "0.15,0.6")
     Price(input=0.15, output=0.6)
@@ -339,7 +338,7 @@ def price(where: str, value: Any) -> Price:
 
 
 def load_seeds(where: str, value: Any) -> Seeds:
-    """Four seeds, ``0,1234,1234,1234`` or a list; one alone is all four, and three leave the last as it is.
+    """Four seeds, from ``0,1234,1234,1234`` or a list; a single one is used for all, and after three comes the default.
 
     >>> load_seeds("--load-seeds", "7"), load_seeds("--load-seeds", "1,2,3")
     ((7, 7, 7, 7), (1, 2, 3, 1234))
@@ -385,19 +384,19 @@ PARSED: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "load_seeds": load_seeds,
     "documents": document_numbers,
 }
-"""Settings that are written in a way of their own: name -> what reads one, given where it was written."""
+"""Settings with a syntax of their own: name -> the function that parses a value, given the place for errors."""
 
 
 def shown(value: Any) -> str:
-    """A value in few characters, for an error."""
+    """A value in at most 60 characters, for an error."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 COMMAND_LINE = "command line"
 _RANGE: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9}))?\s*")
-_JSON_WORDS = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
-LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of other systems
+_JSON_WORDS = {"true": "true", "false": "false", "none": "null"}  # words in any case -> JSON
+LIFTED = {  # keys of --gen-kwargs, by the names of several systems -> our own setting
     "temperature": "temperature",
     "max_tokens": "max_tokens",
     "max_gen_toks": "max_tokens",
@@ -410,10 +409,10 @@ LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of oth
 def jobs_of(
     benchmarks: Sequence[str], given: Mapping[str, Any], *, of_library: bool = False
 ) -> tuple[list[Job], list[str]]:
-    """The product of benchmarks and models as jobs, and notes on what was passed over.
+    """The jobs of a command, one for each benchmark and model, and notes on settings that are ignored.
 
-    A benchmark that is a YAML file says more: its settings hold where the command line is silent. ``of_library``:
-    every benchmark is a task of the library, whatever files and stored benchmarks have its name.
+    If a benchmark is a YAML file, its settings are used where the command line has none. With ``of_library``, every
+    benchmark is a task of the library, even if a file or a stored benchmark has the same name.
     """
     options = _options(given)
     requested: list[tuple[Settings, str]] = []
@@ -422,11 +421,11 @@ def jobs_of(
         if of_library:
             runs = library().settings(benchmark, tuple(options.get("include_path", ())), options)
             requested += [(run, benchmark) for run in runs]
-        elif (theirs := _theirs(benchmark, options)) is not None:
-            requested += [(run, benchmark) for run in theirs]
+        elif (library_runs := _library_runs(benchmark, options)) is not None:
+            requested += [(run, benchmark) for run in library_runs]
         elif Path(benchmark).suffix in (".yaml", ".yml"):
             runs, more = read_config(benchmark, options.get("model", ()))
-            requested += [(each, benchmark) for run in runs for each in _with_theirs(run, options)]
+            requested += [(each, benchmark) for run in runs for each in _with_library_runs(run, options)]
             notes += more
         else:
             requested.append(({"benchmark": (benchmark,)}, COMMAND_LINE))
@@ -436,13 +435,13 @@ def jobs_of(
 
 
 def job_in_memory(name: str, given: Mapping[str, Any]) -> Job:
-    """The job of a benchmark that somebody holds; its name is no path."""
+    """The job of a benchmark in memory; its name is not a path."""
     [job] = _product({"benchmark": (name,)}, COMMAND_LINE, _options(given))
     return job
 
 
 def _separate(benchmarks: Sequence[str]) -> Iterator[str]:
-    """Each benchmark of ``gsm8k,arc_easy``; a file or folder whose name has a comma is one."""
+    """The benchmarks in texts such as ``gsm8k,arc_easy``; an existing file or folder with a comma is not split."""
     for benchmark in benchmarks:
         if "," in benchmark and not os.path.lexists(benchmark):
             yield from (name for part in benchmark.split(",") if (name := part.strip()))
@@ -450,28 +449,29 @@ def _separate(benchmarks: Sequence[str]) -> Iterator[str]:
             yield benchmark
 
 
-def _with_theirs(run: Settings, options: Mapping[str, Any]) -> Iterator[Settings]:
-    """The runs of a file of ours, one more for each task of lm-evaluation-harness that it names as a benchmark."""
-    others = []
+def _with_library_runs(run: Settings, options: Mapping[str, Any]) -> Iterator[Settings]:
+    """The settings of a run in our file, split if some of its benchmarks are tasks of lm-evaluation-harness."""
+    own_benchmarks = []
     for benchmark in run.get("benchmark", ()):
-        theirs = _theirs(benchmark, {**run, **options})
-        if theirs is None:
-            others.append(benchmark)
+        library_runs = _library_runs(benchmark, {**run, **options})
+        if library_runs is None:
+            own_benchmarks.append(benchmark)
         else:
-            rest = {name: value for name, value in run.items() if name != "benchmark"}
-            extra = rest.get("gen_kwargs") or {}
-            yield from ({**task, **rest, "gen_kwargs": {**task.get("gen_kwargs", {}), **extra}} for task in theirs)
-    if others or not run.get("benchmark"):
-        yield {**run, "benchmark": tuple(others)} if others else run
+            common = {name: value for name, value in run.items() if name != "benchmark"}
+            extra = common.get("gen_kwargs") or {}
+            for task in library_runs:
+                yield {**task, **common, "gen_kwargs": {**task.get("gen_kwargs", {}), **extra}}
+    if own_benchmarks or not run.get("benchmark"):
+        yield {**run, "benchmark": tuple(own_benchmarks)} if own_benchmarks else run
 
 
-def _theirs(benchmark: str, options: Mapping[str, Any]) -> list[Settings] | None:
-    """The runs that a task file or a name of lm-evaluation-harness asks for; None when it is none of those."""
+def _library_runs(benchmark: str, options: Mapping[str, Any]) -> list[Settings] | None:
+    """The settings of the runs of a task file, or of a task's name, of lm-evaluation-harness; None if it is neither."""
     include_path = tuple(options.get("include_path", ()))
     is_file = Path(benchmark).suffix in (".yaml", ".yml")
     if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec(TASK_LIBRARY_NAME) is None):
         return None
-    if not is_file and not include_path and benchmark in names():  # a benchmark that was published here comes first
+    if not is_file and not include_path and benchmark in names():  # a benchmark in the store takes precedence
         return None
     if not library().is_known(benchmark, include_path):
         return None
@@ -490,12 +490,13 @@ def _product(settings: Settings, origin: str, options: Mapping[str, Any]) -> lis
         if not merged.get(name):
             raise InputError.at(origin if origin != COMMAND_LINE else f"--{name}", f"no {name}", f"expected {example}")
     pairs = product(merged.pop("benchmark"), merged.pop("model"))
-    return [_as_there(Job(benchmark, model, **merged, origins=origins), options) for benchmark, model in pairs]
+    return [_as_in_lm_eval(Job(benchmark, model, **merged, origins=origins), options) for benchmark, model in pairs]
 
 
-def _as_there(job: Job, options: Mapping[str, Any]) -> Job:
-    """A task of lm-evaluation-harness on a local model, as it is asked there: plain text unless told
-    otherwise, cut on the left to fit.
+def _as_in_lm_eval(job: Job, options: Mapping[str, Any]) -> Job:
+    """The job with lm-evaluation-harness' defaults, if it is one of its tasks on a local model.
+
+    Prompts are plain text unless requested otherwise, and are cut on the left to fit.
     """
     if not job.from_library or not job.model.startswith("hf/"):
         return job
@@ -504,10 +505,11 @@ def _as_there(job: Job, options: Mapping[str, Any]) -> Job:
 
 
 def _options(given: Mapping[str, Any]) -> Settings:
-    """What the command line says, as settings of a job."""
+    """The options of the command line as settings of a job."""
     options = dict(given)
-    if others := [name for name in OF_AGENTS if name in options]:
-        raise InputError.at(f"--{others[0]}", "is for agents", "expected --agent NAME and a directory of their tasks")
+    if for_agents := [name for name in OF_AGENTS if name in options]:
+        right = "expected --agent NAME and a directory of their tasks"
+        raise InputError.at(f"--{for_agents[0]}", "is for agents", right)
     if options.get("apply_chat_template") == "":  # the option without a name
         options["apply_chat_template"] = True
     for name, parsed in PARSED.items():
@@ -520,7 +522,7 @@ def _options(given: Mapping[str, Any]) -> Settings:
         options["model_args"] = gen_kwargs(options["model_args"], "--model-args")
     if "gen_kwargs" in options:
         extra = gen_kwargs(options["gen_kwargs"])
-        if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
+        if extra.pop("do_sample", None) is False:  # temperature 0 in lm-evaluation-harness
             extra["temperature"] = 0.0
         ours = [key for key in extra if key in LIFTED]
         lifted = {LIFTED[key]: setting(f"--gen-kwargs: {key}", LIFTED[key], extra.pop(key)) for key in ours}
@@ -536,9 +538,9 @@ def _json_object(where: str, text: str, example: str) -> dict[str, Any]:
 
 
 def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
-    """``key=value,...`` or a JSON object; a value is JSON where it can be, else text.
+    """The settings in ``key=value,...`` or in a JSON object; a value is JSON if it can be parsed as such, else text.
 
-    As in lm-evaluation-harness, true, false and none are written in any case, and quotes of either kind make a text.
+    As in lm-evaluation-harness, true, false and none may be in any case, and a value in quotes of either kind is text.
 
     >>> gen_kwargs("top_p=0.9,do_sample=true,mode=fast,revision='7'")
     {'top_p': 0.9, 'do_sample': True, 'mode': 'fast', 'revision': '7'}

@@ -2,9 +2,9 @@
 
 ::
 
-    settled rollouts ──► tasks, in planned order ──► longest settled prefix ──► Live ──► Until: go on, or stop
+    settled rollouts ──► tasks, in planned order ──► longest settled prefix ──► Live ──► Until: continue, or stop
 
-Only the prefix counts: tasks that finish early are easier, or harder, than the others.
+Only the prefix of settled tasks is used, because tasks that finish early may be easier or harder than the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Stop
 from calipers.running.loop import Status
 from calipers.stats.sequence import Ends, finite, population
 
-BATCH = 1024  # settled tasks that wait to be reduced together; more would be memory, fewer would be calls
+BATCH = 1024  # settled tasks that are reduced together; more need more memory, fewer need more calls
 NOT_YET = "no task is complete"
 
 
@@ -36,21 +36,21 @@ class Live:
     """The current estimate of a metric during a run, with its interval."""
 
     value: float | None  # over the settled prefix
-    interval: Ends | None  # holds the number the run will end with, however often one looks
-    settled: int  # tasks with a value in the prefix
-    planned: int  # tasks, without those found undefined
+    interval: Ends | None  # for the final number of the run; valid at any stopping time
+    settled: int  # number of tasks with a value in the prefix
+    planned: int  # number of tasks, without those whose value is undefined
     metric: str
-    why: str | None = None  # why there is no value, or no interval
-    population: Ends | None = None  # holds the mean of tasks like these, likewise; the report after an early stop
-    samples: int = 0  # of the settled tasks
+    why: str | None = None  # the reason why there is no value, or no interval
+    population: Ends | None = None  # for the mean of tasks like these; valid at any time, reported after an early stop
+    samples: int = 0  # number of samples of the settled tasks
 
 
 class Headline:
     """One metric, followed through a run.
 
-    ``settle`` is cheap and is called for every rollout; arithmetic waits for ``estimate`` or for a
-    batch. A task is settled when all its samples are, and keeps no more than its value and its
-    number of samples; one with a gap among several samples keeps them too, as a gap may be tried again.
+    ``settle`` is fast and is called for every rollout; values are computed at ``estimate`` or for a batch of tasks. A
+    task is settled when all its samples are. Then only its value and its number of samples are kept, except for a task
+    with a gap among several samples, whose samples are kept because the gap may be retried.
     """
 
     def __init__(
@@ -60,11 +60,12 @@ class Headline:
         self._confidence, self._zero = confidence, missing == "zero"
         self._metric = request.metric if isinstance(request.metric, Metric) else None
         self._unfit = _no_value(request)
-        self._held: dict[int, dict[int, float | None]] = {}  # position -> sample -> what it contributes, None a gap
-        self._whole: set[int] = set()  # positions whose samples are all there, not yet reduced
+        self._held: dict[int, dict[int, float | None]] = {}  # position -> sample -> its contribution; None for a gap
+        self._whole: set[int] = set()  # positions of tasks with all samples that are not yet reduced
         self._values: Floats | None = None  # [N] or [N, S]
-        self._counts = np.zeros(planned, dtype=np.int32)  # [N] samples that entered
-        self._known, self._given = np.zeros(planned, dtype=bool), np.zeros(planned, dtype=bool)  # [N]
+        self._counts = np.zeros(planned, dtype=np.int32)  # [N] number of samples that were used
+        # [N] whether the task is settled, and whether it has a value
+        self._known, self._given = np.zeros(planned, dtype=bool), np.zeros(planned, dtype=bool)
         self._prefix = 0
         self._within = True  # all rewards so far lie in [0, 1]
 
@@ -74,7 +75,7 @@ class Headline:
             return
         code = CODE[outcome]
         if (reward is None and SCORED < code < FIRST_GAP) or FIRST_NIL <= code < FIRST_GAP:
-            reward = 0.0  # the model's own doing
+            reward = 0.0  # the model is responsible
         samples = self._held.get(position)
         if samples is None:
             samples = self._held[position] = {}
@@ -89,8 +90,8 @@ class Headline:
         self._reduce()
         if self._unfit or self._metric is None:
             return Live(None, None, 0, self._planned, self._asked.text, self._unfit)
-        ahead = self._known[self._prefix :]
-        self._prefix += int(np.argmin(ahead)) if not ahead.all() else len(ahead)
+        after_prefix = self._known[self._prefix :]
+        self._prefix += int(np.argmin(after_prefix)) if not after_prefix.all() else len(after_prefix)
         given = self._given[: self._prefix]
         settled = int(np.count_nonzero(given))
         planned = self._planned - (self._prefix - settled)
@@ -105,14 +106,14 @@ class Headline:
             return Live(shown, None, settled, planned, self._asked.text, why, samples=samples)
         low, high = _limits(self._asked)
         amount = min(max(float(total((kept - low) / (high - low))), 0.0), float(settled))
-        run, beyond = (
+        of_run, of_population = (
             (low + (high - low) * ends[0], low + (high - low) * ends[1])
             for ends in (
                 finite(amount, settled, planned, self._confidence),
                 population(amount, settled, self._confidence),
             )
         )
-        return Live(value, run, settled, planned, self._asked.text, None, beyond, samples)
+        return Live(value, of_run, settled, planned, self._asked.text, None, of_population, samples)
 
     def settled_all(self, count: int) -> bool:
         """Whether the first ``count`` tasks of the planned order are complete."""
@@ -128,12 +129,12 @@ class Headline:
         return why
 
     def _reduce(self) -> None:
-        """Compute the values of the tasks whose samples are all there."""
+        """Compute the values of the tasks that have all their samples."""
         metric = self._metric
         if not self._whole or metric is None:
             return
-        places = sorted(self._whole)
-        tasks = [self._held[position] for position in places]
+        positions = sorted(self._whole)
+        tasks = [self._held[position] for position in positions]
         rows = [task[sample] for task in tasks for sample in sorted(task)]
         rewards = Column.of([row or 0.0 for row in rows], [row is not None for row in rows])
         by = Groups.of(np.repeat(np.arange(len(tasks)), self._samples), len(tasks))
@@ -147,25 +148,24 @@ class Headline:
         except Exception as error:
             if not self._asked.foreign:
                 raise
-            self._unfit = (
-                f"the metric's code failed: {type(error).__name__}: {error}"  # the report will say so again, aloud
-            )
+            # only a note here: the score at the end of the run reports the error
+            self._unfit = f"the metric's code failed: {type(error).__name__}: {error}"
             self._held.clear()
             self._whole.clear()
             return
         if self._values is None:
             self._values = np.zeros((self._planned, *reduced.values.shape[1:]))
-        looked_at = metric.uses(counted, by, self._asked.params["k"]) if metric.uses else counted
-        self._values[places], self._given[places], self._known[places] = reduced.values, reduced.given, True
-        self._counts[places] = by.count(looked_at.given)
-        for position, task in zip(places, tasks, strict=True):
+        used = metric.uses(counted, by, self._asked.params["k"]) if metric.uses else counted
+        self._values[positions], self._given[positions], self._known[positions] = reduced.values, reduced.given, True
+        self._counts[positions] = by.count(used.given)
+        for position, task in zip(positions, tasks, strict=True):
             if self._samples == 1 or None not in task.values():
                 del self._held[position]
         self._whole.clear()
 
 
 def no_sequence(request: RequestedMetric) -> str | None:
-    """Why a metric has no interval that is valid at any stopping time; None when it has one."""
+    """The reason why a metric has no interval that is valid at any stopping time; None if it has one."""
     metric = request.metric
     unfit = _no_value(request)
     if unfit or not isinstance(metric, Metric):
@@ -178,7 +178,7 @@ def no_sequence(request: RequestedMetric) -> str | None:
 
 
 def _no_value(request: RequestedMetric) -> str | None:
-    """Why a metric cannot be followed at all: it is not a mean of task values that rewards alone decide."""
+    """The reason why a metric cannot be followed; None if it is a mean of task values that depend only on rewards."""
     metric = request.metric
     if not isinstance(metric, Metric):
         return "it is a user-defined function of all rewards"
@@ -205,10 +205,10 @@ _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A reason to stop a run early: ``width(pass@1) < 0.05``, ``lower(pass@1) > 0.6``, ``upper(pass@1) < 0.4``.
+    """A rule that stops a run early: ``width(pass@1) < 0.05``, ``lower(pass@1) > 0.6``, ``upper(pass@1) < 0.4``.
 
-    It looks at the interval of tasks like these, which may be looked at, and stopped by, at any
-    time. What is in flight is finished, so that the tasks of the report are a prefix of the plan.
+    It uses the interval for the mean of tasks like these, which stays valid if the run is stopped by it at any time.
+    Rollouts in flight are finished, so that the tasks of the report are a prefix of the plan.
     """
 
     text: str
@@ -248,14 +248,14 @@ class Until:
         return cls(text, side, request, than, bound)
 
     def reached(self, live: Live) -> bool:
-        """Whether the run may stop; never without an interval."""
+        """Whether the rule is reached; false if there is no interval."""
         if live.population is None:
             return False
         low, high = live.population
         return _COMPARE[self.than]({"width": high - low, "lower": low, "upper": high}[self.side], self.bound)
 
     def stop(self, live: Live) -> Stop:
-        """The stop of a run that has come so far."""
+        """The record of a stop at this estimate."""
         return Stop(self.text, self.asked.text, self.side, live.settled, live.planned)
 
 
@@ -281,8 +281,8 @@ class Screen(Protocol):
 class Watcher:
     """Follows one metric over the run, shows it, and stops the run when ``until`` is reached.
 
-    ``reached`` is told of the stop at once, before the calls in flight have ended: a run that is killed
-    meanwhile was stopped all the same.
+    ``reached`` is called with the stop at once, before the rollouts in flight have ended, so that the stop is recorded
+    even if the run is killed meanwhile.
     """
 
     def __init__(
@@ -292,24 +292,24 @@ class Watcher:
         screen: Screen | None,
         reached: Callable[[Stop], None] = lambda _: None,
     ) -> None:
-        self.headline, self._until, self._screen, self._tell = headline, until, screen, reached
+        self.headline, self._until, self._screen, self._on_stop = headline, until, screen, reached
         self._reached = False
 
     @property
     def stop(self) -> Stop | None:
-        """How the rule stopped the run; None without a rule, and for a run that was complete anyway."""
+        """The stop of the run by the rule; None without a rule, and if the run was completed anyway."""
         if self._until is None or self.headline is None or not self._reached:
             return None
         now = self.headline.estimate()
         return self._until.stop(now) if now.settled < now.planned else None
 
     def settled(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
-        """Count a rollout."""
+        """Add a finished rollout."""
         if self.headline is not None:
             self.headline.settle(position, sample, outcome, reward)
 
     def look(self, status: Status) -> str:
-        """Show the progress; returns the rule that stops the run when it is reached."""
+        """Show the progress; returns the reason to stop the run when the rule is reached, else ""."""
         due = self._screen is not None and self._screen.due()
         if not due and self._until is None:
             return ""
@@ -319,7 +319,7 @@ class Watcher:
         if self._until is None or now is None or status.stopped or not self._until.reached(now):
             return ""
         self._reached = True
-        self._tell(self._until.stop(now))
+        self._on_stop(self._until.stop(now))
         return f"{self._until.text} was reached"
 
     def last(self, status: Status) -> None:

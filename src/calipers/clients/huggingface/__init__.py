@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints in this process; here the options for loading one, as lm-evaluation-harness names them."""
+"""Hugging Face checkpoints in this process. This file has the options for loading one, with lm-eval's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from calipers.errors import InputError, UnknownName
 DTYPES: Final = ("auto", "float16", "bfloat16", "float32", "float64")
 CONFIG, TOKENIZER, ADAPTER = "config.json", "tokenizer_config.json", "adapter_config.json"
 PLACEMENT: Final = ("device", "device_map", "parallelize")
-"""Options that say where a model is computed, and not what: another value resumes the same run."""
+"""Options that affect where a model is computed, and not its answers: a run resumes with another value of these."""
 DEVICE: Final = re.compile(r"cpu|mps|(cuda|xpu|npu|hpu)(:[0-9]{1,3})?")
 DEVICE_MAPS: Final = ("auto", "balanced", "balanced_low_0", "sequential")
 ATTENTIONS: Final[Mapping[str, tuple[str, str]]] = {  # name -> the module it needs, and the command that installs it
@@ -26,7 +26,7 @@ ATTENTIONS: Final[Mapping[str, tuple[str, str]]] = {  # name -> the module it ne
     "flash_attention_2": ("flash_attn", "pip install flash-attn --no-build-isolation"),
     "flash_attention_3": ("flash_attn_interface", "install flash-attention 3 from its source"),
 }
-QUANTIZERS: Final[Mapping[str, tuple[str, str]]] = {  # quant_method -> the same
+QUANTIZERS: Final[Mapping[str, tuple[str, str]]] = {  # quant_method -> its module and installation command, likewise
     "aqlm": ("aqlm", "pip install aqlm"),
     "awq": ("gptqmodel", "pip install gptqmodel"),
     "bitsandbytes": ("bitsandbytes", "pip install bitsandbytes"),
@@ -71,7 +71,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {  # names of lm-evaluation-harness and tr
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a checkpoint is loaded and used. None means the checkpoint's own setting."""
+    """Options for loading and using a checkpoint. None means the checkpoint's own setting."""
 
     dtype: str = "auto"  # of the weights; auto: as they are stored
     revision: str | None = None  # of a checkpoint in the hub's cache: a branch, a tag or a commit
@@ -105,18 +105,20 @@ class LoadOptions:
                 values[name] = _checked(where, name, value)
         options = cls(**values)
         for group in (PLACEMENT, QUANTIZED):
-            if len(both := [name for name in group if getattr(options, name)]) > 1:
-                raise InputError.at(where, f"{both[0]} and {both[1]} exclude each other", "expected one of the two")
+            if len(exclusive := [name for name in group if getattr(options, name)]) > 1:
+                raise InputError.at(
+                    where, f"{exclusive[0]} and {exclusive[1]} exclude each other", "expected one of the two"
+                )
         return options
 
     @property
     def spreads(self) -> bool:
-        """Whether the weights are to be spread over devices."""
+        """Whether the options spread the weights over several devices."""
         return self.parallelize or self.device_map is not None
 
     @property
     def own_map(self) -> dict[str, Any] | None:
-        """The device of each module, where the user names them."""
+        """The device of each module, if the user gives a mapping; else None."""
         if self.device_map is None or self.device_map in DEVICE_MAPS:
             return None
         devices: dict[str, Any] = msgspec.json.decode(self.device_map)
@@ -124,7 +126,7 @@ class LoadOptions:
 
     @property
     def quantization(self) -> dict[str, Any] | None:
-        """How the weights are quantized while they are loaded, in transformers' words; None: not at all."""
+        """The quantization to apply while the weights are loaded, in transformers' words; None for none."""
         if self.quantization_config is not None:
             config: dict[str, Any] = msgspec.json.decode(self.quantization_config)
             return config
@@ -132,12 +134,12 @@ class LoadOptions:
         return {"quant_method": "bitsandbytes", **bits} if bits else None
 
     def folders(self, name: str) -> list[Path]:
-        """The folders of all that is loaded for a checkpoint of this name, without those that are not there."""
+        """The existing folders of everything that is loaded for a checkpoint: its weights, tokenizer and adapter."""
         folders = (folder_of(source, file, self.revision, inside) for source, file, inside in self._sources(name))
         return [folder for folder in folders if folder is not None]
 
     def check(self, name: str, trust: bool = False) -> None:
-        """Reject what does not exist here: a tokenizer, an adapter, a device or a package; and code without trust."""
+        """InputError for a tokenizer, adapter, device or package that does not exist here, or code without trust."""
         if self.trust_remote_code and not trust:
             wrong = "trust_remote_code=true runs code that comes with the checkpoint"
             raise InputError.at("--model-args", wrong, "add --trust if you trust it")
@@ -156,9 +158,9 @@ class LoadOptions:
 
     def local(self) -> dict[str, Any]:
         """Arguments for transformers: subfolder and revision, no download, and no code unless it is trusted."""
-        where: dict[str, Any] = {"subfolder": self.subfolder} if self.subfolder else {}
-        where |= {} if self.revision is None else {"revision": self.revision}
-        return {"local_files_only": True, "trust_remote_code": self.trust_remote_code, **where}
+        location: dict[str, Any] = {"subfolder": self.subfolder} if self.subfolder else {}
+        location |= {} if self.revision is None else {"revision": self.revision}
+        return {"local_files_only": True, "trust_remote_code": self.trust_remote_code, **location}
 
     def _packages(self) -> Iterator[tuple[str, str, str]]:
         """Each option that needs a package, the package, and the command that installs it."""
@@ -176,7 +178,7 @@ class LoadOptions:
             yield option, "accelerate", "pip install accelerate"
 
     def _sources(self, name: str) -> Iterator[tuple[str, str, str]]:
-        """Everything that is loaded for a checkpoint of this name: its name, a file that it has, and its subfolder."""
+        """What is loaded for a checkpoint: the name of each source, a file that it must have, and its subfolder."""
         yield name, CONFIG, self.subfolder
         if self.tokenizer is not None:
             yield self.tokenizer, TOKENIZER, self.subfolder
@@ -199,12 +201,12 @@ def load_tokenizer(path: str, options: LoadOptions) -> Any:
 
 
 def quantization_config(given: Mapping[str, Any]) -> Any:
-    """A quantization as transformers takes it; InputError for one that it does not know."""
+    """A quantization as an object of transformers; InputError if transformers does not accept it."""
     from transformers.quantizers.auto import AutoQuantizationConfig
 
     try:
         return AutoQuantizationConfig.from_dict(dict(given))
-    except Exception as error:  # TypeError, ValueError, and ImportError of each method's own package
+    except Exception as error:  # TypeError, ValueError, and ImportError if the method's package is absent
         wrong = f"quantization_config cannot be used ({str(error).partition(chr(10))[0]})"
         raise InputError.at("--model-args", wrong, "expected the arguments of a method that transformers has") from None
 
@@ -230,7 +232,7 @@ def folder_of(name: str, file: str, revision: str | None = None, subfolder: str 
 
 
 def _checked(where: str, name: str, value: Any) -> Any:
-    """The value of an option in the form that `LoadOptions` keeps; InputError for one that it cannot have."""
+    """The value of an option in the form that `LoadOptions` keeps; InputError for an invalid value."""
     known = str(value).removeprefix("torch.") if name == "dtype" else value
     if name in CHOICES:
         if known not in CHOICES[name]:
@@ -267,7 +269,7 @@ def is_installed(package: str) -> bool:
     """Whether a package or module can be imported."""
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # the package around it is absent
+    except ModuleNotFoundError:  # its parent package is absent
         return False
 
 
@@ -280,8 +282,8 @@ def _check_device(device: str) -> None:
         return
     present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if present is None or present.type != kind:
-        there = "cpu" if present is None else f"{present.type} or cpu"
-        raise InputError.at("--model-args", f"device={device}: torch finds no such device", f"expected {there}")
+        available = "cpu" if present is None else f"{present.type} or cpu"
+        raise InputError.at("--model-args", f"device={device}: torch finds no such device", f"expected {available}")
     count = torch.accelerator.device_count()
     if number and int(number) >= count:
         wrong = f"device={device}: there are {count} devices" if count > 1 else f"device={device}: there is 1 device"

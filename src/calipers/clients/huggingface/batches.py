@@ -1,12 +1,10 @@
-"""Batches of prompts: which prompts go together, shared prefixes computed once, and how results are read back.
+"""Batches for a model: which texts go together, a cache of shared prefixes, and the forward pass.
 
-What texts begin with alike, such as the examples before every question: read once, and remembered.
+The common beginning of texts, such as the few-shot examples before every question, is computed once and cached::
 
-::
-
-    the examples ─┬─ question 1 ─┬─ choice a        a prefix is what a text is read on from;
-                  │              └─ choice b        it ends before any of its texts does
-                  └─ question 2 ─── ...
+    examples ─┬─ question 1 ─┬─ choice a        a prefix is a common beginning that is computed once;
+              │              └─ choice b        it is shorter than each of its texts
+              └─ question 2 ─── ...
 """
 
 from __future__ import annotations
@@ -23,16 +21,16 @@ from calipers.errors import ClientError
 Row = TypeVar("Row")
 Done = TypeVar("Done")
 Takes = Callable[[Row], bool]
-"""Whether one more row goes into a batch; a row that does is counted."""
+"""A function that returns whether one more row fits into a batch; a row that fits is counted."""
 
 
 def in_batches(
     rows: Sequence[Row], most: int, begin: Callable[[Row], Takes[Row]], work: Callable[[Sequence[Row]], Sequence[Done]]
 ) -> list[Done]:
-    """What the work makes of the rows, in their order. ``begin`` opens a batch with its first row, which always fits.
+    """The results of the work for all rows, in their order. ``begin`` opens a batch with a row, which always fits.
 
-    Where the device has too little memory for a batch, it is halved, and so are those after it; what
-    was done of it is done again, so the work may leave no trace.
+    If the device runs out of memory, this batch and all later ones have half the rows. The batch is repeated from its
+    beginning, so the work must have no side effects.
 
     >>> def sums_to_seven(first):
     ...     total = [first]
@@ -40,53 +38,53 @@ def in_batches(
     >>> in_batches([3, 4, 5, 6], 8, sums_to_seven, lambda batch: [batch])
     [[3, 4], [5], [6]]
     """
-    done: list[Done] = []
+    results: list[Done] = []
     start = 0
     while start < len(rows):
         takes, stop = begin(rows[start]), start + 1
         while stop < len(rows) and stop - start < most and takes(rows[stop]):
             stop += 1
         try:
-            done += work(rows[start:stop])
+            results += work(rows[start:stop])
         except RuntimeError as error:
             if type(error).__name__ != "OutOfMemoryError" or stop - start == 1:
                 raise
             most = (stop - start) // 2
         else:
             start = stop
-    return done
+    return results
 
 
 @dataclass(frozen=True, slots=True)
 class BatchBounds:
-    """What batches may use."""
+    """The limits of batches."""
 
-    most: int  # rows at once
-    seconds: float  # for the answers of one
-    closed: threading.Event  # set when nobody waits for the answers any more
+    most: int  # maximum rows
+    seconds: float  # time limit for the answers of a batch
+    closed: threading.Event  # set when nobody waits for answers any more
     plan: BatchPlan
 
 
 class WantedTokens:
-    """The tokens whose likelihood is wanted: each by the row and the place that the model foretells it from."""
+    """The tokens whose likelihoods are wanted, each with the row and the place (position) that predicts it."""
 
     def __init__(self) -> None:
-        self.rows: list[int] = []  # [S] of each run of tokens
+        self.rows: list[int] = []  # [S] the row of each sequence of tokens
         self.places: list[int] = []  # [S] the place before its first token
-        self.sizes: list[int] = []  # [S]
-        self.tokens: list[int] = []  # [N] run by run
+        self.sizes: list[int] = []  # [S] its number of tokens
+        self.tokens: list[int] = []  # [N] the tokens of all sequences
 
     def add(self, row: int, place: int, tokens: Sequence[int]) -> None:
-        """Tokens that stand behind one another, the first of them after this place."""
+        """Add consecutive tokens, of which the first comes after this place."""
         self.rows.append(row)
         self.places.append(place)
         self.sizes.append(len(tokens))
         self.tokens += tokens
 
     def numbered(self, width: int) -> tuple[Any, Any]:
-        """The distinct places in rows of a width, ascending, [P], and the index of each token's, [N].
+        """The distinct places in rows of a width, ascending, [P], and for each token the index of its place, [N].
 
-        A place is ``row * width + place``.
+        Each place is encoded as ``row * width + place``.
         """
         import torch
 
@@ -99,21 +97,21 @@ class WantedTokens:
 
 
 Likelihoods = tuple[list[float], list[bool]]
-"""The log-probability of each wanted token, and whether the model itself holds it likeliest."""
+"""The log-probability of each wanted token, and whether it is the model's most likely one."""
 
 
 class ForwardPass:
-    """Reads rows until it is told to close."""
+    """The forward pass over a batch of rows; ClientError after the model was closed."""
 
     def __init__(self, checkpoint: Checkpoint, bounds: BatchBounds) -> None:
         self._checkpoint, self._closed, plan = checkpoint, bounds.closed, bounds.plan
-        # scores that are no linear function of hidden states come for whole rows
+        # if the scores are not a linear function of the hidden states, they are computed for whole rows
         self.plan = plan if checkpoint.linear else replace(plan, tokens=min(plan.tokens, plan.places))
 
     def __call__(
         self, rows: Sequence[Sequence[int]], wanted: WantedTokens, *, memory: Any = None, **more: Any
     ) -> tuple[Likelihoods, Any]:
-        """The likelihoods of the wanted tokens, and the model's memory with the rows behind it."""
+        """The likelihoods of the wanted tokens, and the model's key-value cache including these rows."""
         import torch
 
         if self._closed.is_set():
@@ -122,7 +120,7 @@ class ForwardPass:
         given = {name: value for name, value in more.items() if name != "position_ids" or name in takes}
         if memory is not None:
             given["past_key_values"] = memory
-        first = 0  # the place of the first scores
+        first = 0  # the first place with scores
         if not linear and "logits_to_keep" in takes:
             first = min(wanted.places, default=len(rows[0]) - 1)
             given["logits_to_keep"] = len(rows[0]) - first
@@ -135,10 +133,10 @@ class ForwardPass:
         return likely, out.past_key_values if more["use_cache"] else None
 
     def _likelihoods(self, states: Any, wanted: WantedTokens, first: int) -> Likelihoods:
-        """One gather on the device and one transfer from it.
+        """The likelihoods from one gather on the device and one transfer from it.
 
         ``states`` are hidden states, [B, W, H], or scores, [B, W, V], from the place ``first`` on. Log-probabilities
-        are taken at the wanted places only, in 32 bits whatever the model's own.
+        are computed only at the wanted places, in 32 bits whatever the model's type.
         """
         import torch
 
@@ -151,33 +149,33 @@ class ForwardPass:
         sorted_index = index[order]
         parts = []
         for begin in range(0, len(places), self.plan.places):
-            some = slice(begin, begin + self.plan.places)
-            start, end = torch.searchsorted(sorted_index, torch.tensor([begin, some.stop])).tolist()
-            states_here = flat[(rows[some] * width + columns[some]).to(states.device)]
-            scores = (head(states_here) if self._checkpoint.linear else states_here).float()
-            # the output layer of a model that is spread may be on another device than the states
+            block = slice(begin, begin + self.plan.places)
+            start, end = torch.searchsorted(sorted_index, torch.tensor([begin, block.stop])).tolist()
+            wanted_states = flat[(rows[block] * width + columns[block]).to(states.device)]
+            scores = (head(wanted_states) if self._checkpoint.linear else wanted_states).float()
+            # if the model is spread over devices, its output layer may be on another device than the states
             place, token = (sorted_index[start:end] - begin).to(scores.device), tokens[start:end].to(scores.device)
             likely = scores.log_softmax(-1)[place, token]
             parts.append(torch.stack([likely, (scores.argmax(-1)[place] == token).to(likely.dtype)]))
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order))
-        logs, greedy = torch.cat(parts, 1).cpu()[:, back].tolist()
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(len(order))
+        logs, greedy = torch.cat(parts, 1).cpu()[:, inverse].tolist()
         return logs, [best == 1.0 for best in greedy]
 
 
 Tokens = tuple[int, ...]
-Branch = tuple[Tokens, list[Tokens]]  # a prefix, () for none, and the texts that grow from it
+Branch = tuple[Tokens, list[Tokens]]  # a prefix, () for none, and the texts that begin with it
 
-WORTH = 128  # tokens a prefix must save, as it takes a call of its own
-WORTH_ON_DEVICE = 2**13  # the same on an accelerator, which reads as many in the time that a call takes to begin
-DEEPEST = 16  # times a prefix is parted into longer ones
-END = -1  # no token: marks what is known, so that all of it may be a prefix
+WORTH = 128  # minimum tokens that a prefix must save, because it takes a call of its own
+WORTH_ON_DEVICE = 2**13  # the same on an accelerator, which computes as many tokens in the overhead of a call
+DEEPEST = 16  # maximum depth of splitting a prefix into longer ones
+END = -1  # not a token; marks the end of a known text, so that all of its tokens may be a prefix
 
 
 def branches(texts: Sequence[Tokens], known: Sequence[Tokens] = (), worth: int = WORTH) -> list[Branch]:
-    """Texts by the prefix that each is best read on from. What is known counts as a text, and is in no branch.
+    """Texts grouped by the prefix that saves most. Known texts count for the choice, but are in no branch.
 
-    A prefix saves at least as many tokens as it is ``worth`` a call.
+    Each prefix saves at least ``worth`` tokens.
 
     >>> [prefix[-1:] for prefix, _ in branches([(*range(200), 7, 1), (*range(200), 8, 1), (5, 6)])]
     [(), (199,)]
@@ -191,9 +189,9 @@ def branches(texts: Sequence[Tokens], known: Sequence[Tokens] = (), worth: int =
 
 
 def _parted(ordered: Sequence[Tokens], deepest: int, worth: int) -> tuple[int, list[Branch]]:
-    """The tokens saved at best, and the branches that save them: one for all of the texts, or longer ones for some."""
-    whole = _alike(ordered[0], ordered[-1]) if ordered else 0  # in their order, these are the least alike
-    length = min(whole, min((len(text) for text in ordered), default=1) - 1)
+    """The largest saving in tokens, and the branches for it: one prefix for all texts, or longer ones for some."""
+    common = _common_length(ordered[0], ordered[-1]) if ordered else 0  # of sorted texts, these two differ most
+    length = min(common, min((len(text) for text in ordered), default=1) - 1)
     saved = length * (len(ordered) - 1) - worth
     best: tuple[int, list[Branch]] = (0, [((), list(ordered))])
     if saved > 0:
@@ -207,26 +205,26 @@ def _parted(ordered: Sequence[Tokens], deepest: int, worth: int) -> tuple[int, l
     return best
 
 
-def _alike(first: Tokens, other: Tokens) -> int:
-    """How many tokens two texts begin with alike."""
+def _common_length(first: Tokens, other: Tokens) -> int:
+    """The length of the common prefix of two texts."""
     pairs = enumerate(zip(first, other, strict=False))
     return next((index for index, (left, right) in pairs if left != right), min(len(first), len(other)))
 
 
 class PrefixCache:
-    """A checkpoint's memory of prefixes. The latest is kept, as the next texts are likely to begin with it too."""
+    """The key-value cache of the latest prefix, kept because the next texts are likely to begin with it, too."""
 
     def __init__(self, checkpoint: Checkpoint, plan: BatchPlan) -> None:
         self._checkpoint = checkpoint
-        self._worth = WORTH if plan.device == "cpu" else WORTH_ON_DEVICE  # by the plan: it outlives a device
+        self._worth = WORTH if plan.device == "cpu" else WORTH_ON_DEVICE  # the plan stays the same on another device
         self._latest: Tokens = ()
         self._tokens: Tokens = ()
         self._memory: Any = None
 
     def branches(self, texts: Sequence[Tokens]) -> list[Branch]:
-        """Texts by prefix; all without one where the model's memory cannot be gone on from with gaps in it.
+        """Texts grouped by prefix; without prefixes if the model does not support gaps in its cache.
 
-        Texts that come one by one show what they share only beside the one before.
+        A single text is compared with the text before it, because texts that come one by one have no others.
         """
         if not self._checkpoint.gaps:
             return [((), list(dict.fromkeys(texts)))]
@@ -235,19 +233,19 @@ class PrefixCache:
         return branches(texts, known, self._worth)
 
     def memory(self, prefix: Tokens, rows: int, read: ForwardPass) -> Any:
-        """The model's memory of a prefix, once for each of some rows; None for no prefix."""
+        """The model's key-value cache of a prefix, repeated for each row; None if the prefix is empty."""
         if not prefix:
             return None
-        known = _alike(prefix, self._tokens)
-        if known < len(prefix):
-            before = _copied(self._memory, known, 1) if known else None
-            _, self._memory = read([prefix[known:]], WantedTokens(), memory=before, use_cache=True)
+        common = _common_length(prefix, self._tokens)
+        if common < len(prefix):
+            cached = _copied(self._memory, common, 1) if common else None
+            _, self._memory = read([prefix[common:]], WantedTokens(), memory=cached, use_cache=True)
             self._tokens = prefix
         return _copied(self._memory, len(prefix), rows)
 
 
 def _copied(memory: Any, length: int, rows: int) -> Any:
-    """The beginning of a memory of one row, as that of so many rows."""
+    """The first ``length`` tokens of the cache of one row, repeated for ``rows`` rows."""
     from transformers import DynamicCache
 
     copy = DynamicCache()

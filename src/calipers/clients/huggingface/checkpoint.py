@@ -5,12 +5,12 @@
     config.json, sizes of the weight files, options ─┬─► devices: one, or several if one is too small
                                                      └─► batch plan: kept in the plan of the run
 
-The placement is known before anything is loaded. It follows from the files, the options and the kind of device, never
-from the memory that happens to be free.
+The placement is known before anything is loaded. It depends on the files, the options and the kind of device, never
+on the memory that happens to be free.
 
-On an accelerator a mask and shared keys would send torch to a slow kernel. Models of today have fewer heads for keys
-than for queries. With a mask, as gaps and prefixes need one, transformers copies the keys for every query head. Here
-the queries that share a key head are its rows instead; nothing is copied.
+Most models share each key head among several query heads (grouped-query attention). With an attention mask, which gaps
+and prefixes need, transformers copies the keys for every query head, and torch then uses a slow kernel on an
+accelerator. `grouped` makes the queries of a key head its rows instead, so that nothing is copied.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from calipers.clients.huggingface import (
 from calipers.errors import ClientError, InputError
 from calipers.tasks import Message
 
-NUMBERS = 2**28  # scores computed at once: places by words of the vocabulary, a GiB in all
-CPU_CACHE = 2**31  # bytes of memory of what was read, that a batch on a processor may go on from
-CPU_TOKENS = 2**11  # tokens a processor reads at once: more are no faster, and fall out of its caches
-TOKENS = 2**16  # tokens an accelerator reads at once: as many keep any of today's busy
-OTHER_DEVICE = 2**34  # bytes of an accelerator that does not say how many it has
-SHARE = 8  # of an accelerator's memory beside the weights, the part for what is read, and that for the cache
-LONGEST_HEADER = 100_000_000  # bytes before the weights of a safetensors file, by its own definition
+NUMBERS = 2**28  # maximum scores in a batch (places x vocabulary): 1 GiB
+CPU_CACHE = 2**31  # bytes of the key-value cache of a batch on a CPU
+CPU_TOKENS = 2**11  # tokens in a batch on a CPU: more tokens are no faster, and exceed its caches
+TOKENS = 2**16  # maximum tokens in a batch on an accelerator: enough to keep any current one busy
+OTHER_DEVICE = 2**34  # assumed bytes of memory of an accelerator that does not report it
+SHARE = 8  # 1/SHARE of an accelerator's memory besides the weights is for activations, and as much for the cache
+LONGEST_HEADER = 100_000_000  # bytes; the maximum header of a safetensors file, by its specification
 SIZES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a number
-STORED_FLOATS: Final = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}  # the same in safetensors' words
-STORED_OTHERS: Final = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}  # all others take a byte
+STORED_FLOATS: Final = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}  # the same by safetensors' names
+STORED_OTHERS: Final = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}  # other types take one byte
 GB = 1e9
 
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**48)]
@@ -58,26 +58,26 @@ _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**48)]
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """How much goes into one batch, and the device that this was computed for."""
+    """The maximum size of a batch, and the device for which it was computed."""
 
     device: str  # cpu, cuda, mps
-    name: str  # of the device, as its driver says; "" for a processor
-    devices: _Count  # over which the weights are spread
-    memory: _Count | None  # bytes, of the smallest of them; None for a processor
-    tokens: _Count  # that are read at once
-    cached: _Count  # tokens in the cache of all rows together
-    places: _Count  # at which the scores of the whole vocabulary are computed at once
+    name: str  # the name of the device by its driver; "" for a CPU
+    devices: _Count  # number of devices over which the weights are spread
+    memory: _Count | None  # bytes of the smallest device; None for a CPU
+    tokens: _Count  # input tokens of a batch
+    cached: _Count  # tokens in the key-value cache of all rows together
+    places: _Count  # places at which the scores of the whole vocabulary are computed at once
 
     @classmethod
     def read(cls, stored: Any, where: str) -> BatchPlan:
-        """The plan that a run has kept; InputError for one that Calipers did not write."""
+        """The batch plan in the plan of a run; InputError if Calipers did not write it."""
         try:
             return msgspec.convert(stored, cls)
         except msgspec.ValidationError as error:
             raise InputError.at(where, f"batch cannot be read ({error})", "expected it as calipers wrote it") from None
 
     def rows(self, width: int, before: int = 0) -> int:
-        """How many rows of a width are read at once, behind so many tokens of the cache; one always is."""
+        """The number of rows of a width in a batch, after ``before`` cached tokens in each row; at least one."""
         limits = [self.tokens // max(width, 1)]
         if before:
             limits.append(self.cached // (before + width))
@@ -85,7 +85,7 @@ class BatchPlan:
 
     @property
     def where(self) -> tuple[str, str, int, int | None]:
-        """The devices alone."""
+        """The fields that identify the devices."""
         return self.device, self.name, self.devices, self.memory
 
     @property
@@ -97,10 +97,10 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a model goes, and the batches that it is read in there."""
+    """The devices of a model, and its batch plan there."""
 
-    device: str  # in torch's words; of a model that is spread, that of its first layer
-    device_map: str | dict[str, Any] | None  # for accelerate; None: all of it on the device
+    device: str  # torch's name; of the first layer, if the model is spread over devices
+    device_map: str | dict[str, Any] | None  # for accelerate; None: the whole model is on the device
     batch: BatchPlan
 
 
@@ -110,18 +110,19 @@ def place(path: str, options: LoadOptions) -> Placement:
     from transformers import AutoConfig
 
     try:
-        whole = AutoConfig.from_pretrained(path, **options.local())
-        config, dtype = whole.get_text_config(), _dtype(whole, options)
+        config = AutoConfig.from_pretrained(path, **options.local())
+        text_config, dtype = config.get_text_config(), _dtype(config, options)
         weights = sum(_sizes(path, dtype, options))
-    except Exception as error:  # OSError, ValueError, KeyError and those of the checkpoint's own code
+    except Exception as error:  # OSError, ValueError, KeyError, and any type from the checkpoint's own code
         raise InputError.at(f"hf/{path}", f"the model cannot be loaded: {' '.join(str(error).split())}") from error
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     device = torch.device(options.device or accelerator or "cpu")
     number = 1 if device.type in ("cpu", "mps") else torch.accelerator.device_count()
-    one = memory_of(device)
-    spread = options.spreads or (options.device is None and number > 1 and weights > one - one // SHARE)
-    several = spread and number > 1
-    memories = [memory_of(torch.device(device.type, index)) for index in range(number)] if several else [one]
+    memory = memory_of(device)
+    spread = options.spreads or (options.device is None and number > 1 and weights > memory - memory // SHARE)
+    memories = [memory]
+    if spread and number > 1:
+        memories = [memory_of(torch.device(device.type, index)) for index in range(number)]
     if weights > sum(memories) and options.own_map is None:
         _refuse(path, weights, memories, str(device))
     if spread and not is_installed("accelerate"):
@@ -129,7 +130,7 @@ def place(path: str, options: LoadOptions) -> Placement:
         raise InputError.at(f"hf/{path}", wrong, "pip install accelerate")
     default = "auto" if spread else {"": str(device)} if options.quantization is not None else None
     device_map = options.own_map or options.device_map or default
-    return Placement(str(device), device_map, _batch(config, SIZES.get(dtype or "", 4), weights, memories, device))
+    return Placement(str(device), device_map, _batch(text_config, SIZES.get(dtype or "", 4), weights, memories, device))
 
 
 def _refuse(path: str, weights: int, memories: Sequence[int], device: str) -> NoReturn:
@@ -145,7 +146,7 @@ def _gb(size: int) -> str:
 
 
 def memory_of(device: Any) -> int:
-    """All memory of a device in bytes, whoever uses it."""
+    """The total memory of a device in bytes, free or not."""
     import torch
 
     if device.type == "cpu":
@@ -156,7 +157,7 @@ def memory_of(device: Any) -> int:
 
 
 def _batch(config: Any, itemsize: int, weights: int, memories: Sequence[int], device: Any) -> BatchPlan:
-    """The batch plan for devices with so many bytes of memory, over which the weights are spread."""
+    """The batch plan for devices with these numbers of bytes, over which the weights are spread."""
     import torch
 
     places = max(NUMBERS // config.vocab_size, 1)
@@ -166,14 +167,14 @@ def _batch(config: Any, itemsize: int, weights: int, memories: Sequence[int], de
     total, count = min(memories), len(memories)
     part = max(total - weights // count, total // SHARE) // SHARE
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    read = (8 * config.hidden_size + 4 * inner) * itemsize  # what one token takes on its way through
-    tokens, cached = min(TOKENS, max(part // read, 1)), max(part // kept, 1)
+    activations = (8 * config.hidden_size + 4 * inner) * itemsize  # bytes of one token during the forward pass
+    tokens, cached = min(TOKENS, max(part // activations, 1)), max(part // kept, 1)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return BatchPlan(device.type, name, count, total, tokens, cached, places)
 
 
 def _bytes_per_token(config: Any, itemsize: int) -> int:
-    """What a model keeps of each token that it has read: a key and a value in every layer; 1 without attention."""
+    """The bytes of one token in the key-value cache: a key and a value in every layer; 1 without attention."""
     heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
     if heads is None:
         return 1
@@ -183,7 +184,7 @@ def _bytes_per_token(config: Any, itemsize: int) -> int:
 
 
 def _dtype(config: Any, options: LoadOptions) -> str | None:
-    """The type of the weights once they are loaded; None: as they are stored."""
+    """The type of the loaded weights; None for the type in which they are stored."""
     if options.dtype != "auto":
         return options.dtype
     stored = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
@@ -191,9 +192,9 @@ def _dtype(config: Any, options: LoadOptions) -> str | None:
 
 
 def _sizes(path: str, dtype: str | None, options: LoadOptions) -> Iterator[int]:
-    """The bytes of each part of the weights once they are loaded; nothing where there are no weights we know."""
+    """The bytes of each part of the loaded weights; nothing if there are no weight files of a known format."""
     folder = folder_of(path, CONFIG, options.revision, options.subfolder)
-    each = None if dtype is None else SIZES.get(dtype)
+    itemsize = None if dtype is None else SIZES.get(dtype)
     quantization = options.quantization
     bits = next((bits for bits in (4, 8) if (quantization or {}).get(f"load_in_{bits}bit")), None)
     for file in _weight_files(folder) if folder is not None else ():
@@ -202,13 +203,13 @@ def _sizes(path: str, dtype: str | None, options: LoadOptions) -> Iterator[int]:
                 if stored not in STORED_FLOATS:
                     yield numbers * STORED_OTHERS.get(stored, 1)
                 else:
-                    yield numbers * bits // 8 if bits else numbers * (each or STORED_FLOATS[stored])
-        else:  # what torch pickles does not say its types; they are those of the configuration
+                    yield numbers * bits // 8 if bits else numbers * (itemsize or STORED_FLOATS[stored])
+        else:  # a pickle of torch has no header with types; quantization is computed from 16-bit weights
             yield file.stat().st_size * (bits or 16) // 16
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:
-    """The files that transformers takes weights from: one, or those of an index."""
+    """The files from which transformers loads weights: a single file, or those of an index."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
             yield folder / name
@@ -221,7 +222,7 @@ def _weight_files(folder: Path) -> Iterator[Path]:
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, int]]:
-    """The type and the number of numbers of each tensor in a safetensors file, from its header."""
+    """The type and the number of elements of each tensor in a safetensors file, from its header."""
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if length > LONGEST_HEADER:
@@ -237,20 +238,20 @@ NO_SYSTEM = (
 )
 NO_NAMES = "the model has only one chat template, which has no name; that template was used"
 NAME: Final = "calipers_grouped"
-"""The name under which transformers knows this attention."""
-DEFAULT_LENGTH = 2048  # tokens of a model that does not say how many it reads; lm-eval's number
-ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' words for kinds of layers
+"""The name of `grouped` in transformers' registry of attention functions."""
+DEFAULT_LENGTH = 2048  # context length of a model that does not define one; lm-eval's value
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' names of attention layers
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Which of a checkpoint's templates is meant, and where to say what it did not take."""
+    """A choice among a checkpoint's chat templates, and a list for notes about messages that it does not accept."""
 
-    name: str  # "": its only one, or its default
+    name: str  # "": the only template, or the default
     notes: list[str]
 
     def around(self, tokenizer: Any, turns: Sequence[Message]) -> str:
-        """The turns as one text, which ends where the model is to go on: after an opened turn, or inside the last."""
+        """Apply the template to messages. The text ends with an opened turn, or inside a last turn of the assistant."""
         from jinja2 import TemplateError
 
         chosen = self.chosen(tokenizer.chat_template)
@@ -258,71 +259,71 @@ class Template:
             try:
                 return _rendered(tokenizer, turns, chosen)
             except TemplateError:
-                rest = [turn for turn in turns if turn["role"] != "system"]
-                if len(rest) == len(turns):
+                without_system = [turn for turn in turns if turn["role"] != "system"]
+                if len(without_system) == len(turns):
                     raise
-                text = _rendered(tokenizer, rest, chosen)
-                self._say(NO_SYSTEM)
+                text = _rendered(tokenizer, without_system, chosen)
+                self._add_note(NO_SYSTEM)
                 return text
-        except Exception as error:  # a template is a program of the checkpoint's, and says no in its own way
+        except Exception as error:  # a template is code of the checkpoint and can raise any type
             raise ClientError(f"the model's chat template rejects the prompt: {error}", kind="prompt") from error
 
     def chosen(self, templates: Any) -> str | None:
-        """The text of the template that is named; None where the tokenizer is to take its own."""
+        """The text of the template with this name; None if the tokenizer's own template is to be used."""
         if not templates:
             message = "the model has no chat template; run it without --apply-chat-template"
             raise ClientError(message, kind="prompt", hopeless=True)
         if not self.name:
             return None
         if not isinstance(templates, dict):
-            self._say(NO_NAMES)
+            self._add_note(NO_NAMES)
             return None
         if self.name not in templates:
             message = f"the model has no chat template {self.name!r}; it has {', '.join(sorted(templates))}"
             raise ClientError(message, kind="prompt", hopeless=True)
         return str(templates[self.name])
 
-    def _say(self, note: str) -> None:
+    def _add_note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A checkpoint's template without its weights."""
+    """A checkpoint's tokenizer and chat template, without its weights."""
 
     tokenizer: Any
     template: Template
 
     @classmethod
     def load(cls, path: str, name: str, options: LoadOptions = DEFAULT_OPTIONS) -> Local:
-        """Load the tokenizer of a checkpoint; nothing is downloaded, none of its code is run."""
+        """Load the tokenizer of a checkpoint. Nothing is downloaded; its code is run only if the options trust it."""
         try:
             tokenizer = load_tokenizer(path, options)
-        except Exception as error:  # OSError, ValueError, KeyError and those of three file formats
+        except Exception as error:  # OSError, ValueError, KeyError, and the errors of three file formats
             raise ClientError(f"the tokenizer cannot be loaded: {error}", kind="model", hopeless=True) from error
         return cls(tokenizer, Template(name, []))
 
     @property
     def text(self) -> str:
-        """The template itself."""
+        """The text of the template."""
         templates = self.tokenizer.chat_template
         chosen = self.template.chosen(templates)
         return str(chosen or (templates.get("default", "") if isinstance(templates, dict) else templates))
 
     def around(self, turns: Sequence[Message]) -> str:
-        """The turns as the model reads them."""
+        """The messages as the text that the model gets."""
         return self.template.around(self.tokenizer, turns)
 
 
 def _rendered(tokenizer: Any, turns: Sequence[Message], template: str | None) -> str:
-    begun = turns[-1]["role"] == "assistant"
+    continues = turns[-1]["role"] == "assistant"
     text: str = tokenizer.apply_chat_template(
         list(turns),
         chat_template=template,
         tokenize=False,
-        add_generation_prompt=not begun,
-        continue_final_message=begun,
+        add_generation_prompt=not continues,
+        continue_final_message=continues,
     )
     return text
 
@@ -330,10 +331,10 @@ def _rendered(tokenizer: Any, turns: Sequence[Message], template: str | None) ->
 def grouped(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **more: Any
 ) -> tuple[Any, None]:
-    """Scaled dot-product attention of queries, [B, H, Q, D], to keys and values, [B, G, K, D]; [B, Q, H, D].
+    """Scaled dot-product attention of queries, [B, H, Q, D], to keys and values, [B, G, K, D]; returns [B, Q, H, D].
 
-    Query head h attends to key head ``h // (H / G)``. Without a mask, or with a head of keys for each of queries, this
-    is transformers' own.
+    Query head h attends to key head ``h // (H / G)``. Without a mask, or if each query head has its own key head,
+    transformers' own function is used.
     """
     import torch
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -352,7 +353,7 @@ def grouped(
 
 
 def use_grouped(model: Any) -> None:
-    """Let a model on CUDA use this attention, if it uses torch's and shares keys."""
+    """Make a model on CUDA use `grouped`, if it uses torch's attention and shares key heads."""
     config = model.config.get_text_config()
     keys = getattr(config, "num_key_value_heads", None)
     if model.device.type != "cuda" or model.config._attn_implementation != "sdpa":
@@ -368,7 +369,7 @@ def use_grouped(model: Any) -> None:
 
 
 def kernels(device: Any) -> AbstractContextManager[Any]:
-    """The kernels of torch's attention without cuDNN's, which takes half a second over each new shape."""
+    """A context in which torch's attention does not use cuDNN, which takes half a second for each new shape."""
     if device.type != "cuda":
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -381,44 +382,44 @@ def kernels(device: Any) -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded model and how to speak to it."""
+    """A loaded model, its tokenizer, and the properties that batches depend on."""
 
     model: Any
     tokenizer: Any
-    longest: int  # tokens it reads at once, prompt and answer together
-    ends: frozenset[int]  # tokens that end an answer
-    prefix_token: int | None  # the token that stands for the beginning of a text; None when it has none
-    pads: int  # a token that fills rows up; nobody looks at it
-    takes: frozenset[str]  # what its forward pass can be told
-    shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
-    gaps: bool  # that memory may have gaps, which are passed over: every layer sees all of it, by given positions
-    batch: BatchPlan  # for the device that it is on
-    options: LoadOptions = DEFAULT_OPTIONS  # how it was loaded, and is to be read
-    linear: bool = False  # its scores are one matrix times its last hidden states, and nothing else
+    longest: int  # context length in tokens: prompt and completion together
+    ends: frozenset[int]  # tokens that end a completion
+    prefix_token: int | None  # the token for the beginning of a text; None if there is none
+    pads: int  # the padding token, which is never attended to
+    takes: frozenset[str]  # the parameters of its forward pass
+    shares: bool  # its key-value cache can be copied to several continuations, and rows can be padded on the left
+    gaps: bool  # its key-value cache may have gaps: every layer sees all tokens, at given positions
+    batch: BatchPlan  # for its device
+    options: LoadOptions = DEFAULT_OPTIONS
+    linear: bool = False  # its scores are exactly its output matrix times its last hidden states
 
     @property
     def chats(self) -> bool:
-        """Whether it comes with a template for chats."""
+        """Whether it has a chat template."""
         return bool(self.tokenizer.chat_template)
 
     def encode(self, text: str, whole: bool = True, cut: bool = False) -> list[int]:
-        """The tokens of a text; a whole text begins with what the tokenizer puts first, but never twice.
+        """The tokens of a text; a whole text gets the tokenizer's first special token, unless it begins with it.
 
-        ``cut``: no more of them than the tokenizer's own limit.
+        ``cut`` truncates them at the tokenizer's own limit.
         """
         limit = {"truncation": True} if cut else {}
         try:
             tokens: list[int] = self.tokenizer.encode(
                 text, add_special_tokens=self._opens(text, whole, self._opening), **limit
             )
-        except (TypeError, UnicodeError) as error:  # half a character
+        except (TypeError, UnicodeError) as error:  # a lone surrogate
             raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
         return tokens
 
     def encode_all(self, texts: Iterable[tuple[str, bool]]) -> dict[tuple[str, bool], list[int]]:
-        """The tokens of many texts, each with whether it is whole; the tokenizer works on all cores.
+        """The tokens of many texts, by (text, whether it is whole); the tokenizer uses all cores.
 
-        Empty where one of them cannot be encoded: then `encode` says which.
+        Empty if one of the texts cannot be encoded; then `encode` of each text raises the error.
         """
         by_opening: dict[bool, list[tuple[str, bool]]] = {True: [], False: []}
         opening = self._opening
@@ -428,20 +429,20 @@ class Checkpoint:
         for special, keys in by_opening.items():
             if keys:
                 try:
-                    made = self._encoded([text for text, _ in keys], special)
-                except (TypeError, UnicodeError):  # half a character
+                    encoded = self._encoded([text for text, _ in keys], special)
+                except (TypeError, UnicodeError):  # a lone surrogate
                     return {}
-                tokens.update(zip(keys, made, strict=True))
+                tokens.update(zip(keys, encoded, strict=True))
         return tokens
 
     def _encoded(self, texts: list[str], special: bool) -> list[list[int]]:
         if not self.tokenizer.is_fast:
-            made: list[list[int]] = self.tokenizer(texts, add_special_tokens=special)["input_ids"]
-            return made
-        inner = self.tokenizer.backend_tokenizer  # without the tables that transformers makes of each text
-        inner.no_truncation()
-        inner.no_padding()
-        return [each.ids for each in inner.encode_batch_fast(texts, add_special_tokens=special)]
+            tokens: list[list[int]] = self.tokenizer(texts, add_special_tokens=special)["input_ids"]
+            return tokens
+        backend = self.tokenizer.backend_tokenizer  # faster: transformers makes further tables for each text
+        backend.no_truncation()
+        backend.no_padding()
+        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=special)]
 
     @property
     def _opening(self) -> str:
@@ -449,18 +450,18 @@ class Checkpoint:
         return "" if self.prefix_token is None else str(self.tokenizer.decode([self.prefix_token]))
 
     def _opens(self, text: str, whole: bool, opening: str) -> bool:
-        """Whether the tokenizer puts its first token before a text: before a whole one that does not begin with it."""
+        """Whether the tokenizer adds its special tokens: to a whole text that does not begin with the first of them."""
         return whole and self.options.add_bos_token is not False and not (opening and text.startswith(opening))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens, without those that only steer."""
+        """The text of tokens, without special tokens."""
         text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
     def prompt(self, request: Request, chat: bool, template: Template | None = None) -> list[int]:
-        """The tokens of a request: by the checkpoint's own template for a chat, else its plain text.
+        """The tokens of a request: with the checkpoint's own template for a chat, else of the plain text.
 
-        A ``template`` that is given is put around turns as lm-evaluation-harness does it.
+        A given ``template`` is applied to chat messages as in lm-evaluation-harness.
         """
         if template is not None and not isinstance(request.prompt, str):
             text = template.around(self.tokenizer, request.messages)
@@ -480,14 +481,14 @@ class Checkpoint:
         return [self.prefix_token]
 
     def special(self, text: str) -> int | None:
-        """The one token that a text is, where it is a token that only steers, such as ``<|im_end|>``."""
+        """The special token that a text is, such as ``<|im_end|>``; None if it is not one."""
         added = self.tokenizer.added_tokens_decoder.items()
         return next((token for token, kind in added if kind.special and kind.content == text), None)
 
     def _templated(self, turns: list[Message]) -> str:
         try:
             text: str = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # a template is a program of the checkpoint's, and says no in its own way
+        except Exception as error:  # a template is code of the checkpoint and can raise any type
             raise ClientError(f"the model's chat template rejects the prompt: {error}", kind="prompt") from error
         return text
 
@@ -495,11 +496,11 @@ class Checkpoint:
 def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     """Load a checkpoint from a directory or the hub's local cache; nothing is downloaded.
 
-    ClientError, before the weights are read, if they do not fit where they are to go.
+    ClientError, before the weights are read, if they do not fit on the devices.
     """
     import transformers
 
-    transformers.utils.logging.set_verbosity_error()  # it writes advice and progress where our own are shown
+    transformers.utils.logging.set_verbosity_error()  # its messages and progress bars would mix with ours
     transformers.utils.logging.disable_progress_bar()
     try:
         placement = place(path, options)
@@ -508,16 +509,16 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
         model = model if options.peft is None else _adapted(model, len(tokenizer), options)
     except ClientError:
         raise
-    except InputError as error:  # it names the model, and so does whoever asks for it
+    except InputError as error:  # it names the model, and so does the caller
         raise ClientError(str(error).removeprefix(f"hf/{path}: "), kind="model", hopeless=True) from error
-    except Exception as error:  # OSError, ValueError, KeyError, RuntimeError and those of three file formats
+    except Exception as error:  # OSError, ValueError, KeyError, RuntimeError, and the errors of three file formats
         raise ClientError(f"the model cannot be loaded: {error}", kind="model", hopeless=True) from error
     model = (model if placement.device_map is not None else model.to(placement.device)).eval()
     if options.attn_implementation is None:
         use_grouped(model)
     ends = _ends(model, tokenizer)
     pads = next((token for token in (tokenizer.pad_token_id, *sorted(ends)) if token is not None), 0)
-    # What is asked for is what is done: a checkpoint's own taste in sampling stays out of it.
+    # Only the request determines the sampling: the checkpoint's own defaults for it are replaced.
     model.generation_config = transformers.GenerationConfig(pad_token_id=pads)
     takes = frozenset(signature(model.forward).parameters)
     known = (options.prefix_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
@@ -530,7 +531,7 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
 
 
 def _arguments(options: LoadOptions, placement: Placement) -> dict[str, Any]:
-    """The arguments of ``from_pretrained``; what is not given is left to transformers."""
+    """The arguments of ``from_pretrained``; options that are not given are left to transformers."""
     optional = {
         "attn_implementation": options.attn_implementation,
         "device_map": placement.device_map,
@@ -541,9 +542,9 @@ def _arguments(options: LoadOptions, placement: Placement) -> dict[str, Any]:
 
 
 def _is_linear(model: Any) -> bool:
-    """Whether the scores are the output layer of the last hidden states, tried on two tokens.
+    """Whether the scores are exactly the output layer of the last hidden states, tested with two tokens.
 
-    A model that bounds or scales its scores afterwards gives other numbers, and is asked for its scores.
+    They are not in a model that bounds or scales its scores afterwards.
     """
     import torch
 
@@ -555,23 +556,23 @@ def _is_linear(model: Any) -> bool:
             tokens = torch.tensor([[0, 1]], device=model.device)
             states = model.base_model(input_ids=tokens).last_hidden_state
             return bool(torch.equal(head(states).float(), model(input_ids=tokens).logits.float()))
-    except Exception:  # a model that cannot be asked so; whatever it raises, its scores can still be asked for
+    except Exception:  # the model has no such interface and can raise any type; its scores are still available
         return False
 
 
-def _adapted(model: Any, words: int, options: LoadOptions) -> Any:
-    """A model with an adapter over its weights; one that was trained with more words gets room for them, as there."""
+def _adapted(model: Any, vocabulary: int, options: LoadOptions) -> Any:
+    """A model with an adapter; the embeddings are resized if the tokenizer has another vocabulary, as in lm-eval."""
     from peft import PeftModel
 
     folder = folder_of(str(options.peft), ADAPTER, options.revision)
     if folder is None:
         raise ClientError(f"its adapter {options.peft} is not there", kind="model", hopeless=True)
-    if model.config.get_text_config().vocab_size != words:
-        model.resize_token_embeddings(words)
+    if model.config.get_text_config().vocab_size != vocabulary:
+        model.resize_token_embeddings(vocabulary)
     adapted = PeftModel.from_pretrained(model, str(folder))
     if adapted.active_peft_config.is_prompt_learning:
-        wrong = f"its adapter {options.peft} is one of virtual tokens; expected one of weights, such as LoRA"
-        raise ClientError(wrong, kind="model", hopeless=True)
+        problem = f"its adapter {options.peft} is one of virtual tokens; expected one of weights, such as LoRA"
+        raise ClientError(problem, kind="model", hopeless=True)
     return adapted.get_base_model()
 
 
@@ -584,24 +585,24 @@ def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _longest(model: Any, tokenizer: Any) -> int:
-    """The tokens a model reads at once, by its configuration, else its tokenizer, in lm-eval's order."""
+    """The context length of a model, by its configuration, else its tokenizer, in lm-eval's order."""
     config = getattr(model.config, "text_config", None) or model.config
     for name in ("n_positions", "max_position_embeddings", "n_ctx"):
         if (value := getattr(config, name, None)) is not None:
             return int(value)
     limit = tokenizer.model_max_length
-    return int(limit) if limit and limit < 1e9 else DEFAULT_LENGTH  # a tokenizer that knows no limit says 1e30
+    return int(limit) if limit and limit < 1e9 else DEFAULT_LENGTH  # a tokenizer without a limit has 1e30
 
 
 def _shares(model: Any) -> bool:
-    """Whether every layer is attention: a recurrent one would take what fills a row up for text."""
+    """Whether every layer is attention; a recurrent layer would process padding as text."""
     config = getattr(model.config, "text_config", None) or model.config
     layers = set(getattr(config, "layer_types", None) or ())
     return not getattr(model, "_is_stateful", False) and layers <= ATTENTION
 
 
 def _sees_all(model: Any) -> bool:
-    """Whether no layer sees only the latest tokens, which are counted with the gaps between them."""
+    """Whether no layer is limited to the latest tokens, because such a window would count gaps as tokens."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     config = model.config.get_text_config()
@@ -611,11 +612,11 @@ def _sees_all(model: Any) -> bool:
 
 
 def _plain(messages: Sequence[Message]) -> list[Message]:
-    """Turns whose content is text; ClientError for pictures and sound, which a causal model cannot see."""
-    return [{**turn, "content": _words(turn.get("content"))} for turn in messages]
+    """Messages with text as their content; ClientError for images and audio, which these models do not accept."""
+    return [{**turn, "content": _content_text(turn.get("content"))} for turn in messages]
 
 
-def _words(content: Any) -> str:
+def _content_text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, Sequence) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):

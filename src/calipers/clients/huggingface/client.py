@@ -25,20 +25,20 @@ from calipers.errors import ClientError, InputError
 Asked = TypeVar("Asked")
 Given = TypeVar("Given")
 Work = Callable[[Sequence[Asked]], Sequence[Given | Exception]]
-"""Answers to some calls, in their order; an exception among them is raised to its caller."""
+"""Returns the answers to a batch of calls, in order; an exception among them is raised to its caller."""
 
-LINGER = 0.005  # seconds without another arrival after which a batch is whole, if nobody says how many may come
-PATIENCE = 60.0  # seconds without another arrival after which a batch begins without those that are still to come
+LINGER = 0.005  # seconds without a new call after which a batch begins, if the number of workers is unknown
+PATIENCE = 60.0  # seconds without a new call after which a batch begins although not all workers wait
 
 
 class Batching(Generic[Asked, Given]):
-    """A queue before one thread. What arrives while the thread is busy goes in together when it is free.
+    """A queue of calls for one thread, which processes them in batches.
 
-    Workers that were answered together come back together, but not in the same instant: each has its answer verified
-    and logged first. So a batch begins when all workers wait, and which calls it has depends on their order and not on
-    their timing. Only a worker that is away for longer than anybody has patience is left behind.
+    Workers that are answered together call again at about the same time, but not at once: each answer is verified and
+    logged first. So a batch begins when all workers wait; then its calls depend on their order and not on their timing.
+    Only a worker that does not call for `PATIENCE` seconds is not waited for.
 
-    ``order`` sorts the calls of a batch.
+    ``order`` is the sort key for the calls of a batch.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Batching(Generic[Asked, Given]):
     ) -> None:
         self._thread, self._work, self._order = thread, work, order
         self._callers = callers or Callers()
-        self.impatient = False  # a batch began although a worker was still to come
-        self._arrival: asyncio.Event | None = None  # of the loop that is waited in
+        self.impatient = False  # a batch has begun although not all workers waited
+        self._arrival: asyncio.Event | None = None  # set at each new call; belongs to the running event loop
         self._callers.observe(self._arrived)
         self._waiting: list[tuple[Asked, asyncio.Future[Given]]] = []
         self._draining: asyncio.Task[None] | None = None
@@ -67,7 +67,7 @@ class Batching(Generic[Asked, Given]):
         try:
             return await answer
         finally:
-            if answer.cancelled():  # its caller has gone
+            if answer.cancelled():  # the caller has given up
                 self._callers.answered()
 
     async def _drain(self) -> None:
@@ -84,7 +84,10 @@ class Batching(Generic[Asked, Given]):
             self._draining = None
 
     async def _arrivals(self) -> None:
-        """Wait until all workers wait; without their number, or beyond all patience, until nobody comes any more."""
+        """Wait until all workers wait, or until no new call arrives for `PATIENCE` seconds.
+
+        If the number of workers is unknown, until no new call arrives for `LINGER` seconds.
+        """
         self._arrival = asyncio.Event()
         while not self._callers.all_wait:
             self._arrival.clear()
@@ -101,34 +104,34 @@ class Batching(Generic[Asked, Given]):
 
     async def _answer(self, batch: Sequence[tuple[Asked, asyncio.Future[Given]]]) -> None:
         requests = [request for request, _ in batch]
-        ends: Sequence[Given | Exception]
+        results: Sequence[Given | Exception]
         try:
-            ends = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, requests)
-        except Exception as error:  # a bug of ours: every caller shall see it, none shall wait for ever
-            ends = [error] * len(batch)
-        for end, (_, answer) in zip(ends, batch, strict=True):
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, requests)
+        except Exception as error:  # a bug of ours: raise it to every caller, so that none waits forever
+            results = [error] * len(batch)
+        for result, (_, answer) in zip(results, batch, strict=True):
             if answer.done():
-                continue  # its caller has gone
+                continue  # the caller has given up
             self._callers.answered()
-            if isinstance(end, Exception):
-                answer.set_exception(end)
+            if isinstance(result, Exception):
+                answer.set_exception(result)
             else:
-                answer.set_result(end)
+                answer.set_result(result)
 
 
 Stamp = tuple[str, LoadOptions, tuple[tuple[str, int, int], ...]]
 
 _lock = Lock()
-_idle: list[tuple[Stamp, Checkpoint]] = []  # one at most
+_idle: list[tuple[Stamp, Checkpoint]] = []  # a loaded checkpoint that is not in use; at most one
 
 
 def take(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> tuple[Stamp, Checkpoint]:
-    """The idle checkpoint, when it is the one that lies at that path as it is now; else that one, loaded.
+    """The checkpoint at a path: the idle one if it has the same path, options and unchanged files, else a new one.
 
-    Whoever takes it has it alone. An idle one of another path makes room before another is loaded.
+    The caller has exclusive use of it until `leave`. Another idle checkpoint is freed before a new one is loaded.
     """
     stamp = _stamp(path, options)
-    with _lock:  # over the loading too: while transformers loads, it changes settings of the whole process
+    with _lock:  # also during loading, because transformers changes settings of the whole process meanwhile
         loaded = _idle.pop() if _idle else None
         if loaded is not None and loaded[0] == stamp:
             return loaded
@@ -137,20 +140,20 @@ def take(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> tuple[Stamp, Chec
 
 
 def leave(taken: tuple[Stamp, Checkpoint]) -> None:
-    """Leave a checkpoint that nobody uses any more."""
+    """Keep a checkpoint that is no longer in use as the idle one."""
     with _lock:
         _idle[:] = [taken]
 
 
 def facts(name: str, model_args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """What lm-evaluation-harness' files say of a model and of its tokenizer; None where it is not the idle one."""
+    """The fields about a model and its tokenizer in lm-evaluation-harness' files; None if it is not the idle one."""
     path, options = Path(name).expanduser(), LoadOptions.of(model_args)
     stamp = _stamp(str(path) if path.exists() else name, options)
     with _lock:
-        taken = next((checkpoint for kept, checkpoint in _idle if kept == stamp), None)
-        if taken is None:
+        checkpoint = next((checkpoint for kept, checkpoint in _idle if kept == stamp), None)
+        if checkpoint is None:
             return None
-        model, words = taken.model, taken.tokenizer
+        model, tokenizer = checkpoint.model, checkpoint.tokenizer
         parameters, dtype = model.num_parameters(), str(model.dtype)
     adapter = None if options.peft is None else folder_of(options.peft, ADAPTER, options.revision)
     about_model = {
@@ -160,24 +163,24 @@ def facts(name: str, model_args: Mapping[str, Any]) -> tuple[dict[str, Any], dic
         "model_sha": _commit(folder_of(name, CONFIG, options.revision, options.subfolder)),
         **({} if options.peft is None else {"peft_sha": _commit(adapter)}),
     }
-    about_words = {
-        "tokenizer_pad_token": [words.convert_ids_to_tokens(taken.pads), str(taken.pads)],
-        "tokenizer_eos_token": [words.eos_token, str(words.eos_token_id)],
-        "tokenizer_bos_token": [words.bos_token, str(words.bos_token_id)],
-        "eot_token_id": words.eos_token_id,
-        "max_length": taken.longest,
+    about_tokenizer = {
+        "tokenizer_pad_token": [tokenizer.convert_ids_to_tokens(checkpoint.pads), str(checkpoint.pads)],
+        "tokenizer_eos_token": [tokenizer.eos_token, str(tokenizer.eos_token_id)],
+        "tokenizer_bos_token": [tokenizer.bos_token, str(tokenizer.bos_token_id)],
+        "eot_token_id": tokenizer.eos_token_id,
+        "max_length": checkpoint.longest,
     }
-    return about_model, about_words
+    return about_model, about_tokenizer
 
 
 def _commit(folder: Path | None) -> str:
-    """The commit of a snapshot in the hub's cache, whose folder has its name; "" for any other folder."""
+    """The commit of a snapshot in the hub's cache, from the name of its folder; "" for any other folder."""
     parts = folder.parts if folder is not None else ()
     return parts[parts.index("snapshots") + 1] if "snapshots" in parts[:-1] else ""
 
 
 def _stamp(path: str, options: LoadOptions) -> Stamp:
-    """What tells one checkpoint from another, and from itself after a file of it was changed."""
+    """A key that identifies a checkpoint, its options and the state of its files."""
     folders = [folder for folder in options.folders(path) if folder.is_dir()]
     files = [file for folder in folders for file in sorted(folder.iterdir())]
     states = [(file.name, file.stat()) for file in files if file.is_file()]
@@ -194,9 +197,9 @@ NO_TEMPLATE = "the model has no chat template; chat messages are joined with bla
 
 
 def connect(name: str, connection: Connection) -> HfModel:
-    """The client of a checkpoint: a directory, or the id of one that the hub's local cache holds.
+    """The client of a checkpoint: a directory, or an id in the hub's local cache.
 
-    It is looked for now, and loaded at the first call. Nothing is ever downloaded.
+    Its files are checked now, and loaded at the first call. Nothing is downloaded.
     """
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
@@ -215,14 +218,14 @@ def connect(name: str, connection: Connection) -> HfModel:
 
 
 class HfModel:
-    """Answers and likelihoods of one checkpoint. All its work is done in one thread, many calls at once."""
+    """Completions and log-likelihoods from one checkpoint. One thread does all the work, in batches of calls."""
 
     def __init__(self, path: str, connection: Connection) -> None:
         self.notes: list[str] = []
         self._path, self._connection = path, connection
         self._options = LoadOptions.of(connection.model_args)
         self._closed = threading.Event()
-        self._busy = threading.Lock()  # held while the thread uses the checkpoint, and for good once that is given away
+        self._busy = threading.Lock()  # held while the thread uses the checkpoint, and forever after it was left
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
         self._taken: tuple[Stamp, Checkpoint] | ClientError | None = None
         self._cache: PrefixCache | None = None
@@ -235,21 +238,21 @@ class HfModel:
         self._scores: Batching[Texts, list[Scored]] = Batching(self._thread, self._score, callers)
 
     def batch_plan(self, kept: Any = None, where: str = "") -> dict[str, Any]:
-        """The batch plan to use, as JSON: the one that a run has ``kept``, else the one for the device that is here."""
+        """The batch plan to use, as JSON: the ``kept`` plan of a resumed run, else the plan for the present device."""
         self._plan = place(self._path, self._options).batch if kept is None else BatchPlan.read(kept, where)
         plan: dict[str, Any] = msgspec.to_builtins(self._plan)
         return plan
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         return await self._completions.ask(request)
 
     async def score(self, requests: Texts) -> list[Scored]:
-        """The likelihoods of some texts, in their order; `ClientError` when one of them has none."""
+        """The likelihoods of texts, in their order; `ClientError` if one of them has none."""
         return await self._scores.ask(requests)
 
     async def close(self) -> None:
-        """Let the thread go; what it is busy with ends at the next token. The next model may have the checkpoint."""
+        """Stop the thread at its next token, and leave the checkpoint for the next model."""
         self._closed.set()
         if self._completions.impatient or self._scores.impatient:
             self.notes.append(IMPATIENT)
@@ -262,9 +265,9 @@ class HfModel:
         connection, chat = self._connection, self._connection.api == "chat"
 
         def work(checkpoint: Checkpoint) -> Sequence[Completion | Exception]:
-            bare = chat and self._template is None and not checkpoint.chats
-            turns = bare and any(not isinstance(request.prompt, str) for request in requests)
-            if turns and NO_TEMPLATE not in self.notes:
+            no_template = chat and self._template is None and not checkpoint.chats
+            joined = no_template and any(not isinstance(request.prompt, str) for request in requests)
+            if joined and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
             bounds = self._bounds(checkpoint)
             cache = self._cache_of(checkpoint, bounds)
@@ -280,7 +283,7 @@ class HfModel:
         return self._with_model(work, len(calls))
 
     def _with_model(self, work: Callable[[Checkpoint], Sequence[T | Exception]], calls: int) -> Sequence[T | Exception]:
-        """The work on a batch of calls; when it fails as a whole, so does each of them."""
+        """Do the work for a batch of calls; if it fails as a whole, each call fails."""
         try:
             if not self._busy.acquire(blocking=False):
                 raise ClientError("the model was closed before it answered", kind="closed")
@@ -290,27 +293,29 @@ class HfModel:
                 self._busy.release()
         except ClientError as error:
             return [error] * calls
-        except Exception as error:  # of torch, transformers or the checkpoint; whatever it is, there is no answer
+        except Exception as error:  # torch, transformers and the checkpoint's code can raise any type
             message = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
             return [ClientError(message, kind="hf")] * calls
 
     def _cache_of(self, checkpoint: Checkpoint, bounds: BatchBounds) -> PrefixCache:
-        """What it remembers from one batch to the next."""
+        """The prefix cache, which is kept from one batch to the next."""
         self._cache = self._cache or PrefixCache(checkpoint, bounds.plan)
         return self._cache
 
     def _bounds(self, checkpoint: Checkpoint) -> BatchBounds:
-        """What batches may use: by the plan that was set, else the one for the device that the checkpoint is on."""
-        here = checkpoint.batch
-        plan = self._plan or here
-        if plan.where != here.where:
-            note = f"the run was planned for {plan.device_words} and now uses {here.device_words}; its batches stay as "
-            note += "planned, but the last digits of scores may differ"
+        """The bounds of batches: by the plan that was set, else by the plan for the checkpoint's device."""
+        own_plan = checkpoint.batch
+        plan = self._plan or own_plan
+        if plan.where != own_plan.where:
+            note = (
+                f"the run was planned for {plan.device_words} and now uses {own_plan.device_words}; its batches stay "
+            )
+            note += "as planned, but the last digits of scores may differ"
             self.notes += [note] if note not in self.notes else []
         return BatchBounds(self._connection.most, self._connection.timeout, self._closed, plan)
 
     def _loaded(self) -> Checkpoint:
-        """The checkpoint, loaded once; one that cannot be loaded is not tried again."""
+        """The checkpoint, which is loaded once; if that fails, it is not tried again."""
         if self._taken is None:
             try:
                 self._taken = take(self._path, self._options)

@@ -1,8 +1,7 @@
-"""Answers of a checkpoint to a batch of prompts.
+"""Completions of a checkpoint for a batch of prompts.
 
-Each row has its own limit, stops and dice, so what a prompt is answered does not depend on who shares
-the batch: only the last digits of the scores do, as a matrix of another shape is multiplied in another
-order.
+Each row has its own token limit, stop strings and random numbers, so a completion does not depend on the other prompts
+of the batch. Only the last digits of the scores do, because matrices of another shape are multiplied in another order.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from calipers.clients.huggingface.batches import BatchBounds, ForwardPass, Prefi
 from calipers.clients.huggingface.checkpoint import Checkpoint, Template, kernels
 from calipers.errors import ClientError
 
-TAKEN = ("do_sample", "min_p", "top_k", "top_p", "truncate")  # what --gen-kwargs may say to hf/
+TAKEN = ("do_sample", "min_p", "top_k", "top_p", "truncate")  # keys of --gen-kwargs that hf/ models support
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn: scores over the temperature, then the unlikely ones left out."""
+    """The parameters of sampling: scores are divided by the temperature, then unlikely tokens are left out."""
 
     temperature: float
     seed: int | None = None
-    top_k: int = 0  # so many of the likeliest; 0: all
-    top_p: float = 1.0  # the likeliest that together reach this chance
-    min_p: float = 0.0  # those at least this fraction as likely as the likeliest
+    top_k: int = 0  # keep this number of the most likely tokens; 0: all
+    top_p: float = 1.0  # keep the most likely tokens that together reach this probability
+    min_p: float = 0.0  # keep tokens with at least this fraction of the highest probability
 
     def dice(self) -> random.Random:
-        """The draws of one sample: the same for a seed whatever else is in the batch; other ones without."""
+        """The random generator of one sample: determined by the seed, or random without a seed."""
         return random.Random(self.seed)
 
 
 def sampling_of(request: Request) -> Sampling | None:
-    """How a request wants its tokens drawn; None where the likeliest is taken: no temperature, or 0.
+    """The sampling of a request; None for greedy decoding: without a temperature, or with temperature 0.
 
-    ``do_sample`` is transformers' switch: false takes the likeliest, true alone means temperature 1.
+    ``do_sample`` is transformers' option: false means greedy decoding, true without a temperature means temperature 1.
     """
     extra = dict(request.extra)
     if unknown := sorted(set(extra) - set(TAKEN)):
@@ -65,7 +64,7 @@ def sampling_of(request: Request) -> Sampling | None:
 
 
 def truncates(request: Request) -> bool:
-    """Whether a prompt that leaves its answer too little room loses its beginning, as in lm-evaluation-harness."""
+    """Whether a prompt that is too long for its completion is cut at its beginning, as in lm-evaluation-harness."""
     side = request.extra.get("truncate")
     if side not in (None, "left"):
         raise _wrong(f"truncate is {side!r}; expected left, or no value")
@@ -73,10 +72,10 @@ def truncates(request: Request) -> bool:
 
 
 def draw_token(scores: Any, sampling: Sampling, chance: float) -> Any:
-    """The token (a tensor of one index) at a chance in [0, 1), for the scores [V] of all tokens.
+    """Draw a token (a tensor with one index) from the scores [V] of all tokens, by a random number in [0, 1).
 
-    The tokens stand in the order of their numbers, each as wide as it is likely, and the chance points
-    at one of them; so scores that differ in their last digit give the same token but at the very edge.
+    The tokens divide [0, 1) in the order of their indices, each with a width of its probability, and the random number
+    falls into one of these ranges. So scores that differ only in their last digits nearly always give the same token.
     """
     import torch
 
@@ -87,9 +86,9 @@ def draw_token(scores: Any, sampling: Sampling, chance: float) -> Any:
         chances = chances / chances.sum()
     if sampling.top_p < 1:
         ordered, tokens = chances.sort(descending=True, stable=True)
-        reached = ordered.cumsum(0) - ordered  # by those likelier
+        reached = ordered.cumsum(0) - ordered  # the probability of all more likely tokens
         beyond = reached >= sampling.top_p
-        beyond[0] = False  # top_p 0 leaves the likeliest
+        beyond[0] = False  # with top_p 0, the most likely token is left
         chances = chances.index_fill(0, tokens[beyond], 0)
     if sampling.min_p:
         chances = torch.where(chances < sampling.min_p * chances.max(), 0, chances)
@@ -109,28 +108,28 @@ def _wrong(message: str) -> ClientError:
     return ClientError(message, kind="setting", hopeless=True)
 
 
-DEFAULT_TOKENS = 256  # of an answer, when nobody says; EvSys' and lm-eval's number
-HALF = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer writes for a token that is a part of a character
-LOOKBACK = 8  # tokens looked at beyond those a stop can take: some only steer, and have no text
+DEFAULT_TOKENS = 256  # default limit of a completion; that of EvSys and lm-eval
+HALF = "\N{REPLACEMENT CHARACTER}"  # a tokenizer's text for a token that is a part of a character
+LOOKBACK = 8  # further tokens to decode when looking for a stop string, because special tokens have no text
 
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A prompt in tokens, and how its answer is made."""
+    """A prompt in tokens, and the settings of its completion."""
 
-    place: int  # among those asked
+    place: int  # the index of its request
     tokens: Tokens
-    limit: int  # tokens of the answer
+    limit: int  # maximum tokens of the completion
     stops: Sequence[str]
-    ends: frozenset[int]
+    ends: frozenset[int]  # tokens that end the completion
     sampling: Sampling | None
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Why a row ended, after how many tokens and seconds."""
+    """The end of a row: its reason, the number of generated tokens, and the seconds."""
 
-    why: str  # stop, length; timeout and closed: without an answer
+    why: str  # stop or length; timeout or closed, for a row without an answer
     tokens: int
     seconds: float
 
@@ -144,20 +143,20 @@ def completions(
     price: Price | None,
     template: Template | None = None,
 ) -> list[Completion | ClientError]:
-    """The answers to some requests, in their order; an error in the place of a request that has none."""
-    ends: list[Completion | ClientError | None] = [None] * len(requests)
+    """The completions for requests, in their order; the error of a request that fails is in its place."""
+    results: list[Completion | ClientError | None] = [None] * len(requests)
     rows = []
     for index, request in enumerate(requests):
         try:
             rows.append(_prompted(checkpoint, index, request, chat, template))
         except ClientError as error:
-            ends[index] = error
-    most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
+            results[index] = error
+    most = bounds.most if checkpoint.shares else 1  # some models would process padding as text
     reader = ForwardPass(checkpoint, bounds)
     plan = reader.plan
 
     def room(before: int, first: Prompted) -> Takes[Prompted]:
-        """A row that has ended goes on beside the others, and may not run out of the model's positions."""
+        """Accept rows while they fit. A row that has ended grows with the others, up to the context length."""
         rows = width = limit = 0
 
         def takes(row: Prompted) -> bool:
@@ -168,19 +167,19 @@ def completions(
         takes(first)
         return takes
 
-    alike: dict[Tokens, list[Prompted]] = {}
+    by_prompt: dict[Tokens, list[Prompted]] = {}
     for row in rows:
-        alike.setdefault(row.tokens, []).append(row)
-    for prefix, prompts in cache.branches(list(alike)):
-        # Those of a length share a batch; the largest comes first.
-        grown = [row for prompt in sorted(prompts, key=len, reverse=True) for row in alike[prompt]]
+        by_prompt.setdefault(row.tokens, []).append(row)
+    for prefix, prompts in cache.branches(list(by_prompt)):
+        # Prompts of similar length share a batch; the longest come first.
+        branch = [row for prompt in sorted(prompts, key=len, reverse=True) for row in by_prompt[prompt]]
         memory = partial(cache.memory, prefix, read=reader)
-        made = in_batches(
-            grown, most, partial(room, len(prefix)), partial(_generate, checkpoint, bounds, prefix, memory)
+        generated = in_batches(
+            branch, most, partial(room, len(prefix)), partial(_generate, checkpoint, bounds, prefix, memory)
         )
-        for row, (tokens, ended) in zip(grown, made, strict=True):
-            ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
-    return [end for end in ends if end is not None]
+        for row, (tokens, ended) in zip(branch, generated, strict=True):
+            results[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
+    return [result for result in results if result is not None]
 
 
 def _prompted(checkpoint: Checkpoint, index: int, request: Request, chat: bool, template: Template | None) -> Prompted:
@@ -189,44 +188,44 @@ def _prompted(checkpoint: Checkpoint, index: int, request: Request, chat: bool, 
     limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     if truncates(request):
         if limit >= checkpoint.longest:
-            wrong = (
+            problem = (
                 f"max_tokens is {limit}, but the model's context length is "
                 f"{checkpoint.longest} tokens, including the prompt"
             )
-            raise ClientError(wrong, kind="context")
+            raise ClientError(problem, kind="context")
         tokens = tokens[-(checkpoint.longest - limit) :]
     room = checkpoint.longest - len(tokens)
     if room <= 0:
-        wrong = (
+        problem = (
             f"the prompt has {len(tokens)} tokens, but the model's context length "
             f"is {checkpoint.longest} tokens, including the completion"
         )
-        raise ClientError(wrong, kind="context")
-    steering = {stop: checkpoint.special(stop) for stop in request.stop}
-    ends = checkpoint.ends | {token for token in steering.values() if token is not None}
-    stops = [stop for stop, token in steering.items() if token is None and stop]
+        raise ClientError(problem, kind="context")
+    special_tokens = {stop: checkpoint.special(stop) for stop in request.stop}
+    ends = checkpoint.ends | {token for token in special_tokens.values() if token is not None}
+    stops = [stop for stop, token in special_tokens.items() if token is None and stop]
     return Prompted(index, tuple(tokens), min(limit, room), stops, ends, sampling)
 
 
 def _generate(
     checkpoint: Checkpoint, bounds: BatchBounds, prefix: Tokens, memory: Callable[[int], Any], batch: Sequence[Prompted]
 ) -> list[tuple[list[int], Ended]]:
-    """The tokens of each answer, and how it ended. What fills a prompt up stands between its prefix and the rest."""
+    """The tokens of each completion, and how it ended. Prompts are padded between the prefix and their other tokens."""
     import torch
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
     width = max(len(row.tokens) for row in batch)
     start, gaps = len(prefix), [width - len(row.tokens) for row in batch]
     pairs = list(zip(gaps, batch, strict=True))
-    filled = [[*prefix, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
+    padded = [[*prefix, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
     given = [[1] * start + [0] * gap + [1] * (len(row.tokens) - start) for gap, row in pairs]
     device = checkpoint.model.device
     ends = _Ends(batch, checkpoint.decode, width, bounds)
     with torch.inference_mode(), kernels(device):
         output = checkpoint.model.generate(
-            input_ids=torch.tensor(filled, device=device),
+            input_ids=torch.tensor(padded, device=device),
             attention_mask=torch.tensor(given, device=device),
-            do_sample=False,  # it takes the likeliest, of which _Choose leaves one where a row samples
+            do_sample=False,  # greedy: for a row that samples, _Choose leaves only the drawn token
             max_new_tokens=max(row.limit for row in batch),
             logits_processor=LogitsProcessorList([_Choose(batch)]),
             stopping_criteria=StoppingCriteriaList([ends]),
@@ -254,7 +253,7 @@ def _completion(
 
 
 class _Choose:
-    """Draws the next token of every row that samples, and leaves no other to take."""
+    """A logits processor that draws the next token of each row that samples, and excludes all other tokens."""
 
     def __init__(self, rows: Sequence[Prompted]) -> None:
         self._dice = {index: (row.sampling, row.sampling.dice()) for index, row in enumerate(rows) if row.sampling}
@@ -268,7 +267,7 @@ class _Choose:
 
 
 class _Ends:
-    """Looks after each token whether a row is at its end; ``found`` holds the ends."""
+    """A stopping criterion that checks after each token which rows have ended; ``found`` has their ends."""
 
     def __init__(
         self, rows: Sequence[Prompted], decode: Callable[[Sequence[int]], str], start: int, bounds: BatchBounds
@@ -277,27 +276,27 @@ class _Ends:
         self._rows, self._decode, self._start, self._bounds = rows, decode, start, bounds
         self._began = perf_counter()
         self._window = max((len(stop.encode()) for row in rows for stop in row.stops), default=0) + LOOKBACK
-        self._texts: dict[int, str] = {}  # of single tokens
+        self._texts: dict[int, str] = {}  # the texts of single tokens
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         import torch
 
         seconds = perf_counter() - self._began
-        made = input_ids.shape[1] - self._start
-        latest = input_ids[:, self._start :][:, -self._window :].tolist()  # once: it waits for the device
+        count = input_ids.shape[1] - self._start
+        latest = input_ids[:, self._start :][:, -self._window :].tolist()  # only once, as it waits for the device
         for index, row in enumerate(self._rows):
             if self.found[index] is None:
-                written = self._may_stop(row, latest[index][-1]) and self._stops(row, latest[index])
-                if written and len(latest[index]) < made:  # made sure of in all: a part may read otherwise
-                    written = self._stops(row, input_ids[index, self._start :].tolist())
-                if why := "stop" if written or latest[index][-1] in row.ends else self._limit(row, made, seconds):
-                    self.found[index] = Ended(why, made, seconds)
+                stopped = self._may_stop(row, latest[index][-1]) and self._stops(row, latest[index])
+                if stopped and len(latest[index]) < count:  # confirm with all tokens: a part may decode differently
+                    stopped = self._stops(row, input_ids[index, self._start :].tolist())
+                if why := "stop" if stopped or latest[index][-1] in row.ends else self._limit(row, count, seconds):
+                    self.found[index] = Ended(why, count, seconds)
         return torch.tensor([ended is not None for ended in self.found], device=input_ids.device)
 
     def _may_stop(self, row: Prompted, token: int) -> bool:
-        """Whether a token may be the last of a stop: its text has that stop's last character, or part of one.
+        """Whether a token may end a stop string: its text has the string's last character, or a part of a character.
 
-        A token alone may be decoded without the space before it, so a stop that ends in a space is always looked for.
+        A single token may be decoded without its leading space, so a stop string that ends with a space always may.
         """
         if row.stops and token not in self._texts:
             self._texts[token] = self._decode([token])
@@ -308,8 +307,8 @@ class _Ends:
         text = self._decode(tokens)
         return any(stop in text for stop in row.stops)
 
-    def _limit(self, row: Prompted, made: int, seconds: float) -> str:
-        if made >= row.limit:
+    def _limit(self, row: Prompted, count: int, seconds: float) -> str:
+        if count >= row.limit:
             return "length"
         if self._bounds.closed.is_set():
             return "closed"
