@@ -1,4 +1,4 @@
-"""Print the digest of a fixed set of rollouts, scored in every way: it is the same on every interpreter.
+"""Print the digest of a fixed set of rollouts with every metric, which must be the same on every interpreter.
 
 `make test-interpreters` runs this with each installed Python and compares the lines.
 """
@@ -14,15 +14,13 @@ from typing import Any
 import calipers
 from calipers.names import METRICS
 
-LATER = (
-    "total_cost_per_task",
-    "bootstrap_best@{k}",
-)  # metrics that came later: without them the line is that of older versions, too
+# metrics that were added later: without them, the digest is the same as that of older versions
+LATER = ("total_cost_per_task", "bootstrap_best@{k}")
 COLUMNS = ("mean", "median", "min", "max", "sum", "std")
 
 
 def records() -> list[dict[str, Any]]:
-    """Rollouts with every trap for floats: real rewards, gaps, ragged tasks, late columns."""
+    """Rollouts that are hard for floating-point sums: real rewards, gaps, uneven tasks, columns that begin late."""
     draw = random.Random(20)
     rows: list[dict[str, Any]] = []
     for task in range(300):
@@ -40,20 +38,20 @@ def records() -> list[dict[str, Any]]:
 
 
 def metrics() -> list[str]:
-    """Every metric there is, with parameters where it needs them."""
-    found = [f"{name}(column=f1)" for name in COLUMNS] + ["percentile(column=f1, q=37)"]
-    plain = [name for name in METRICS.entries if name not in (*COLUMNS, "percentile", *LATER)]
-    return found + [name.replace("{k}", k) for name in plain for k in ("1", "3")]
+    """The names of all metrics, with parameters where they are needed."""
+    of_columns = [f"{name}(column=f1)" for name in COLUMNS] + ["percentile(column=f1, q=37)"]
+    others = [name for name in METRICS.entries if name not in (*COLUMNS, "percentile", *LATER)]
+    return of_columns + [name.replace("{k}", k) for name in others for k in ("1", "3")]
 
 
 def digest(paths: list[Path]) -> str:
-    """The digest of some files, with slices and clusters."""
+    """The digest of the score of files, with slices and clusters."""
     names = list(dict.fromkeys(metrics()))
     return calipers.score(paths, names, by=["level"], cluster="source.book").digest
 
 
 def main() -> None:
-    """Score once as written, once shuffled and cut in three; print the digest they share."""
+    """Score the rollouts in one file, and shuffled in three files; print the digest, which must be the same."""
     rows = records()
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder, "whole.jsonl")

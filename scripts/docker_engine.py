@@ -3,11 +3,12 @@
 The engine lives in a temporary directory: its images, containers and socket are private and are deleted with it.
 Missing parts of dockerd, compose v2 and buildx, and the base image, are unpacked from the Debian packages of the mirror
 that apt is configured with. Nothing is installed, and no image registry is used. The command finds the engine through
-DOCKER_HOST, and CALIPERS_DOCKER says that it exists. The exit code is 75, with the reason, if no engine can be started.
+DOCKER_HOST, and CALIPERS_DOCKER is set. The exit code is 75, with the reason, if no engine can be started.
 
-Harbor enforces network policies by a second container, whose image it would pull. That image is made here from the
-same packages, with Harbor's own scripts; only the proxy in it is a small one of ours. If Podman is installed, it gets
-its own store in the same directory. CALIPERS_NO_SIDECAR and CALIPERS_NO_PODMAN say why one of the two does not exist.
+Harbor enforces network policies by a second container (a sidecar), whose image it would pull. This script makes that
+image from the same packages and Harbor's own scripts; only its proxy is replaced by egress_proxy.py. If Podman is
+installed, it gets its own store in the same directory. If one of the two is not available, CALIPERS_NO_SIDECAR or
+CALIPERS_NO_PODMAN has the reason.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class NotSetUp(Exception):
 
 
 def main() -> int:
-    """The command's exit code, or 75."""
+    """Run the command with an engine; returns its exit code, or 75."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--parts", type=Path, default=Path(".docker-parts"), help="the folder for downloaded parts")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command")
@@ -78,7 +79,7 @@ def parts(kept: Path, scratch: Path) -> dict[str, str]:
         programs = [str(engine / folder) for folder in ("usr/sbin", "usr/bin", "sbin", "bin")]
         environment["PATH"] = os.pathsep.join([environment.get("PATH", os.defpath), *programs])
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(map(str, missing_libraries(engine)))
-        for name in ("iptables", "ip6tables"):  # what the package's own script would do
+        for name in ("iptables", "ip6tables"):  # as the package's installation script does
             if not (engine / "usr/sbin" / name).is_symlink():
                 (engine / "usr/sbin" / name).symlink_to("xtables-nft-multi")
         environment["XTABLES_LIBDIR"] = str(next(engine.glob("usr/lib/*-linux-gnu/xtables"), ""))
@@ -92,7 +93,7 @@ def parts(kept: Path, scratch: Path) -> dict[str, str]:
 
 
 def missing_libraries(root: Path) -> list[Path]:
-    """The folders of libraries below a root, without libraries of the machine: two versions would conflict."""
+    """The folders of libraries below a root; libraries that the machine has are removed, as two versions conflict."""
     folders = [*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu")]
     for folder in folders:
         for path in folder.iterdir():
@@ -102,12 +103,12 @@ def missing_libraries(root: Path) -> list[Path]:
 
 
 def base_image(kept: Path, scratch: Path) -> None:
-    """A root directory with a shell, the usual tools, Python and the sidecar's tools, as an archive."""
+    """Make the archive of a root directory with a shell, the usual tools, Python and the sidecar's tools."""
     if (kept / "image.tar").is_file():
         return
     root = scratch / "image"
     fetch(root, NEWER, [*BASE, *SIDECAR], scratch)
-    (root / "etc/passwd").write_text("root:x:0:0:root:/home:/bin/bash\n")  # what the packages' own scripts would do
+    (root / "etc/passwd").write_text("root:x:0:0:root:/home:/bin/bash\n")  # as the packages' installation scripts do
     (root / "etc/group").write_text("root:x:0:\n")
     (root / "usr/bin/awk").symlink_to("mawk")
     for name in ("home", "proc", "sys", "dev", "tmp"):
@@ -140,7 +141,7 @@ def fetch(target: Path, release: str, names: Sequence[str], scratch: Path, *, al
         "APT::Sandbox::User": "root",
         "APT::Install-Recommends": "false",
     }
-    (state / "status").touch()  # nothing is installed: what this machine has is not looked at
+    (state / "status").touch()  # an empty list of installed packages, so that apt ignores those of this machine
     apt = ["apt-get", "-qq", *(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))]
     if not any((state / "lists").glob("*Packages*")):
         fetched([*apt, "update"], state)
@@ -159,16 +160,16 @@ def fetch(target: Path, release: str, names: Sequence[str], scratch: Path, *, al
 def fetched(command: Sequence[str], folder: Path) -> None:
     """Run apt; NotSetUp with its last error if it fails."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCHING)
+        apt = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCHING)
     except subprocess.TimeoutExpired:
         raise NotSetUp(f"apt did not end within {FETCHING:.0f} seconds") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise NotSetUp(f"apt failed: {lines[-1] if lines else done.returncode}")
+    if apt.returncode:
+        lines = [line for line in apt.stderr.splitlines() if line.strip()]
+        raise NotSetUp(f"apt failed: {lines[-1] if lines else apt.returncode}")
 
 
 def suite() -> str:
-    """The suite of this machine's own Debian."""
+    """The suite of the Debian on this machine."""
     lines = Path("/etc/os-release").read_text().splitlines() if Path("/etc/os-release").is_file() else []
     release = dict(line.split("=", 1) for line in lines if "=" in line)
     if release.get("ID") != "debian" or "VERSION_CODENAME" not in release:
@@ -274,10 +275,10 @@ def sidecar(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
 
 
 def named_probe(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Give the base image the name, with its digest, under which Harbor asks an image about the kernel.
+    """Give the base image the name and digest of the image with which Harbor probes the kernel, so that none is pulled.
 
-    Harbor would pull it. An engine that is not running can be told so in its own list of names; one that keeps its
-    images in another way cannot.
+    While the engine is stopped, the name can be added to its list of names. That is not possible if the engine stores
+    its images in another way.
     """
     files = list(scratch.glob("data/image/*/repositories.json"))
     if not files:
@@ -293,7 +294,10 @@ def named_probe(environment: Mapping[str, str], scratch: Path) -> dict[str, str]
 
 @contextmanager
 def podman(environment: Mapping[str, str], base: Path, scratch: Path) -> Iterator[dict[str, str]]:
-    """Podman with a store of its own and the base image; what the command's environment needs for it, or why not."""
+    """Set up Podman with its own store and the base image.
+
+    Yields the environment variables that the command needs for it, or that with the reason why Podman is not available.
+    """
     if not shutil.which("podman"):
         yield {"CALIPERS_NO_PODMAN": "podman is not installed"}
         return
@@ -317,7 +321,7 @@ volume_path = "{home}/volumes"
     storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/store"\nrunroot = "{home}/run"\n'
     Path(more["CONTAINERS_STORAGE_CONF"]).write_text(storage)
     with_podman = {**environment, **more}
-    del with_podman["DOCKER_CONFIG"]  # Podman fails over a folder that holds no logins
+    del with_podman["DOCKER_CONFIG"]  # Podman fails if this folder has no logins
     try:
         if not answers(["podman-compose", "--in-pod=false", "version"], with_podman):
             unpacked = fetch(base.with_name("podman-compose"), NEWER, PODMAN_COMPOSE, scratch, alone=True)
@@ -349,7 +353,7 @@ def printed(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def cleared(environment: Mapping[str, str]) -> None:
-    """Remove the containers and networks of the engine: their bridges would remain after it stops."""
+    """Remove the containers and networks of the engine, because their bridges would remain after it stops."""
     containers = printed(["docker", "ps", "--all", "--quiet"], environment).split()
     for command in (["docker", "rm", "--force", *containers], ["docker", "network", "prune", "--force"]):
         answers(command, environment)

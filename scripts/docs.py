@@ -1,18 +1,18 @@
-"""Write the generated parts of the documentation again: command outputs, and three whole pages.
+"""Regenerate the generated parts of the documentation: command outputs, and three whole pages.
 
     python scripts/docs.py            write what is out of date
     python scripts/docs.py --check    write nothing; exit 1 and name the files that are out of date
     python scripts/docs.py README.md docs/recipes/gate_in_ci.md    only these pages
 
-In README.md and below docs/, the text between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` is what the
-command prints, standard error included. Between ``<!-- run: COMMAND -->`` and ``<!-- /run -->`` it is the command in
-a block to copy, and in another block what it prints to standard output. Between ``<!-- file: PATH -->`` and
-``<!-- /file -->`` it is the content of a file. The commands of a page run in the order of the page, in a folder that
-has the files of the repository and nothing else: a command may read what an earlier one wrote.
+In README.md and below docs/, the text between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` is the command and
+its output, including standard error. Between ``<!-- run: COMMAND -->`` and ``<!-- /run -->`` are a block with the
+command, for copying, and a block with its standard output. Between ``<!-- file: PATH -->`` and ``<!-- /file -->`` is
+the content of a file. The commands of a page run in the order of the page, in a folder with the files of the
+repository only, so that a command may read what an earlier one wrote.
 
-A page with a line ``<!-- server: COMMAND -->`` has that server running meanwhile, and its first block to copy starts
-it, without a comment, because zsh takes none from a terminal. The port is any free one; the page says 8000. A run takes
-another time each time, so the output on such a page is only replaced if more than times differ.
+For a page with a line ``<!-- server: COMMAND -->``, that server runs meanwhile, and the page's first block to copy
+starts it, without a comment, because zsh accepts no comments in a terminal. The server uses any free port; the page
+shows 8000. As measured times vary, the output on such a page is only replaced if something else than times differs.
 
 ``docs/metrics.md`` is made from the metric cards, ``docs/commands.md`` from the help of every command,
 ``docs/api.md`` from the signatures and docstrings of the public names.
@@ -47,23 +47,23 @@ BLOCK = re.compile(
 MARKER = re.compile(r"^<!-- /?(?:output|run|file)\b.*$", re.MULTILINE)
 SERVER = re.compile(r"^<!-- server: (?P<command>.+?) -->$", re.MULTILINE)
 ADDRESS = "127.0.0.1:8000"  # of the server, as pages show it
-PORTS = range(8000, 9000)  # four digits each, so that no line is longer than on the page
+PORTS = range(8000, 9000)  # all of four digits, so that lines have the same length as on the page
 READY = b"ready: "
-MADE = {".calipers", ".git", "build", "demo", "dist", "runs"}  # what a page must not find: somebody made it here
-EXPECTED = {0, 2, 3}  # done, bad input, incomplete: a page may show an error
+MADE = {".calipers", ".git", "build", "demo", "dist", "runs"}  # generated files, which are hidden from the commands
+EXPECTED = {0, 2, 3}  # success, invalid input, incomplete: a page may show an error
 LANGUAGES = {".py": "python", ".yml": "yaml"}
 SECONDS = 120
-# What a clock measured: rows of the economics table, their totals, and times in sentences.
+# Measured times: rows of the economics table, their totals, and times in sentences.
 TIMES = re.compile(r"^ *(?:time|latency)_\w+ .*$|[\d.,]+ latency_s|(?:\d[\d.,]*\s(?:ms|s|min|h|d)\b ?)+", re.MULTILINE)
-PADDING = re.compile(r"[ ─]+")  # as wide as the longest number
+PADDING = re.compile(r"[ ─]+")  # its width depends on the longest number
 
 
 def main(arguments: list[str]) -> int:
-    """Renew every page, or say which ones need it."""
+    """Regenerate the pages, or list those that are out of date."""
     names = [argument for argument in arguments if argument != "--check"]
     check = len(names) < len(arguments)
-    made = {"metrics.md": metrics_page, "commands.md": commands_page, "api.md": api_page}
-    makers = {ROOT / "docs" / name: page for name, page in made.items()}
+    generated = {"metrics.md": metrics_page, "commands.md": commands_page, "api.md": api_page}
+    makers = {ROOT / "docs" / name: page for name, page in generated.items()}
     paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     chosen = {Path(name).resolve() for name in names} or {*paths, *makers}
     if any(name.startswith("-") for name in names) or chosen - {*paths, *makers}:
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
 
 
 def renewed(page: str, name: str) -> str:
-    """The page with the output of every command it shows, as it is now."""
+    """The page with the current output of its commands."""
     blocks = list(BLOCK.finditer(page))
     inside = sum(len(MARKER.findall(block[0])) for block in blocks)
     if inside != len(MARKER.findall(page)) or inside != 2 * len(blocks):
@@ -93,8 +93,8 @@ def renewed(page: str, name: str) -> str:
         )
     if not blocks:
         return page
-    found = SERVER.search(page)
-    server = found["command"] if found else None
+    server_line = SERVER.search(page)
+    server = server_line["command"] if server_line else None
     start = f"{server} &\n" if server else ""
     first = next((block.start() for block in blocks if block["kind"] == "run"), None)
 
@@ -115,12 +115,12 @@ def renewed(page: str, name: str) -> str:
 
 
 def without_times(text: str) -> str:
-    """What is printed, less what a clock measured and the padding around it."""
+    """The output without measured times and the padding around them."""
     return PADDING.sub(" ", TIMES.sub("TIME ", text))
 
 
 class Place(typing.NamedTuple):
-    """Where the commands of a page run: a folder, and the address of a server if the page has one."""
+    """The folder in which the commands of a page run, and the address of its server if it has one."""
 
     folder: Path
     address: str | None = None
@@ -128,7 +128,7 @@ class Place(typing.NamedTuple):
 
 @contextmanager
 def prepared(server: str | None = None) -> Iterator[Place]:
-    """A folder with the files of the repository, and the server, for as long as a page needs them."""
+    """A context with a folder that has the repository's files, and with the running server."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         for path in ROOT.iterdir():
@@ -146,7 +146,7 @@ def prepared(server: str | None = None) -> Iterator[Place]:
 
 
 def started(server: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """The server on the first free port, and its address. It prints that it is ready, or ends."""
+    """Start the server on the first free port; returns its process and address when it has printed that it is ready."""
     for port in PORTS:
         process = subprocess.Popen(
             [*server.split(), "--port", str(port)],
@@ -165,17 +165,17 @@ def started(server: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def shown(command: str, place: Place) -> str:
-    """A command and what it prints, in one block."""
+    """A block with a command and its output."""
     return fenced("console", f"$ {command}\n{output(command, place)}")
 
 
 def copied(command: str, place: Place, before: str = "") -> str:
-    """A command in a block to copy, and in another one what it prints to standard output."""
+    """A block with a command, for copying, and a block with its standard output."""
     return fenced("sh", f"{before}{command}") + "\n" + fenced("text", output(command, place, notes=False))
 
 
 def of_file(name: str) -> str:
-    """A file of the repository, in a block to copy."""
+    """A block with the content of a file in the repository."""
     path = ROOT / name
     return fenced(LANGUAGES[path.suffix], path.read_text(encoding="utf-8"))
 
@@ -187,16 +187,16 @@ def fenced(kind: str, text: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Plain text of 100 columns, and the command of this environment."""
-    here = str(Path(sys.executable).parent)
+    """The environment of commands: plain text in 100 columns, and ``calipers`` of this virtual environment."""
+    programs = str(Path(sys.executable).parent)
     kept = {name: os.environ[name] for name in ("HOME", "PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
     settings = {"COLUMNS": "100", "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TERM": "dumb"}
-    return {**kept, **settings, "PATH": f"{here}{os.pathsep}{kept.get('PATH', os.defpath)}"}
+    return {**kept, **settings, "PATH": f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}"}
 
 
 def output(command: str, place: Place, *, notes: bool = True) -> str:
-    """What a command prints in the folder of a page; without ``notes``, only its standard output."""
-    done = subprocess.run(
+    """The output of a command in the folder of a page; without ``notes``, only its standard output."""
+    process = subprocess.run(
         ["sh", "-c", command.replace(ADDRESS, place.address) if place.address else command],
         cwd=place.folder,
         env=environment(),
@@ -206,9 +206,9 @@ def output(command: str, place: Place, *, notes: bool = True) -> str:
         timeout=SECONDS,
         check=False,
     )
-    text = done.stdout.decode()
-    if done.returncode and not (notes and done.returncode in EXPECTED):  # an error is printed among the notes
-        raise SystemExit(f"{command}: exit {done.returncode}\n{text}{'' if notes else done.stderr.decode()}")
+    text = process.stdout.decode()
+    if process.returncode and not (notes and process.returncode in EXPECTED):  # an error is printed among the notes
+        raise SystemExit(f"{command}: exit {process.returncode}\n{text}{'' if notes else process.stderr.decode()}")
     for path in (ROOT, place.folder):
         if str(path) in text:
             raise SystemExit(f"{command}: it prints {path}, which is useless to a reader; use a relative path")
@@ -216,7 +216,7 @@ def output(command: str, place: Place, *, notes: bool = True) -> str:
 
 
 def metrics_page() -> str:
-    """Every metric's card, in the order of the index."""
+    """The page with the cards of all metrics, in the order of the index."""
     head = (
         "# Metrics\n\n"
         "<!-- Made by scripts/docs.py from the cards in src/calipers/metrics/cards.toml. -->\n\n"
@@ -229,7 +229,7 @@ def metrics_page() -> str:
 
 
 def commands_page() -> str:
-    """The help of every command, as ``--help`` prints it at 100 columns."""
+    """The page with the help of every command, as ``--help`` prints it in 100 columns."""
     head = (
         "# Every command\n\n"
         "<!-- Made by scripts/docs.py from the help of the commands. -->\n\n"
@@ -241,7 +241,7 @@ def commands_page() -> str:
 
 
 def command_section(name: str) -> str:
-    """The help of one command, and of the commands below it."""
+    """The help of a command and of its subcommands."""
     outer = click.Context(commands, info_name="calipers", max_content_width=100, terminal_width=100)
     command = commands.get_command(outer, name)
     assert command is not None
@@ -249,16 +249,16 @@ def command_section(name: str) -> str:
     text = command.get_help(inner)
     parts = [f"\n## calipers {name}\n\n```text\n{text.rstrip()}\n```\n"]
     if isinstance(command, click.Group):
-        for below in command.list_commands(inner):
-            found = command.get_command(inner, below)
-            assert found is not None
-            text = found.get_help(click.Context(found, info_name=below, parent=inner))
-            parts.append(f"\n### calipers {name} {below}\n\n```text\n{text.rstrip()}\n```\n")
+        for subcommand_name in command.list_commands(inner):
+            subcommand = command.get_command(inner, subcommand_name)
+            assert subcommand is not None
+            text = subcommand.get_help(click.Context(subcommand, info_name=subcommand_name, parent=inner))
+            parts.append(f"\n### calipers {name} {subcommand_name}\n\n```text\n{text.rstrip()}\n```\n")
     return "".join(parts)
 
 
 def api_page() -> str:
-    """The public names of the package with their signatures and docstrings, functions first."""
+    """The page with the signatures and docstrings of the public names, functions first."""
     head = (
         "# Python API\n\n"
         "<!-- Made by scripts/docs.py from the docstrings of the public names. -->\n\n"
@@ -278,22 +278,22 @@ def api_page() -> str:
 
 
 def api_section(name: str, value: Any) -> str:
-    """One public name: how it is called, what it is, and its public methods."""
+    """The section of a public name: its signature, its docstring, and its public members."""
     mark = calipers._STABILITY[name].capitalize()
     parts = [f"\n### {name}\n\n*{mark}.*\n\n```python\n{signature(name, value)}\n```\n\n{described(value)}\n"]
     if inspect.isclass(value) and issubclass(value, calipers.Page) and value is not calipers.Page:
         parts.append("\nIt has the members of [`Page`](#page), too.\n")
     if inspect.isclass(value) and not issubclass(value, Exception):
-        rows = [member(key, there) for key, there in vars(value).items() if not key.startswith("_")]
+        rows = [member(key, attribute) for key, attribute in vars(value).items() if not key.startswith("_")]
         rows = [row for row in rows if row]
         if rows:
             parts.append("\n| Member | What it is |\n|---|---|\n" + "".join(rows))
     return "".join(parts)
 
 
-def member(key: str, there: Any) -> str:
-    """A row about a documented method or property; nothing about a field, which is part of the signature."""
-    call = there.__func__ if isinstance(there, classmethod | staticmethod) else there
+def member(key: str, attribute: Any) -> str:
+    """The row of a documented method or property; "" for a field, which is part of the signature."""
+    call = attribute.__func__ if isinstance(attribute, classmethod | staticmethod) else attribute
     if not isinstance(call, types.FunctionType | property) or not (text := inspect.getdoc(call)):
         return ""
     first = text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
@@ -301,7 +301,7 @@ def member(key: str, there: Any) -> str:
 
 
 def signature(name: str, value: Any) -> str:
-    """How it is called; one parameter a line where that is longer than a line."""
+    """The signature of a public name, with one parameter per line if it is longer than 100 characters."""
     if inspect.isclass(value) and issubclass(value, Exception | str):
         return f"class {name}({value.__bases__[0].__name__})"
     if typing.is_typeddict(value):
@@ -319,12 +319,12 @@ def signature(name: str, value: Any) -> str:
 
 
 def written(annotation: Any) -> str:
-    """The annotation of a key as it stands in the source."""
+    """The annotation of a key as in the source."""
     return str(getattr(annotation, "__forward_arg__", annotation))
 
 
 class Written:
-    """An annotation that is shown as it stands in the source, without quotes."""
+    """An annotation whose repr is its text in the source, without quotes."""
 
     def __init__(self, annotation: Any) -> None:
         self.text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
@@ -334,7 +334,7 @@ class Written:
 
 
 def lines_of(parameters: list[inspect.Parameter]) -> Iterator[str]:
-    """One line a parameter, with the star where those begin that are given by name alone."""
+    """A line for each parameter, with a star before the first keyword-only parameter."""
     star = False
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
@@ -344,7 +344,7 @@ def lines_of(parameters: list[inspect.Parameter]) -> Iterator[str]:
 
 
 def described(value: Any) -> str:
-    """Its docstring, with double backquotes as Markdown has them, and examples as code."""
+    """The docstring of a public name as Markdown, with its examples as code."""
     return code(re.sub(r"(?m)^(>>> .*(?:\n(?!\n).*)*)", r"```python\n\1\n```", inspect.getdoc(value) or ""))
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""The proxy in the sidecar that `make test-docker` builds for Harbor's network policies, in place of Harbor's own.
+"""The proxy in the sidecar that `make test-docker` builds for Harbor's network policies; it replaces Harbor's own.
 
-Harbor's rules redirect every connection here. Connections to an address on Harbor's list are forwarded with the mark
-that Harbor's rules require; the others are closed. Only addresses are checked, not names. The minimal Python of the
-test's image runs it.
+Harbor's rules redirect every connection to this proxy. It forwards connections to addresses on Harbor's list, with the
+mark that Harbor's rules require, and closes all others. It checks only addresses, not names. It runs with the minimal
+Python of the test's image.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 LISTED = Path("/opt/egress-sidecar/allowlist.txt")
 PORT, MARK = 12345, 114514  # as in Harbor's own configuration of its proxy
-ORIGINAL_DESTINATION, SOCKET_MARK = 80, 36  # of Linux; Python has no names for them
+ORIGINAL_DESTINATION, SOCKET_MARK = 80, 36  # Linux's socket options, for which Python has no names
 
 
-def passed_on(client: socket.socket) -> None:
+def forward(client: socket.socket) -> None:
     """Forward one connection to its original destination, if that is on the list."""
     with client:
         address = client.getsockopt(socket.SOL_IP, ORIGINAL_DESTINATION, 16)
@@ -27,11 +27,11 @@ def passed_on(client: socket.socket) -> None:
         with socket.socket() as server:
             server.setsockopt(socket.SOL_SOCKET, SOCKET_MARK, MARK)
             server.connect((host, port))
-            threading.Thread(target=copied, args=(client, server), daemon=True).start()
-            copied(server, client)
+            threading.Thread(target=copy, args=(client, server), daemon=True).start()
+            copy(server, client)
 
 
-def copied(source: socket.socket, target: socket.socket) -> None:
+def copy(source: socket.socket, target: socket.socket) -> None:
     """Copy data until the source ends."""
     try:
         while data := source.recv(1 << 16):
@@ -48,7 +48,7 @@ def main() -> None:
         listener.bind(("", PORT))
         listener.listen()
         while True:
-            threading.Thread(target=passed_on, args=(listener.accept()[0],), daemon=True).start()
+            threading.Thread(target=forward, args=(listener.accept()[0],), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Measure what each optional part of Calipers installs, in megabytes on disk beyond the core.
+"""Measure the size of each extra of Calipers, in megabytes on disk beyond the core.
 
-    python scripts/extras.py             every extra but hf and ray, which bring torch and ray
-    python scripts/extras.py hf ray      these
+    python scripts/extras.py             all extras except hf and ray, which install torch and ray
+    python scripts/extras.py hf ray      these extras
 
-Each is installed by pip into a temporary folder of its own, with what it needs, and the folder is measured.
+pip installs each extra with its dependencies into a temporary folder, and the folder is measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("hf", "ray")
-TOGETHER = ("most", "all", "dev")  # made of the others
+TOGETHER = ("most", "all", "dev")  # combinations of other extras
 
 
 def main(names: list[str]) -> int:
@@ -39,7 +39,7 @@ def main(names: list[str]) -> int:
 
 
 def weight(needs: list[str]) -> float:
-    """The size of some packages, with all that they need, in MB (1,000,000 bytes)."""
+    """The size of packages with their dependencies, in MB (1,000,000 bytes)."""
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "install", "-qq", "--no-compile", "--target", folder, *needs]
         subprocess.run(command, check=True)

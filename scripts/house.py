@@ -3,10 +3,10 @@
     python scripts/house.py            print the table
     python scripts/house.py --write    put it into docs/architecture.md
 
-The import graph is read with `ast`. The commands run in their own processes, and `sys.setprofile` records them.
-A command is one file by rule, named in the table of `calipers.cli`, and so is what a `System` names in the `__init__`
-of its folder: neither counts among the files with one importer in the same folder.
-A package is a folder: a single file beside the packages, such as `errors.py` or `systems/__init__.py`, is none.
+The import graph is read with `ast`. The commands run in their own processes, and `sys.setprofile` records their calls.
+The files of commands, which are named in the table of `calipers.cli`, and the files that a `System` names in the
+`__init__` of its folder, do not count as files with one importer in the same folder. A package is a folder: a single
+file such as `errors.py` or `systems/__init__.py` is not a package.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SOURCE = ROOT / "src" / "calipers"
 PAGE = ROOT / "docs" / "architecture.md"
 MARKS = "<!-- house: scripts/house.py -->", "<!-- /house -->"
 COMPARISON = "calipers.analyses.compare."
-VERDICT = re.compile(r"calipers\.analyses\.compare\.(document\.)?\w+")  # what is asked, given back, and shown
-RIDDLES = frozenset({"found", "one", "place", "asked", "held", "said", "told", "own", "both"})
+VERDICT = re.compile(r"calipers\.analyses\.compare\.(document\.)?\w+")  # the request, the result and its document
+RIDDLES = frozenset({"found", "one", "place", "asked", "held", "said", "told", "own", "both"})  # unclear variable names
 SYSTEMS = ("evsys", "lm_eval", "nemo_gym", "harbor", "inspect")
-ALIASES = {"gym": "nemo_gym"}  # a word in a file's name that means a system
+ALIASES = {"gym": "nemo_gym"}  # a word in the name of a file -> its system
 
 WATCHED = """
 import contextlib, inspect, io, json, sys
@@ -76,10 +76,10 @@ def module_of(path: Path) -> str:
 
 
 def trees() -> dict[str, tuple[Path, ast.Module]]:
-    """Every module of the source, by name: its file and its syntax tree."""
+    """The file and the syntax tree of every module, by its name."""
     paths = sorted(SOURCE.rglob("*.py"))
     collects = gc.isenabled()
-    gc.disable()  # a million nodes and no garbage among them: to look for it took three quarters of the time
+    gc.disable()  # there are a million nodes and no garbage: collections took three quarters of the time
     try:
         return {module_of(path): (path, ast.parse(path.read_text(), str(path))) for path in paths}
     finally:
@@ -88,7 +88,7 @@ def trees() -> dict[str, tuple[Path, ast.Module]]:
 
 
 def imports_of(name: str, tree: ast.Module, known: Collection[str]) -> Iterator[str]:
-    """The modules of the house that a module imports, in a string too: an index names modules as "module:object"."""
+    """The modules of Calipers that a module imports, or names in a string: an index has "module:object" entries."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
@@ -104,17 +104,17 @@ def imports_of(name: str, tree: ast.Module, known: Collection[str]) -> Iterator[
 
 
 def importers(known: dict[str, tuple[Path, ast.Module]]) -> dict[str, set[str]]:
-    """Who imports each module."""
-    by: dict[str, set[str]] = {name: set() for name in known}
+    """The importers of each module."""
+    importers_of: dict[str, set[str]] = {name: set() for name in known}
     for name, (_, tree) in known.items():
         for target in imports_of(name, tree, known):
             if target != name:
-                by[target].add(name)
-    return by
+                importers_of[target].add(name)
+    return importers_of
 
 
 def kept_by_one(known: dict[str, tuple[Path, ast.Module]]) -> list[str]:
-    """Modules with a single importer, which lies in the same folder and does more than to name them in a table."""
+    """Modules with a single importer, which is in the same folder and does not only name them in a table."""
     kept = []
     for name, users in importers(known).items():
         if len(users) == 1 and known[name][0].name != "__init__.py":
@@ -126,13 +126,13 @@ def kept_by_one(known: dict[str, tuple[Path, ast.Module]]) -> list[str]:
 
 
 def names_only(tree: ast.Module, module: str) -> bool:
-    """Whether a module is named in strings only, as "module:object", and never imported."""
+    """Whether a module is only named in strings, as "module:object", and never imported."""
     imported = (node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     return module not in imported
 
 
 def room(name: str) -> str:
-    """The room of a module: the folder under calipers, and under systems the system; "" for what is beside them."""
+    """The package of a module: its folder below calipers, below systems the system; "" for a single file."""
     parts = name.split(".")[1:]
     return "/".join((parts[:2] if len(parts) > 1 else ()) if parts[:1] == ["systems"] else parts[:1])
 
@@ -147,7 +147,7 @@ def systems_of(name: str) -> set[str]:
 
 
 def rooms_of(system: str, known: dict[str, tuple[Path, ast.Module]]) -> set[str]:
-    """The rooms with a module of a system."""
+    """The packages with a module of a system."""
     return {room(name) for name in known if system in systems_of(name)} - {""}
 
 
@@ -162,7 +162,7 @@ def classes(known: dict[str, tuple[Path, ast.Module]]) -> list[str]:
 
 
 def locals_of(known: dict[str, tuple[Path, ast.Module]]) -> Counter[str]:
-    """How many functions bind each name: by assignment, loop, with, comprehension or walrus."""
+    """The number of functions that bind each name by an assignment, loop, with, comprehension or walrus."""
     counts: Counter[str] = Counter()
     for _, tree in known.values():
         for function in ast.walk(tree):
@@ -176,21 +176,21 @@ def locals_of(known: dict[str, tuple[Path, ast.Module]]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What one command did, as the script above saw it."""
+    """The measurements of one command by the script above."""
 
-    files: list[str]  # entered, below the source
-    frames: int  # of ours, at the deepest
-    modules: list[str]  # loaded at the end
-    types: list[str]  # of ours and others', whose __init__ ran
+    files: list[str]  # source files with a call
+    frames: int  # maximum number of Calipers' frames on the stack
+    modules: list[str]  # modules that were loaded at the end
+    types: list[str]  # classes whose __init__ was called, ours and others'
 
 
 def walk(*args: str) -> Walk:
-    """Run a command in a process of its own, watched."""
+    """Run a command in a process of its own, and measure it."""
     command = [sys.executable, "-c", WATCHED, str(SOURCE), *args]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"calipers {' '.join(args)}: {done.stderr}")
-    return Walk(**json.loads(done.stdout.splitlines()[-1]))
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(f"calipers {' '.join(args)}: {process.stderr}")
+    return Walk(**json.loads(process.stdout.splitlines()[-1]))
 
 
 TASK = """task: capitals
@@ -257,15 +257,15 @@ def table() -> str:
 
 
 def main() -> None:
-    """Print the table, or put it between its marks."""
+    """Print the table, or write it between its markers in the page."""
     text = table()
     if "--write" not in sys.argv[1:]:
         print(text)
         return
     start, end = MARKS
     page = PAGE.read_text()
-    before, _, rest = page.partition(start)
-    _, _, after = rest.partition(end)
+    before, _, after = page.partition(start)
+    _, _, after = after.partition(end)
     PAGE.write_text(f"{before}{start}\n{text}\n{end}{after}")
 
 

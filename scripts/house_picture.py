@@ -1,4 +1,4 @@
-"""Draw the packages of Calipers and their imports: one box for each package.
+"""Draw the packages of Calipers and their imports as docs/house.svg, with a box for each package.
 
     python scripts/house_picture.py            check whether docs/house.svg is up to date
     python scripts/house_picture.py --write    draw it
@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 from house import ROOT, SOURCE, imports_of, module_of
 
 PAGE = ROOT / "docs" / "house.svg"
-WIDTH, FLOOR, GAP, BOX = 940, 70, 24, (200, 36)  # the picture, from floor to floor, between boxes, a box
+WIDTH, FLOOR, GAP, BOX = 940, 70, 24, (200, 36)  # width of the picture, height of a row, gap between boxes, box size
 SAYS = {
     "cli": "the commands",
     "web": "the HTML report",
@@ -46,41 +46,41 @@ SAYS = {
 
 
 def graph() -> dict[str, set[str]]:
-    """Which room imports which; the systems are one."""
+    """The imports of each package; all systems count as one package."""
     known = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
     uses: dict[str, set[str]] = {room: set() for room in SAYS}
     for name, path in known.items():
         room = room_of(name)
-        if room and room != "names":  # names.py holds where things are as text, and imports none of them
+        if room and room != "names":  # names.py has modules as text, and imports none of them
             tree = ast.parse(path.read_text(), str(path))
             uses[room] |= {room_of(target) for target in imports_of(name, tree, known)} - {"", room}
     return uses
 
 
 def room_of(name: str) -> str:
-    """The room of a module; nothing for the front page, which only names the rooms."""
+    """The package of a module; "" for `calipers/__init__.py`, which only names modules."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 and parts[1] in SAYS else ""
 
 
 def floors(uses: dict[str, set[str]]) -> dict[str, int]:
-    """A room's floor: one above the highest that it imports. ValueError where imports go round."""
-    done: dict[str, int] = {}
+    """The row of each package: one above the highest package that it imports. ValueError for circular imports."""
+    rows: dict[str, int] = {}
 
     def floor(room: str, path: tuple[str, ...] = ()) -> int:
         if room in path:
             raise ValueError("imports go round: " + " -> ".join((*path, room)))
-        if room not in done:
-            done[room] = 1 + max((floor(below, (*path, room)) for below in uses[room]), default=-1)
-        return done[room]
+        if room not in rows:
+            rows[room] = 1 + max((floor(below, (*path, room)) for below in uses[room]), default=-1)
+        return rows[room]
 
     for room in SAYS:
         floor(room)
-    return done
+    return rows
 
 
 def direct(uses: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """Imports that no longer way through other rooms explains."""
+    """The imports that are not also reachable through another package."""
 
     def below(room: str) -> set[str]:
         return uses[room] | {deeper for next_room in uses[room] for deeper in below(next_room)}
@@ -91,7 +91,7 @@ def direct(uses: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def drawn() -> str:
-    """The picture as SVG; the same graph, the same bytes."""
+    """The picture as SVG; the same graph gives the same bytes."""
     uses = graph()
     floor_of = floors(uses)
     top = max(floor_of.values())
@@ -131,7 +131,7 @@ def drawn() -> str:
 
 
 def main() -> None:
-    """Draw, or say whether the page is as it would be drawn."""
+    """Draw the picture, or check whether it is up to date."""
     picture = drawn()
     if "--write" in sys.argv[1:]:
         Path(PAGE).write_text(picture)

@@ -1,10 +1,10 @@
-"""What users rely on: public names, commands, options, their values, JSON keys, outcomes.
+"""Check that nothing users rely on disappears: public names, commands, options, their values, JSON keys, outcomes.
 
-    python scripts/kept.py            list what is in tests/kept.json and no longer exists; exit 1 if there is any
-    python scripts/kept.py --write    add what is new to tests/kept.json; nothing is ever removed
+    python scripts/kept.py            list names in tests/kept.json that no longer exist; exit 1 if there are any
+    python scripts/kept.py --write    add new names to tests/kept.json; none is ever removed
 
-Keys are those of the JSON that commands print for the bundled example, as dotted paths; a list is ``[]``, and the keys
-of a mapping by names of the data (metrics, outcomes, slices) are ``*``.
+JSON keys are dotted paths in the documents that commands print for the bundled example. A list is ``[]``; keys that
+come from the data (names of metrics, outcomes, slices) are ``*``.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ BY_NAME = frozenset({"metrics", "outcomes", "breakdowns", "slices", "params", "o
 
 
 Run = Callable[[tuple[str, ...], Path], tuple[str, str]]
-"""A command, run in a folder: what it prints as output and as errors."""
+"""A function that runs a command in a folder and returns its standard output and standard error."""
 
 
 def started(arguments: tuple[str, ...], folder: Path) -> tuple[str, str]:
     """Run a command in a process of its own."""
     command = [sys.executable, "-m", "calipers", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return done.stdout, done.stderr
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return process.stdout, process.stderr
 
 
 def now(run: Run) -> dict[str, list[str]]:
-    """Everything, sorted, by what it is."""
+    """All present names, sorted, by their kind."""
     indexes = [index for index in vars(names).values() if isinstance(index, names.Index)]
     entries = [f"{index.kind} {entry}" for index in indexes for entry in index.entries]
     return {
@@ -71,7 +71,7 @@ def now(run: Run) -> dict[str, list[str]]:
 
 
 def options() -> Iterator[str]:
-    """Each option of each command, and each value of one that takes only some."""
+    """The options of all commands, and the values of options with a fixed set of values."""
     context = click.Context(commands)
     for name in commands.list_commands(context):
         command = commands.get_command(context, name)
@@ -84,7 +84,7 @@ def options() -> Iterator[str]:
 
 
 def keys(run: Run) -> Iterator[str]:
-    """The keys of what commands print as JSON."""
+    """The schemas and keys of the JSON documents that commands print."""
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
         runs.mkdir()
@@ -114,14 +114,16 @@ def paths(value: Any, prefix: str = "", by_name: bool = False) -> Iterator[str]:
 
 
 def main(run: Run = started) -> None:
-    """Compare with what is kept, or add to it."""
+    """Compare the present names with tests/kept.json, or add them to it."""
     kept: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    found = now(run)
+    present = now(run)
     if "--write" in sys.argv[1:]:
-        merged = {kind: sorted({*kept.get(kind, ()), *found[kind]}) for kind in found}
+        merged = {kind: sorted({*kept.get(kind, ()), *present[kind]}) for kind in present}
         KEPT.write_text(json.dumps(merged, indent=1) + "\n")
         return
-    lost = [f"{kind}: {name}" for kind, some in kept.items() for name in some if name not in set(found[kind])]
+    lost = [
+        f"{kind}: {name}" for kind, kept_names in kept.items() for name in kept_names if name not in set(present[kind])
+    ]
     if lost:
         raise SystemExit("tests/kept.json lists these, and they no longer exist:\n" + "\n".join(lost))
 

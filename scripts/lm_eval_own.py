@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "benchmarks-lm-eval.md"
 
 
 def main(arguments: list[str]) -> int:
-    """Run, print, and write what is asked for."""
+    """Run the cases, print the counts, and write them if requested."""
     if arguments[:1] == ["--names"] and len(arguments) == 2:
         (FOLDER / "theirs.json").write_text(_listed(Path(arguments[1])), encoding="utf-8")
         return 0
@@ -39,12 +39,12 @@ def main(arguments: list[str]) -> int:
         return int(code)
     sys.path.insert(0, str(ROOT / "tests"))
     ledger = import_module("golden.lm_eval_own.ledger")
-    found = ledger.counts(counted.passed)
-    print(ledger.line(found))
-    print(ledger.section(found))
+    counts = ledger.counts(counted.passed)
+    print(ledger.line(counts))
+    print(ledger.section(counts))
     if arguments:
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(ledger.with_section(page, ledger.section(found)), encoding="utf-8")
+        PAGE.write_text(ledger.with_section(page, ledger.section(counts)), encoding="utf-8")
     return 0
 
 
@@ -52,26 +52,26 @@ _OF_THE_PAGE = f"{FOLDER.relative_to(ROOT)}/test_ledger.py::test_the_page_says_w
 
 
 class _Counted:
-    """Hears of every case that passes."""
+    """A pytest plugin that collects the cases that pass."""
 
     def __init__(self) -> None:
         self.passed: list[str] = []  # ids of cases: `file::test.number`
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the id of a case that passed."""
-        _, bracket, rest = report.nodeid.partition("[")
+        """Add the id of a case that passed."""
+        _, bracket, case = report.nodeid.partition("[")
         if report.when == "call" and report.passed and bracket:
-            self.passed.append(rest.removesuffix("]"))
+            self.passed.append(case.removesuffix("]"))
 
 
 def _listed(checkout: Path) -> str:
-    """The tests of a checkout by file, as pytest would find them; skipped ones count."""
+    """The tests of a checkout by file, as pytest collects them; skipped tests count."""
     git = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     tests = {}
     for path in sorted((checkout / "tests").rglob("test_*.py")):
-        if found := list(_tests(ast.parse(path.read_text(encoding="utf-8")))):
-            tests[path.relative_to(checkout / "tests").as_posix()] = found
+        if names := list(_tests(ast.parse(path.read_text(encoding="utf-8")))):
+            tests[path.relative_to(checkout / "tests").as_posix()] = names
     return json.dumps({"commit": commit, "tests": tests}, indent=1) + "\n"
 
 
@@ -88,19 +88,19 @@ def _tests(module: ast.Module) -> Iterator[str]:
 
 
 def _is_test(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Whether something is a test; what is marked as a fixture is none, whatever its name."""
+    """Whether a node is a test function; a fixture is not, whatever its name."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
         return False
-    return not any("fixture" in ast.unparse(one) for one in node.decorator_list)
+    return not any("fixture" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def _methods(node: ast.ClassDef, bases: list[str], classes: Mapping[str, ast.ClassDef]) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}  # an ordered set: an overriding test counts once
     for body in (*(classes[base].body for base in bases if base in classes), node.body):
-        for one in body:
-            if _is_test(one):
-                found[one.name] = None
-    return list(found)
+        for member in body:
+            if _is_test(member):
+                names[member.name] = None
+    return list(names)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Writes ``arith.jsonl`` (Calipers' own records, with outcomes, usage and a second
 (the same rewards in EvSys' format, a list for each task), ``arith/`` (the benchmark itself, which
 ``replay/arith.jsonl`` answers), ``arith_next.jsonl`` (the same sums, answered by a slightly better
 successor) and ``calculators.csv`` (seven models on 120 other sums, one sample each). The bytes are the same on every
-machine: only `random.Random.random` is used, whose stream Python keeps.
+machine, because only `random.Random.random` is used, whose sequence is the same in all versions of Python.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 HOME = Path(__file__).parents[1] / "src" / "calipers" / "examples"
 SAMPLES = 8
-EACH = 20  # tasks of a difficulty
-WORTH_NOTHING = ("refused", "truncated", "unparsed")  # the model's own doing: counts 0
+EACH = 20  # tasks of each difficulty
+WORTH_NOTHING = ("refused", "truncated", "unparsed")  # the model is responsible: counts 0
 METADATA = """name: arith
 version: 1
 description: 40 sums, half of them easy; made up for the tour
 """
-LOST = ("verifier_failed", "client_failed")  # not the model's doing: a gap
+LOST = ("verifier_failed", "client_failed")  # the model is not responsible: missing
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def _sample(task: dict[str, Any], number: int, dice: random.Random) -> dict[str,
 
 
 def _outcome(chance: float, level: str) -> str:
-    """Mostly scored; hard tasks run out of tokens more often."""
+    """The outcome at a random number: mostly scored; hard tasks are truncated more often."""
     shares = {"refused": 0.02, "truncated": 0.01 if level == "easy" else 0.05, "unparsed": 0.02}
     shares |= {"verifier_failed": 0.02, "client_failed": 0.015}
     for outcome, share in shares.items():
@@ -126,7 +126,7 @@ def _outcome(chance: float, level: str) -> str:
 
 
 def _rewards(rows: list[dict[str, Any]]) -> str:
-    """A list of rewards for each task; what was lost is not in it, as EvSys drops it."""
+    """A list of rewards for each task, without the lost rollouts, which EvSys drops."""
     tasks: dict[str, list[int]] = {}
     for row in rows:
         rewards = tasks.setdefault(row["task"], [])
@@ -148,7 +148,7 @@ SUMS = 120
 
 
 def _calculators(dice: random.Random) -> str:
-    """A pass or fail of each model on each sum; hard sums are hard for all of them."""
+    """A pass or fail of each model on each sum; hard sums are hard for all models."""
     lines = ["task,dataset,model,reward\n"]
     for number in range(SUMS):
         difficulty = dice.random()

@@ -3,8 +3,8 @@
     python scripts/make_recipe_data.py
 
 Writes ``examples/questions.csv`` (100 sums, half of them easy) and ``examples/twenty_models.csv`` (twenty fictional
-models on 300 tasks, one sample each). The bytes are the same on every machine: only `random.Random.random` is used,
-whose stream Python keeps.
+models on 300 tasks, one sample each). The bytes are the same on every machine, because only `random.Random.random` is
+used, whose sequence is the same in all versions of Python.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 HOME = Path(__file__).parents[1] / "examples"
-EACH = 50  # questions of a level
+EACH = 50  # questions of each level
 TASKS = 300
 # The true share of tasks that each model solves: a leader, two groups of near equals, and a tail.
 SKILLS = (
@@ -62,7 +62,7 @@ def threshold(skill: float) -> float:
 
 
 def whole(dice: random.Random, low: int, high: int) -> int:
-    """A whole number from low to high."""
+    """A random integer from low to high, both included."""
     return low + int(dice.random() * (high - low + 1))
 
 

@@ -1,9 +1,9 @@
-"""Print what other systems report of their own rollouts, and what Calipers computes from the same files.
+"""Print the numbers that other systems report for their own rollouts, and those of Calipers for the same files.
 
     python scripts/own_numbers.py
 
-The first numbers were computed by the systems' own code and are in ``expected.json`` of tests/golden/formats; the
-others are computed here. docs/formats.md shows what this prints.
+The systems' own code computed their numbers, which are in ``expected.json`` of tests/golden/formats; those of Calipers
+are computed here. docs/formats.md shows the output.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ PRIME_OWN = "step_2/eval"
 
 @dataclass(frozen=True)
 class Pair:
-    """A number of a system, and a metric of ours beside it."""
+    """A number of another system, and our metric to compare with it."""
 
     system: str
     name: str  # of the system's number
-    keys: tuple[str | int, ...]  # where it is in the system's own numbers
+    keys: tuple[str | int, ...]  # the path to it in the system's own numbers
     path: str
     metric: str
-    why: str = ""  # they differ
+    why: str = ""  # the reason why they differ
     settings: Mapping[str, Any] = field(default_factory=dict)
     agent: str | None = None
     step: str | None = None
-    words: str = ""  # for the metric, where its name is not plain
+    words: str = ""  # a description of the metric, if its name is unclear
 
     def own(self) -> float:
-        """What the system reports."""
+        """The system's own number."""
         folder = self.path.partition("/")[0]
         value = json.loads((GOLDEN / folder / "expected.json").read_text(encoding="utf-8"))["own"]
         for key in self.keys:
             value = value[key]
-        return float(value) / 72 if folder == "promptfoo" else float(value)  # passes of 72 rows
+        return float(value) / 72 if folder == "promptfoo" else float(value)  # promptfoo has the passes of 72 rows
 
     def ours(self) -> float:
-        """What Calipers computes."""
+        """The number that Calipers computes."""
         groups = calipers.score(GOLDEN / self.path, self.metric, **self.settings).groups
         groups = [group for group in groups if self.agent in (None, group.agent)]
         parts = [group.breakdowns["step"][self.step] if self.step else group for group in groups]
@@ -140,7 +140,7 @@ PAIRS = [
 
 
 def table(cells: Sequence[Sequence[str]]) -> str:
-    """Rows of text as aligned columns."""
+    """Rows of cells as text in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)

@@ -2,10 +2,10 @@
 
     python scripts/pins.py constraints.txt --python 3.11 3.12 3.13
 
-A wheel of plain Python has one hash. A compiled package has one for each interpreter, processor and C library or
-system. The script asks pip for the files of a package and chooses those that pip would take on each kind of machine. It
-downloads, builds and runs nothing. pip's own settings decide where it looks, and no file of the repository names it.
-The hashes in a file are dropped and looked up again. ``--source`` takes source archives instead, for packages without
+A pure Python wheel has one hash. A compiled package has one for each interpreter, processor and C library or
+system. The script asks pip for the files of a package and chooses those that pip would install on each kind of machine.
+It downloads, builds and runs nothing. pip's own settings determine the index, which no file of the repository names.
+The hashes in a file are dropped and looked up again. ``--source`` uses source archives instead, for packages without
 wheels; ``--if-there`` leaves a file unchanged if pip cannot find its packages.
 """
 
@@ -34,17 +34,17 @@ from packaging.version import Version
 
 PYTHONS = ("3.11", "3.12", "3.13")
 PROCESSORS = ("x86_64", "aarch64")
-LIBRARIES = (28, 39)  # glibc 2.N of an old machine and of a new one: of several wheels pip takes the newest that fits
-MACS = ((12, "arm64"), (15, "arm64"), (14, "x86_64"))  # pip takes wheels for older ones, too
+LIBRARIES = (28, 39)  # glibc 2.N of an old and of a new machine: of several wheels, pip installs the newest that fits
+MACS = ((12, "arm64"), (15, "arm64"), (14, "x86_64"))  # pip also installs wheels for older versions
 AT_ONCE = 8
 PIN = re.compile(r"([\w.-]+)==([^\s;\\]+)")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-# pip -vvv prints the address of every file that it looks at, whether or not this machine could take it.
+# pip -vvv prints the address of every file in the index, also of files that do not fit this machine.
 ADDRESS = re.compile(r"(?:https?|file)://\S+/([^/\s#,]+\.(?:whl|tar\.gz|zip))(?:#sha256=([0-9a-f]{64}))?")
 Pins = dict[str, str]  # name -> version
 Hashes = dict[str, set[str]]  # name -> hashes
 Files = dict[str, str]  # file -> its hash
-Machines = dict[str, list[Tag]]  # in words -> the tags of wheels that it takes, the best first
+Machines = dict[str, list[Tag]]  # description of a machine -> the tags of wheels that it accepts, the best first
 
 
 class NotThere(SystemExit):
@@ -52,7 +52,7 @@ class NotThere(SystemExit):
 
 
 def main() -> None:
-    """Rewrite each file, and say what changed."""
+    """Rewrite each file, and print the changes."""
     parser = argparse.ArgumentParser(description="Write the hashes of every pinned package into files of pins.")
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--python", nargs="+", default=list(PYTHONS), help="interpreters to look for")
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def read(file: Path) -> tuple[list[str], Pins, Hashes]:
-    """The comments of a file, its pins and the hashes that it has."""
+    """The comments, the pins and the hashes of a file."""
     lines = file.read_text().splitlines()
     pins: Pins = {}
     had: Hashes = {}
@@ -94,60 +94,60 @@ def read(file: Path) -> tuple[list[str], Pins, Hashes]:
 
 
 def machines(pythons: Sequence[str], *, macs: bool = True) -> Machines:
-    """Every kind of machine that the pins are for."""
+    """All kinds of machines that the pins are for."""
     linux = {
         f"{processor} with glibc 2.{library}": _linux(processor, library)
         for processor in PROCESSORS
         for library in LIBRARIES
     }
     apple = {f"macOS {major} on {processor}": [*mac_platforms((major, 0), processor)] for major, processor in MACS}
-    found: Machines = {}
+    tags_of: Machines = {}
     for python in pythons:
         major, minor = (int(part) for part in python.split("."))
         own = f"cp{major}{minor}"
         for machine, platforms in (linux | (apple if macs else {})).items():
             tags = [*cpython_tags((major, minor), [own], platforms), *compatible_tags((major, minor), own, platforms)]
-            found[f"Python {python} on {machine}"] = tags
-    return found
+            tags_of[f"Python {python} on {machine}"] = tags
+    return tags_of
 
 
 def _linux(processor: str, library: int) -> list[str]:
-    """The platforms of wheels that a machine with glibc 2.N takes, the newest first."""
-    older = [f"manylinux_2_{minor}" for minor in range(library, 4, -1)]
-    old = ["manylinux2014", *(["manylinux2010", "manylinux1"] if processor == "x86_64" else [])]
-    return [f"{one}_{processor}" for one in (*older, *old)]
+    """The platforms of wheels that a machine with glibc 2.N accepts, the newest first."""
+    numbered = [f"manylinux_2_{minor}" for minor in range(library, 4, -1)]
+    legacy = ["manylinux2014", *(["manylinux2010", "manylinux1"] if processor == "x86_64" else [])]
+    return [f"{platform}_{processor}" for platform in (*numbered, *legacy)]
 
 
 def wheels(pins: Mapping[str, str], kinds: Machines) -> Hashes:
-    """The hashes of all wheels that pip would take on any of these machines."""
-    found: Hashes = {}
-    for name, there in listed(pins).items():
-        fits = {machine: chosen(there, tags) for machine, tags in kinds.items()}
+    """The hashes of all wheels that pip would install on any of these machines."""
+    hashes: Hashes = {}
+    for name, files in listed(pins).items():
+        fits = {machine: chosen(files, tags) for machine, tags in kinds.items()}
         taken = {file for file in fits.values() if file}
         if without := [machine for machine, file in fits.items() if not file]:
             kept = f"{len(without)} of {len(kinds)} kinds of machine"
             print(f"{name} {pins[name]} has no wheel for {kept}: {', '.join(without)}", flush=True)
         if not taken:
-            sys.exit(f"no wheel of {name} {pins[name]}; expected one, and pip finds {', '.join(there) or 'no file'}")
-        found[name] = {there[file] for file in taken}
-    return found
+            sys.exit(f"no wheel of {name} {pins[name]}; expected one, and pip finds {', '.join(files) or 'no file'}")
+        hashes[name] = {files[file] for file in taken}
+    return hashes
 
 
 def sources(pins: Mapping[str, str]) -> Hashes:
     """The hashes of the source archives."""
-    found: Hashes = {}
-    for name, there in listed(pins).items():
-        found[name] = {digest for file, digest in there.items() if not file.endswith(".whl")}
-        if len(found[name]) != 1 or len(there) != 1:
-            sys.exit(f"expected one source archive of {name} {pins[name]} and no wheel; pip finds {', '.join(there)}")
-    return found
+    hashes: Hashes = {}
+    for name, files in listed(pins).items():
+        hashes[name] = {digest for file, digest in files.items() if not file.endswith(".whl")}
+        if len(hashes[name]) != 1 or len(files) != 1:
+            sys.exit(f"expected one source archive of {name} {pins[name]} and no wheel; pip finds {', '.join(files)}")
+    return hashes
 
 
-def chosen(there: Iterable[str], tags: Sequence[Tag]) -> str | None:
-    """The wheel that a machine takes: its best tag, then the highest build number; None where none fits."""
+def chosen(files: Iterable[str], tags: Sequence[Tag]) -> str | None:
+    """The wheel that pip installs on a machine: by best tag, then by highest build number; None if none fits."""
     rank = {tag: place for place, tag in enumerate(tags)}
     fits: list[tuple[int, int, str, str]] = []
-    for file in there:
+    for file in files:
         if not file.endswith(".whl"):
             continue
         _, _, build, own = parse_wheel_filename(file)
@@ -158,7 +158,7 @@ def chosen(there: Iterable[str], tags: Sequence[Tag]) -> str | None:
 
 
 def listed(pins: Mapping[str, str]) -> dict[str, Files]:
-    """Name -> every file of its version that pip can find."""
+    """Name -> all files of the pinned version that pip can find."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(pins, pool.map(_files, pins.keys(), pins.values()), strict=True))
 
@@ -170,7 +170,7 @@ def pip(*arguments: str) -> tuple[int, str, str]:
 
 
 def _files(name: str, version: str) -> Files:
-    # Its exit code says whether this interpreter could take any version; that is not the question.
+    # The exit code only says whether a version fits this interpreter, so it is not used.
     code, printed, errors = pip("--disable-pip-version-check", "-vvv", "index", "versions", "--pre", name)
     found: Files = {}
     for address in ADDRESS.finditer(printed):
@@ -186,7 +186,7 @@ def _files(name: str, version: str) -> Files:
 
 
 def _version(name: str, file: str) -> Version | None:
-    """The version of a package's file; None for one of another package, or that is no package."""
+    """The version of a file of this package; None for other files."""
     try:
         own, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
     except (InvalidWheelFilename, InvalidSdistFilename):
@@ -195,7 +195,7 @@ def _version(name: str, file: str) -> Version | None:
 
 
 def _digest(address: str) -> str:
-    """The hash of a file in a folder; an index names those of its files."""
+    """The hash of a file in a local folder; an index has the hashes of its files."""
     parts = urlsplit(address)
     if parts.scheme != "file":
         sys.exit(f"pip is told no sha256 of {parts.path.rpartition('/')[2]}; expected one")
@@ -204,7 +204,7 @@ def _digest(address: str) -> str:
 
 
 def changes(before: Pins, had: Hashes, pins: Pins, found: Hashes) -> list[str]:
-    """What a reader of the file would find changed, and how much there is in all.
+    """The changes of a file, a line for each package, and the total numbers of pins and hashes.
 
     >>> changes({"a": "1", "b": "1"}, {"a": {"0"}, "b": {"1"}}, {"a": "1", "c": "2"}, {"a": {"0", "2"}, "c": {"3"}})
     ['a 1: 1 hash more', 'b 1: not needed any more', 'c 2: new', '2 pins, 3 hashes']
@@ -230,7 +230,7 @@ def _hashes(count: int) -> str:
 
 
 def page(head: Iterable[str], pins: Mapping[str, str], found: Mapping[str, set[str]]) -> str:
-    """The file: its comments, then each pin with its hashes, by name.
+    """The content of a file: its comments, then each pin with its hashes, sorted by name.
 
     >>> page(["# why"], {"b": "2", "a": "1"}, {"a": {"ff", "00"}, "b": {"11"}})
     '# why\\na==1 \\\\\\n    --hash=sha256:00 \\\\\\n    --hash=sha256:ff\\nb==2 \\\\\\n    --hash=sha256:11\\n'
@@ -238,7 +238,7 @@ def page(head: Iterable[str], pins: Mapping[str, str], found: Mapping[str, set[s
     lines = [*head]
     for name in sorted(pins, key=lambda name: f"{name}==".lower()):
         pin = f"{name}=={pins[name]}"
-        lines.append(" \\\n    ".join([pin, *(f"--hash=sha256:{one}" for one in sorted(found[name]))]))
+        lines.append(" \\\n    ".join([pin, *(f"--hash=sha256:{digest}" for digest in sorted(found[name]))]))
     return "\n".join(lines) + "\n"
 
 

@@ -1,12 +1,12 @@
-"""A run on many machines that fail, simulated: how long it takes, and which calls are made for nothing.
+"""Simulate a run on many machines that fail: its duration, and the number of wasted calls.
 
     python scripts/simulate_nodes.py                      1 to 1,000 nodes, a table for docs/scale.md
     python scripts/simulate_nodes.py --nodes 1000 --mtbf 24
 
-Each node holds a share of the calls in flight and as many again that wait for their turn. A node fails after a random
-time (exponential, with a mean of MTBF hours), and is back after some minutes. What it held is given to other nodes: a
-call that was in work is made again and was made for nothing. The writer of the log takes so many rollouts a second, and
-no more calls are begun than it can take. The constants are those that bench/ray_run.py measured.
+Each node has a share of the calls in flight, and as many more that wait for their turn. A node fails after a random
+time (exponential, with a mean of MTBF hours), and is back after some minutes. Its calls are given to other nodes; those
+in flight are repeated, so that the first ones were wasted. The writer of the log has a maximum rate, and no more calls
+are begun than it can write. bench/ray_run.py measured the constants.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ import random
 from dataclasses import dataclass
 
 NODES = (1, 10, 100, 300, 1000)
-WRITER = 1000.0  # rollouts a second that one writer of a log took in bench/ray_run.py, beside its workers on two cores
+WRITER = 1000.0  # rollouts per second of one log writer in bench/ray_run.py, which shared two cores with its workers
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is simulated."""
+    """The parameters of a simulation."""
 
     rollouts: int = 10_000_000
     nodes: int = 1000
     in_flight: int = 64  # calls of one node
-    seconds: float = 20.0  # of one call, its verdict included, on average
-    mtbf: float = 24.0  # hours between two failures of a node
-    back: float = 5.0  # minutes until it is back
-    head: float = 720.0  # hours between two failures of the head, after which somebody starts the command again
-    restart: float = 10.0  # minutes that this takes
+    seconds: float = 20.0  # mean duration of one call with its verdict
+    mtbf: float = 24.0  # mean hours between two failures of a node
+    back: float = 5.0  # minutes until a failed node is back
+    head: float = 720.0  # mean hours between two failures of the head, after which the command is started again
+    restart: float = 10.0  # minutes until that start
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it."""
+    """The result of a simulation."""
 
     hours: float
-    ideal: float  # hours without a failure
-    wasted: int  # calls that were made for nothing
-    failures: int  # of nodes
-    heads: int  # failures of the head
+    ideal: float  # hours without failures
+    wasted: int  # number of wasted calls
+    failures: int  # number of failed nodes
+    heads: int  # number of failures of the head
 
 
 def simulate(study: Study) -> Outcome:
-    """The whole run, from failure to failure: between two of them every node works at its own steady rate.
+    """Simulate a run as a sequence of failures, between which every node works at a constant rate.
 
-    Nodes are alike, so the number of those that work is all that counts. A failure loses on average half of each
-    call that was in work: the call is made again in full. The same seed gives the same run.
+    Nodes are alike, so only the number of working nodes matters. Calls in flight at a failure are counted as wasted.
+    The same seed gives the same run.
     """
     dice = random.Random(study.seed)
     rate_of_node = study.in_flight / study.seconds
@@ -104,11 +104,11 @@ def main() -> None:
     print("| nodes | hours | without a failure | failed nodes | failed heads | calls made for nothing |")
     print("|---:|---:|---:|---:|---:|---:|")
     for nodes in counts:
-        found = simulate(Study(nodes=nodes, **given))
-        share = found.wasted / given["rollouts"]
+        outcome = simulate(Study(nodes=nodes, **given))
+        share = outcome.wasted / given["rollouts"]
         print(
-            f"| {nodes:,} | {found.hours:,.2f} | {found.ideal:,.2f} | {found.failures:,} | {found.heads} | "
-            f"{found.wasted:,} ({share:.3%}) |"
+            f"| {nodes:,} | {outcome.hours:,.2f} | {outcome.ideal:,.2f} | {outcome.failures:,} | {outcome.heads} | "
+            f"{outcome.wasted:,} ({share:.3%}) |"
         )
 
 

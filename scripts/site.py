@@ -21,7 +21,7 @@ SITE = ROOT / "build" / "site"
 TOP = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 CONFIG = ROOT / "mkdocs.yml"
 SEARCH = ROOT / "scripts" / "site_search.js"
-# What the theme would load for pages opened as files; site_search.js takes its place.
+# The theme loads this script for pages that are opened as files; site_search.js replaces it.
 SHIM = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -29,7 +29,7 @@ LOADS = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source
 
 
 def main() -> int:
-    """Stage the pages, build them, and look at what was built."""
+    """Stage the pages, build the site, and check it."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     for path in sorted((ROOT / "docs").rglob("*")):
@@ -41,8 +41,8 @@ def main() -> int:
                 )
                 return 1
             staged(path, PAGES / path.name)
-    for name, there in TOP.items():
-        staged(ROOT / name, PAGES / there)
+    for name, target in TOP.items():
+        staged(ROOT / name, PAGES / target)
     if lost := set(re.findall(r"\S+\.md", CONFIG.read_text(encoding="utf-8").partition("nav:")[2])) ^ {
         path.name for path in PAGES.glob("*.md")
     }:
@@ -64,16 +64,17 @@ def main() -> int:
     return 0
 
 
-def staged(path: Path, there: Path) -> None:
-    """Copy a page, with its links to other pages as they lie in the site, side by side."""
+def staged(path: Path, target: Path) -> None:
+    """Copy a page, with links for the site, in which all pages are in one folder."""
     if path.suffix != ".md":
-        shutil.copyfile(path, there)
+        shutil.copyfile(path, target)
         return
-    there.write_text(LINK.sub(lambda link: f"]({moved(link[1])})", path.read_text(encoding="utf-8")), encoding="utf-8")
+    page = path.read_text(encoding="utf-8")
+    target.write_text(LINK.sub(lambda link: f"]({moved(link[1])})", page), encoding="utf-8")
 
 
 def moved(address: str) -> str:
-    """An address between pages of the repository, as it is in the site."""
+    """The address in the site for a link between pages of the repository."""
     if "://" in address:
         return address
     page, mark, heading = address.partition("#")
@@ -82,21 +83,21 @@ def moved(address: str) -> str:
 
 
 def loaded(page: Path) -> list[str]:
-    """What a page would load from another host."""
-    found: list[str] = []
+    """The addresses that a page loads from other hosts."""
+    addresses: list[str] = []
 
     class Loads(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
             address = dict(attributes).get(LOADS.get(tag, "")) or ""
             if address.startswith(("http:", "https:", "//")) and dict(attributes).get("rel") != "canonical":
-                found.append(address)
+                addresses.append(address)
 
     Loads().feed(page.read_text(encoding="utf-8"))
-    return found
+    return addresses
 
 
 def slug(title: str, separator: str) -> str:
-    """The anchor of a heading, by GitHub's rule, so that one link serves there and here."""
+    """The anchor of a heading by GitHub's rule, so that links work on GitHub and in the site."""
     return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", separator)
 
 

@@ -26,27 +26,27 @@ from typing import Any
 
 import pytest
 
-FOLDER = "CALIPERS_TEST_TIME"  # where the plugin's half of this file writes, one file a worker
+FOLDER = "CALIPERS_TEST_TIME"  # variable with the folder for the plugin's output, which has one file for each worker
 COLLECTED = "(start and collection)"
 
 
 def spent() -> float:
-    """Seconds of processor time of this process, of the children it has waited for, and of those that still run."""
-    both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in both) + sum(map(_of_process, _children()))
+    """The processor time in seconds of this process, of the children it has waited for, and of running children."""
+    usages = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_of_process, _children()))
 
 
 def _children() -> list[str]:
-    """The numbers of the processes that this one has started and not waited for, where Linux tells."""
-    found: list[str] = []
+    """The ids of the running child processes; none except on Linux."""
+    ids: list[str] = []
     for file in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # a thread that is gone by now
-            found += file.read_text().split()
-    return found
+        with suppress(OSError):  # the thread has ended meanwhile
+            ids += file.read_text().split()
+    return ids
 
 
 def _of_process(number: str) -> float:
-    """Seconds of one process and of the children it has waited for; 0 when it is gone."""
+    """The seconds of one process and of the children it has waited for; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -55,19 +55,19 @@ def _of_process(number: str) -> float:
 
 
 def _note(name: str, seconds: float) -> None:
-    """Write down what one test has cost, into this process's own file."""
+    """Append the seconds of one test to this process's own file."""
     with (Path(os.environ[FOLDER]) / f"{os.getpid()}.jsonl").open("a") as file:
         file.write(json.dumps([name, seconds]) + "\n")
 
 
 def pytest_collection_finish() -> None:
-    """Plugin: what this process has cost before its first test."""
+    """Plugin: the time of this process before its first test."""
     _note(COLLECTED, spent())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Plugin: what one test costs, with its set-up and its clean-up."""
+    """Plugin: the time of one test, with its set-up and clean-up."""
     before = spent()
     try:
         return (yield)
@@ -76,13 +76,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def measure(arguments: list[str]) -> tuple[int, dict[str, float], float]:
-    """Run pytest: its exit code, seconds by test, and the seconds of everything together."""
+    """Run pytest; returns its exit code, the seconds of each test, and the total seconds."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        where = {**os.environ, FOLDER: folder, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environment = {**os.environ, FOLDER: folder, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-m", "pytest", "-q", "-p", Path(__file__).stem, *arguments]
-        code = subprocess.run(command, env=where, check=False).returncode
+        code = subprocess.run(command, env=environment, check=False).returncode
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds: dict[str, float] = defaultdict(float)
         for file in Path(folder).iterdir():
@@ -93,7 +93,7 @@ def measure(arguments: list[str]) -> tuple[int, dict[str, float], float]:
 
 
 def table(seconds: dict[str, float], total: float, top: int) -> str:
-    """The heaviest tests first, with their share; then the folders; then everything."""
+    """The slowest tests with their share; then the folders; then the total."""
     tests = {name: took for name, took in seconds.items() if name != COLLECTED}
     folders: dict[str, float] = defaultdict(float)
     for name, took in tests.items():
@@ -113,7 +113,7 @@ def table(seconds: dict[str, float], total: float, top: int) -> str:
 
 
 def main() -> int:
-    """Run, print the table, and end as pytest ended."""
+    """Run pytest, print the table, and return pytest's exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--top", type=int, default=20, help="how many tests to show (20)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write every test's seconds to this file, as JSON")
