@@ -1,10 +1,10 @@
-"""Times `calipers certify` and `calipers verify` beside `calipers score`, on the same million rollouts, taking turns.
+"""Measure `calipers certify` and `calipers verify` against `calipers score`, on the same million rollouts.
 
     python -m bench.certify_run [--rollouts N] [--turns N] [--write]
 
-Certify and verify should take at most 2 times the time of score, by the clock and of the processor, and 1.3 times its
-memory. The best of the turns counts. Verify is also given a copy in which one reward was changed, and names it.
-``--write`` puts the table into docs/benchmarks.md.
+The commands alternate, and the best of the turns counts. Certify and verify should take at most 2 times the wall-clock
+and CPU time of score, and 1.3 times its memory. Verify also gets a copy in which one reward was changed, and must name
+it. ``--write`` puts the table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMMAND = (sys.executable, "-c", "from calipers.cli import main; main()")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a command took."""
+    """The time and memory of a command, and its output."""
 
     seconds: float
     cpu: float
@@ -57,7 +57,7 @@ def cost(*arguments: str, code: int = 0) -> Cost:
 
 
 def main() -> int:
-    """Print a table for flat and for nested rows, with ``--write`` into the page; 1 where a target is missed."""
+    """Print a table for flat and for nested rows; returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rollouts", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=3)
@@ -95,7 +95,7 @@ def main() -> int:
 
 
 def _measured(shape: str, path: str, turns: int) -> tuple[list[str], list[str]]:
-    """The rows of the table for one file, and what is over its limit."""
+    """The rows of the table for one file, and the measurements that are over their limits."""
     with tempfile.TemporaryDirectory() as folder:
         certificate = os.path.join(folder, "c.json")
         commands = {
@@ -106,7 +106,7 @@ def _measured(shape: str, path: str, turns: int) -> tuple[list[str], list[str]]:
         takes: dict[str, list[Cost]] = {name: [] for name in commands}
         for _ in range(turns):
             for name, arguments in commands.items():
-                takes[name].append(cost(*arguments, code=3 if name == "verify" else 0))  # nobody signed it
+                takes[name].append(cost(*arguments, code=3 if name == "verify" else 0))  # the certificate is not signed
         best = {
             name: Cost(min(t.seconds for t in some), min(t.cpu for t in some), min(t.megabytes for t in some), "")
             for name, some in takes.items()
@@ -133,7 +133,7 @@ def _measured(shape: str, path: str, turns: int) -> tuple[list[str], list[str]]:
 
 
 def _one_changed(path: str, target: str) -> int:
-    """Copy a file with one reward changed; the line."""
+    """Copy a file with one reward changed; returns the number of the changed line."""
     wanted = sum(1 for _ in open(path, "rb")) * 2 // 3  # noqa: SIM115
     with open(path, "rb") as source, open(target, "wb") as out:
         for number, line in enumerate(source, 1):

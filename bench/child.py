@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # last: a peer's o
 
 
 def main(name: str, asked: str) -> None:
-    """Prepare, time one call, and report it; whatever the peer prints goes to standard error."""
+    """Prepare, time one call, and print its report; all output of the peer goes to standard error."""
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     contestant = importlib.import_module(f"bench.peers.{name}")
@@ -40,14 +40,14 @@ def main(name: str, asked: str) -> None:
 
 
 def _cpu() -> float:
-    """Seconds of all cores so far, ended children included."""
+    """CPU seconds of this process so far, including children that have ended."""
     return sum(os.times()[:4])
 
 
 def own_peak() -> float:
     """Peak memory of this process in kB (1,000 bytes).
 
-    ``ru_maxrss`` is handed on by the process that started this one; Linux' own count is not.
+    ``ru_maxrss`` also includes the peak of the parent process before the fork; Linux' own count does not.
     """
     try:
         status = Path("/proc/self/status").read_text()

@@ -1,4 +1,4 @@
-"""Whole commands, as a user types them: how long they take, and how much memory they need at once."""
+"""Time and memory of whole commands, as a user types them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CANDIDATE = "```python\nprint(int(input()) ** 2)\n```"
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """A command that was run."""
+    """The measurement of a command."""
 
     what: str
     seconds: float  # by the clock
@@ -34,12 +34,12 @@ class Took:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Rows per second."""
         return self.rows / (self.cpu if self.per_core else self.seconds)
 
 
 def measure_commands(quick: bool = False) -> list[Took]:
-    """Run each command once, on files made for it."""
+    """Run each command once, on generated files."""
     rows = 100_000 if quick else 1_000_000
     with tempfile.TemporaryDirectory(prefix="calipers-bench-") as folder:
         return [_export(Path(folder), rows), *_rescorings(Path(folder), rows), _sandbox(20 if quick else 100)]
@@ -73,7 +73,7 @@ def _export(folder: Path, rows: int) -> Took:
 
 
 def _rescorings(folder: Path, rows: int) -> list[Took]:
-    """Stored completions judged again; the rate is that of one core, so processor time counts."""
+    """Verify stored completions again. The rate is that of one core, so CPU time is used."""
     log, suite = folder / "rollouts.jsonl", folder / "suite"
     suite.mkdir()
     tasks = rows // 16
@@ -112,7 +112,7 @@ def _rescorings(folder: Path, rows: int) -> list[Took]:
 
 
 def _sandbox(candidates: int) -> Took:
-    """Programs judged one after the other by ``python_tests``, each in a sandbox of its own."""
+    """Verify programs one after the other with ``python_tests``, each in its own sandbox."""
     code = (
         "import asyncio, json, sys\n"
         "from calipers.clients import Completion\n"
@@ -147,7 +147,7 @@ def run_command(arguments: Sequence[str], folder: Path) -> tuple[float, float, f
 
 
 def _process(command: Sequence[str], folder: Path | None) -> tuple[float, float, float]:
-    """(clock seconds, processor seconds, megabytes of the largest process) of a command and all it starts."""
+    """(clock seconds, processor seconds, megabytes of the largest process) of a command and its child processes."""
     start = time.perf_counter()
     child = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = child.stderr.read() if child.stderr else b""

@@ -1,7 +1,7 @@
-"""Rollout files to measure with: the same rows in three layouts, the same bytes on every machine.
+"""Rollout files for the benchmarks: the same rows in three layouts, with the same bytes on every machine.
 
-Rows stand in the order in which a run of many workers would finish them: by task, but shuffled
-within a window. Only the standard library's `random.random` is drawn from, whose stream never changes.
+Rows are in the order in which a run with many workers would finish them: by task, but shuffled within a window. Only
+the standard library's `random.random` is used, whose sequence is the same in all versions of Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW = 256  # rollouts in flight at once
 TEXTS = 4096  # distinct completions
 TEXT_SIZE = 300
 COLUMNS = ("reward", "f1", "steps", "format_ok", "latency_s", "input_tokens", "output_tokens")
-"""The seven numbers of every row, in every layout."""
+"""The seven numeric columns of every row, in every layout."""
 
 _WORDS = (
     *("the", "sum", "of", "both", "sides", "is", "therefore", "we", "have", "x", "=", "12", "so", "that", "each"),
@@ -32,7 +32,7 @@ _WORDS = (
 
 
 class Row(NamedTuple):
-    """One rollout, every value already JSON text."""
+    """One rollout, with all values as JSON text."""
 
     task: int
     sample: int
@@ -76,7 +76,7 @@ def rows(count: int, seed: int = 0) -> Iterator[Row]:
 
 
 def flat(row: Row) -> str:
-    """A rollout whose numbers all stand at the top."""
+    """A rollout with all its numbers at the top level."""
     return (
         f'{{"task":"task-{row.task:07}","sample":{row.sample},"reward":{row.reward},"f1":{row.f1},"steps":{row.steps},'
         f'"format_ok":{row.format_ok},"latency_s":{row.latency_s},"input_tokens":{row.input_tokens},'
@@ -112,12 +112,12 @@ LAYOUTS: dict[str, Callable[[Row], str]] = {"flat": flat, "nested": nested, "nem
 
 
 def file(layout: str, count: int) -> Path:
-    """Where the file of that layout and size lies."""
+    """The path of the file with this layout and size."""
     return DATA / f"{layout}-{count}.jsonl"
 
 
 def make(layout: str, count: int) -> Path:
-    """The file of that layout and size, written unless it is there already."""
+    """The file with this layout and size; written if it does not exist."""
     _drop_stale()
     path = file(layout, count)
     if not path.exists():
@@ -146,7 +146,7 @@ def _messages(key: str, row: Row) -> str:
 
 
 def _drop_stale() -> None:
-    """Files of an earlier version of this page are not the files it describes."""
+    """Remove the files that an earlier version of this script has written."""
     DATA.mkdir(parents=True, exist_ok=True)
     stamp, now = DATA / "made-by", hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     if not stamp.exists() or stamp.read_text() != now:

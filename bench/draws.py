@@ -21,12 +21,12 @@ from bench.commands import Took, run_command
 
 TURNS = 3
 TOGETHER = 5.0  # seconds, the target of sign flips and paired draws over 100,000 tasks
-CHANGED = 0.05  # of the rollouts, in the second of the two runs that are compared
+CHANGED = 0.05  # share of rollouts that differ in the second of the two compared runs
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """10,000 draws over so many tasks."""
+    """A measurement of 10,000 draws over a number of tasks."""
 
     what: str
     tasks: int
@@ -35,14 +35,14 @@ class Drawn:
 
 
 def measure_draws(quick: bool = False) -> list[Drawn]:
-    """Each kind of draws in a process of its own, the best of three turns."""
+    """Measure each kind of draws in its own process; the best of three turns counts."""
     large = 10_000 if quick else 100_000
     asked = [("bootstrap", 1_319, 0.2), ("bootstrap", large, None), ("flips", large, 1.0), ("paired", large, None)]
     return [Drawn(TITLES[what], tasks, _in_a_process(what, tasks), most) for what, tasks, most in asked]
 
 
 def measure_comparison(folder: Path, quick: bool = False) -> Took:
-    """``calipers compare`` on two runs of the same tasks, one rollout in twenty of which turned out otherwise."""
+    """Measure ``calipers compare`` on two runs of the same tasks in which one rollout in twenty differs."""
     rows = 100_000 if quick else 1_000_000
     subprocess.run([sys.executable, str(Path(data.__file__)), "flat", str(rows)], check=True, capture_output=True)
     first, second = data.file("flat", rows), folder / "second.jsonl"

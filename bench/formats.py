@@ -1,9 +1,9 @@
-"""How fast the files of other systems are read, beside our own JSON Lines with the same bytes in them.
+"""Measure how fast the files of other systems are read, compared with our own JSON Lines of the same content.
 
     python bench/formats.py
 
-Each file repeats the rows of a golden file with new ids. Ours has each row under ``metadata`` of a record. Both are
-read in this process, by turns, and the best of ten counts: bytes for each second of processor time.
+Each file repeats the rows of a golden file with new ids; our file has each of them under ``metadata`` of a record. Both
+are read in this process, alternating, and the best of ten counts: bytes per second of processor time.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ FILES: dict[str, tuple[str, Change]] = {
 
 
 def written(folder: Path, golden: str, change: Change) -> tuple[Path, Path]:
-    """A file of the system, and one of ours, with the same rows."""
+    """Write a file of the system and one of ours with the same rows."""
     rows = (GOLDEN / golden).read_text(encoding="utf-8").splitlines()
     theirs, ours = folder / "theirs.jsonl", folder / "ours.jsonl"
     size = at = 0
@@ -103,7 +103,7 @@ def written(folder: Path, golden: str, change: Change) -> tuple[Path, Path]:
 
 
 def rate(path: Path) -> float:
-    """Megabytes for each second of processor time."""
+    """Megabytes per second of processor time."""
     begun = time.process_time()
     read([str(path)])
     return path.stat().st_size / (time.process_time() - begun) / 1e6
@@ -111,7 +111,7 @@ def rate(path: Path) -> float:
 
 def main() -> None:
     """Measure every reader and print a line for each."""
-    lines.WORTH_DIVIDING = 1 << 60  # one process reads a file: what is compared are the readers
+    lines.WORTH_DIVIDING = 1 << 60  # a file is read by one process, because the readers are compared
     print(f"{'format':<26} {'MB/s':>6} {'ours':>6} {'ratio':>6}")
     for name, (golden, change) in FILES.items():
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,8 @@
-"""``make bench-gpu``: a model of 1.1 billion weights on an accelerator, in lm-evaluation-harness and in Calipers.
+"""``make bench-gpu``: a model with 1.1 billion weights on an accelerator, in lm-evaluation-harness and in Calipers.
 
-The six tasks of ``make bench-lm-eval`` with ten times the documents. Prints a table, and with ``--exact`` how far the
-answers of both lie from those of the same weights in 32 bits. ``--write`` puts it into docs/benchmarks-lm-eval.md.
+It runs the six tasks of ``make bench-lm-eval`` with ten times the documents, and prints a table. ``--exact`` also
+compares the answers of both with those of the same weights in 32 bits. ``--write`` puts the result into
+docs/benchmarks-lm-eval.md.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from bench.harness.tasks import Made, write_tasks
 from bench.measure import Entry, Timing, once
 from bench.peers import calipers_hf, lm_eval_hf
 
-SCALE = 10  # times the documents of `make bench-lm-eval`
-IN_PROCESS = 2048  # calls in flight that a run has by default
+SCALE = 10  # factor for the documents of `make bench-lm-eval`
+IN_PROCESS = 2048  # default number of calls in flight
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks-lm-eval.md"
 HEADING = "## On a GPU"
 
@@ -79,7 +80,7 @@ def accelerator() -> str | None:
 def measured(
     folder: Path, tasks: Sequence[Made], peer: Any, python: str, at_once: int | str, dtype: str
 ) -> tuple[Timing, Mapping[str, Answers]]:
-    """One side: its times and its answers."""
+    """Run one side; returns its times and its answers."""
     path = folder / "answers.json"
     settings = {"checkpoint": str(folder / "checkpoint"), "folder": str(folder), "tasks": [task.name for task in tasks]}
     asked = {**settings, "answers": str(path), "at_once": at_once, "device": "cuda", "dtype": dtype}
@@ -89,7 +90,7 @@ def measured(
 
 
 def about(device: str, timings: Mapping[str, Timing]) -> str:
-    """What was measured, and where."""
+    """A sentence about the measurement: machine, model and versions."""
     versions = {name: version for timing in timings.values() for name, version in timing.versions.items()}
     listed = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return (
@@ -99,7 +100,7 @@ def about(device: str, timings: Mapping[str, Timing]) -> str:
 
 
 def table(tasks: Sequence[Made], timings: Mapping[str, Timing]) -> str:
-    """Seconds of each task and each side, and the peak of the device's memory."""
+    """A table with the seconds of each task on each side, and the peak of the device's memory."""
     lines = ["| seconds | " + " | ".join(timings) + " |", "|---" * (len(timings) + 1) + "|"]
     for task in tasks:
         cells = [f"{timing.numbers[f'{task.name} clock']:.1f}" for timing in timings.values()]
@@ -111,7 +112,7 @@ def table(tasks: Sequence[Made], timings: Mapping[str, Timing]) -> str:
 
 
 def agreement(exact: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
-    """How far answers lie from those in 32 bits: ours and lm-eval's in 32 bits, then each in 16."""
+    """Compare answers with those in 32 bits: first ours and lm-eval's in 32 bits, then each side's in 16 bits."""
     (_, ours), (other, theirs) = exact.items()
     parts = [
         f"In float32 the log-likelihoods of both sides differ by at most {worst(ours, theirs):.0e} (relative to "
@@ -127,7 +128,7 @@ def agreement(exact: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
 
 
 def differences(first: Mapping[str, Answers], second: Mapping[str, Answers]) -> list[float]:
-    """The differences of all log-likelihoods."""
+    """The relative differences of all log-likelihoods."""
     return [
         abs(mine[0] - other[0]) / max(1.0, abs(other[0]))
         for task, documents in second.items()
@@ -148,7 +149,7 @@ def typical(first: Mapping[str, Answers], second: Mapping[str, Answers]) -> floa
 
 
 def same_texts(first: Mapping[str, Answers], second: Mapping[str, Answers]) -> str:
-    """How many of the written answers are the same."""
+    """The number of generated answers that are the same."""
     pairs = [
         (mine, other)
         for task, documents in second.items()

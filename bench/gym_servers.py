@@ -1,4 +1,4 @@
-"""Which resources servers of a NeMo Gym checkout load in Calipers, and what the others need.
+"""Measure which resources servers of a NeMo Gym checkout load in Calipers, and what the others need.
 
 ``python -m bench.gym_servers CHECKOUT [--only NAME]`` runs ``CHECKOUT/resources_servers/*/app.py`` as ``calipers
 serve`` does. The files are other people's code, and importing them runs it. Each has its own process, a time limit, a
@@ -28,7 +28,7 @@ SECONDS: Final = 120.0  # for one file; torch alone takes ten
 AT_ONCE: Final = 2
 NOWHERE: Final = "http://127.0.0.1:9"  # the port of "discard", where nothing listens: a download fails at once
 LOADED: Final = "loaded"
-MARK: Final = "gym_servers:"  # before the one line that counts; a server prints what it likes
+MARK: Final = "gym_servers:"  # the prefix of the result line; servers may print other lines
 
 LOAD: Final = """
 import json, sys
@@ -58,15 +58,15 @@ REASONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What came of one server."""
+    """The result of loading one server."""
 
     name: str
-    reason: str  # LOADED, or what it lacks
+    reason: str  # LOADED, or what the server needs
     message: str = ""
 
 
 def reason_of(message: str) -> str:
-    """What a server lacks, from what was said when it failed.
+    """The need of a server, from the error message of its failed import.
 
     >>> reason_of("ModuleNotFoundError: app.py:3: ModuleNotFoundError: No module named 'ray.util'")
     'needs the package ray'

@@ -1,6 +1,6 @@
-"""A Harbor job of thousands of trials, made here and scored: how long it takes, and whether memory stays flat.
+"""Score a generated Harbor job with thousands of trials: the time, and whether memory grows with the trials.
 
-``python bench/harbor.py [--quick]``, or as one of the whole commands of ``make bench``.
+``python bench/harbor.py [--quick]``; it is also part of the whole commands of ``make bench``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from bench.commands import Took, commands_section
 TRIALS = 20_000
 ATTEMPTS = 5
 MOST_SECONDS = 10.0
-MOST_GROWTH = 40.0  # MB, from a tenth of the trials to all: what columns of numbers take, not what the files hold
+MOST_GROWTH = 40.0  # MB, from a tenth of the trials to all: enough for columns of numbers, but not for the files
 EXCEPTIONS = ("AgentTimeoutError", "EnvironmentStartTimeoutError", "NonZeroAgentExitCodeError", "VerifierTimeoutError")
 
 
 def measure_harbor(quick: bool = False) -> list[Took]:
-    """Score a job of 20,000 trials, and one of a tenth of them beside it; with ``quick``, a tenth of both."""
+    """Score a job of 20,000 trials, and one with a tenth of them; with ``quick``, a tenth of both."""
     trials = TRIALS // 10 if quick else TRIALS
     with tempfile.TemporaryDirectory(prefix="calipers-bench-") as folder:
         for count in (trials // 10, trials):  # in another process: a child's peak is at least its parent's
             subprocess.run([sys.executable, __file__, f"{folder}/{count}", str(count)], check=True)
-        _scored(f"{folder}/{trials}")  # to have the files in the page cache
+        _scored(f"{folder}/{trials}")  # so that the files are in the page cache
         _, _, before = _scored(f"{folder}/{trials // 10}")
         seconds, cpu, megabytes = _scored(f"{folder}/{trials}")
     growth = megabytes - before
@@ -43,7 +43,7 @@ def measure_harbor(quick: bool = False) -> list[Took]:
 
 
 def _scored(job: str) -> tuple[float, float, float]:
-    """(clock seconds, processor seconds, megabytes at most) of ``calipers score``."""
+    """(clock seconds, processor seconds, peak megabytes) of ``calipers score``."""
     metrics = [f"--metric={name}" for name in ("mean_reward", "pass@1", "pass@5")]
     start = time.perf_counter()
     child = subprocess.Popen(
@@ -58,7 +58,7 @@ def _scored(job: str) -> tuple[float, float, float]:
 
 
 def make_job(folder: Path, trials: int) -> Path:
-    """A job directory as Harbor leaves it: every fifth trial of each task has an exception, some a reward too."""
+    """Make a job directory like Harbor's: every fifth trial of a task has an exception, some of these also a reward."""
     folder.mkdir()
     rng = random.Random(trials)
     tasks = [f"task-{number:05d}" for number in range(trials // ATTEMPTS)]
@@ -84,7 +84,7 @@ def make_job(folder: Path, trials: int) -> Path:
 
 
 def _result(rng: random.Random, name: str, task: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A trial's result, of the length that Harbor's have."""
+    """The result of a trial, with the size of Harbor's own."""
     start = rng.uniform(0, 3000)
     exception = rng.choice(EXCEPTIONS) if rng.random() < 1 / ATTEMPTS else None
     graded = exception in (None, "AgentTimeoutError", "NonZeroAgentExitCodeError")
@@ -121,7 +121,7 @@ def _result(rng: random.Random, name: str, task: str, asked: Mapping[str, Any]) 
 
 
 def _defaults() -> dict[str, Any]:
-    """Settings that nobody reads, which make up most of a file."""
+    """Settings that are not used, which make up most of a file."""
     return {
         "environment": {"type": "docker", **{f"setting_{number}": None for number in range(30)}},
         "verifier": {"disable": False, "override_timeout_sec": None},

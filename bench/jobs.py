@@ -1,4 +1,4 @@
-"""What is measured: each job, its rival and its targets."""
+"""The jobs to measure, each with its rival and its targets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _read(layout: str, rows: int, target: Target) -> Job:
 
 
 def _nemo_gym(rows: int) -> Job:
-    """Calipers on its own layout and, once it has a reader for it, on the very file NeMo Gym gets."""
+    """Calipers on its own layout and, if it has a reader for it, on the same file as NeMo Gym."""
     theirs, native = str(file("nemo_gym", rows)), str(file("nested", rows))
     files = {"native file": native}
     if importlib.util.find_spec("calipers.systems.nemo_gym.read"):

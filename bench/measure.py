@@ -1,4 +1,4 @@
-"""Contestants timed side by side: every call in a fresh process, taking turns, the best of several."""
+"""Time contestants: every call in a fresh process, alternating, and the best of several counts."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import Any
 from bench.peer import MissingPeerError, Numbers, Peer, clean_environment, interpreter
 
 CHILD = Path(__file__).resolve().parent / "child.py"
-SAME = 1e-9  # numbers that mean the same differ by less than this, relatively
+SAME = 1e-9  # maximum relative difference of numbers with the same meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A contestant in a job: who, and what it is asked."""
+    """A contestant in a job, with its arguments."""
 
     peer: Peer
     asked: Mapping[str, Any]
-    title: str = ""  # where the peer's own does not say enough
+    title: str = ""  # instead of the peer's own title, if that is not specific enough
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What our own entry should reach; None where nothing was promised."""
+    """The targets of our own entry; None for no target."""
 
     ratio: float | None = None  # of our time to the rival's
     seconds: float | None = None
@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Our entries, and the rival each is measured against."""
+    """Our entries, and the rival to compare them with."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One call: its own seconds, those of the whole process, peak memory, and what it came to."""
+    """One call: its seconds, those of the whole process, peak memory, and its results."""
 
     seconds: float
     cpu: float  # seconds of all cores, in the call
@@ -69,18 +69,18 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A job measured: the best of each entry; ``left_out`` says who did not take part and why."""
+    """The measurement of a job: the best of each entry; ``left_out`` has the skipped entries with their reasons."""
 
     job: Job
     best: Mapping[str, Timing]  # by the entry's title
-    compared: int  # numbers of ours and the rival's that were found equal
+    compared: int  # numbers of both sides that are equal
     left_out: Sequence[str]
 
 
 def measure(job: Job, repeat: int) -> Outcome:
-    """Let the entries take turns, ``repeat`` times each.
+    """Run the entries, alternating, ``repeat`` times each.
 
-    ValueError when two entries disagree about a number that means the same.
+    ValueError if two entries have different values for a number with the same meaning.
     """
     takes: dict[str, list[Timing]] = {}
     left_out = []
@@ -102,12 +102,12 @@ def measure(job: Job, repeat: int) -> Outcome:
 
 
 def title(entry: Entry) -> str:
-    """What an entry is called in a table."""
+    """The title of an entry in a table."""
     return entry.title or entry.peer.title
 
 
 def once(python: str, entry: Entry) -> Timing:
-    """One call of an entry, in a fresh process of that interpreter."""
+    """Run an entry once, in a fresh process of its interpreter."""
     command = [python, "-P", str(CHILD), entry.peer.name, json.dumps(dict(entry.asked))]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
@@ -128,7 +128,7 @@ def once(python: str, entry: Entry) -> Timing:
 
 
 def best_of(takes: Sequence[Timing]) -> Timing:
-    """The least of each figure: noise only ever adds."""
+    """The smallest value of each figure, because noise only adds to it."""
     lightest = min(takes, key=lambda take: take.megabytes)
     return replace(
         lightest,
@@ -139,7 +139,7 @@ def best_of(takes: Sequence[Timing]) -> Timing:
 
 
 def _compare(job: Job, best: Mapping[str, Timing]) -> int:
-    """How many numbers of the rival ours agree with; ValueError for the first that differs."""
+    """The number of our numbers that equal the rival's; ValueError for the first that differs."""
     rival = best.get(title(job.rival))
     compared = 0
     for entry in job.ours:
@@ -155,7 +155,7 @@ def _compare(job: Job, best: Mapping[str, Timing]) -> int:
 
 
 def hold_cores(count: int) -> int:
-    """Keep this process and all it starts on ``count`` cores; how many there really are."""
+    """Limit this process and its children to ``count`` cores; returns the number of cores."""
     if not hasattr(os, "sched_setaffinity"):
         return os.cpu_count() or 1
     cores = sorted(os.sched_getaffinity(0))[:count]

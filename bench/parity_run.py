@@ -30,21 +30,21 @@ from bench.parity.sample import LEAVES, SAMPLE, SHOTS, Wanted, wanted
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks-lm-eval.md"
 SECONDS = {"sample": 220, "all": 3_480}  # what a run may take, with time left to end and report
-EACH = 60  # seconds for one task, on both sides
+EACH = 60  # maximum seconds for one task on both sides
 _TICK = 0.02
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, compare, print: 0 when no difference is left but known quirks, else 1."""
+    """Run, compare, print; returns 0 if the only differences are known quirks, else 1."""
     asked = _parse(arguments)
     began = time.monotonic()
     scope = "all" if asked.tasks == ["all"] else "names" if asked.tasks else "sample"
     with tempfile.TemporaryDirectory(prefix="calipers-parity-") as scratch:
         home = Path(scratch)
         offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(home / "hf"), "TQDM_DISABLE": "1"}
-        offline["DISABLE_MULTIPROC"] = "1"  # the same draws, in one process
+        offline["DISABLE_MULTIPROC"] = "1"  # so that the draws are the same, in one process
         os.environ |= {**offline, "CALIPERS_STORE": str(home / "store")}
-        os.chdir(home)  # nothing of the caller's folder is looked at, and nothing is written there
+        os.chdir(home)  # so that no file of the caller's folder is read or written
         names = [] if scope == "all" else SAMPLE if scope == "sample" else list(map(wanted, asked.tasks))
         known, ours = _indexed(names)
         names = names or _every(ours)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _indexed(names: Sequence[Wanted]) -> tuple[Any, Any]:
-    """Both indexes, and everything imported that the steps need: they part from here. No names stand for all tasks."""
+    """The indexes of both sides; imports everything before the processes fork. Without names, all tasks are indexed."""
     logging.disable(logging.CRITICAL)
     from bench.parity.sides import manager
     from calipers.systems.lm_eval.benchmarks import _tasks
@@ -76,7 +76,7 @@ def _root(path: Path) -> Path:
 
 
 def _every(ours: Any) -> list[Wanted]:
-    """Every task, one of each family in turn; every second with examples. Groups of a few tasks are among them."""
+    """Every task, by families in turn, so that few tasks cover many families; some have few-shot examples."""
     lot, families = Random(0), dict[str, list[Wanted]]()
     for name in sorted(ours.heads):
         families.setdefault(_family(ours, name), []).append((name, lot.choice(SHOTS)))
@@ -87,13 +87,13 @@ def _every(ours: Any) -> list[Wanted]:
 
 
 def _family(ours: Any, name: str) -> str:
-    """The folder of lm-evaluation-harness' tasks that a task is from."""
+    """The folder of a task below lm-evaluation-harness' tasks."""
     path = ours.heads[name].path if name in ours.heads else None
     return str(path.relative_to(_root(path)).parts[0]) if path is not None else name
 
 
 def _run(known: Any, ours: Any, names: Sequence[Wanted], home: Path, jobs: int, end: float) -> Iterator[Outcome]:
-    """The outcomes of all that was begun in time, as many tasks at once as there are cores."""
+    """The outcomes of all tasks that began in time, with as many concurrent processes as ``jobs``."""
     columns = home / "columns"
     columns.mkdir()
     rest, running = list(enumerate(names))[::-1], dict[int, tuple[Path, Wanted]]()
@@ -118,7 +118,7 @@ def _run(known: Any, ours: Any, names: Sequence[Wanted], home: Path, jobs: int, 
 
 
 def _one(known: Any, ours: Any, asked: Wanted, path: Path, columns: Path, limit: float) -> None:
-    """One task in a process of its own, which ends here."""
+    """Run one task in a child process, which ends here."""
     from calipers.systems.lm_eval.tasks.groups import leaves
 
     name, shots = asked
@@ -126,7 +126,7 @@ def _one(known: Any, ours: Any, asked: Wanted, path: Path, columns: Path, limit:
     try:
         try:
             below = leaves(ours.find(name))
-        except Exception as error:  # lm-evaluation-harness has such a task, so it must be known here
+        except Exception as error:  # lm-evaluation-harness has this task, so Calipers must find it
             found = Outcome(name, family, shots, REFUSED, f"{type(error).__name__}: {error}")
         else:
             if len(below) > LEAVES:
@@ -141,12 +141,12 @@ def _one(known: Any, ours: Any, asked: Wanted, path: Path, columns: Path, limit:
 
 
 def _write(text: str, scope: str) -> None:
-    """Put the table of a scope in the place of the one before, or at the end of the page."""
+    """Write the table of a scope into the page, in place of the earlier one or at the end."""
     PAGE.write_text(placed(text, scope, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def placed(text: str, scope: str, page: str) -> str:
-    """The page with a table, the rest of it as it was."""
+    """The page with a new table; the rest is unchanged."""
     before, heading, rest = page.partition(f"{HEADINGS[scope]}\n")
     after = rest.partition(END)[2] if heading else "\n"
     return f"{before if heading else page.rstrip() + chr(10) * 2}{text}{after}"

@@ -1,4 +1,4 @@
-"""A contestant: what it is called, what it needs, and the environment it runs in."""
+"""A contestant of a benchmark: its name, its requirements, and its environment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ Numbers = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A contestant, declared in a file of its own in bench/peers.
+    """A contestant, declared in its own file in bench/peers.
 
-    Beside its ``PEER`` that file holds ``prepare(**asked) -> Work``, which imports what is needed and
-    returns the call to time, and ``numbers(answer) -> Numbers``: what the call came to, under names
-    that contestants share.
+    Besides its ``PEER``, that file has ``prepare(**asked) -> Work``, which imports what is needed and returns the call
+    to time, and ``numbers(answer) -> Numbers``: the results of the call, under names that all contestants use.
 
-    Without ``requirement`` it runs in the interpreter that runs the bench; with one, or several apart
-    by spaces, in an environment of its own, made with that interpreter unless ``python`` names
-    another. With ``imports`` the requirement is installed alone, and of what it depends on only
-    these. The file is loaded by both interpreters: above its functions it imports nothing but this
-    page and the standard library.
+    Without ``requirement`` it runs in the interpreter of the benchmark. With a requirement, or several separated by
+    spaces, it runs in its own environment, made with that interpreter unless ``python`` names another version. With
+    ``imports``, the requirement is installed without its dependencies, except for these. Both interpreters load the
+    file, so outside its functions it may import only this module and the standard library.
     """
 
     name: str  # of its file, and of its environment
@@ -42,11 +40,11 @@ class Peer:
 
 
 class MissingPeerError(Exception):
-    """Why a contestant cannot take part on this machine."""
+    """The reason why a contestant cannot run on this machine."""
 
 
 def interpreter(peer: Peer) -> str:
-    """The interpreter of a contestant, its environment made on first use; MissingPeerError if it cannot be."""
+    """The interpreter of a contestant, whose environment is made on first use; MissingPeerError if that fails."""
     if not peer.requirement:
         return sys.executable
     home = ENVIRONMENTS / peer.name
@@ -76,7 +74,7 @@ def _find_python(version: str) -> str:
 
 
 def _version(python: str) -> str:
-    """The version of an interpreter, such as 3.12; nothing if it does not run."""
+    """The version of an interpreter, such as 3.12; "" if it does not run."""
     ask = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         return subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False).stdout.strip()
@@ -92,7 +90,7 @@ def _run(command: list[str]) -> None:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment variables of a measured process: ours, without what would reroute imports."""
+    """The environment variables of a measured process: ours, without those that affect imports."""
     dropped = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV")
     kept = {key: value for key, value in os.environ.items() if key not in dropped}
     return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}

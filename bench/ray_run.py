@@ -36,8 +36,8 @@ PAGE: Final = ROOT / "docs" / "scale.md"
 KEPT: Final = ROOT / ".bench" / "ray.json"
 NODES: Final = 4
 ROWS: Final = 10_000  # of a part
-SETTLED: Final = 3.0  # seconds
-GLANCE: Final = 0.05  # seconds
+SETTLED: Final = 3.0  # seconds until the cluster has ended the workers of a command
+GLANCE: Final = 0.05  # seconds between two reads of the processes
 IN_FLIGHT: Final = 64
 DELAY: Final = 0.05  # seconds until the server answers
 LONGEST: Final = 300.0  # seconds of one command
@@ -80,14 +80,14 @@ def rate(folder: Path) -> float:
 
 
 def time_of(text: str) -> float:
-    """A time of a log, in seconds."""
+    """A time in a log as seconds."""
     from datetime import datetime
 
     return datetime.fromisoformat(text).timestamp()
 
 
 def run(folder: Path, address: str, url: str, rollouts: int) -> tuple[float, float]:
-    """Rollouts a second of one process, and of the cluster."""
+    """Rollouts per second of one process, and of the cluster."""
     questions = folder / "questions.jsonl"
     if not questions.exists():
         rows = ({"id": str(n), "question": f"{n}?", "answer": "42"} for n in range(rollouts))
@@ -113,7 +113,7 @@ def answer(prompt):
 
 
 def verify(folder: Path, one: str, four: str, rollouts: int) -> tuple[float, float]:
-    """Rollouts a second with programs that are tested in the sandbox: on one node, and on four."""
+    """Rollouts per second with programs that are tested in the sandbox, on one node and on four."""
     benchmark = folder / "code"
     if not benchmark.exists():
         benchmark.mkdir()
@@ -133,7 +133,7 @@ def verify(folder: Path, one: str, four: str, rollouts: int) -> tuple[float, flo
 
 
 def score(folder: Path, address: str, parts: int) -> tuple[float, float]:
-    """Processor seconds of one process that reads all parts, and of the cluster, without what the first parts take."""
+    """Processor seconds of one process that reads all parts, and of the cluster without its start-up."""
     paths = [folder / f"part-{number:04}.parquet" for number in range(parts)]
     if not paths[0].exists():
         import numpy as np
@@ -153,10 +153,10 @@ def score(folder: Path, address: str, parts: int) -> tuple[float, float]:
 
 
 def took(*arguments: object) -> float:
-    """Processor seconds of a command and of all that works for it; what else the machine does is not counted.
+    """Processor seconds of a command and of all its workers, without other work on the machine.
 
-    A node does not add up what its workers used before they ended. So all processes are looked at again and again; what
-    one uses between the last look and its end is lacking, at most a glance for each of a few processes.
+    A node does not include the time of workers that have ended. So the times of all processes are read again and again;
+    only what a process uses between the last read and its end is missing, at most GLANCE seconds for a few processes.
     """
     used, over = used_below(), threading.Event()
     before = sum(used.values())
@@ -178,7 +178,7 @@ def took(*arguments: object) -> float:
 
 
 def used_below() -> dict[tuple[int, int], float]:
-    """Processor seconds of each process below this one, by its id and its start; those of this process are left out."""
+    """Processor seconds of each descendant of this process, by its id and start; without this process itself."""
     times, above = dict[int, tuple[int, float]](), dict[int, int]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -199,14 +199,14 @@ def used_below() -> dict[tuple[int, int], float]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line of the table is about."""
+    """The description of a line of the table."""
 
     what: str
     unit: str
     target: str
 
     def kept(self, ratio: float) -> bool:
-        """Whether a ratio is what was aimed for."""
+        """Whether a ratio meets the target."""
         word, _, bound = self.target.rpartition(" ")
         return ratio <= float(bound) if word == "at most" else ratio >= float(bound)
 
@@ -230,7 +230,7 @@ LINES: Final = {
 
 
 def told(name: str, measure: Callable[[], tuple[float, float]], rounds: int, size: str) -> None:
-    """Measure a pair several times, print both medians and the median of the ratios, and keep them."""
+    """Measure a pair several times, print both medians and the median of the ratios, and save them."""
     began = os.getloadavg()[0]
     pairs = [measure() for _ in range(rounds)]
     first, second = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
@@ -254,7 +254,7 @@ def row(name: str, found: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    """What docs/scale.md says of the latest measurements."""
+    """The section of docs/scale.md about the latest measurements."""
     kept = json.loads(KEPT.read_text())
     loads = [kept[name]["load"] for name in LINES if name in kept]
     cores = max(kept[name]["cores"] for name in LINES if name in kept)

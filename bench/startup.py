@@ -1,4 +1,4 @@
-"""How long the command and the import take beyond the bare interpreter."""
+"""The time of the command and of the import, beyond that of the bare interpreter."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ TARGETS = {"`calipers --help`": 0.12, '`python -c "import calipers"`': 0.03}  # 
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Median seconds of each command, the bare interpreter among them."""
+    """The median seconds of each command, including the bare interpreter."""
 
     seconds: Mapping[str, float]
     repeat: int
 
     def beyond(self, name: str) -> float:
-        """Seconds a command takes more than the bare interpreter."""
+        """The seconds of a command beyond the bare interpreter."""
         return self.seconds[name] - self.seconds[BARE]
 
 
 def measure_start_up(repeat: int) -> StartUp:
-    """Every command ``repeat`` times, taking turns; the first turn only warms the caches."""
+    """Run every command ``repeat`` times, alternating; the first turn only warms the caches."""
     python, command = sys.executable, str(Path(sys.executable).parent / "calipers")
     help_, import_ = TARGETS
     commands = {BARE: [python, "-c", "pass"], help_: [command, "--help"], import_: [python, "-c", "import calipers"]}

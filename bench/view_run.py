@@ -1,7 +1,7 @@
-"""The viewer on a million rollouts: time of its index and of its pages, and memory; ``make bench-view``.
+"""The viewer on a million rollouts: the time of its index and of its pages, and its memory; ``make bench-view``.
 
-Everything is measured from outside: the command is started, and a client asks over HTTP as a browser does. Memory is
-the sum over the server and its children (Linux' proportional set size, which counts a shared page once).
+Everything is measured from outside: the command is started, and a client sends HTTP requests like a browser. The memory
+is the sum over the server and its children (Linux' proportional set size, which counts a shared page once).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PAGE = ROOT / "docs" / "viewing.md"
 MARKS = ("<!-- view -->", "<!-- /view -->")
 ROWS, BYTES, SAMPLES = 1_000_000, 4_000, 8
 LARGE = 50_000_000  # bytes of one rollout
-TIMES = 2  # runs of each; the faster one counts, as other work only makes a run slower
-EVERY = 0.05  # seconds between two looks at the memory
+TIMES = 2  # runs of each; the faster one counts, because other work only makes a run slower
+EVERY = 0.05  # seconds between two reads of the memory
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Row:
 
 
 def rollouts(path: Path, rows: int) -> Path:
-    """A log of rollouts of four thousand bytes each; made once."""
+    """Write a log of rollouts of four thousand bytes each, if it does not exist."""
     if path.exists():
         return path
     rng = random.Random(0)
@@ -83,7 +83,7 @@ def rollouts(path: Path, rows: int) -> Path:
 
 
 def large(path: Path) -> Path:
-    """A log with one rollout of fifty million bytes."""
+    """Write a log with one rollout of fifty million bytes."""
     line = 'a line of a long completion, with ümlauts and "quotes"\n'
     rows = [{"task": "small", "reward": 1, "completion": "x"}, {"task": "large", "reward": 0, "completion": line}]
     rows[1]["completion"] = line * (LARGE // len(json.dumps(line)))
@@ -93,7 +93,7 @@ def large(path: Path) -> Path:
 
 @dataclass
 class Server:
-    """A viewer that was started, and a client of it."""
+    """A running viewer, and a client of it."""
 
     process: subprocess.Popen[str]
     host: str
@@ -103,7 +103,7 @@ class Server:
     done: threading.Event = field(default_factory=threading.Event)
 
     def get(self, path: str) -> tuple[Any, float]:
-        """The answer, and the seconds it took."""
+        """The response, and the seconds it took."""
         started = time.perf_counter()
         connection = http.client.HTTPConnection(self.host, timeout=600)
         connection.request("GET", path, headers={"Cookie": self.cookie})
@@ -117,7 +117,7 @@ class Server:
         return (json.loads(body) if body[:1] == b"{" else body), time.perf_counter() - started
 
     def watch(self) -> None:
-        """Follow the memory until it is done."""
+        """Record the memory until the server has ended."""
         while not self.done.wait(EVERY):
             sizes = [pss(pid) for pid in family(self.process.pid)]
             self.own = sizes[0] if sizes else 0.0
@@ -125,7 +125,7 @@ class Server:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     pids = [pid]
     for one in pids:
         try:
@@ -137,7 +137,7 @@ def family(pid: int) -> list[int]:
 
 
 def pss(pid: int) -> float:
-    """Megabytes of a process; a page that several share counts in parts."""
+    """The memory of a process in megabytes; a shared page counts in parts."""
     try:
         words = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
@@ -148,7 +148,7 @@ def pss(pid: int) -> float:
 
 @contextmanager
 def viewing(path: Path) -> Iterator[Server]:
-    """A server of one log."""
+    """A context with a server of one log."""
     command = [sys.executable, "-m", "calipers", "view", "--no-browser", str(path)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     if process.stderr is None:
@@ -175,19 +175,19 @@ def viewing(path: Path) -> Iterator[Server]:
 
 
 def run_id(path: Path) -> str:
-    """The id of a run in addresses."""
+    """The id of a run in URLs."""
     return hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:12]
 
 
 def scored(path: Path) -> float:
-    """Seconds of `calipers score`."""
+    """The seconds of `calipers score`."""
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "calipers", "score", str(path)], check=True, capture_output=True)
     return time.perf_counter() - started
 
 
 def indexed(path: Path) -> tuple[float, float]:
-    """Seconds until the first page of a log without an index is there, and the most memory meanwhile."""
+    """The seconds until the first page of a log without an index, and the peak memory meanwhile."""
     Path(f"{path}.calipers-index").unlink(missing_ok=True)
     with viewing(path) as server:
         started = time.perf_counter()
@@ -238,7 +238,7 @@ def measured(rows: int) -> list[Row]:
 
 
 def table(found: Sequence[Row], rows: int) -> str:
-    """The measurement as Markdown."""
+    """The measurements as Markdown."""
     cores = len(os.sched_getaffinity(0))
     lines = ["| what | measured | target | |", "|---|---:|---|---|", *(row.line for row in found)]
     about = f"{rows:,} rollouts of 4 KB, {rows // SAMPLES:,} tasks, {cores} cores; the faster of {TIMES} runs."
@@ -246,7 +246,7 @@ def table(found: Sequence[Row], rows: int) -> str:
 
 
 def main() -> None:
-    """Measure, print, and with ``--write`` renew the page."""
+    """Measure, print, and update the page with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--write", action="store_true", help="renew docs/viewing.md")

@@ -1,7 +1,7 @@
-"""``calipers watch`` on a folder of step files: the first look, each new step, and memory, beside ``calipers score``.
+"""Measure ``calipers watch`` on a folder of step files against ``calipers score``: the first look, new steps, memory.
 
-``python bench/watch_run.py --files 1000`` makes the files below a temporary folder, 10,000 rollouts each, as JSON Lines
-of about 200 bytes a row or as Parquet, and prints a table; ``--write`` writes it into docs/watching.md.
+``python bench/watch_run.py --files 1000`` makes the files in a temporary folder, with 10,000 rollouts each, as JSON
+Lines of about 200 bytes per row or as Parquet, and prints a table; ``--write`` writes it into docs/watching.md.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def frame(step: int, rng: np.random.Generator) -> pl.DataFrame:
 
 
 def write_step(folder: Path, step: int, kind: str, rng: np.random.Generator) -> None:
-    """A file of a step, moved into its place when it is whole."""
+    """Write the file of a step, and rename it when it is complete."""
     beside = folder / f".{step}.part"
     if kind == "parquet":
         frame(step, rng).write_parquet(beside)
@@ -62,15 +62,15 @@ def write_step(folder: Path, step: int, kind: str, rng: np.random.Generator) -> 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a command took."""
+    """The time and memory of a command."""
 
     clock: float  # seconds
-    processor: float  # seconds of all its threads and children, which other work on the machine hardly changes
-    memory: int  # bytes, the largest
+    processor: float  # seconds of all its threads and children; other work on the machine hardly affects it
+    memory: int  # bytes, at the peak
 
 
 def timed(*words: str) -> Cost:
-    """What a command takes; its output is not shown."""
+    """Run a command and measure it; its output is not shown."""
     start = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-c", "from calipers.cli import main; main()", *words], stdout=subprocess.DEVNULL
@@ -83,7 +83,7 @@ def timed(*words: str) -> Cost:
 
 
 def measured(files: int, kind: str) -> dict[str, float]:
-    """One folder of files: the score of all of them, the first look, and looks after each new step."""
+    """Measure one folder of files: the score of all files, the first look, and looks after each new step."""
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "run")
@@ -93,7 +93,7 @@ def measured(files: int, kind: str) -> dict[str, float]:
         size = sum(path.stat().st_size for path in folder.iterdir())
         paths = [str(folder / f"step_{step}.{kind}") for step in range(files)]
         score, first = [], []
-        for turn in range(TURNS):  # in turns, as other work on the machine comes and goes
+        for turn in range(TURNS):  # alternating, because other work on the machine comes and goes
             score.append(timed("score", *paths))
             state = ["--state", str(Path(place, f"state-{turn}"))] if turn + 1 < TURNS else []
             first.append(timed("watch", str(folder), "--once", "--alarm", "rl", *state))
@@ -125,7 +125,7 @@ def measured(files: int, kind: str) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, and say what is over its limit."""
+    """Measure, print, and report measurements over their limits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--write", action="store_true")

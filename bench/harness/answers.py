@@ -1,6 +1,6 @@
-"""Answers of a model to tasks, as both sides of the bench write them down, and what they took.
+"""The answers of a model to tasks, as both sides of the benchmark write them, and their times.
 
-An answer is a text, or [log-likelihood, whether the model would have said it itself]; None where nobody says.
+An answer is a text, or [log-likelihood, whether it is the greedy one]; that is None if it is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CLOSE = 1e-5  # log-likelihoods agree within this, relatively and absolutely
 
 
 def timed(tasks: Sequence[str], one: Callable[[str], Answers]) -> tuple[dict[str, float], dict[str, Answers]]:
-    """The answers of each task, and its seconds by the clock and of all cores."""
+    """The answers of each task, and its wall-clock and CPU seconds."""
     figures, found = {}, {}
     for name in tasks:
         clock, cpu = time.perf_counter(), time.process_time()
@@ -26,7 +26,7 @@ def timed(tasks: Sequence[str], one: Callable[[str], Answers]) -> tuple[dict[str
 
 
 def device_memory(device: str) -> dict[str, float]:
-    """The peak of an accelerator's memory in GB, as torch counts it; nothing for a processor."""
+    """The peak of an accelerator's memory in GB, as torch counts it; empty for a CPU."""
     if device == "cpu":
         return {}
     import torch
@@ -35,7 +35,7 @@ def device_memory(device: str) -> dict[str, float]:
 
 
 def compared(ours: Mapping[str, Answers], theirs: Mapping[str, Answers]) -> dict[str, tuple[int, float]]:
-    """By task: how many answers there are, and the largest difference; ValueError for the first that is too large."""
+    """By task, the number of answers and their largest difference; ValueError for the first that is too large."""
     found = {}
     for task, documents in theirs.items():
         if ours[task].keys() != documents.keys():

@@ -1,7 +1,8 @@
-"""A checkpoint to measure with: ``lm_eval_checkpoint.py FOLDER [large]``, in an environment with transformers.
+"""Make a checkpoint for the benchmarks: ``lm_eval_checkpoint.py FOLDER [large]``, in an environment with transformers.
 
-Real architecture, real tokenizer, weights by lot: big enough that reading tokens takes the time, not the calls.
-The large one is for an accelerator: 1.1 billion weights in bfloat16, in the shape of TinyLlama.
+It has a real architecture, a real tokenizer and random weights, and is large enough that the time is spent on tokens
+and not on the overhead of calls. The large one is for an accelerator: 1.1 billion weights in bfloat16, in the shape of
+TinyLlama.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bench.harness.tasks import Words
 
 VOCABULARY = 8192
 LAYERS, WIDTH, HEADS, LENGTH = 6, 384, 6, 1024
-SPREAD = 0.12  # of the weights: answers differ from one another and do not repeat one token for ever
+SPREAD = 0.12  # of the weights: large enough that answers differ and do not repeat a single token forever
 LARGE = {
     "vocab_size": 32000,
     "hidden_size": 2048,
@@ -25,19 +26,19 @@ LARGE = {
     "num_attention_heads": 32,
     "num_key_value_heads": 4,
     "max_position_embeddings": 2048,
-    "initializer_range": 0.03,  # more, and so many layers magnify rounding
+    "initializer_range": 0.03,  # with a larger value, this many layers would amplify rounding errors
 }
 
 
 def build(folder: Path, large: bool = False) -> None:
-    """A llama of 20 million weights; the words of its vocabulary take a third of them, as in the smallest GPT-2.
+    """Make a llama of 20 million weights; the embeddings have a third of them, as in the smallest GPT-2.
 
-    ``large``: one of 1.1 billion, whose vocabulary has words that its tokenizer never says.
+    ``large``: one of 1.1 billion weights, whose vocabulary has tokens that its tokenizer never uses.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    kit = importlib.import_module("tokenizers")  # by name: it comes with transformers, and is not in every environment
+    kit = importlib.import_module("tokenizers")  # by name, because not every environment has it
     inner = kit.Tokenizer(kit.models.BPE())
     inner.pre_tokenizer = kit.pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = kit.decoders.ByteLevel()
@@ -45,7 +46,7 @@ def build(folder: Path, large: bool = False) -> None:
     alphabet = kit.pre_tokenizers.ByteLevel.alphabet()
     trainer = kit.trainers.BpeTrainer(vocab_size=VOCABULARY - 1, initial_alphabet=alphabet, show_progress=False)
     inner.train_from_iterator((words.text(20) for _ in range(300)), trainer)
-    # One token for everything that steers, as GPT-2 has it.
+    # One special token for everything, as in GPT-2.
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|endoftext|>", eos_token="<|endoftext|>")
     torch.manual_seed(8)
     small = {

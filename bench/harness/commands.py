@@ -1,4 +1,4 @@
-"""Whole commands beside each other: ``lm_eval run`` and ``calipers run``, from the interpreter's start to the files."""
+"""Compare the whole commands ``lm_eval run`` and ``calipers run``, from the start of the interpreter to their files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from bench.harness.tasks import Made
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Both commands once, one after the other: wall-clock seconds and of all cores."""
+    """One run of both commands, one after the other: wall-clock and CPU seconds."""
 
     ours: tuple[float, float]
     theirs: tuple[float, float]
-    numbers: int  # of all tasks, found equal
+    numbers: int  # of all tasks that are equal
 
 
 def measure_commands(
     folder: Path, checkpoint: str, tasks: Sequence[Made], theirs: str, batch: int, repeat: int
 ) -> list[Turn]:
-    """Both commands in turns; ValueError when a number of theirs is another one of ours."""
+    """Run both commands, alternating; ValueError if a number of theirs differs from ours."""
     files = [str(folder / f"{task.name}.yaml") for task in tasks]
     names = ",".join(task.name for task in tasks)
     turns = []
@@ -49,7 +49,7 @@ def measure_commands(
 
 
 def commands_section(turns: Sequence[Turn], batch: int) -> str:
-    """What the commands took, as Markdown; nothing when none was run."""
+    """The section on the commands; empty if none was run."""
     if not turns:
         return ""
     rows = []
@@ -72,7 +72,7 @@ def commands_section(turns: Sequence[Turn], batch: int) -> str:
 
 
 def _process(command: Sequence[str], folder: Path) -> tuple[float, float]:
-    """Seconds by the clock and of all cores, of a command and all it starts."""
+    """Wall-clock and CPU seconds of a command with all its child processes."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
     start, before = time.perf_counter(), os.times()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | offline)
@@ -83,7 +83,7 @@ def _process(command: Sequence[str], folder: Path) -> tuple[float, float]:
 
 
 def _results(folder: Path) -> dict[str, dict[str, object]]:
-    """The results of every task, from all files of them."""
+    """The results of every task, from all results files."""
     found: dict[str, dict[str, object]] = {}
     for path in folder.rglob("results_*.json"):
         found |= json.loads(path.read_text(encoding="utf-8"))["results"]
@@ -91,7 +91,7 @@ def _results(folder: Path) -> dict[str, dict[str, object]]:
 
 
 def _compared(ours: Mapping[str, Mapping[str, object]], theirs: Mapping[str, Mapping[str, object]]) -> int:
-    """How many numbers agree; ValueError for the first that does not."""
+    """The number of equal numbers; ValueError for the first that differs."""
     count = 0
     for task, values in theirs.items():
         for name, value in values.items():

@@ -1,7 +1,7 @@
-"""Time to the first request in lm-evaluation-harness and in Calipers, on lm-evaluation-harness' own tasks.
+"""Measure the time to the first request in lm-evaluation-harness and in Calipers, on lm-evaluation-harness' own tasks.
 
 Run it with the interpreter of ``make parity-lm-eval``, which has both installed. The documents are made up, the model
-costs no time, and each repeat is a fresh process; the two systems alternate. Calipers is measured without and with the
+takes no time, and each repeat is a fresh process; the two systems alternate. Calipers is measured without and with the
 index that an earlier command has cached. A name that ends in ``.yaml`` is a file below lm-evaluation-harness' tasks.
 """
 
@@ -27,26 +27,26 @@ sys.path.append(str(ROOT))
 
 TASKS = ("mmlu", "afrobench", "mmlu/default/mmlu_anatomy.yaml")
 SIDES = ("lm-eval", "Calipers, index not cached", "Calipers")
-FIRST = "CALIPERS_BENCH_FIRST_CALL"  # the environment's name of the file that the first call writes its moment into
-WHOLE = "CALIPERS_BENCH_WHOLE_RUN"  # and of whether the run goes on from there
-DOCUMENTS = 4  # of each split, and as many more as there are examples
+FIRST = "CALIPERS_BENCH_FIRST_CALL"  # variable with the file for the time of the first call
+WHOLE = "CALIPERS_BENCH_WHOLE_RUN"  # variable that says whether the run continues after it
+DOCUMENTS = 4  # of each split, plus the number of few-shot examples
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Seconds from the start of a process, by the clock and of all cores: to the first call, and to its end."""
+    """Wall-clock and CPU seconds from the start of a process to the first call, and to the end of the process."""
 
     first: tuple[float, float]
     whole: tuple[float, float]
 
     def better(self, other: Taken) -> Taken:
-        """The less of each: noise only ever adds."""
+        """The smaller of each time, because noise only adds to them."""
         first = min(self.first[0], other.first[0]), min(self.first[1], other.first[1])
         return Taken(first, (min(self.whole[0], other.whole[0]), min(self.whole[1], other.whole[1])))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; what a side cannot run has no figures, and its error is told."""
+    """Measure and print a table; a side that fails has no times, and its error is printed."""
     options = _parse(arguments)
     if options.side:
         return _alone(options.side, options.tasks[0], Path(options.rows), Path(options.out))
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _full(name: str) -> str:
-    """A name as it is; the path of a file of lm-evaluation-harness' tasks."""
+    """A name unchanged, or the path of a file of lm-evaluation-harness' tasks."""
     if not name.endswith(".yaml") or Path(name).is_file():
         return name
     spec = importlib.util.find_spec("lm_eval")
@@ -79,7 +79,7 @@ def _full(name: str) -> str:
 
 
 def _make(names: Sequence[str], path: Path) -> None:
-    """Rows for every dataset of some tasks, as their templates and functions read them."""
+    """Make rows for all datasets of the tasks, with the columns that their templates and functions read."""
     from bench.parity.columns import rows
     from bench.parity.learn import learned
     from bench.parity.make import USUAL, splits_of
@@ -109,7 +109,7 @@ def _make(names: Sequence[str], path: Path) -> None:
 
 
 def _measured(side: str, name: str, rows: Path, home: Path, turn: int, *, whole: bool) -> Taken:
-    """A side in a fresh process; RuntimeError where it fails before it is to end."""
+    """Run a side in a fresh process; RuntimeError if it fails before its expected end."""
     out = home / f"{turn} {side} {name}".replace("/", "-")
     out.mkdir()
     cache = home / "cache" if side == SIDES[2] else out / "cache"
@@ -123,7 +123,7 @@ def _measured(side: str, name: str, rows: Path, home: Path, turn: int, *, whole:
         FIRST: str(out / "first"),
         WHOLE: str(int(whole)),
     }
-    if side == SIDES[2] and not cache.exists():  # what an earlier command has left
+    if side == SIDES[2] and not cache.exists():  # make the index that an earlier command would have cached
         kept = "from calipers.systems.lm_eval.tasks.groups import *; kept_heads(installed())"
         subprocess.run([sys.executable, "-c", kept], cwd=home, check=True, env=environment)
     command = [sys.executable, __file__, name, "--side", side, "--rows", str(rows), "--out", str(out)]
@@ -138,7 +138,7 @@ def _measured(side: str, name: str, rows: Path, home: Path, turn: int, *, whole:
 
 
 def called() -> None:
-    """Note the moment of the first call; end the process there, where no more is wanted."""
+    """Record the time of the first call, and end the process if only that is measured."""
     with contextlib.suppress(FileExistsError), Path(os.environ[FIRST]).open("x") as stream:
         stream.write(json.dumps([time.time(), sum(os.times()[:4])]))
     if os.environ[WHOLE] == "0":
@@ -146,7 +146,7 @@ def called() -> None:
 
 
 def _alone(side: str, name: str, rows: Path, out: Path) -> int:
-    """One side in this process."""
+    """Run one side in this process."""
     from bench.parity.sides import serve
 
     serve(pickle.loads(rows.read_bytes()))
@@ -168,12 +168,12 @@ class Free:
     """The model on our side."""
 
     def complete(self, request: Any) -> str:
-        """Always the same."""
+        """Return a fixed answer."""
         called()
         return "A"
 
     def score(self, requests: Sequence[Any]) -> list[Any]:
-        """All alike."""
+        """Return fixed likelihoods."""
         from calipers.clients import Scored
 
         called()

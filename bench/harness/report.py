@@ -1,4 +1,4 @@
-"""What the bench beside lm-evaluation-harness found, as Markdown."""
+"""The comparison with lm-evaluation-harness as Markdown."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ MOST_RATIO = 0.8  # of lm-eval's time, over all tasks
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of the bench, all its turns."""
+    """One side of the benchmark, with all its turns."""
 
     title: str
     takes: Sequence[Timing]
 
     def best(self, figure: str) -> float:
-        """The least of a figure: noise only ever adds."""
+        """The smallest value of a figure, because noise only adds to it."""
         return min(take.numbers[figure] for take in self.takes)
 
     def start_up(self) -> float:
-        """Seconds of the process outside the tasks: imports, and the checkpoint loaded."""
+        """Seconds of the process outside the tasks, for imports and loading the checkpoint."""
         return min(take.process - take.seconds for take in self.takes)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All sides, and by task how many answers were found equal and the largest difference."""
+    """All sides, and by task the number of equal answers and the largest difference."""
 
     ours: Side
     theirs: Sequence[Side]
     same: Mapping[str, tuple[int, float]]
 
     def fastest(self, figure: str) -> float:
-        """lm-eval's best, whatever the size of its batches."""
+        """lm-eval's best value over all batch sizes."""
         return min(side.best(figure) for side in self.theirs)
 
     def faster(self, names: Sequence[str]) -> int:
-        """Which of lm-eval's sides takes less over all tasks, by its place."""
+        """The index of lm-eval's side with the smaller total time."""
         totals = [sum(side.best(f"{name} clock") for name in names) for side in self.theirs]
         return totals.index(min(totals))
 
     def paired(self, names: Sequence[str], clock: str) -> float:
-        """The median over turns of our time to that of lm-eval's faster side in that turn, all tasks together."""
+        """The median over turns of the ratio of our total time to that of lm-eval's faster side."""
         ratios = []
         for turn, mine in enumerate(self.ours.takes):
             rivals = [sum(side.takes[turn].numbers[f"{name} {clock}"] for name in names) for side in self.theirs]

@@ -27,13 +27,13 @@ from bench.peers import calipers_hf, lm_eval_hf
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks-lm-eval.md"
-QUICK = 0.1  # of the documents, with --quick
-THEIR_BATCHES = (1, 16)  # one is what lm-eval takes when nobody says; some tasks are faster with more
-OURS_AT_ONCE = 32  # what a run takes when nobody says
+QUICK = 0.1  # share of the documents with --quick
+THEIR_BATCHES = (1, 16)  # one is lm-eval's default; some tasks are faster with more
+OURS_AT_ONCE = 32  # the default of a run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure in turns, compare every answer, and print."""
+    """Measure both systems, alternating, compare every answer, and print the page."""
     asked = _parse(arguments)
     cores, load = hold_cores(asked.cores), os.getloadavg()[0]
     os.environ["OMP_NUM_THREADS"] = str(cores)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_others(text: str, before: str) -> str:
-    """The page anew, and below it the parts of the one before that others write: headings that are new to it."""
+    """The new page, followed by those sections of the old one that other scripts write."""
     own = {line for line in text.splitlines() if line.startswith("## ")}
     _, *parts = before.split("\n## ")
     others = [f"\n## {part.rstrip()}\n" for part in parts if f"## {part.partition(chr(10))[0]}" not in own]
@@ -63,7 +63,7 @@ def with_others(text: str, before: str) -> str:
 
 
 def measure(folder: Path, checkpoint: str, tasks: Sequence[Made], theirs: str, repeat: int) -> Measured:
-    """Let the sides take turns, so that each sees the same machine; ValueError when an answer differs."""
+    """Run the sides, alternating, so that all see the same machine; ValueError if an answer differs."""
     sides = [("Calipers", calipers_hf.PEER, sys.executable, OURS_AT_ONCE)]
     sides += [(f"lm-eval, batches of {size}", lm_eval_hf.PEER, theirs, size) for size in THEIR_BATCHES]
     takes: dict[str, list[Timing]] = {title: [] for title, *_ in sides}

@@ -1,7 +1,7 @@
-"""Tasks of every output type of lm-evaluation-harness, made of words by lot: what both sides of a bench are asked.
+"""Tasks of every output type of lm-evaluation-harness, made of random words, for both sides of a benchmark.
 
-The words come from a generator with a seed, so every machine asks the same. No task is about anything: a
-checkpoint with weights by lot knows nothing either, and takes the same time over it.
+The words come from a generator with a seed, so that every machine has the same tasks. The texts have no meaning, which
+makes no difference to a checkpoint with random weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A task: its file, the documents that are asked, and those that examples are drawn from."""
+    """A task: its file, its test documents, and the documents for few-shot examples."""
 
     name: str
     about: str
@@ -34,7 +34,7 @@ class Made:
 
 
 def write_tasks(folder: Path, scale: float) -> list[Made]:
-    """The tasks, in a folder; ``scale`` is how many of their documents."""
+    """Write the tasks into a folder; ``scale`` is a factor for the number of documents."""
     made = tasks(scale)
     for task in made:
         data = {"test": task.docs, "dev": task.examples} if task.examples else {"test": task.docs}
@@ -49,7 +49,7 @@ def write_tasks(folder: Path, scale: float) -> list[Made]:
 
 
 def tasks(scale: float) -> list[Made]:
-    """Six tasks in the shape of well-known ones."""
+    """Six tasks with the shapes of well-known ones."""
 
     def some(count: int) -> int:
         return max(2, round(count * scale))
@@ -109,7 +109,7 @@ metric_list: [{metric: exact_match}]
 
 
 class Words:
-    """Sentences by lot: few words are frequent and many are rare, as in any language."""
+    """Random sentences in which few words are frequent and many are rare, as in any language."""
 
     def __init__(self, seed: str) -> None:
         known = random.Random("words")
@@ -122,25 +122,25 @@ class Words:
         self._lots = random.Random(seed)
 
     def some(self, least: int, most: int) -> str:
-        """So many words."""
+        """A random number of words."""
         return " ".join(self._lots.choices(self._words, cum_weights=self._weights, k=self._lots.randint(least, most)))
 
     def sentence(self, least: int = 8, most: int = 20) -> str:
-        """A sentence of so many words."""
+        """A sentence with a random number of words."""
         return self.some(least, most).capitalize() + "."
 
     def text(self, sentences: int) -> str:
-        """Sentences, a few to a paragraph."""
+        """A text of sentences, with a few in each paragraph."""
         parts = [self.sentence() + ("\n" if place % 6 == 5 else " ") for place in range(sentences)]
         return "".join(parts).strip()
 
     def below(self, end: int) -> int:
-        """A number from zero."""
+        """A random number from zero to below ``end``."""
         return self._lots.randrange(end)
 
 
 def _asked(count: int) -> tuple[list[Doc], list[Doc]]:
-    """Questions with four choices, and ten more for examples."""
+    """Questions with four choices, and ten more for few-shot examples."""
     words = Words("asked")
     made: list[Doc] = [
         {

@@ -1,4 +1,4 @@
-"""What a run needs while it is going: ``memory.py '{"url": ...}'`` prints the peaks of one run as JSON."""
+"""Measure the peak memory of a run: ``memory.py '{"url": ...}'`` prints its peaks as JSON."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from calipers.running.watcher import Live
 
 
 class Scale:
-    """A screen that shows nothing and notes the peak at every look, the last one after the last rollout."""
+    """A screen that shows nothing, and records the peak memory at every update, also after the last rollout."""
 
     def __init__(self) -> None:
         self.peaks: list[float] = []  # kB
 
     def due(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def show(self, status: Status, headline: Live | None) -> None:
-        """Note the peak."""
+        """Record the peak."""
         self.peaks.append(own_peak())
 
 
 def main(asked: str) -> None:
-    """Run and score, and report the peaks in MB: before the first call, after the last, and at the end."""
+    """Run and score, and print the peaks in MB: before the first call, after the last, and at the end."""
     told, scale = json.loads(asked), Scale()
     with tempfile.TemporaryDirectory(prefix="calipers-bench-") as folder:
         job = Job(

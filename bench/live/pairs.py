@@ -1,7 +1,7 @@
-"""What a run adds to the bare HTTP client: both in one process, taking turns over short segments.
+"""Measure what a run adds to a bare HTTP client: both in one process, alternating over short segments.
 
-``pairs.py '{"url": ...}'`` prints one line of JSON. Whole processes are no measure here: two runs of the same
-code differ by more than what is looked for, while neighbouring segments of one process see the same machine.
+``pairs.py '{"url": ...}'`` prints one line of JSON. Whole processes cannot be compared: two runs of the same code
+differ by more than the effect that is measured, while adjacent segments of one process run on the same machine state.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Segment = Callable[[], Awaitable[Any]]
 
 
 async def paired(url: str, segments: int, requests: int, workers: int, folder: str) -> dict[str, list[list[float]]]:
-    """Every segment of both loops, by the clock and in processor time; either goes first in turn.
+    """Wall-clock and CPU seconds of every segment of both loops, which alternate in going first.
 
-    One segment of each beforehand only warms up.
+    The first segment of each loop is a warm-up.
     """
     taken: dict[str, list[list[float]]] = {"bare": [], "calipers": []}
     async with session(workers) as http:
@@ -60,7 +60,7 @@ async def paired(url: str, segments: int, requests: int, workers: int, folder: s
 
 
 class Running:
-    """The whole loop of `calipers run`: client, verifier, record, synced log, and the number it shows meanwhile."""
+    """The whole loop of `calipers run`: client, verifier, record, synced log, and the running estimate."""
 
     def __init__(self, url: str, tasks: int, workers: int, folder: Path) -> None:
         secrets = Secrets()
@@ -81,11 +81,11 @@ class Running:
         )
 
     async def segment(self, requests: int) -> None:
-        """So many rollouts, until the last of them is on disk."""
+        """Run a number of rollouts, until the last of them is on disk."""
         await self._loop.run(islice(self._owed, requests))
 
     async def close(self) -> None:
-        """End the client and the log; every rollout must be there."""
+        """Close the client and the log."""
         await self._client.close()
         await self._log.close()
 
@@ -96,7 +96,7 @@ def _owed(tasks: Sequence[Task]) -> Iterator[Outstanding]:
 
 
 def main(asked: str) -> None:
-    """Measure, and report."""
+    """Measure, and print the result."""
     with tempfile.TemporaryDirectory(prefix="calipers-bench-") as folder:
         print(json.dumps(finish(lambda: paired(**json.loads(asked), folder=folder))))
 

@@ -1,16 +1,16 @@
-"""What the bench found of live runs, as Markdown."""
+"""The measurements of live runs as Markdown."""
 
 from __future__ import annotations
 
 from bench.live.run import WORKERS, Found, Memory, Pairs, Whole
 
 LEAST_RATIO = 0.75  # of the bare client's rate
-MOST_GROWTH = 50.0  # MB, from few rollouts to ten times as many
-MOST_GROWTH_ALIKE = 5.0  # MB, likewise, while the tasks stay the same
+MOST_GROWTH = 50.0  # MB, from a run to one with ten times its rollouts
+MOST_GROWTH_ALIKE = 5.0  # the same, if the tasks are the same
 
 
 def live_section(found: Found) -> str:
-    """Everything that was measured of live runs; nothing when nothing was."""
+    """The section on live runs; empty if none was measured."""
     parts = []
     if found.pairs:
         parts.append(_pairs(found.pairs))

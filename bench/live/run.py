@@ -1,4 +1,4 @@
-"""Live runs against a server on the loopback: beside the bare HTTP client, beside other tools, and in memory."""
+"""Live runs against a local server: compared with a bare HTTP client and with other tools, and their memory."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ WORKERS: Final = 64
 SEGMENT: Final = 1_500  # requests
 SEGMENTS: Final = 8  # 12,000 tasks in all
 TASKS: Final = 12_000
-THEIRS: Final = {"lm_eval": 2_000, "inspect_ai": 1_000}  # samples: enough for ten seconds or more
+THEIRS: Final = {"lm_eval": 2_000, "inspect_ai": 1_000}  # samples of other tools: enough for ten seconds or more
 FEW, MANY = 10_000, 100_000  # rollouts
 FEW_TASKS: Final = 1_000
-QUICK: Final = 10  # --quick divides by it
+QUICK: Final = 10  # --quick divides all sizes by this number
 
 HERE = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Neighbouring segments of the bare client and of the whole loop."""
+    """Adjacent segments of the bare client and of the whole loop."""
 
-    requests: int  # in a segment
-    bare: Sequence[tuple[float, float]]  # seconds by the clock, and of the processor
+    requests: int  # per segment
+    bare: Sequence[tuple[float, float]]  # wall-clock and CPU seconds of each segment
     calipers: Sequence[tuple[float, float]]
 
     def rate(self, taken: Sequence[tuple[float, float]]) -> float:
-        """Requests a second, by the clock, over all segments."""
+        """Requests per second of wall-clock time, over all segments."""
         return self.requests * len(taken) / sum(clock for clock, _ in taken)
 
     def ratio(self, which: int) -> float:
-        """The median over pairs of our rate to that of the bare client: by the clock (0), of the processor (1)."""
+        """The median ratio of our rate to the bare client's, over pairs: in wall-clock time (0) or in CPU time (1)."""
         return statistics.median(b[which] / c[which] for b, c in zip(self.bare, self.calipers, strict=True))
 
 
@@ -59,20 +59,20 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Peaks of two runs in MB, one with ten times the rollouts: before the first call, after the last, scored."""
+    """Peak memory in MB of two runs, one with ten times the rollouts: before the first call, after the last, scored."""
 
     title: str
     few: Mapping[str, float]
     many: Mapping[str, float]
 
     def growth(self, when: str) -> float:
-        """What ten times the rollouts need beyond the few, in MB."""
+        """The additional MB of the run with ten times the rollouts."""
         return self.many[when] - self.few[when]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured of live runs; a part that was not asked for is empty."""
+    """All measurements of live runs; a part that was not requested is empty."""
 
     pairs: Pairs | None
     wholes: Sequence[Whole]
@@ -81,7 +81,7 @@ class Found:
 
 
 def measure_live(parts: Collection[str], repeat: int, *, quick: bool) -> Found:
-    """Measure some of the `PARTS` against one server, which is ended afterwards."""
+    """Measure the requested `PARTS` against one server, which is stopped afterwards."""
     scale = QUICK if quick else 1
     left_out: list[str] = []
     with serving() as url:
@@ -94,14 +94,14 @@ def measure_live(parts: Collection[str], repeat: int, *, quick: bool) -> Found:
 
 
 def _pairs(url: str, requests: int, repeat: int) -> Pairs:
-    """The pairs of several processes: one process sees one minute of the machine."""
+    """The pairs of several processes, because a single process only sees one minute of the machine."""
     asked = {"url": url, "segments": SEGMENTS, "requests": requests, "workers": WORKERS}
     turns = [_child("pairs.py", **asked) for _ in range(repeat)]
     return Pairs(requests, *([pair for turn in turns for pair in turn[name]] for name in ("bare", "calipers")))
 
 
 def _wholes(url: str, scale: int, repeat: int, left_out: list[str]) -> Sequence[Whole]:
-    """Every tool that can be had, taking turns; ValueError when two of them do not find the same share right."""
+    """Run all available tools, alternating; ValueError if they find different shares of correct answers."""
     entries = {entry.peer.name: (entry, samples) for entry, samples in _entries(url, scale)}
     pythons: dict[str, str] = {}
     for name, (entry, _) in entries.items():
@@ -154,7 +154,7 @@ def _run(url: str, tasks: int, samples: int) -> Mapping[str, float]:
 
 
 def _child(script: str, **asked: Any) -> dict[str, Any]:
-    """What a script of ours prints, run in a process of its own."""
+    """Run one of our scripts in its own process, and return its JSON output."""
     command = [sys.executable, "-P", str(HERE / script), json.dumps(asked)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
     if done.returncode:

@@ -1,7 +1,7 @@
-"""A server to measure against: OpenAI's routes on the loopback, one fixed answer, nothing else.
+"""A server for the benchmarks: OpenAI's routes on the loopback interface, with one fixed answer.
 
-A bare protocol answers several times faster than any HTTP client asks, so that it is the client that is
-measured. It ends by itself after a while or a number of requests, whatever becomes of the bench.
+A bare protocol answers several times faster than any HTTP client can send, so that only the client is measured. The
+server ends after a time or a number of requests, even if the benchmark has crashed.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ REPLIES: Final[Mapping[bytes, bytes]] = {
     b"POST /v1/completions": _completion("text_completion", text=ANSWER),
     b"GET /v1/models": _reply("200 OK", {"object": "list", "data": [{"id": MODEL, "object": "model"}]}),
 }
-"""Method and path to the whole answer."""
+"""Method and path -> the complete response."""
 
 
 class Answering(asyncio.Protocol):
-    """One connection, kept open: every whole request gets the answer of its route, at once or after a delay."""
+    """A connection that stays open: every complete request gets the answer of its route, at once or after a delay."""
 
     def __init__(self, left: list[int], ended: asyncio.Event, delay: float = 0.0) -> None:
-        self._left, self._ended = left, ended  # requests that may still be answered, of all connections
+        self._left, self._ended = left, ended  # number of requests that may still be answered, over all connections
         self._delay = delay  # seconds
         self._data = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what answers are written to."""
+        """Keep the function that writes answers."""
         assert isinstance(transport, asyncio.WriteTransport)
         self._write = transport.write
 
     def data_received(self, data: bytes) -> None:
-        """Answer what is whole, keep the rest."""
+        """Answer complete requests, and keep an incomplete one."""
         self._data += data
         while (end := self._data.find(_END)) >= 0:
             length = _LENGTH.search(self._data, 0, end)
@@ -91,7 +91,7 @@ class Answering(asyncio.Protocol):
 
 
 async def serve(seconds: float, most: int, delay: float = 0.0) -> None:
-    """Answer on a free port of the loopback, which is printed, until one of the limits is reached."""
+    """Serve on a free port of the loopback interface, which is printed, until one of the limits is reached."""
     left, ended = [most], asyncio.Event()
     connection = lambda: Answering(left, ended, delay)  # noqa: E731
     server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, backlog=512)
@@ -106,7 +106,7 @@ async def serve(seconds: float, most: int, delay: float = 0.0) -> None:
 
 @contextmanager
 def serving(seconds: float = LONGEST, most: int = MOST, delay: float = 0.0) -> Iterator[str]:
-    """The base URL of a server in a process of its own, which is ended on the way out."""
+    """A context with the base URL of a server in its own process."""
     command = [sys.executable, "-m", "bench.live.server", f"--seconds={seconds}", f"--most={most}", f"--delay={delay}"]
     root = Path(__file__).resolve().parents[2]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env=clean_environment())

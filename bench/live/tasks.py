@@ -1,4 +1,4 @@
-"""Tasks for a live run, in each contestant's own form: the same questions, half of them with the served answer."""
+"""Tasks for a live run in each contestant's own format: the same questions, half of them with the served answer."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ WRONG = "41"
 
 
 def question(number: int) -> str:
-    """What is asked in a task."""
+    """The question of a task."""
     return f"Problem {number}: what is {number % 97} * {number % 89}? Answer with the number alone."
 
 
 def target(number: int) -> str:
-    """What would be right: the answer that the server gives to everything, in every other task."""
+    """The target of a task: in every other task the server's fixed answer, else another number."""
     return WRONG if number % 2 else ANSWER
 
 
 def row(number: int) -> dict[str, Any]:
-    """The task as Calipers reads it."""
+    """The task as a row of Calipers' format."""
     verifier = {"kind": "in_process", "fn_name": "exact_match", "expected": target(number)}
     return {"task_id": f"task-{number:06}", "instruction": question(number), "verifier": verifier}
 
 
 def benchmark(tasks: int) -> Path:
-    """A directory with that many tasks, as `calipers run` wants it; written unless it is there."""
+    """A directory with that many tasks for `calipers run`; written if it does not exist."""
     folder = DATA / f"live-{tasks}"
     lines = (json.dumps(row(number)) for number in range(tasks))
     return _written(folder / "tasks.jsonl", "".join(f"{line}\n" for line in lines)).parent
 
 
 def pairs(tasks: int) -> Path:
-    """A file with the same questions and targets, for everybody else."""
+    """A file with the same questions and targets for the other tools."""
     lines = (json.dumps({"question": question(number), "target": target(number)}) for number in range(tasks))
     return _written(DATA / f"live-pairs-{tasks}.jsonl", "".join(f"{line}\n" for line in lines))
 

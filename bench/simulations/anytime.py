@@ -1,6 +1,6 @@
-"""Looking at a comparison again and again: how often ``compare --anytime`` claims what is not there, and what it costs.
+"""Repeated looks at a comparison: how often ``compare --anytime`` makes a false claim, and how much power it costs.
 
-A false claim at any of all looks counts. What it costs is held against the default test on tasks fixed beforehand.
+A false claim at any look counts. The cost is measured against the default test on a number of tasks fixed in advance.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bench.simulations.rule import Floats, Ints
 from calipers.stats.anytime import MOST, SIZES
 from calipers.stats.power import POWER, quantiles, tasks_needed
 
-RUNS = 10_000  # of a world
-TASKS, BETWEEN = 1000, 20  # of a run, and of the fixed test between two looks: 50 looks
-CHUNK = 2_500  # runs at once: what they hold fits into a cache
-LONGEST = 2.2  # times the tasks of the fixed test: how long a true difference is waited for
+RUNS = 10_000  # in each world
+TASKS, BETWEEN = 1000, 20  # tasks of a run, and of the fixed test between two looks: 50 looks
+CHUNK = 2_500  # concurrent runs: their arrays fit into a processor's cache
+LONGEST = 2.2  # times the tasks of the fixed test: the maximum length of a run with a true difference
 CLUSTERS = 50
 LEAST_POWER, MOST_TIMES, MOST_TIMES_FINE = 0.44, 1.85, 2.0
 STARTS, ROUNDS, FARTHEST = (50, 100, 200), 5, 20_000
@@ -32,14 +32,14 @@ STARTS, ROUNDS, FARTHEST = (50, 100, 200), 5, 20_000
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A law of task differences: values and their chances, or a population of equal chances."""
+    """The distribution of a task's difference: values with their chances, or a population with equal chances."""
 
     name: str
     values: Floats
     chances: Floats | None = None
 
     def drawn(self, size: tuple[int, int], rng: np.random.Generator) -> Floats:
-        """Independent tasks."""
+        """Draw independent tasks."""
         if self.chances is None:
             return self.values[rng.integers(0, len(self.values), size=size)]
         edges = np.cumsum(self.chances)[:-1] / self.chances.sum()
@@ -47,21 +47,20 @@ class Law:
 
     @property
     def mean(self) -> float:
-        """Of the law."""
+        """The mean of the law."""
         return float(np.average(self.values, weights=self.chances))
 
     @property
     def variance(self) -> float:
-        """Of the law."""
+        """The variance of the law."""
         return float(np.average((self.values - self.mean) ** 2, weights=self.chances))
 
 
 def first_claims(differences: Floats, sizes: Floats | None = None, level: float = LEVEL) -> Ints:
-    """After how many units the anytime test first claims a difference, [R] from [T, R]; T + 1 where it never does.
+    """The number of units after which the anytime test first claims a difference, [R] from [T, R]; T + 1 if never.
 
-    The twin of `calipers.stats.anytime.Evidence.against` at a mean of 0, over many runs at once; ``sizes``, [T], are
-    those of clusters, whose sums ``differences`` then holds. tests/stats/test_anytime_levels.py holds the two
-    together.
+    It computes `calipers.stats.anytime.Evidence.against` at a mean of 0 for many runs. ``sizes``, [T], are those of
+    clusters, whose sums ``differences`` then has. tests/stats/test_anytime_levels.py compares the two.
     """
     tasks, runs = differences.shape
     capital, gains, moves = np.ones((2, len(SIZES), runs)), np.empty((len(SIZES), runs)), np.empty((len(SIZES), runs))
@@ -74,7 +73,7 @@ def first_claims(differences: Floats, sizes: Floats | None = None, level: float 
         np.divide(SIZES[:, None], spread, out=gains)
         np.minimum(gains, MOST, out=gains)
         gains *= moved
-        with np.errstate(over="ignore", invalid="ignore"):  # a capital beyond all numbers was enough before
+        with np.errstate(over="ignore", invalid="ignore"):  # a capital that overflows was large enough before
             up += np.multiply(up, gains, out=moves)
             down -= np.multiply(down, gains, out=moves)
             enough = capital.sum(axis=(0, 1)) >= 2 * len(SIZES) / level
@@ -98,31 +97,31 @@ def looked_too_often(differences: Floats) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How often a difference is claimed at any look where there is none."""
+    """How often a difference is claimed at any look if there is none."""
 
     world: str  # fair, skewed, split, clusters
     name: str
     claimed: float
-    fixed: float | None  # by the default test, read at every look
+    fixed: float | None  # with the default test, read at every look
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What looking costs where there is a difference."""
+    """The cost of repeated looks if there is a difference."""
 
     name: str
     deviation: float
-    tasks: int  # on which the default test shows it with a chance of 80 %
-    fixed: float  # how often it did
-    found: float  # how often the anytime test did by then
-    times: float  # as many tasks for 80 %
-    fine: bool  # finely graded rewards, for which less is promised
-    late: float  # how often it did by the time by which 80 % are promised
+    tasks: int  # the number with which the default test has a power of 80 %
+    fixed: float  # how often the default test found the difference
+    found: float  # how often the anytime test found it by then
+    times: float  # the factor of tasks for a power of 80 %
+    fine: bool  # finely graded rewards, for which a smaller factor is not promised
+    late: float  # how often it found the difference by the time for which 80 % is promised
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """False claims after following "about N more tasks" so often, tested together with those before."""
+    """False claims if the advice "about N more tasks" is followed repeatedly, and all tasks are tested together."""
 
     name: str
     start: int
@@ -130,7 +129,7 @@ class Advice:
 
 
 def laws_without(rng: np.random.Generator) -> Iterator[tuple[str, Law]]:
-    """The fair and the skewed worlds of the comparison, and two that a t test fails in."""
+    """The fair and the skewed worlds of the comparison, and two in which a t test fails."""
     for mean in MEANS:
         for samples in REPEATS:
             passes = np.arange(samples + 1)
@@ -162,7 +161,7 @@ def laws_without(rng: np.random.Generator) -> Iterator[tuple[str, Law]]:
 
 
 def levels(runs: int, rng: np.random.Generator) -> Iterator[Level]:
-    """False claims in every world; those of clusters with their sums."""
+    """False claims in every world; for clusters, the test uses their sums."""
     for world, law in laws_without(rng):
         claims: list[Bools] = []
         fixed: list[bool] = []
@@ -185,7 +184,7 @@ def levels(runs: int, rng: np.random.Generator) -> Iterator[Level]:
 
 
 def laws_with(rng: np.random.Generator) -> Iterator[tuple[Law, bool]]:
-    """Worlds in which the new run is better, and whether their rewards are finely graded, of a sd below 0.2."""
+    """Worlds in which the new run is better, and whether their rewards are finely graded (sd below 0.2)."""
     for win, loss in ((0.10, 0.05), (0.06, 0.01), (0.2, 0.1), (0.3, 0.1), (0.13, 0.10), (0.03, 0.01)):
         yield _flipped(win, loss), False
     for samples, gain in ((4, 0.1), (4, 0.05), (16, 0.05)):
@@ -200,7 +199,7 @@ def laws_with(rng: np.random.Generator) -> Iterator[tuple[Law, bool]]:
 
 
 def fresh_laws_with(rng: np.random.Generator) -> Iterator[tuple[Law, bool]]:
-    """The same in worlds in which no constant of the test was chosen."""
+    """The same for worlds that were not used for choosing any constant of the test."""
     for win, loss in ((0.15, 0.05), (0.08, 0.04), (0.4, 0.25)):
         yield _flipped(win, loss), False
     for samples, gain in ((2, 0.08), (8, 0.06)):
@@ -219,7 +218,7 @@ def _flipped(win: float, loss: float) -> Law:
 
 
 def costs(runs: int, rng: np.random.Generator) -> Iterator[Cost]:
-    """How often, and how soon, a true difference is claimed."""
+    """How often, and how soon, a true difference is found."""
     worlds = [*laws_with(rng), *((replace(law, name=f"{law.name} *"), fine) for law, fine in fresh_laws_with(rng))]
     for law, fine in worlds:
         largest = float(np.abs(law.values).max())
@@ -238,7 +237,7 @@ def costs(runs: int, rng: np.random.Generator) -> Iterator[Cost]:
 
 
 def followed(runs: int, rng: np.random.Generator) -> Iterator[Advice]:
-    """The advice that was given before: so many more tasks as would make 80 %, if the truth is what was seen."""
+    """The earlier advice: the number of further tasks with a power of 80 % if the observed difference is true."""
     for share in (0.1, 0.3):
         law = np.array([share / 2, share / 2, 1 - share])
         for start in STARTS:
@@ -248,7 +247,7 @@ def followed(runs: int, rng: np.random.Generator) -> Iterator[Advice]:
             found = [float(claimed.mean())]
             for _ in range(ROUNDS):
                 tasks = pairs.effective_units
-                variance = (pairs.variance + (pairs.biggest / 2) ** 2) * tasks  # by which the test goes
+                variance = (pairs.variance + (pairs.biggest / 2) ** 2) * tasks  # the variance that the test uses
                 needed = np.full(runs, float(FARTHEST))
                 seen = np.abs(pairs.value) > quantiles() * np.sqrt(variance / FARTHEST)
                 needed[seen] = np.ceil(quantiles() ** 2 * variance[seen] / pairs.value[seen] ** 2)
@@ -261,7 +260,7 @@ def followed(runs: int, rng: np.random.Generator) -> Iterator[Advice]:
 
 
 def _pairs(tally: Ints) -> Pairs:
-    """Runs of wins, losses and ties, [R, 3], each with its own number of tasks."""
+    """Pairs of runs with these wins, losses and ties, [R, 3], each with its own number of tasks."""
     tasks = tally.sum(axis=1).astype(np.float64)
     value = (tally[:, 0] - tally[:, 1]) / tasks
     variance = ((tally[:, 0] + tally[:, 1]) / tasks - value**2) / (tasks - 1)

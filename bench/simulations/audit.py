@@ -1,8 +1,8 @@
-"""Simulates honest runs and planted cheats for `calipers audit`: how often it finds anything, and how often the cheat.
+"""Simulate honest runs and cheats for `calipers audit`: how often it finds anything, and how often it finds the cheat.
 
     python -m bench.simulations.audit [RUNS] [POWER_RUNS]
 
-A run has 125 tasks of 8 samples. A cheat has a stated dose. The tests are `tests/analyses/test_audit.py`.
+A run has 125 tasks with 8 samples each. Each cheat has a stated size. The tests are in `tests/analyses/test_audit.py`.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ DOSES = (0.05, 0.1, 0.2, 0.5)
 
 
 def look(records: list[Record], seed: int = 0) -> Audit:
-    """The audit of some records."""
+    """The audit of these records."""
     return audited(AuditEvidence(list(rows_of(records)), seed=seed))
 
 

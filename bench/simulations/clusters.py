@@ -1,4 +1,4 @@
-"""Tasks that come in clusters: the part of the grid in which the units are not the tasks."""
+"""Tasks in clusters: the part of the grid in which the units are clusters, not tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bench.simulations.grid import MEANS, Cell, World, judged
 from bench.simulations.rule import Floats, Ints, of_clusters
 
 CLUSTERS = (5, 10, 20, 50)
-MEAN_SIZE, LARGEST = 10, 22  # tasks in an even cluster; in the largest of the uneven ones
-ICCS = (0.0, 0.2, 0.5)  # share of a cluster's chance in the variance of one sample
-WITHIN = 0.2  # share of a task's chance in the variance that its cluster leaves over
+MEAN_SIZE, LARGEST = 10, 22  # tasks in an even cluster; in the largest uneven cluster
+ICCS = (0.0, 0.2, 0.5)  # share of the cluster's chance in the variance of one sample
+WITHIN = 0.2  # share of the task's chance in the remaining variance
 
 
 def cluster_cells(
@@ -39,14 +39,14 @@ def cluster_cells(
 
 
 def cluster_sizes(units: int, kind: str) -> Ints:
-    """Tasks per cluster: ten each, or evenly spread from 1 to 22."""
+    """The number of tasks in each cluster: always ten, or evenly spread from 1 to 22."""
     if kind == "even clusters":
         return np.full(units, MEAN_SIZE)
     return np.rint(np.linspace(1, LARGEST, units)).astype(np.int64)
 
 
 def true_stderr(sizes: Ints, mean: float, samples: int, icc: float) -> float:
-    """The standard error of the mean over tasks, of which the clusters' part does not shrink with their sizes."""
+    """The standard error of the mean over tasks; larger clusters do not reduce the clusters' part of it."""
     whole, tasks = mean * (1 - mean), float(sizes.sum())
     own = (1 - icc) * (WITHIN + (1 - WITHIN) / samples)
     return sqrt(whole * (icc * float((sizes**2).sum()) + own * tasks)) / tasks
@@ -55,10 +55,10 @@ def true_stderr(sizes: Ints, mean: float, samples: int, icc: float) -> float:
 def cluster_sums(
     sizes: Ints, mean: float, samples: int, icc: float, replicates: int, rng: np.random.Generator
 ) -> Floats:
-    """Sums of the task values in each cluster, [R, G]: cluster chance, task chance, passes."""
+    """The sum of the task values in each cluster, [R, G]: draws clusters' chances, tasks' chances, and passes."""
     same = np.full((replicates, len(sizes)), mean)
     chances = same if icc == 0 else _beta(same, 1 / icc - 1, rng)
-    if samples == 1:  # the chance of a task and its only sample are one coin
+    if samples == 1:  # the chance of a task and its only sample are a single Bernoulli draw
         return rng.binomial(sizes, chances).astype(np.float64)
     by_task = _beta(np.repeat(chances, sizes, axis=1), 1 / WITHIN - 1, rng)
     values = rng.binomial(samples, by_task) / samples

@@ -1,8 +1,8 @@
-"""pass@k beyond the samples there are: how often its band covers, and how often it is refused.
+"""pass@k for k beyond the number of samples: how often its band covers the truth, and how often it is refused.
 
-The chances of tasks come from a law; each task has n samples, and pass@k and pass^k are asked for a k far beyond. The
-rule is the product's own, grid for grid, but for two things that change nothing: the point of the law is the best of
-the grid and not polished, and draws of tasks are drawn as counts.
+The chances of tasks come from a known law; each task has n samples, and pass@k and pass^k are estimated for a much
+larger k. The rule is that of Calipers, on the same grids, with two simplifications that change nothing: the point
+estimate of the law is the best one of the grid and is not refined, and draws of tasks are drawn as counts.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ class Cell:
     k: int
     tasks: int
     replicates: int
-    covered: dict[str, float]  # of the bands given, by metric
-    bootstrap: float  # pass@k, by the bootstrap alone
-    width: float  # of pass@k's, the mean
+    covered: dict[str, float]  # of the bands that were not refused, by metric
+    bootstrap: float  # of pass@k, with the bootstrap only
+    width: float  # mean width of the bands of pass@k
     bias: float  # of pass@k
     refused: float
 
 
 @dataclass(frozen=True, slots=True)
 class Banded:
-    """pass@k and pass^k at one k, from one table of counts."""
+    """The bands of pass@k and pass^k at one k, from one table of counts."""
 
     values: Floats  # [2]
-    ends: Floats  # [2, 2]: of each its lower and upper end
-    bootstrap: Floats  # [2], the ends of pass@k by the bootstrap alone
+    ends: Floats  # [2, 2]: the lower and the upper end of each
+    bootstrap: Floats  # [2], the ends of pass@k with the bootstrap only
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text for the page, and the cells that cover too rarely."""
+    """The text for the page, and the cells whose coverage is too low."""
     cells = list(simulated(REPLICATES // fewer, seed))
     return _text(cells, seed), [
         f"{cell.world}, from {cell.samples} to {cell.k}, T = {cell.tasks}: the band of {name} covers {percent(held)} %"
@@ -82,12 +82,12 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
 
 
 def error_of(share: float, cell: Cell) -> float:
-    """The Monte Carlo standard error of a share of the bands given."""
+    """The Monte Carlo standard error of a share of the bands that were not refused."""
     return sqrt(share * (1 - share) / max(1.0, cell.replicates * (1 - cell.refused)))
 
 
 def simulated(replicates: int, seed: int) -> Iterator[Cell]:
-    """Every world at every reach, each from a stream of its own."""
+    """Every world at every reach, each with its own stream of random numbers."""
     worlds = [(name, *reach, tasks) for name in (*BETA, TWO_KINDS) for reach in REACHES for tasks in TASKS]
     for world, child in zip(worlds, np.random.SeedSequence(seed).spawn(len(worlds)), strict=True):
         yield _cell(*world, replicates, np.random.default_rng(child))
@@ -127,7 +127,7 @@ def true_values(world: str, k: int) -> dict[str, float]:
 
 
 def tables_of(world: str, samples: int, tasks: int, replicates: int, rng: np.random.Generator) -> Floats:
-    """Tasks with 0 to n passes, [R, n + 1]."""
+    """The numbers of tasks with 0 to n passes, [R, n + 1]."""
     if world == TWO_KINDS:
         chances = rng.choice(KINDS, (replicates, tasks))
     else:
@@ -138,7 +138,7 @@ def tables_of(world: str, samples: int, tasks: int, replicates: int, rng: np.ran
 
 
 def banded(table: Floats, k: int, first: Grid, rng: np.random.Generator) -> Banded | None:
-    """The bands from tasks with 0 to n passes, [n + 1], and the first grid for them; None where they are refused."""
+    """The bands from the numbers of tasks with 0 to n passes, [n + 1], starting with a grid; None if refused."""
     if table[0] == table.sum() or table[-1] == table.sum():
         return None
     grid = zoomed(first.counts, table, first)
@@ -156,7 +156,7 @@ def banded(table: Floats, k: int, first: Grid, rng: np.random.Generator) -> Band
 
 
 def first_grid(samples: int) -> Grid:
-    """Where the search begins for tasks that all have so many samples."""
+    """The first grid of the search for tasks with this number of samples."""
     return Grid(PassCounts(np.full(samples + 1, samples), np.arange(samples + 1)))
 
 

@@ -1,6 +1,6 @@
-"""Several questions on one page: what the primary question keeps, and how often any line is a false claim.
+"""Several questions on one page: the power of the primary question, and how often any line is a false claim.
 
-One sample a task, 10 % of the tasks won and 10 % lost, and in some slices more of them won.
+One sample per task; 10 % of the tasks are won and 10 % lost, and in some slices more tasks are won.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Slices of so many tasks, the true difference in each."""
+    """Slices of the same number of tasks, with the true difference of each."""
 
     name: str
     tasks: int
@@ -55,14 +55,14 @@ def p_values(world: World, replicates: int, rng: np.random.Generator) -> tuple[F
 
 
 def floored(wins: Floats, losses: Floats, tasks: int) -> Floats:
-    """The two-sided p of tables of so many tasks."""
+    """The two-sided p-values of the floored t test for tables with this number of tasks."""
     value = (wins - losses) / tasks
     spread = np.sqrt(((wins + losses) / tasks - value**2) / (tasks - 1) + (0.5 / tasks) ** 2)
     return np.where(wins + losses > 0, 2 * stdtr(tasks - 1, -np.abs(value) / spread), 1.0)
 
 
 def holm_rejects(p: Floats) -> Bools:
-    """Which of the tests in each row Holm's procedure rejects, [R, m]."""
+    """Whether Holm's procedure rejects each test of a row, [R, m]."""
     order = np.argsort(p, axis=1)
     steps = np.take_along_axis(p, order, axis=1) * np.arange(p.shape[1], 0, -1)
     kept = np.maximum.accumulate(steps, axis=1) <= LEVEL
@@ -72,7 +72,7 @@ def holm_rejects(p: Floats) -> Bools:
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text of the page, and what was not kept."""
+    """The text for the page, and a sentence for each promise that was not kept."""
     replicates = REPLICATES // fewer
     rng = np.random.default_rng([seed, 9])
     said = (
@@ -97,7 +97,7 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
         null = world.effects == 0
         wrong = behind[:, null].any(axis=1) | (now & bool(np.isclose(world.effects.sum(), 0)))
         error = sqrt(LEVEL * (1 - LEVEL) / replicates)
-        if wrong.mean() > LEVEL + error + 0.0035:  # the floored t itself comes to 5.4 % in fair worlds
+        if wrong.mean() > LEVEL + error + 0.0035:  # the floored t test itself rejects 5.4 % in fair worlds
             unkept.append(f"{world.name}: a false claim on {percent(float(wrong.mean()))} % of the pages")
         power = ["–"] * 3
         if not null.all():

@@ -1,6 +1,6 @@
-"""A difference claimed on few tasks: how often falsely in skewed worlds, and how often the warning marks it.
+"""Differences claimed on few tasks: how often they are false in skewed worlds, and how often the warning marks them.
 
-The warning: one more task of average weight, lost outright against the verdict, would take the verdict back.
+The warning: if one more task of average weight were lost completely, the difference would no longer be claimed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_UNMARKED = 0.025
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Shares of all evaluations: with a claim, and with one that carries no warning."""
+    """Shares of all evaluations: those with a claim, and those with a claim but no warning."""
 
     claimed: float
     unmarked: float
 
 
 def claims(drawn: Drawn) -> tuple[Bools, Bools]:
-    """Which replicates are called better or worse by the floored t, and which of these carry the warning, [R] each."""
+    """Whether the floored t test claims a difference in each replicate, and whether it gets the warning, [R] each."""
     means = np.broadcast_to(drawn.means, drawn.shares.shape)
     value = (drawn.shares * means).sum(axis=1)
     tasks = drawn.units
@@ -51,13 +51,13 @@ def _p(value: Floats, variance: Floats, biggest: Floats, units: int) -> Floats:
 
 
 def counted(values: Floats, chances: Floats, tasks: int, replicates: int, rng: np.random.Generator) -> Claims:
-    """How often tasks with these differences lead to a claim."""
+    """The shares of claims for tasks with these differences and chances."""
     claimed, marked = claims(tallied(values, chances, tasks, replicates, rng))
     return Claims(float(claimed.mean()), float((claimed & ~marked).mean()))
 
 
 def _steady_against_wild() -> tuple[Floats, Floats]:
-    """Four samples of probability 0.98 less a run that passes a task always or never, with the same mean."""
+    """Differences of a run with 4 samples of probability 0.98 to one that passes tasks always or never; equal means."""
     steady = np.array(binomial(4, 0.98))
     steps = np.arange(5) / 4
     return np.concatenate([steps - 1, steps]), np.concatenate([0.98 * steady, 0.02 * steady])
@@ -72,7 +72,7 @@ TRUE = (np.array([1.0, -1.0, 0.0]), np.array([0.4, 0.05, 0.55]))
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text of the page, and what was not kept."""
+    """The text for the page, and a sentence for each promise that was not kept."""
     replicates = REPLICATES // fewer
     rng = np.random.default_rng([seed, 7])
     false = {name: [counted(*world, tasks, replicates, rng) for tasks in TASKS] for name, world in SKEWED.items()}

@@ -1,7 +1,7 @@
-"""A fresh grid: the default interval and the default test in worlds that no constant was tuned on.
+"""A fresh grid: the default interval and the default test in worlds that were not used for choosing any constant.
 
-Other numbers of tasks, means and samples, chances from other laws or of two kinds of tasks, and real rewards of other
-shapes; the rules, and the functions that simulate them, are those of the first grid.
+It has other numbers of tasks, means and samples, chances from other laws or of two kinds of tasks, and real rewards of
+other shapes. The rules and the functions that simulate them are those of the first grid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.simulations.rule import Floats, Ints
 
 TASKS = (7, 20, 60, 250)
 MEANS = (0.05, 0.3, 0.7, 0.95)
-CHANCES = (None, 10.0, 1.5)  # a + b of the beta law of the tasks' chances; None: all tasks alike
+CHANCES = (None, 10.0, 1.5)  # a + b of the beta law of the tasks' chances; None: all tasks have the same chance
 TWO_KINDS = "two kinds of tasks"
 REPEATS = (1, 2, 8)
 UNEVEN = "1 to 5"
@@ -33,7 +33,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     UNEVEN: ("mean_reward", "pass_rate", "pass@3", "pass^3"),
 }
 FINE = (1.5, 10.0)  # a + b of the beta law of one task's real rewards
-CHECKS = 5  # of which a partial credit is the share that passed
+CHECKS = 5  # a partial reward is the share of these checks that passed
 CLUSTERS, ICCS = (7, 15, 30, 80), (0.1, 0.35, 0.7)
 PAIRED_CLUSTERS = (15, 30)
 REPLICATES = {"binary": 10_000, "real": 4_000, "clusters": 4_000, "levels": 10_000}
@@ -41,7 +41,7 @@ REPLICATES = {"binary": 10_000, "real": 4_000, "clusters": 4_000, "levels": 10_0
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Everything the fresh grid found."""
+    """The results of the fresh grid."""
 
     cells: Sequence[Cell]
     tests: Sequence[Test]
@@ -50,14 +50,14 @@ class Fresh:
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """Coverage and level beside those of the first grid, and what is not kept."""
+    """Coverage and level compared with those of the first grid, and a sentence for each promise that was not kept."""
     found = simulated({name: count // fewer for name, count in REPLICATES.items()}, seed)
     return fresh_text(found), unkept(found)
 
 
 def simulated(replicates: dict[str, int], seed: int) -> Fresh:
-    """All worlds; each part draws from a stream of its own."""
-    streams = np.random.SeedSequence([seed, 1]).spawn(6)  # none of the first grid's
+    """Simulate all worlds; each part has its own stream of random numbers."""
+    streams = np.random.SeedSequence([seed, 1]).spawn(6)  # different from those of the first grid
     binary, real, clusters, fair, skewed, grouped = (np.random.default_rng(stream) for stream in streams)
     cells = [
         *binary_cells(replicates["binary"], binary),
@@ -83,7 +83,7 @@ def kinds(mean: float) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def binary_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Rewards of 0 and 1."""
+    """Cells with rewards of 0 and 1."""
     for units in TASKS:
         for mean in MEANS:
             for samples, counts in SAMPLES.items():
@@ -95,19 +95,19 @@ def binary_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
 
 
 def spread(chance: float | None) -> str:
-    """How the chances of tasks differ, in words."""
+    """How the chances of tasks vary, in words."""
     return "all tasks alike" if chance is None else f"a + b = {chance:g}"
 
 
 def mixed_outcomes(counts: Sequence[int], mean: float) -> tuple[Ints, Ints, Floats]:
-    """Samples, passes and the chance of every outcome of a task of one of two kinds, [C] each."""
+    """The samples, the passes and the chance of each outcome of a task that is of one of two kinds, [C] each."""
     n, c, _ = outcomes(tuple(counts), mean, None)
     law = np.asarray(sum(share * binom.pmf(c, n, chance) for share, chance in kinds(mean)))
     return n, c, law / law.sum()
 
 
 def real_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Rewards between 0 and 1."""
+    """Cells with rewards between 0 and 1."""
     for mean in MEANS:
         for tasks, chances in task_chances(mean, rng).items():
             for shape, rewards in shapes(chances, rng).items():
@@ -117,7 +117,7 @@ def real_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
 
 
 def task_chances(mean: float, rng: np.random.Generator) -> dict[str, Floats]:
-    """The chances of a whole population of tasks, [tasks], by how they differ."""
+    """The chances of a whole population of tasks, [tasks], by how they vary."""
     same = np.full(POPULATION, mean)
     found = {spread(chance): same if chance is None else beta(same, chance, rng) for chance in CHANCES}
     (share, one), (_, other) = kinds(mean)
@@ -125,10 +125,10 @@ def task_chances(mean: float, rng: np.random.Generator) -> dict[str, Floats]:
 
 
 def shapes(chances: Floats, rng: np.random.Generator, samples: int = max(REPEATS)) -> dict[str, Floats]:
-    """Real rewards of tasks with these mean rewards, [tasks, samples] each.
+    """Real rewards of tasks with these mean rewards, [tasks, samples] each, by shape.
 
-    A grade from a beta law; the share of five checks that passed; and 0 in every fifth sample (never more often than
-    in half of what the mean leaves), else a grade.
+    The shapes: a grade from a beta law; the share of five checks that passed; and 0 in every fifth sample (at most in
+    half of what the mean leaves), else a grade.
     """
     wanted = np.repeat(chances[:, None], samples, axis=1)
     nothing = np.minimum(0.2, (1 - wanted) / 2)
@@ -141,7 +141,7 @@ def shapes(chances: Floats, rng: np.random.Generator, samples: int = max(REPEATS
 
 
 def fair_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
-    """Both runs draw from one law."""
+    """Tests of two runs from the same law."""
     for tasks in TASKS:
         for mean in MEANS:
             for samples in REPEATS:
@@ -155,7 +155,7 @@ def fair_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
             for shape in one:
                 for samples in (1, 2):
                     differences = one[shape][:, :samples].mean(axis=1) - two[shape][:, :samples].mean(axis=1)
-                    # the law is symmetric; its finite stand-in is made so
+                    # the law is symmetric, so its finite sample is made symmetric
                     both = np.concatenate([differences, -differences])
                     for tasks in TASKS:
                         yield drawn_test("fair", both, tasks, mean, samples, replicates, rng)
@@ -168,7 +168,7 @@ def mixed_joint(samples: int, mean: float) -> Floats:
 
 
 def skewed_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
-    """Equal means: every task of the first run has the same chance, those of the second differ widely."""
+    """Tests with equal means: all tasks have one chance in the first run, and widely varying ones in the second."""
     for tasks in TASKS:
         for mean in MEANS:
             for samples in REPEATS:
@@ -188,7 +188,7 @@ def skewed_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
 
 
 def cluster_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
-    """Clusters whose tasks share their run's luck, fewer of them than in the first grid."""
+    """Clusters whose tasks share an effect in each run, with fewer clusters than in the first grid."""
     for units in PAIRED_CLUSTERS:
         for kind in ("even clusters", "uneven clusters"):
             for samples in (1, 2):

@@ -1,4 +1,4 @@
-"""What the fresh grid found, as Markdown, beside what the page says of the first grid."""
+"""The results of the fresh grid as Markdown, compared with the page's results of the first grid."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LEVELS = {
 
 
 def fresh_text(found: Fresh) -> str:
-    """All of it, in the order in which it is read."""
+    """The whole section."""
     page = PAGE.read_text(encoding="utf-8")
     return "\n".join([_head(found), _coverage(found, page), _below(found), _levels(found, page), _clusters(found)])
 
 
 def unkept(found: Fresh) -> list[str]:
-    """Where the default test, or the strict one, exceeds the level promised for it by more than one standard error."""
+    """Where the default or the strict test exceeds its promised level by more than one standard error."""
     slack = sqrt(MOST * (1 - MOST) / found.replicates["levels"])
     promised = (("floored", ("fair", "clusters")), ("strict", ("fair", "skewed")))
     return [
@@ -83,7 +83,7 @@ def _coverage(found: Fresh, page: str) -> str:
 
 
 def _below(found: Fresh) -> str:
-    """The cells of many tasks below 90, by name, with what Wilson's and Clopper and Pearson's intervals do there."""
+    """The cells with many tasks and a coverage below 90 %, with that of Wilson's and Clopper-Pearson's intervals."""
     plain = [c for c in found.cells if "clusters" not in c.world.kind and c.world.units >= MANY_TASKS]
     below = sorted((cell for cell in plain if cell.coverage < PROMISED), key=lambda cell: cell.coverage)
     if not below:
@@ -139,7 +139,7 @@ def _clusters(found: Fresh) -> str:
 
 
 def _row(page: str, name: str) -> str:
-    """The cells of the first row of this name on the page, without their outer bars."""
+    """The cells of the first row with this name on the page, without their outer bars."""
     found = re.search(rf"^\| {re.escape(name)} \| (.*) \|$", page, re.MULTILINE)
     if found is None:
         raise SystemExit(f"docs/statistics.md has no row {name!r}: run the parts coverage and comparison first")
@@ -147,7 +147,7 @@ def _row(page: str, name: str) -> str:
 
 
 def _joined(row: str) -> str:
-    """Mean and worst over a row of "mean / worst", each of equally many cells."""
+    """The mean and the worst value over a row of "mean / worst" cells, each for the same number of cells."""
     parts = [[float(number) for number in part.split(" / ")] for part in row.split(" | ")]
     return f"{fmean(mean for mean, _ in parts):.1f} / {max(worst for _, worst in parts):.1f}"
 

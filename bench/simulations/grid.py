@@ -1,7 +1,7 @@
-"""The grid of worlds in which the default interval is tried, and what became of it in each.
+"""The grid of worlds in which the default interval is tested, and its coverage in each.
 
-A world says how tasks come about; its true value is known. A replicate is one evaluation in that world: so many
-tasks, sampled, and an interval. Coverage is the share of replicates whose interval holds the true value.
+A world defines how tasks are drawn; its true value is known. A replicate is one evaluation in that world: a number of
+tasks, sampled, and an interval. The coverage is the share of replicates whose interval contains the true value.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TASKS = (5, 10, 30, 100, 300, 1000)
 MEANS = (0.02, 0.1, 0.5, 0.9, 0.98)
 UNEVEN = "1 to 8"
 SAMPLES: dict[str, tuple[int, ...]] = {"1": (1,), "4": (4,), "16": (16,), UNEVEN: tuple(range(1, 9))}
-CHANCES = (None, 4.0, 0.5)  # a + b of the beta law of the tasks' chances; None: all tasks alike
+CHANCES = (None, 4.0, 0.5)  # a + b of the beta law of the tasks' chances; None: all tasks have the same chance
 FINE = (4.0, 50.0)  # a + b of the beta law of one task's real rewards
-POPULATION = 1 << 16  # tasks that stand for endlessly many, where a law has no closed form
+POPULATION = 1 << 16  # tasks in place of infinitely many, if a law has no closed form
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The address of a cell; ``chance`` is a + b, or the ICC of clusters."""
+    """The coordinates of a cell; ``chance`` is a + b, or the ICC of clusters."""
 
     kind: str  # binary, real, even clusters, uneven clusters
     metric: str
@@ -44,25 +44,25 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What became of the interval in one world."""
+    """The coverage of the interval in one world."""
 
     world: World
     truth: float
-    replicates: int  # with an interval: two defined tasks or more
+    replicates: int  # those with an interval: two defined tasks or more
     coverage: float
-    width: float  # mean width; the oracle, who knows the true standard error, has 1
+    width: float  # mean width, relative to the interval with the true standard error
     zero_width: int
     outside: int
 
     @property
     def rare(self) -> float:
-        """Expected passes or failures, whichever are fewer."""
+        """The expected number of passes or of failures, whichever is smaller."""
         return self.world.units * min(self.truth, 1 - self.truth)
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Every outcome a task can have, [C]: its chance, value and weight in the metric."""
+    """All possible outcomes of a task, [C], with their chance, value and weight in the metric."""
 
     chance: Floats
     values: Floats
@@ -71,24 +71,24 @@ class Law:
 
     @property
     def truth(self) -> float:
-        """The metric over endlessly many tasks."""
+        """The metric over infinitely many tasks."""
         share = self.chance * self.weights * self.defined
         return float(share @ self.values / share.sum())
 
     @property
     def deviation(self) -> float:
-        """The true standard error of one task; of T tasks, this over the root of T."""
+        """The true standard error for one task; for T tasks, it is divided by the square root of T."""
         share = self.chance * self.weights * self.defined
         return sqrt(float((share * self.weights) @ (self.values - self.truth) ** 2)) / float(share.sum())
 
     def spreads(self, tallies: Ints) -> Spreads:
-        """Of the replicates with two defined tasks or more; the others have no interval."""
+        """The statistics of the replicates with two defined tasks or more; others have no interval."""
         kept = tallies[:, self.defined]
         return of_tallies(kept[kept.sum(axis=1) >= 2], self.values[self.defined], self.weights[self.defined])
 
 
 def binary_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Rewards of 0 and 1."""
+    """Cells with rewards of 0 and 1."""
     for units in TASKS:
         for mean in MEANS:
             for samples, counts in SAMPLES.items():
@@ -106,7 +106,7 @@ def tallied_cells(
     replicates: int,
     rng: np.random.Generator,
 ) -> Iterator[Cell]:
-    """A cell for each metric. Tasks are drawn as tallies of their outcomes, which is all the metrics read."""
+    """A cell for each metric. Tasks are drawn as counts of their outcomes, which is all that the metrics need."""
     n, c, probability = possible
     tallies = rng.multinomial(world.units, probability, size=replicates)
     for metric in metrics:
@@ -116,7 +116,7 @@ def tallied_cells(
 
 
 def real_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Rewards between 0 and 1."""
+    """Cells with rewards between 0 and 1."""
     for mean in MEANS:
         for chance in CHANCES:
             for fine in FINE:
@@ -138,7 +138,7 @@ def drawn_cells(
 
 
 def judged(world: World, truth: float, stderr: float, spreads: Spreads) -> Cell:
-    """The cell of a world, given its true value, its true standard error and its replicates."""
+    """The cell of a world, from its true value, its true standard error and its replicates."""
     low, high = default_ends(spreads)
     return Cell(
         world,
@@ -152,13 +152,13 @@ def judged(world: World, truth: float, stderr: float, spreads: Spreads) -> Cell:
 
 
 def metrics_of(samples: str) -> tuple[str, ...]:
-    """The metrics that say something of their own for that many samples."""
+    """The metrics that differ from each other for this number of samples."""
     more = ("pass@2", "pass^2", "pass@4", "pass^4") if samples != "1" else ()
     return ("mean_reward", *more, *(("pass_rate",) if samples == UNEVEN else ()))
 
 
 def outcomes(counts: tuple[int, ...], mean: float, chance: float | None) -> tuple[Ints, Ints, Floats]:
-    """Samples, passes and the chance of every outcome of a task, [C] each."""
+    """The samples, the passes and the chance of each outcome of a task, [C] each."""
     n = np.concatenate([np.full(count + 1, count) for count in counts])
     c = np.concatenate([np.arange(count + 1) for count in counts])
     law = np.asarray(binom.pmf(c, n, mean) if chance is None else betabinom.pmf(c, n, *_ab(mean, chance)))
@@ -166,7 +166,7 @@ def outcomes(counts: tuple[int, ...], mean: float, chance: float | None) -> tupl
 
 
 def law_of(metric: str, n: Ints, c: Ints, probability: Floats) -> Law:
-    """What a metric makes of the outcomes of a task."""
+    """The law of a metric's task values for these outcomes."""
     everything = np.ones(len(n), dtype=np.bool_)
     if metric in ("mean_reward", "pass_rate"):
         return Law(probability, c / n, (n if metric == "pass_rate" else everything).astype(np.float64), everything)
@@ -183,5 +183,5 @@ def _ab(mean: float, size: float) -> tuple[float, float]:
 def real_population(mean: float, chance: float | None, fine: float, rng: np.random.Generator) -> Floats:
     """Rewards of a whole population, [tasks, 16]."""
     drawn = np.full(POPULATION, mean) if chance is None else rng.beta(*_ab(mean, chance), size=POPULATION)
-    chances = np.clip(drawn, 1e-12, 1 - 1e-12)[:, None]  # a beta law needs both its numbers above 0
+    chances = np.clip(drawn, 1e-12, 1 - 1e-12)[:, None]  # a beta law needs both parameters above 0
     return rng.beta(fine * chances, fine * (1 - chances), size=(POPULATION, 16))

@@ -1,4 +1,4 @@
-"""What no interval can do: worlds that the default interval is not made for, tried all the same."""
+"""The limits of intervals: worlds for which the default interval is not made."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def unbounded_coverage(law: str, units: int, replicates: int, rng: np.random.Gen
 
 
 def following_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """pass_rate when easy tasks are sampled more: 1 sample, and 7 more with the task's own chance each."""
+    """Cells of pass_rate if easy tasks have more samples: 1 sample, and 7 more with the task's own chance."""
     counts, chance = SAMPLES[UNEVEN], 0.5
     n = np.concatenate([np.full(count + 1, count) for count in counts])
     c = np.concatenate([np.arange(count + 1) for count in counts])
     most = max(counts)
     for units in TASKS:
         for mean in MEANS:
-            # n - 1 passes of 7 and c passes of n are draws with one chance: together n - 1 + c of 7 + n
+            # n - 1 passes of 7 and c passes of n have the same chance: together n - 1 + c of 7 + n
             a, b = mean * chance, (1 - mean) * chance
             together = betabinom.pmf(n - 1 + c, most - 1 + n, a, b)
             ways = [

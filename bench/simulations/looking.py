@@ -1,7 +1,7 @@
-"""Looking at a run while it goes: how often an interval that is read at every task ever misses, and how wide it is.
+"""Looks at a run in progress: how often an interval that is read after every task ever misses, and how wide it is.
 
 A run has N planned tasks whose values come from one law, in a random order. It is looked at after every task. The truth
-is the number that the run will end with, or the mean of the law: tasks like these.
+is the final number of the run, or the mean of the law (tasks like these).
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ PLANNED = (50, 200, 1000)
 MEANS = (0.02, 0.1, 0.5, 0.9)
 KINDS = ("0 and 1", "n = 4, alike", "n = 4, a + b = 4", "n = 4, a + b = 0.5", "real, a + b = 4")
 SEQUENCES = ("finite", "population", "robbins", "learnt", "fixed")
-FIRST_FIXED = 10  # the first look at what learns its spread from the values
-SHOWN_AT, SHOWN_OF = (0.1, 0.25, 0.5, 0.9), 500  # where the widths are measured, at a mean of 1/2
+FIRST_FIXED = 10  # the first look at the interval that estimates its spread from the values
+# widths are measured after these shares of the tasks, in runs of this many tasks, at a mean of 1/2
+SHOWN_AT, SHOWN_OF = (0.1, 0.25, 0.5, 0.9), 500
 SHOWN_KINDS = (KINDS[0], KINDS[2])
-BATCH = 1_000_000  # values of runs in one go
-DEVIATION = 0.5  # of a value on [0, 1], at most
+BATCH = 1_000_000  # values of runs that are computed together
+DEVIATION = 0.5  # maximum standard deviation of a value on [0, 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the sequences read of whole runs after every task, [R, N] each."""
+    """The statistics of whole runs after every task, [R, N] each."""
 
     totals: Floats
     spreads: Spreads
-    needed: Floats  # the log-likelihood that a candidate of the beta mixture must exceed
+    needed: Floats  # the log-likelihood that a candidate of the beta mixture must exceed to be inside
 
     @property
     def tasks(self) -> Ints:
-        """The looks, t = 1 to N."""
+        """The numbers of tasks at the looks, 1 to N."""
         return np.arange(1, self.totals.shape[1] + 1)
 
     @property
     def deviations(self) -> Floats:
-        """Of the values so far, with n - 1."""
+        """The sample standard deviations (n - 1) of the values so far."""
         return np.sqrt(self.spreads.variance * self.tasks)
 
 
@@ -55,13 +56,13 @@ class Looked:
     kind: str
     planned: int
     mean: float
-    own: dict[str, float]  # the number that the run ended with
-    law: dict[str, float]  # the mean of the law; the finite mixture does not speak of it
+    own: dict[str, float]  # for the final number of the run
+    law: dict[str, float]  # for the mean of the law; the finite mixture does not apply to it
 
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """Everything the looks of one run of the bench found."""
+    """The results of all looks."""
 
     cells: Sequence[Looked]
     widths: dict[str, dict[str, Sequence[float]]]  # mean width at SHOWN_AT, by sequence and kind
@@ -70,7 +71,7 @@ class Looking:
 
 
 def looked(runs: int, seed: int) -> Looking:
-    """All worlds; widths from a tenth of the runs."""
+    """Simulate all worlds; widths come from a tenth of the runs."""
     rng = np.random.default_rng([seed, 18])
     cells = list(looking_cells(runs, rng))
     widths = {kind: mean_widths(drawn(kind, (runs // 10, SHOWN_OF), 0.5, rng)) for kind in SHOWN_KINDS}
@@ -78,7 +79,7 @@ def looked(runs: int, seed: int) -> Looking:
 
 
 def looking_cells(runs: int, rng: np.random.Generator) -> Iterator[Looked]:
-    """Every kind of values, mean and number of planned tasks."""
+    """A cell for every kind of values, mean and number of planned tasks."""
     for kind in KINDS:
         for planned in PLANNED:
             for mean in MEANS:
@@ -106,7 +107,7 @@ def drawn(kind: str, size: tuple[int, int], mean: float, rng: np.random.Generato
 
 
 def seen_of(values: Floats) -> Seen:
-    """The looks at runs whose tasks have these values, [R, N]."""
+    """The looks at runs with these task values, [R, N]."""
     t, totals = np.arange(1, values.shape[1] + 1), np.cumsum(values, axis=1)
     needed = gammaln(1 + totals) + gammaln(1 + t - totals) - gammaln(t + 2) + log(1 - CONFIDENCE)
     mean = totals / t
@@ -116,38 +117,38 @@ def seen_of(values: Floats) -> Seen:
 
 
 def finite_misses(seen: Seen, truth: Floats) -> Bools:
-    """Whether the finite mixture leaves out the truth [R, 1] after every task, [R, N]."""
+    """Whether the finite mixture excludes the truth [R, 1] after every task, [R, N]."""
     t, total = seen.tasks, seen.totals
     planned = len(t)
     ones = planned * truth
-    left, rest = ones - total, (planned - ones) - (t - total)  # what the tasks to come would have to bring
+    left, rest = ones - total, (planned - ones) - (t - total)  # what the remaining tasks would have to contribute
     fits = gammaln(ones + 1) - gammaln(np.maximum(left, 0) + 1)
     fits = fits + gammaln(planned - ones + 1) - gammaln(np.maximum(rest, 0) + 1)
     outside = fits <= seen.needed + gammaln(planned + 1) - gammaln(planned - t + 1)
-    outside[:, -1] = np.abs(left[:, -1]) > 1e-6  # nothing is left to come: the value itself
+    outside[:, -1] = np.abs(left[:, -1]) > 1e-6  # no task remains: the interval is the value itself
     return np.asarray(outside | (left < -1e-6) | (rest < -1e-6))
 
 
 def population_misses(seen: Seen, truth: Floats) -> Bools:
-    """The beta mixture, likewise."""
+    """Whether the beta mixture excludes the truth, likewise."""
     return np.asarray(xlogy(seen.totals, truth) + xlog1py(seen.tasks - seen.totals, -truth) <= seen.needed)
 
 
 def robbins_misses(seen: Seen, truth: Floats) -> Bools:
-    """Robbins' mixture for any values on [0, 1], likewise."""
+    """Whether Robbins' mixture for any values on [0, 1] excludes the truth, likewise."""
     return np.abs(seen.spreads.mean - truth) > DEVIATION * half_widths(len(seen.tasks))
 
 
 def learnt_misses(seen: Seen, truth: Floats) -> Bools:
-    """The same with the deviation of the values so far, which nothing bounds."""
+    """The same with the standard deviation of the values so far, which is not a valid bound."""
     far = np.abs(seen.spreads.mean - truth) > seen.deviations * half_widths(len(seen.tasks)) + 1e-12
     return far & (seen.tasks >= FIRST_FIXED)
 
 
 def fixed_misses(seen: Seen, truth: Floats) -> Bools:
-    """The default interval, made for one look.
+    """Whether the default interval, which is made for one look, excludes the truth.
 
-    It holds all that the normal quantile would hold: its own, the costly one, is worked out only beyond that.
+    It contains the interval with the normal quantile, so it is computed (which is slow) only where that one misses.
     """
     m, variance, units = seen.spreads.mean, seen.spreads.variance, seen.spreads.effective_units
     n = (m * (1 - m) + variance + 1 / (4 * units)) / (variance + 1 / (4 * units**2))
@@ -171,12 +172,12 @@ MISSES: dict[str, Callable[[Seen, Floats], Bools]] = {
 
 
 def normal_mixture(settled: int, deviation: float, confidence: float, r: float) -> float:
-    """Half the width of Robbins' normal mixture: this much to both sides of the mean of t values.
+    """Half the width of Robbins' normal mixture: the interval is the mean of t values plus and minus this.
 
     ``sd sqrt(2 (t r^2 + 1) / (t^2 r^2) ln(sqrt(t r^2 + 1) / alpha))`` (Robbins 1970). For values without
-    a range whose standard deviation is known, or bounded: 1/2 serves all values on [0, 1] (Hoeffding's
-    lemma). A deviation that is learnt from the same values is no bound, and near 0 and 1 the interval then
-    misses the truth in most runs. Endless before the first value.
+    a range whose standard deviation is known or bounded: 1/2 is valid for all values on [0, 1] (Hoeffding's
+    lemma). A standard deviation that is estimated from the same values is not a bound; near 0 and 1, the interval
+    then misses the truth in most runs. Infinite before the first value.
 
     >>> round(normal_mixture(100, 0.5, 0.95, r=1.0), 6)
     0.163651
@@ -191,10 +192,11 @@ def normal_mixture(settled: int, deviation: float, confidence: float, r: float) 
 
 
 def tuned_to(settled: int, confidence: float) -> float:
-    """The r with which `normal_mixture` is about narrowest after so many values, t*.
+    """The r with which `normal_mixture` is nearly narrowest after a number of values, t*.
 
     ``r^2 = (L + ln(1 + L)) / t*`` with ``L = 2 ln(1/alpha)``. The narrowest solves x = L + ln(1 + x) for
-    x = t* r^2; this is the first step towards it from x = L, wider by less than 1 in 10,000 from 90 % on.
+    x = t* r^2; this is the first step of the fixed-point iteration from x = L, whose interval is wider by less
+    than 1 in 10,000 for confidence levels from 90 % on.
 
     >>> round(tuned_to(500, 0.95), 6)
     0.125985
@@ -206,7 +208,7 @@ def tuned_to(settled: int, confidence: float) -> float:
 
 
 def half_widths(planned: int) -> Floats:
-    """Robbins' mixture for a deviation of 1 at every look, tuned to half of the run, [N]."""
+    """The half-widths of Robbins' mixture for a deviation of 1 at every look, tuned to half of the run, [N]."""
     r = tuned_to(planned // 2, CONFIDENCE)
     return np.array([normal_mixture(t, 1.0, CONFIDENCE, r) for t in range(1, planned + 1)])
 

@@ -1,4 +1,4 @@
-"""What looking at runs while they go found, as Markdown: on the terminal and in docs/statistics.md."""
+"""The results of looks at runs in progress as Markdown: on the terminal and in docs/statistics.md."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PROVEN = (("finite", "own"), ("population", "law"), ("robbins", "law"))
 
 
 def looking_text(found: Looking) -> str:
-    """All of it, in the order in which it is read."""
+    """The whole section."""
     return "\n".join([_head(found), _table(found), _said(found)])
 
 
 def missed_too_often(found: Looking) -> list[str]:
-    """Where a sequence that is proven to keep 5 % did not, in words."""
+    """A sentence for each sequence that missed more than its proven 5 %."""
     return [
         f"{cell.kind}, mean {cell.mean:g}, N = {cell.planned}: {name} misses {TRUTHS[truth]} in {percent(share)} % of "
         "runs"

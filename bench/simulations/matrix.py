@@ -1,4 +1,4 @@
-"""Two equal models on several benchmarks: how often their mean is called different, and how often any single benchmark.
+"""Two equal models on several benchmarks: how often their mean, or any single benchmark, is called different.
 
 The formulas are those of `stats.paired` and `stats.suite`, for all replicates at once; a test compares them.
 """
@@ -29,7 +29,8 @@ SIZES = (
     (1000, 10),
 )
 SAMPLES = 4
-MEAN_KEPT, SINGLE_KEPT = 0.0065, 0.0115  # above the level: what the floored t and t itself come to in fair worlds
+# tolerances above the level: the excess of the floored t and of the t test themselves in fair worlds
+MEAN_KEPT, SINGLE_KEPT = 0.0065, 0.0115
 
 Draw = Callable[[int, int, np.random.Generator], Floats]
 """Differences of task values, [R, T], of so many replicates and tasks."""
@@ -37,15 +38,15 @@ Draw = Callable[[int, int, np.random.Generator], Floats]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """How the values of both models are drawn; one law for each benchmark, in turn."""
+    """The laws from which the values of both models are drawn; the benchmarks use them in turn."""
 
     name: str
     laws: tuple[Draw, ...]
-    fair: bool = True  # both models draw from one law
+    fair: bool = True  # both models draw from the same law
 
 
 def passes(chance: float) -> Draw:
-    """One sample a task, passed with this chance by either model."""
+    """One sample per task, which both models pass with this chance."""
 
     def draw(replicates: int, tasks: int, rng: np.random.Generator) -> Floats:
         first, second = (rng.random((replicates, tasks)) < chance for _ in range(2))
@@ -55,7 +56,7 @@ def passes(chance: float) -> Draw:
 
 
 def sampled(a: float, b: float) -> Draw:
-    """Four samples a task, whose chance is Beta(a, b)."""
+    """Four samples per task, whose chance is Beta(a, b)."""
 
     def draw(replicates: int, tasks: int, rng: np.random.Generator) -> Floats:
         chance = rng.beta(a, b, (replicates, tasks))
@@ -65,13 +66,13 @@ def sampled(a: float, b: float) -> Draw:
 
 
 def graded(replicates: int, tasks: int, rng: np.random.Generator) -> Floats:
-    """Normal rewards around 0.5, cut to 0 and 1."""
+    """Normal rewards around 0.5, clipped to [0, 1]."""
     first, second = (np.clip(rng.normal(0.5, 0.2, (replicates, tasks)), 0, 1) for _ in range(2))
     return second - first
 
 
 def steady_and_sharp(replicates: int, tasks: int, rng: np.random.Generator) -> Floats:
-    """Both pass with chance 0.98: one in four samples a task, the other in one, so that it loses all or nothing."""
+    """Both pass with chance 0.98: one in four samples per task, the other in one, so that it passes a task or not."""
     steady = rng.binomial(SAMPLES, 0.98, (replicates, tasks)) / SAMPLES
     return (rng.random((replicates, tasks)) < 0.98) - steady
 
@@ -90,7 +91,7 @@ WORLDS = (
 
 
 def p_values(differences: list[Floats]) -> tuple[Floats, Floats]:
-    """The p of the mean over benchmarks, [R], and of each benchmark, [R, G], from differences [R, T] of each."""
+    """The p-value of the mean over benchmarks, [R], and of each benchmark, [R, G], from its differences [R, T]."""
     count = len(differences)
     values = np.stack([some.mean(axis=1) for some in differences], axis=1)
     sizes = np.array([some.shape[1] for some in differences])
@@ -111,14 +112,14 @@ def p_values(differences: list[Floats]) -> tuple[Floats, Floats]:
 
 
 def levels(world: World, sizes: tuple[int, ...], replicates: int, rng: np.random.Generator) -> tuple[float, float]:
-    """How often the mean, and how often any single benchmark after Holm, is called different."""
+    """How often the mean, and how often any single benchmark (after Holm), is called different."""
     differences = [world.laws[at % len(world.laws)](replicates, size, rng) for at, size in enumerate(sizes)]
     mean, alone = p_values(differences)
     return float((mean <= LEVEL).mean()), float((alone.min(axis=1) * len(sizes) <= LEVEL).mean())
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text of the page, and what was not kept."""
+    """The text for the page, and a sentence for each promise that was not kept."""
     replicates = REPLICATES // fewer
     rng = np.random.default_rng([seed, 15])
     said = (

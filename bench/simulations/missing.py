@@ -1,6 +1,6 @@
-"""What losing failures does to a comparison, and what the worst filling of missing rollouts keeps.
+"""The effect of lost failures on a comparison, and of the worst case for missing rollouts.
 
-Two equal runs, one sample a task; of the second run some failures are lost, as when a client gives up on the long
+Two equal runs with one sample per task. Of the second run some failures are lost, as when a client gives up on the long
 rollouts that would have failed. Then the same with nothing lost, with losses at random, and with a true difference.
 """
 
@@ -17,14 +17,14 @@ from calipers.stats.missing import MOST_MISSING
 
 REPLICATES = 10_000
 MOST_FALSE = 0.033  # "better" in one direction, in equal runs whose missing rollouts all count as failed
-LEAST_WARNED = 0.88  # of the pairs of runs in which failures are lost
+LEAST_WARNED = 0.88  # share of the pairs of runs with lost failures that get a warning
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """How the chances of tasks lie, by how much the second run is better, and what it loses."""
+    """The law of the tasks' chances, the gain of the second run, and the rollouts that it loses."""
 
     name: str
     tasks: int
@@ -56,13 +56,13 @@ class Found:
     """Shares of the replicates of one world."""
 
     world: World
-    seen: float  # "better" on what was seen
-    kept: float  # still better with every missing rollout failed
+    seen: float  # "better" on the observed rollouts
+    kept: float  # still better if every missing rollout failed
     warned: float
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The table of the page, and each promise that was not kept."""
+    """The table for the page, and a sentence for each promise that was not kept."""
     replicates = REPLICATES // fewer
     streams = np.random.SeedSequence([seed, 8]).spawn(len(WORLDS))
     found = [
@@ -72,9 +72,9 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
 
 
 def simulated(world: World, replicates: int, rng: np.random.Generator) -> Found:
-    """Pairs of runs, what is missing of the second, and the default test on what was seen and on what was filled."""
+    """Draw pairs of runs, lose rollouts of the second, and test both the observed and the filled rollouts."""
     chances = rng.beta(2, 2, (replicates, world.tasks))
-    chances = (1 - world.gain) * chances  # room for the gain
+    chances = (1 - world.gain) * chances  # so that chances with the gain stay below 1
     first = rng.random(chances.shape) < chances
     second = rng.random(chances.shape) < chances + world.gain
     missing = rng.random(chances.shape) < np.where(second, world.passes_lost, world.failures_lost)
@@ -87,7 +87,7 @@ def simulated(world: World, replicates: int, rng: np.random.Generator) -> Found:
 
 
 def better(wins: Counts, losses: Counts, tasks: Counts) -> Flags:
-    """Whether the floored t calls the second run better, from tasks it wins and loses of those seen, [R] each."""
+    """Whether the floored t test calls the second run better, from its won, lost and observed tasks, [R] each."""
     from scipy.special import stdtr
 
     value = (wins - losses) / tasks

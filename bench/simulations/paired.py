@@ -1,8 +1,9 @@
-"""Worlds in which two runs are compared: how often the tests see a difference where there is none, and where there is.
+"""Worlds in which two runs are compared: how often the tests find a difference if there is none, and if there is one.
 
-Fair worlds draw both runs from one law: each task has a chance, and both runs sample it. Skewed worlds have equal
-means, but one run is steady and the other all or nothing, or nearly so. In clustered worlds each run has its own luck
-with every cluster. In worlds with a difference the share of replicates that show it is held against the plan's promise.
+In fair worlds both runs draw from one law: each task has a chance, and both runs sample it. In skewed worlds the means
+are equal, but one run is steady and the other passes tasks (nearly) always or never. In clustered worlds each run has
+its own effect for every cluster. In worlds with a difference, the share of replicates that find it is compared with the
+power that the plan promises.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ POWERS = (0.5, 0.8, 0.9)
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """How often each test rejects, nominally 5 %, in one world without a difference."""
+    """How often each test rejects at the 5 % level, in one world without a difference."""
 
     world: str  # fair, skewed, split, clusters
     kind: str  # binary, real, pass_rate
     tasks: int
     mean: float
     samples: str
-    differing: float  # pairs, or clusters, that differ in a replicate, on average; of rates, that differ as rates
+    differing: float  # mean number of differing pairs or clusters; for rates, of pairs that differ as rates
     t: float
     floored: float
     strict: float
-    weighed: float = 0.0  # the same, each counted by what it weighs: the mean of (sum |d|)^2 / sum d^2
+    weighed: float = 0.0  # the same, weighted by size: the mean of (sum |d|)^2 / sum d^2
     exact: float | None = None  # McNemar, one binary sample per task
     mid: float | None = None
-    naive: float | None = None  # the t test over tasks, where clusters are the units
+    naive: float | None = None  # the t test over tasks, if clusters are the units
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The power that a plan promises, and the share of replicates that showed the difference."""
+    """The power that a plan promises, and the share of replicates that found the difference."""
 
     tasks: int
     samples: int
@@ -68,7 +69,7 @@ class Promise:
 
 
 def fair_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
-    """Both runs draw from one law."""
+    """Tests of two runs from the same law."""
     for tasks in TASKS:
         for mean in MEANS:
             for samples in REPEATS:
@@ -83,16 +84,16 @@ def fair_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
                 for samples in REPEATS:
                     runs = rewards[:, :samples], rewards[:, samples : 2 * samples]
                     differences = runs[0].mean(axis=1) - runs[1].mean(axis=1)
-                    # the law is symmetric; its finite stand-in is made so
+                    # the law is symmetric, so its finite sample is made symmetric
                     both = np.concatenate([differences, -differences])
                     for tasks in TASKS:
                         yield drawn_test("fair", both, tasks, mean, samples, replicates // 4, rng)
 
 
 def skewed_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
-    """Equal means: every task of the first run has the same chance, those of the second nearly pass or nearly fail.
+    """Tests with equal means: one chance for all tasks in the first run, and chances near 0 or 1 in the second.
 
-    Skewed: chances from a beta law with a + b = 0.5. Split: chances of 0 and 1 alone.
+    In the skewed world the chances come from a beta law with a + b = 0.5; in the split world they are 0 and 1.
     """
     for world in ("skewed", "split"):
         for tasks in TASKS:
@@ -114,7 +115,7 @@ def skewed_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
 
 
 def cluster_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
-    """50 clusters of 10 tasks, or of 1 to 22, whose tasks share their run's luck."""
+    """50 clusters of 10 tasks, or of 1 to 22 tasks, whose tasks share an effect in each run."""
     for kind in ("even clusters", "uneven clusters"):
         sizes = cluster_sizes(CLUSTERS, kind)
         for mean in (0.5, 0.9):
@@ -124,7 +125,7 @@ def cluster_tests(replicates: int, rng: np.random.Generator) -> Iterator[Test]:
 
 
 def promises(replicates: int, rng: np.random.Generator) -> Iterator[Promise]:
-    """A plan asks for a number of tasks; the default test is then tried on that many."""
+    """A plan asks for a number of tasks; then the default test is tried with that number."""
     for samples in REPEATS:
         for difference in (0.03, 0.1, 0.2):
             law, values, variance = shifted(samples, difference)
@@ -148,7 +149,7 @@ def binary_test(
     rng: np.random.Generator,
     world: str = "fair",
 ) -> Test:
-    """Tasks as tallies of their outcomes (c_1, c_2), whose chances are ``law`` [n + 1, n + 1]."""
+    """Tasks as counts of their outcomes (c_1, c_2), with the chances ``law`` [n + 1, n + 1]."""
     passes = np.arange(samples + 1)
     values = ((passes[:, None] - passes) / samples).ravel()
     tally = rng.multinomial(tasks, law.ravel() / law.sum(), size=replicates)
@@ -177,7 +178,7 @@ def rate_test(
     samples: str = UNEVEN,
     counts: Sequence[int] = SAMPLES[UNEVEN],
 ) -> Test:
-    """The pooled pass_rate with 1 to 8 samples, or some other counts, in either run."""
+    """The pooled pass_rate with 1 to 8 samples, or with other counts, in each run."""
     rows, law = [], []
     for n in counts:
         for m in counts:
@@ -193,7 +194,7 @@ def rate_test(
 def cluster_test(
     sizes: Ints, mean: float, samples: int, fine: float | None, replicates: int, rng: np.random.Generator
 ) -> Test:
-    """Both runs draw their clusters' chances, their tasks' chances and their samples from one law."""
+    """Both runs draw the chances of clusters, the chances of tasks, and the samples from the same law."""
     step, tasks = 500, int(sizes.sum())
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     kept = []
@@ -231,16 +232,16 @@ def _test(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Everything the comparisons of one run of the bench found."""
+    """The results of all comparisons."""
 
     tests: Sequence[Test]
     promises: Sequence[Promise]
-    replicates: int  # of rewards of 0 and 1; a quarter of real rewards, pooled rates and clusters
+    replicates: int  # with rewards of 0 and 1; real rewards, pooled rates and clusters have a quarter of it
     seed: int
 
 
 def compared(replicates: int, seed: int) -> Compared:
-    """All worlds; each part draws from a stream of its own."""
+    """Simulate all worlds; each part has its own stream of random numbers."""
     fair, skewed, clusters, planned = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(4))
     tests = [
         *fair_tests(replicates, fair),

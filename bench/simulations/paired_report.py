@@ -1,4 +1,4 @@
-"""What the comparisons found, as Markdown: on the terminal and in docs/statistics.md."""
+"""The results of the comparisons as Markdown: on the terminal and in docs/statistics.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from statistics import fmean
 from bench.simulations.paired import CLUSTERS, MANY_DIFFER, TASKS, Compared, Test
 from bench.simulations.report import filled, percent
 
-MOST, LEAST, APART = 0.06, 0.03, 0.02  # what is promised of the default test, and of a plan
+# promises: the largest and the smallest level of the default test, and the largest error of a plan's power
+MOST, LEAST, APART = 0.06, 0.03, 0.02
 WORLDS = {"fair": "fair", "skewed": "skewed", "split": "0 or 1"}
 COUNTS: tuple[Callable[[Test], float], ...] = (lambda test: test.differing, lambda test: test.weighed)
 ROWS: dict[str, Callable[[Test], float | None]] = {
@@ -21,13 +22,13 @@ ROWS: dict[str, Callable[[Test], float | None]] = {
 
 
 def comparison_text(found: Compared) -> str:
-    """All of it, in the order in which it is read."""
+    """The whole section."""
     parts = (_head, _levels, _clusters, _timid, _plans)
     return "\n".join(part(found) for part in parts)
 
 
 def broken(found: Compared) -> list[str]:
-    """What was promised and not kept, in words."""
+    """A sentence for each promise that was not kept."""
     said = [
         f"{_name(test)}: the default test rejects {percent(test.floored)} %"
         for test in found.tests
@@ -96,7 +97,7 @@ def _clusters(found: Compared) -> str:
 
 
 def _timid(found: Compared) -> str:
-    """Where the default test rejects less than it might."""
+    """The worlds in which the default test rejects much less often than its level."""
     fair = [test for test in found.tests if test.world == "fair"]
     plain, weighed = ([test for test in fair if count(test) >= MANY_DIFFER] for count in COUNTS)
     return filled(

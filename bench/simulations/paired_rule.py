@@ -1,7 +1,7 @@
-"""The paired tests for many replicates at once: the twin that ``make bench-statistics`` compares runs with.
+"""The paired tests for many replicates at once, as ``make bench-statistics`` simulates them.
 
-It follows `calipers.stats.paired` step by step, over arrays of replicates in place of one pair of runs.
-tests/stats/test_paired_levels.py holds the two together to twelve digits.
+It follows `calipers.stats.paired` step by step, with arrays of replicates in place of one pair of runs.
+tests/stats/test_paired_levels.py checks that the two agree to twelve digits.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What the tests need of every replicate, [R] each; as `calipers.stats.paired.Units`."""
+    """The statistics of every replicate that the tests need, [R] each; as in `calipers.stats.paired.Units`."""
 
     value: Floats  # D
     variance: Floats  # squared standard error, n - 1 over units
     biggest: Floats  # the largest contribution of a unit
     effective_units: Floats  # U
     doubt: float = 1.0
-    differing: Floats | None = None  # units whose difference is not 0
-    weighed: Floats | None = None  # the same, each counted by its size: never more
+    differing: Floats | None = None  # number of units whose difference is not 0
+    weighed: Floats | None = None  # the same, weighted by size; never larger
 
 
 def of_differences(differences: Floats, tally: Ints | None = None) -> Pairs:
-    """Replicates of T tasks, from their differences [R, T]; or from a tally [R, C] of C possible differences."""
+    """The statistics of replicates of T tasks, from their differences [R, T], or from counts [R, C] of their values."""
     if tally is None:
         tasks = differences.shape[1]
         value = differences.mean(axis=1)
@@ -54,7 +54,7 @@ def of_differences(differences: Floats, tally: Ints | None = None) -> Pairs:
 
 
 def of_cluster_sums(sums: Floats, sizes: Ints) -> Pairs:
-    """Replicates whose clusters of ``sizes`` [G] tasks have differences that add up to ``sums`` [R, G]."""
+    """The statistics of replicates with clusters of ``sizes`` [G] tasks, from the sums of their differences [R, G]."""
     units, tasks = len(sizes), int(sizes.sum())
     value = sums.sum(axis=1) / tasks
     pulls = (((sums - sizes * value[:, None]) / tasks) ** 2).sum(axis=1)
@@ -67,10 +67,10 @@ def of_cluster_sums(sums: Floats, sizes: Ints) -> Pairs:
 
 
 def of_rates(first: Floats, second: Floats, tally: Ints) -> Pairs:
-    """Replicates of a difference of pooled rates: passes and samples [C, 2] of both runs, tallied [R, C].
+    """The statistics of a difference of pooled rates: passes and samples [C, 2] of both runs, with counts [R, C].
 
-    A task differs where its two rates do, by what its passes are above the mean of the pooled rates in one run,
-    less the same in the other: more samples of the same are no difference.
+    The difference of a task is the excess of its passes over the pooled rate in one run, minus that in the other. So
+    more samples with the same rate are not a difference.
     """
     tasks = tally.sum(axis=1)
     one, two = tally @ first, tally @ second  # [R, 2]
@@ -98,24 +98,24 @@ def of_rates(first: Floats, second: Floats, tally: Ints) -> Pairs:
 
 
 def floored_p(pairs: Pairs) -> Floats:
-    """The default test: two-sided p."""
+    """The two-sided p-value of the default test."""
     return _t(pairs, np.sqrt(pairs.variance + (pairs.biggest / 2) ** 2))
 
 
 def plain_p(pairs: Pairs) -> Floats:
-    """The paired t test without a floor: p is 0 where all pairs differ by the same."""
+    """The paired t test without a floor; p is 0 if all pairs have the same difference."""
     return _t(pairs, np.sqrt(pairs.variance))
 
 
 def strict_rejects(pairs: Pairs, level: float = LEVEL) -> NDArray[np.bool_]:
-    """The default interval of values on [-1, 1], for differences: whether 0 lies outside."""
+    """Whether 0 is outside of the default interval of differences, which are values on [-1, 1]."""
     spreads = Spreads((pairs.value + 1) / 2, pairs.variance / 4, pairs.effective_units, pairs.doubt)
     low, high = default_ends(spreads, 1 - level)
     return (low > 0.5) | (high < 0.5)
 
 
 def mid_p(first_only: Ints, second_only: Ints) -> tuple[Floats, Floats]:
-    """McNemar's test, exact and mid-p, [R] each."""
+    """The p-values of McNemar's test, exact and mid-p, [R] each."""
     n, fewer = first_only + second_only, np.minimum(first_only, second_only)
     exact = 2 * bdtr(fewer, n, 0.5)
     at = np.exp(gammaln(n + 1) - gammaln(fewer + 1) - gammaln(n - fewer + 1) - n * np.log(2))
@@ -123,7 +123,7 @@ def mid_p(first_only: Ints, second_only: Ints) -> tuple[Floats, Floats]:
 
 
 def _weighed(sizes: Floats, squares: Floats) -> Floats:
-    """``(sum |d|)^2 / sum d^2``: the number of differing pairs where all differences are of one size."""
+    """``(sum |d|)^2 / sum d^2``: the number of differing pairs, if all differences have the same size."""
     there = squares > 0
     return np.where(there, sizes**2 / np.where(there, squares, 1.0), 0.0)
 
@@ -131,6 +131,6 @@ def _weighed(sizes: Floats, squares: Floats) -> Floats:
 def _t(pairs: Pairs, error: Floats) -> Floats:
     freedom = np.maximum(1.0, pairs.effective_units - 1)
     size = np.abs(pairs.value)
-    flat = error <= 1e-12 * np.maximum(size, 1e-300)  # equal differences, but for their rounding
+    flat = error <= 1e-12 * np.maximum(size, 1e-300)  # equal differences, up to rounding
     t = np.where(flat, np.inf, size / np.where(flat, 1.0, error))
     return np.where((size == 0) & flat, 1.0, 2 * stdtr(freedom, -t))

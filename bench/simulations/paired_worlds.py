@@ -1,4 +1,4 @@
-"""How the tasks of two runs come about, in the worlds in which the runs are compared."""
+"""The laws of the tasks of two runs, for the worlds in which the runs are compared."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scipy.special import betaln
 from bench.simulations.clusters import WITHIN
 from bench.simulations.rule import Floats, Ints
 
-ICC = 0.5  # share of a cluster's chance in the variance of one sample
-WILD = 0.5  # a + b of the chances of a run that passes some tasks nearly always and others nearly never
+ICC = 0.5  # share of the cluster's chance in the variance of one sample
+WILD = 0.5  # a + b of the chances in a run that passes tasks nearly always or nearly never
 
 
 def joint(samples: int, mean: float, chance: float | None, others: int | None = None) -> Floats:
-    """The chance of c passes in one run and d in the other on a task that both sample, [n + 1, m + 1]."""
+    """The chance of c passes in one run and d in the other on the same task, [n + 1, m + 1]."""
     others = samples if others is None else others
     if chance is None:
         return np.outer(binomial(samples, mean), binomial(others, mean))
@@ -40,7 +40,7 @@ def wild_passes(samples: int, mean: float, world: str) -> Floats:
 
 
 def wild_rewards(mean: float, fine: float, world: str, size: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """Real rewards of the run that is not steady, of a whole population."""
+    """Real rewards of a whole population in the run that is not steady."""
     if world == "split":
         passing = rng.permutation(size[0]) < round(mean * size[0])
         return np.repeat(passing[:, None].astype(np.float64), size[1], axis=1)
@@ -50,7 +50,7 @@ def wild_rewards(mean: float, fine: float, world: str, size: tuple[int, int], rn
 def cluster_values(
     sizes: Ints, mean: float, samples: int, fine: float | None, replicates: int, rng: np.random.Generator
 ) -> Floats:
-    """Task values of one run, [R, T]: cluster chance, task chance, samples."""
+    """The task values of one run, [R, T]: draws the clusters' chances, the tasks' chances, and the samples."""
     chances = beta(np.full((replicates, len(sizes)), mean), 1 / ICC - 1, rng)
     by_task = beta(np.repeat(chances, sizes, axis=1), 1 / WITHIN - 1, rng)
     if fine is None:
@@ -60,10 +60,10 @@ def cluster_values(
 
 
 def shifted(samples: int, difference: float) -> tuple[Floats, Floats, float]:
-    """A law of differences with this mean, [C], their values, and their variance.
+    """The chances of the differences [C] in a law with this mean, the differences, and their variance.
 
-    Tasks have chances spread evenly from 0.1 to 0.9 less the difference; the first run's is higher by the
-    difference, and by a tenth more or less in every other task.
+    The tasks of one run have chances spread evenly from 0.1 to 0.9 minus the difference. Those of the first run are
+    higher by the difference, plus or minus a tenth in alternating tasks.
     """
     law = np.zeros((samples + 1, samples + 1))
     second = np.linspace(0.1, 0.9 - difference, 65)

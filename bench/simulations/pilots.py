@@ -1,8 +1,8 @@
-"""What a pilot knows: how often the range of tasks that a plan prints holds the tasks that are needed.
+"""Pilots: how often the range of tasks that a plan prints contains the number of tasks that is needed.
 
-A pilot has T tasks with K samples in each of two runs. The tasks needed grow with the variance V(k) of one task's
-difference, and with nothing else that the pilot estimates: the range of tasks holds the need where the interval of
-V(k) holds V(k).
+A pilot has T tasks with K samples in each of two runs. The needed tasks are proportional to the variance V(k) of one
+task's difference, and to nothing else that the pilot estimates. So the range contains the needed number if and only if
+the interval of V(k) contains V(k).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from calipers.stats.power import Clusters, variance_ends
 REPLICATES = 4_000
 PROMISED = 0.9
 PILOTS = ((30, 2), (60, 2), (60, 4), (200, 4))  # tasks and samples
-CLUSTERED = ((30, 5), (60, 5))  # clusters, and tasks of each; half of them 1, half 9, where they are uneven
-SAMPLES = 4  # of a task in clusters
-TRUTH = 4_000_000  # tasks that say what a world's variances are
-FAR = 10  # ends that differ by more than this factor say nothing
+CLUSTERED = ((30, 5), (60, 5))  # clusters, and tasks in each; uneven clusters have half of them 1 and half 9 tasks
+SAMPLES = 4  # of each task in clusters
+TRUTH = 4_000_000  # tasks for computing the true variances of a world
+FAR = 10  # an interval whose ends differ by more than this factor says nothing
 
 Chances = tuple[Floats, Floats]
 World = Callable[[np.random.Generator, tuple[int, ...]], Chances]
@@ -32,7 +32,7 @@ World = Callable[[np.random.Generator, tuple[int, ...]], Chances]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One world, one pilot, one number of samples that is planned for."""
+    """The result for one world, one pilot, and one planned number of samples."""
 
     world: str
     units: int
@@ -40,12 +40,12 @@ class Cell:
     planned: float
     replicates: int
     covered: float
-    untold: float  # share of pilots that cannot tell
-    ratio: float  # of the upper to the lower end of V, the median of those above 0
+    untold: float  # share of pilots without a range
+    ratio: float  # the median ratio of the upper to the lower end of V, where both are above 0
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text for the page, and the cells that cover too rarely."""
+    """The text for the page, and the cells whose coverage is too low."""
     plain, clustered, rare = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(3))
     cells = list(simulated(WORLDS, REPLICATES // fewer, plain))
     grouped = list(in_clusters(REPLICATES // fewer, clustered))
@@ -85,7 +85,7 @@ WORLDS: dict[str, World] = {
     "Beta(.5, .5), task effects of sd .3": _ends,
     "uniform probabilities, 5 % broken": _rarely_broken(lambda rng, shape: rng.random(shape)),
 }
-LIMITS: dict[str, World] = {  # rare and large losses among tasks that hardly vary: a small pilot may not meet one
+LIMITS: dict[str, World] = {  # rare and large losses among tasks that hardly vary, which a small pilot may not contain
     "Beta(9, 1), 5 % broken": _rarely_broken(lambda rng, shape: rng.beta(9, 1, shape)),
     "all at .98, 5 % broken": _rarely_broken(lambda rng, shape: np.full(shape, 0.98)),
 }
@@ -93,20 +93,20 @@ LIMITS: dict[str, World] = {  # rare and large losses among tasks that hardly va
 
 @cache
 def true_parts(world: str) -> tuple[float, float]:
-    """``w^2`` and s of a world, by so many tasks that their error does not matter."""
+    """``w^2`` and s of a world, from so many tasks that their error does not matter."""
     first, second = (WORLDS | LIMITS)[world](np.random.default_rng(1), (TRUTH,))
     return float((second - first).var()), float((first * (1 - first) + second * (1 - second)).mean())
 
 
 def pilots(chances: Chances, samples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Differences of task means, and the variances of one sample of both runs together, of each task."""
+    """The differences of task means, and the variances of one sample of both runs together, for each task."""
     passes = [rng.binomial(samples, one) for one in chances]
     single = sum(c * (samples - c) / (samples * (samples - 1)) for c in passes)
     return (passes[1] - passes[0]) / samples, np.asarray(single)
 
 
 def simulated(worlds: Mapping[str, World], replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Tasks on their own: every world and pilot, planned for one sample, the pilot's own, 16, and without end."""
+    """Independent tasks: every world and pilot, planned for 1 sample, the pilot's number, 16, and infinitely many."""
     for world, chances in worlds.items():
         between, one = true_parts(world)
         for tasks, samples in PILOTS:
@@ -119,7 +119,7 @@ def simulated(worlds: Mapping[str, World], replicates: int, rng: np.random.Gener
 
 
 def in_clusters(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Tasks of one cluster share an effect, and have a smaller one each."""
+    """Tasks of a cluster that share an effect, and have a smaller one of their own."""
     for units, size in CLUSTERED:
         for kind in ("even", "uneven"):
             sizes = np.full(units, size) if kind == "even" else np.where(np.arange(units) % 2, 1, 2 * size - 1)
@@ -137,7 +137,7 @@ def in_clusters(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
                 yield _cell(f"{kind} clusters", units, SAMPLES, planned, ends, truth)
 
 
-EFFECT, OWN = 0.12, 0.06  # standard deviations of what the tasks of a cluster share, and of what each has to itself
+EFFECT, OWN = 0.12, 0.06  # standard deviations of the effect that the tasks of a cluster share, and of each task's own
 
 
 def _shared(rng: np.random.Generator, replicates: int, of_task: Ints) -> Chances:
@@ -148,7 +148,7 @@ def _shared(rng: np.random.Generator, replicates: int, of_task: Ints) -> Chances
 
 @cache
 def _shared_parts() -> tuple[float, float, float]:
-    """The variance of a true difference, its covariance within a cluster, and the variance of one sample of both."""
+    """The variance of a true difference, its covariance in a cluster, and the variance of one sample of both runs."""
     first, second = _shared(np.random.default_rng(1), TRUTH // 2, np.zeros(2, dtype=np.int64))
     covariance = np.cov((second - first).T)
     one = (first * (1 - first) + second * (1 - second)).mean()
@@ -156,7 +156,7 @@ def _shared_parts() -> tuple[float, float, float]:
 
 
 def _shared_variance(sizes: Ints, planned: float) -> float:
-    """T times the variance of the mean difference, as `_shared` makes it."""
+    """T times the variance of the mean difference in the world of `_shared`."""
     whole, together, one = _shared_parts()
     heavy = float((sizes.astype(float) ** 2).sum()) / float(sizes.sum())
     return whole + together * (heavy - 1) + one / planned

@@ -1,4 +1,4 @@
-"""Whether rank sets hold for all runs at once, and whether the interval of the picked winner covers."""
+"""Whether all rank sets hold simultaneously, and whether the interval of the picked winner covers its true value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPLICATES = 4_000
 BATCH = 20  # replicates that share signs and draws
 RUNS, TASKS = (3, 10, 40), (100, 500)
 PICKED_FROM = (3, 10)
-JOINT, COVERED = 0.94, 0.93  # what is promised: of rank sets, and of the interval of the best of ten
+JOINT, COVERED = 0.94, 0.93  # promises: the coverage of all rank sets, and of the interval of the best of ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class World:
 
     @property
     def truth(self) -> Floats:
-        """The runs' true values, [M]."""
+        """The true values of the runs, [M]."""
         return self.base + self.shared / 2 + self.own
 
     def passes(self, replicates: int, tasks: int, rng: np.random.Generator) -> Singles:
@@ -42,7 +42,7 @@ class World:
 
 
 def worlds(runs: int) -> dict[str, World]:
-    """The worlds of so many runs."""
+    """The worlds with this number of runs."""
     gap = 0.005 if runs > 10 else 0.01
     step = np.linspace(0.0, gap * (runs - 1), runs)
     return {
@@ -55,7 +55,7 @@ def worlds(runs: int) -> dict[str, World]:
 
 @dataclass(frozen=True, slots=True)
 class RankCell:
-    """How often all rank sets of a world hold, and how many ranks they have on average."""
+    """How often all rank sets of a world hold, and the mean number of ranks in them."""
 
     world: str
     title: str
@@ -67,7 +67,7 @@ class RankCell:
 
 @dataclass(frozen=True, slots=True)
 class WinnerCell:
-    """How often intervals of the picked winner hold its true value; width over that of the plain interval."""
+    """How often the picked winner's intervals contain its true value; their width relative to the plain interval."""
 
     world: str
     title: str
@@ -80,7 +80,7 @@ class WinnerCell:
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text for the page, and the promises not kept."""
+    """The text for the page, and a sentence for each promise that was not kept."""
     replicates = max(BATCH, REPLICATES // fewer // BATCH * BATCH)
     streams = [np.random.default_rng(child) for child in np.random.SeedSequence([seed, 10]).spawn(2)]
     ranks = [
@@ -127,7 +127,7 @@ def _winner_cell(key: str, world: World, tasks: int, replicates: int, rng: np.ra
 
 
 def _broken(ranks: Sequence[RankCell], picked: Sequence[WinnerCell], replicates: int) -> list[str]:
-    """Where less is covered than was promised, to one Monte Carlo standard error."""
+    """A sentence for each coverage that is below its promise by more than one Monte Carlo standard error."""
     said = [
         f"{cell.title}, {cell.runs} runs, T = {cell.tasks}: all rank sets hold in {percent(cell.joint)} %"
         for cell in ranks

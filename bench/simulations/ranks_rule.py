@@ -1,7 +1,7 @@
-"""Rank sets and the picked winner for many replicates at once: the twin that ``make bench-statistics`` simulates with.
+"""Rank sets and the picked winner for many replicates at once, as ``make bench-statistics`` simulates them.
 
-It follows `calipers.stats.ranks` for one sample of 0 or 1 a task, where everything about a pair of runs follows from
-counts: they are exact in 32 bits. tests/stats/test_ranks.py holds the two together.
+It follows `calipers.stats.ranks` for one sample of 0 or 1 per task. Then everything about a pair of runs follows from
+counts, which are exact in 32 bits. tests/stats/test_ranks.py compares the two.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Z = float(ndtri((1 + CONFIDENCE) / 2))
 def rank_sets(passes: Singles, signs: Singles, confidence: float = CONFIDENCE) -> tuple[Ints, Ints]:
     """The simultaneous rank sets of replicates of M runs on T tasks, low and high [R, M], from passes [R, M, T].
 
-    ``signs`` [T, B] are shared by all replicates.
+    All replicates share the ``signs`` [T, B].
     """
     _, runs, tasks = passes.shape
-    together = (passes @ passes.transpose(0, 2, 1)).astype(np.float64)  # [R, M, M] passes of both
+    together = (passes @ passes.transpose(0, 2, 1)).astype(np.float64)  # [R, M, M] tasks that both runs pass
     own = np.diagonal(together, axis1=1, axis2=2)
     differing = own[:, :, None] + own[:, None] - 2 * together
     value = (own[:, :, None] - own[:, None]) / tasks
@@ -52,11 +52,11 @@ def rank_sets(passes: Singles, signs: Singles, confidence: float = CONFIDENCE) -
 
 
 def _largest(flipped: Singles, scale: Singles) -> Singles:
-    """The largest squared s of all pairs, [B], from sums [M, B] and what divides each pair's, [M, M]."""
+    """The largest squared s over all pairs, [B], from sums [M, B] and the divisor of each pair, [M, M]."""
     runs, draws = flipped.shape
     found = np.zeros(draws, dtype=np.float32)
     room = np.empty((runs - 1, draws), dtype=np.float32)
-    for apart in range(1, runs):  # pairs of runs that stand so far apart: no sum is copied
+    for apart in range(1, runs):  # pairs of runs with this difference of indices, so that no sum is copied
         factors = np.diagonal(scale, apart)
         if not factors.any():
             continue
@@ -83,11 +83,11 @@ class Winners:
     bias: Floats
     plain: tuple[Floats, Floats]  # X -+ z s, as if it had not been picked
     bare: tuple[Floats, Floats]  # X - q s and X - bias + z s
-    ends: tuple[Floats, Floats]  # of the product, which knows the range
+    ends: tuple[Floats, Floats]  # Calipers' own interval, which knows the range
 
 
 def winners(passes: Singles, standard: Floats, confidence: float = CONFIDENCE) -> Winners:
-    """The best of M runs in every replicate, from passes [R, M, T]; ``standard`` normal numbers [M, B] are shared."""
+    """The best of M runs in every replicate, from passes [R, M, T]; they share ``standard`` normal numbers [M, B]."""
     count, _, tasks = passes.shape
     means = passes.mean(axis=2, dtype=np.float64)
     together = (passes @ passes.transpose(0, 2, 1)).astype(np.float64) / tasks
@@ -114,7 +114,7 @@ def winners(passes: Singles, standard: Floats, confidence: float = CONFIDENCE) -
 
 
 def _roots(covariance: Floats) -> Floats:
-    """Cholesky roots of many matrices, [R, M, M]; a run that those before it explain adds nothing."""
+    """Cholesky roots of many matrices, [R, M, M]; a run that depends linearly on earlier runs gets zeros."""
     root = np.zeros_like(covariance)
     for column in range(covariance.shape[1]):
         rest = covariance[:, column:, column].copy()

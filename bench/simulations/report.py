@@ -1,4 +1,4 @@
-"""What the simulation found, as Markdown: on the terminal and in docs/statistics.md."""
+"""The results of the simulation as Markdown: on the terminal and in docs/statistics.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS: dict[str, Callable[[Cell], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything one run of the bench found."""
+    """The results of the grid and its limits."""
 
     cells: Sequence[Cell]  # the grid
     following: Sequence[Cell]  # pass_rate with more samples of easy tasks
@@ -35,13 +35,13 @@ class Found:
 
 
 def text(found: Found) -> str:
-    """All of it, in the order in which it is read."""
+    """The whole section."""
     parts = (_totals, _by_tasks, _by_clusters, _below, _limits)
     return "\n".join([_grid(), _head(found), *(part(found) for part in parts)])
 
 
 def replaced(page: str, mark: str, part: str) -> str:
-    """The page with ``part`` between the two comments that carry this mark."""
+    """The page with ``part`` between the two comments with this mark."""
     head, opening, rest = page.partition(f"<!-- {mark} -->\n")
     _, closing, tail = rest.partition(f"<!-- /{mark} -->")
     if not (opening and closing):
@@ -231,7 +231,7 @@ def _is(cell: Cell, kind: str, *metrics: str) -> bool:
 
 
 def listed(things: Iterable[object]) -> str:
-    """One after another, with commas."""
+    """The items, separated by commas."""
     return ", ".join(f"{thing:g}" if isinstance(thing, float) else str(thing) for thing in things)
 
 
@@ -240,12 +240,12 @@ def _line(name: str, shown: Iterable[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, without its sign."""
+    """A share in per cent, without the per cent sign."""
     return f"{100 * share:.1f}"
 
 
 def filled(said: str, indent: str = "") -> str:
-    """Prose in lines of the house's length; a line break at the end stays and leaves an empty line."""
+    """Prose in lines of 120 characters; a line break at the end is kept and leaves an empty line."""
     held = said.replace(" %", "\xa0%").replace(" = ", "\xa0=\xa0")  # these stay on one line
     lines = textwrap.fill(held, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return lines.replace("\xa0", " ") + "\n" * said.endswith("\n")

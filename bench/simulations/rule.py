@@ -1,7 +1,7 @@
-"""The default interval for many replicates at once: the twin that ``make bench-statistics`` simulates with.
+"""The default interval for many replicates at once, as ``make bench-statistics`` simulates it.
 
-It follows `calipers.stats.intervals` step by step, over arrays of replicates in place of one set of tasks.
-tests/stats/test_coverage.py holds the two together to twelve digits, so what is measured here is what ships.
+It follows `calipers.stats.intervals` step by step, with arrays of replicates in place of one set of tasks.
+tests/stats/test_coverage.py checks that the two agree to twelve digits, so that the measured interval is the real one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Spreads:
-    """What the rule needs of every replicate, [R] each; as `calipers.stats.intervals.Spread`."""
+    """The statistics of every replicate that the rule needs, [R] each; as in `calipers.stats.intervals.Spread`."""
 
     mean: Floats
     variance: Floats
@@ -35,7 +35,7 @@ class Spreads:
 
 
 def of_tallies(tallies: Ints, values: Floats, weights: Floats) -> Spreads:
-    """Replicates in which ``tallies`` [R, C] tasks have the values [C] and weights [C]; two tasks or more each."""
+    """The statistics of replicates whose ``tallies`` [R, C] count tasks by value and weight, [C]; two tasks or more."""
     whole = tallies @ weights
     mean = (tallies @ (weights * values)) / whole
     tasks = tallies.sum(axis=1)
@@ -44,7 +44,7 @@ def of_tallies(tallies: Ints, values: Floats, weights: Floats) -> Spreads:
 
 
 def of_clusters(sums: Floats, sizes: Ints) -> Spreads:
-    """Replicates whose clusters of ``sizes`` [G] tasks have values that add up to ``sums`` [R, G].
+    """The statistics of replicates with clusters of ``sizes`` [G] tasks, whose values have the sums ``sums`` [R, G].
 
     Clusters of one task each are plain tasks.
     """
@@ -82,29 +82,29 @@ def t_ends(spreads: Spreads, confidence: float = CONFIDENCE) -> Ends:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Coverage and mean width of an interval over T tasks worth 0 or 1, without simulation."""
+    """The coverage and the mean width of an interval over T tasks with values 0 or 1, computed without simulation."""
 
     coverage: float
     width: float
 
 
 def known_default(tasks: int, truth: float) -> Known:
-    """The default interval: the product's own function, asked for every possible number of passes."""
+    """The default interval, computed with Calipers' own function for every possible number of passes."""
     ones = np.ones(tasks)
-    values = np.tri(tasks + 1, tasks, -1)  # as many ones in a row as its number
+    values = np.tri(tasks + 1, tasks, -1)  # row i has i ones
     found = [interval(row, ones, CONFIDENCE, (0.0, 1.0)).ends for row in values]
     low, high = np.array([ends for ends in found if ends]).T
     return _known(low, high, tasks, truth)
 
 
 def lower_end(passes: int, tasks: int) -> float:
-    """Where the default interval begins after so many passes."""
+    """The lower end of the default interval for this number of passes."""
     ends = interval((np.arange(tasks) < passes).astype(np.float64), np.ones(tasks), CONFIDENCE, (0.0, 1.0)).ends
     return ends[0] if ends else 0.0
 
 
 def known_exact(tasks: int, truth: float) -> Known:
-    """Clopper and Pearson's interval, never below its level and wider for it."""
+    """Clopper and Pearson's interval, which never has less coverage than its level, and is wider."""
     passes, tail = np.arange(tasks + 1), (1 - CONFIDENCE) / 2
     low, high = np.zeros(tasks + 1), np.ones(tasks + 1)
     low[1:] = betaincinv(passes[1:], tasks - passes[1:] + 1, tail)

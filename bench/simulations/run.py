@@ -31,7 +31,7 @@ from bench.simulations.report import Found, replaced, text
 
 PAGE = ROOT / "docs" / "statistics.md"
 REPLICATES = {"binary": 40_000, "real": 10_000, "clusters": 10_000}
-RUNS = 10_000  # that are looked at while they go, in each world
+RUNS = 10_000  # runs that are looked at in progress, in each world
 LAWS = ("exponential", "log-normal")
 QUICK = 10  # --quick divides the replicates by it
 
@@ -54,17 +54,17 @@ PARTS = {
     "extrapolation": "bench.simulations.extrapolation:part",
     "pilots": "bench.simulations.pilots:part",
     "watch": "bench.simulations.watch:part",
-}  # mark on the page -> the function that fills it
+}  # mark on the page -> the function that makes the text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts asked for and print what they found."""
+    """Run the requested parts and print their results."""
     asked = _parse(arguments)
     names = asked.only.split(",") if asked.only else list(PARTS)
     if unknown := [name for name in names if name not in PARTS]:
         print(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    _written(dict.fromkeys(names, ""))  # before the long wait: is there a place?
+    _written(dict.fromkeys(names, ""))  # before the long simulation, check that the page has the marks
     found: dict[str, str] = {}
     unkept: list[str] = []
     for name in names:
@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             PAGE.write_text(_written({name: found[name]}), encoding="utf-8")
     for said in unkept:
         print(f"not kept: {said}", file=sys.stderr)
-    return 1 if unkept and not asked.quick else 0  # a tenth of the replicates scatters by more than is promised
+    # with a tenth of the replicates, results vary by more than the promises allow
+    return 1 if unkept and not asked.quick else 0
 
 
 def _part(name: str) -> Part:
@@ -87,20 +88,20 @@ def _part(name: str) -> Part:
 
 
 def coverage(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """Whether the default interval covers."""
+    """Whether the default interval covers the true value."""
     found = simulated({name: count // fewer for name, count in REPLICATES.items()}, seed)
     faults = sum(cell.zero_width + cell.outside for cell in found.cells)
     return text(found), [f"{faults:,} intervals have no width, or miss their own value"] if faults else []
 
 
 def comparison(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """Whether the default test keeps its level, and a plan its promise."""
+    """Whether the default test keeps its level, and a plan its power."""
     pairs = compared(REPLICATES["binary"] // fewer, seed)
     return comparison_text(pairs), broken(pairs)
 
 
 def looking(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """Whether the live interval holds at every look."""
+    """Whether the live interval contains the truth at every look."""
     looks = looked(RUNS // fewer, seed)
     return looking_text(looks), missed_too_often(looks)
 
@@ -114,7 +115,7 @@ def _written(parts: Mapping[str, str]) -> str:
 
 
 def simulated(replicates: dict[str, int], seed: int) -> Found:
-    """The grid and its limits; each part draws from a stream of its own."""
+    """Simulate the grid and its limits; each part has its own stream of random numbers."""
     binary, real, clusters, following, unbounded = (
         np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(5)
     )

@@ -1,8 +1,8 @@
-"""Runs that stop on what they show: what their intervals cover, how far their values are off, and what a test claims.
+"""Runs that stop by their own results: the coverage of their intervals, the bias of their values, and claims of a test.
 
 A run has N planned tasks whose values come from one law, in a random order. After every task the rule looks at the
-confidence sequence of tasks like these, as ``--until`` does, and ends the run when it is reached. Whatever a run
-reports is then measured where the run stopped.
+confidence sequence of tasks like these, as ``--until`` does, and stops the run when it is reached. All reported numbers
+are measured at the stop.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ RUNS = 10_000
 PLANNED = 500
 KINDS = ("0 and 1", "n = 4, a + b = 4")
 MEANS = (0.3, 0.6, 0.9)
-APART = (0.05, 0.1)  # how far the bound of a rule lies from the true mean
+APART = (0.05, 0.1)  # distances of a rule's bound from the true mean
 WIDTHS = (0.15, 0.2)
-NEARLY_ALL = 0.9  # stopped runs, from which on the sequence must cover 95 % of the stopped ones, too
-OFTEN = 0.25  # stopped runs, from which on a row enters the sentences under the table
-SLIGHT = 0.02  # what a value may be off by after a stop on the width
-AT_ONCE = 1_000  # runs in one go
-HALVINGS = 24  # of a bisection: a width is known to 1e-7
+NEARLY_ALL = 0.9  # share of stopped runs from which on the sequence must also cover 95 % of the stopped runs
+OFTEN = 0.25  # share of stopped runs from which on a row is used in the sentences below the table
+SLIGHT = 0.02  # maximum bias of a value after a stop by the width
+AT_ONCE = 1_000  # runs that are computed together
+HALVINGS = 24  # steps of a bisection: a width is exact to 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """As it is typed."""
+        """The rule as a user types it."""
         return f"{self.side} {'>' if self.side == 'lower' else '<'} {self.bound:g}"
 
     def reached(self, seen: Seen) -> Bools:
-        """Whether the run may stop after every task, [R, N]."""
+        """Whether the rule is reached after every task, [R, N]."""
         mean = seen.spreads.mean
         if self.side == "width":
             high, low = (end(seen) for end in (upper_ends, lower_ends))
@@ -56,35 +56,35 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What the runs that a rule stopped report, in one world; shares of the stopped runs but for ``ever``."""
+    """The reports of the runs that a rule has stopped in a world; shares of the stopped runs, except for ``ever``."""
 
     kind: str
     mean: float
     rule: Rule
-    share: float  # of all runs that stopped before their end
-    tasks: float  # the mean number at the stop
+    share: float  # share of all runs that stopped before their end
+    tasks: float  # mean number at the stop
     bias: float  # of the value
     fixed: float  # covered by the default interval
     sequence: float  # covered by the beta mixture
-    ever: float  # of all runs: stopped, and missed by the beta mixture
-    claims: float  # a paired t test against an equally good run sees a difference
+    ever: float  # share of all runs that stopped and were missed by the beta mixture
+    claims: float  # a paired t test against an equally good run finds a difference
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """Whether a stopped run reports what holds."""
+    """The text for the page, and a sentence for each promise that was not kept."""
     runs = RUNS // fewer
     cells = list(stopped_cells(runs, np.random.default_rng([seed, 23])))
     return stopped_text(cells, runs, seed), unkept(cells, runs)
 
 
 def rules(mean: float) -> list[Rule]:
-    """The rules that runs of a mean are stopped by."""
+    """The rules for runs with this mean."""
     beside = [Rule("lower", round(mean - by, 9)) for by in APART] + [Rule("upper", round(mean + by, 9)) for by in APART]
     return [rule for rule in beside if 0 < rule.bound < 1] + [Rule("width", width) for width in WIDTHS]
 
 
 def stopped_cells(runs: int, rng: np.random.Generator) -> Iterator[Stopped]:
-    """Every kind of values, mean and rule; the rules of one world see the same runs."""
+    """A cell for every kind of values, mean and rule; all rules of a world use the same runs."""
     for kind in KINDS:
         for mean in MEANS:
             found: dict[Rule, list[Floats]] = {rule: [] for rule in rules(mean)}
@@ -99,8 +99,8 @@ def stopped_cells(runs: int, rng: np.random.Generator) -> Iterator[Stopped]:
 
 
 def at_stop(values: Floats, others: Floats, seen: Seen, rule: Rule, mean: float) -> Floats:
-    """What each run that stops early reports, [stopped, 5]: tasks, value, covered twice, a difference claimed."""
-    reached = rule.reached(seen)[:, :-1]  # at the last task the run is done anyway
+    """The reports of each run that stops early, [stopped, 5]: tasks, value, covered (twice), a difference claimed."""
+    reached = rule.reached(seen)[:, :-1]  # the last task is the end of the run anyway
     rows = np.flatnonzero(reached.any(axis=1))
     at = reached[rows].argmax(axis=1)
     tasks = (at + 1).astype(np.float64)
@@ -113,7 +113,7 @@ def at_stop(values: Floats, others: Floats, seen: Seen, rule: Rule, mean: float)
 
 
 def _paired_claims(differences: Floats, at: Ints) -> Bools:
-    """Whether a paired t test at 5 % sees a difference after the task at each place, [R]."""
+    """Whether a paired t test at 5 % finds a difference after the given number of tasks of each run, [R]."""
     n = at + 1.0
     rows = np.arange(len(at))
     total = np.cumsum(differences, axis=1)[rows, at]
@@ -135,13 +135,13 @@ def lower_ends(seen: Seen) -> Floats:
 
 
 def upper_ends(seen: Seen) -> Floats:
-    """The upper end, likewise."""
+    """The upper end of the beta mixture, likewise."""
     return _ends(seen, np.ones_like(seen.totals))
 
 
 def _ends(seen: Seen, edge: Floats) -> Floats:
     inside, outside = seen.spreads.mean.copy(), edge.copy()
-    kept = ~population_misses(seen, edge)  # the edge itself may not be ruled out
+    kept = ~population_misses(seen, edge)  # the edge itself must be inside
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         held = ~population_misses(seen, middle)
@@ -150,7 +150,7 @@ def _ends(seen: Seen, edge: Floats) -> Floats:
 
 
 def unkept(cells: Sequence[Stopped], runs: int) -> list[str]:
-    """Where the sequence did not hold, to one Monte Carlo standard error."""
+    """A sentence for each sequence whose coverage is too low by more than one Monte Carlo standard error."""
     slack = sqrt(CONFIDENCE * (1 - CONFIDENCE) / runs)
     said = [
         f"{_world(cell)}: {percent(cell.ever)} % of runs stop with a sequence that misses"
@@ -174,7 +174,7 @@ def _world(cell: Stopped) -> str:
 
 
 def stopped_text(cells: Sequence[Stopped], runs: int, seed: int) -> str:
-    """All of it, as Markdown."""
+    """The whole section as Markdown."""
     kinds = {KINDS[0]: "0 and 1", KINDS[1]: "4 samples"}
     head = filled(
         f"Written by `make bench-statistics`: seed {seed}, {runs:,} runs per row, {PLANNED} planned tasks, values of 0 "

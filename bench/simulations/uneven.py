@@ -1,4 +1,4 @@
-"""Sample counts that depend on results: how often they are found, how often in vain, and what holds after retries."""
+"""Sample counts that depend on results: how often they are detected, false warnings, and the validity of metrics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from calipers.stats.sequence import population
 LEVEL_RUNS, FOUND_RUNS = 10_000, 4_000
 TASKS = (30, 60, 200)
 CHANCES = ((1.0, 2.0), (0.3, 0.7), (2.0, 2.0), (0.5, 10.0), (10.0, 0.5))
-MOST = 8  # samples of a task
-FALSE = 0.01  # warnings where counts have nothing to do with results
-CELLS = 400_000  # replicates times tasks at once
-GRADED, DEVIATION, LOST = 0.92, 0.02, 0.01  # of the tasks that went well, and the share of those that lost everything
-WITNESSES = 4_000  # runs of the product's own slow interval
+MOST = 8  # maximum samples of a task
+FALSE = 0.01  # maximum share of warnings if counts do not depend on results
+CELLS = 400_000  # replicates times tasks that are computed together
+# mean and deviation of the ordinary tasks, and the share of tasks with the value 0
+GRADED, DEVIATION, LOST = 0.92, 0.02, 0.01
+WITNESSES = 4_000  # runs with the product's own interval, which is slow
 
 Rng: TypeAlias = np.random.Generator
 Counts: TypeAlias = tuple[Ints, Ints, Bools]
@@ -29,7 +30,7 @@ Counts: TypeAlias = tuple[Ints, Ints, Bools]
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """False warnings, warnings that are due, coverage after retries, and rare catastrophes."""
+    """The text for the page: false warnings, due warnings, coverage after retries, and rare catastrophes."""
     streams = [np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(4)]
     false, unkept = _false_warnings(LEVEL_RUNS // fewer, streams[0])
     found = _found(FOUND_RUNS // fewer, streams[1])
@@ -39,7 +40,7 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
 
 
 def at_random(chances: Floats, rng: Rng) -> Counts:
-    """1 to 8 samples, each number alike."""
+    """1 to 8 samples, with equal probability."""
     return _passes(rng.integers(1, MOST + 1, chances.shape), chances, rng)
 
 
@@ -49,7 +50,7 @@ def one_or_two(chances: Floats, rng: Rng) -> Counts:
 
 
 def lost_at_random(chances: Floats, rng: Rng) -> Counts:
-    """8 samples, a fifth of them lost."""
+    """8 samples, a fifth of which are lost."""
     return _passes(rng.binomial(MOST, 0.8, chances.shape), chances, rng)
 
 
@@ -60,26 +61,26 @@ def cut_short(chances: Floats, rng: Rng) -> Counts:
 
 
 def retries(chances: Floats, rng: Rng, most: int = MOST) -> Counts:
-    """Samples until the first pass, at most so many."""
+    """Samples until the first pass, at most ``most``."""
     tries = rng.geometric(np.maximum(chances, 1e-12))
     done = tries <= most
     return np.where(done, tries, most), done.astype(np.int64), done
 
 
 def hard_lost(chances: Floats, rng: Rng) -> Counts:
-    """8 samples, each lost with half the task's chance to fail."""
+    """8 samples, each lost with half of the task's chance of a failure."""
     return _passes(rng.binomial(MOST, 1 - (1 - chances) / 2), chances, rng)
 
 
 def failures_lost(chances: Floats, rng: Rng) -> Counts:
-    """8 samples, of the failures a fifth lost."""
+    """8 samples; a fifth of the failures are lost."""
     passes = rng.binomial(MOST, chances)
     n = passes + rng.binomial(MOST - passes, 0.8)
     return n, passes, rng.random(n.shape) * np.maximum(n, 1) < passes
 
 
 def _passes(n: Ints, chances: Floats, rng: Rng) -> Counts:
-    """Passes that have nothing to do with how many samples there are; any of them may be the last."""
+    """Passes that do not depend on the number of samples; the last sample is a random one."""
     passes = rng.binomial(n, chances)
     return n, passes, rng.random(n.shape) * np.maximum(n, 1) < passes
 
@@ -100,7 +101,7 @@ DEPENDENT: dict[str, Draw] = {
 
 
 def warning_rate(draw: Draw, law: tuple[float, float], tasks: int, runs: int, rng: Rng) -> float:
-    """The share of runs that are warned of."""
+    """The share of runs with a warning."""
     hits, done = 0, 0
     while done < runs:
         batch = min(runs - done, max(1, CELLS // tasks))
@@ -148,14 +149,14 @@ def _found(runs: int, rng: Rng) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What an estimator makes of many runs."""
+    """The bias and the coverage of an estimator over many runs."""
 
     bias: float
     coverage: float
 
 
 def after_retries(tasks: int, k: int, runs: int, rng: Rng) -> dict[str, Kept]:
-    """any_of_first_k, the mean of all samples and pass@k after retries up to 8, chances Beta(1, 2)."""
+    """any_of_first_k, the mean of all samples and pass@k after up to 8 retries, with chances Beta(1, 2)."""
     truth = 1 - 2 / (k + 2)  # 1 - E[(1 - p)^k] with E[(1 - p)^k] = 2 / (k + 2)
     n, c, _ = retries(rng.beta(1.0, 2.0, (runs, tasks)), rng)
     first = (c == 1) & (n <= k)
@@ -167,7 +168,7 @@ def after_retries(tasks: int, k: int, runs: int, rng: Rng) -> dict[str, Kept]:
 
 
 def _kept(values: Floats, defined: Bools, truth: float) -> Kept:
-    """Bias and coverage over replicates of task values [R, T] of which some are defined."""
+    """The bias and the coverage over replicates of task values [R, T], of which some are undefined."""
     means, covered = [], []
     for size in np.unique(defined.sum(axis=1)):
         rows = defined.sum(axis=1) == size
@@ -199,7 +200,7 @@ def _after_retries(runs: int, rng: Rng) -> tuple[str, list[str]]:
 
 
 def catastrophes(tasks: int, share: float, runs: int, rng: Rng) -> Floats:
-    """Task values near .92, but this share of the tasks at 0, [R, T]."""
+    """Task values near .92, except for this share of tasks with the value 0, [R, T]."""
     near = np.clip(GRADED + DEVIATION * rng.standard_normal((runs, tasks)), 0.0, 1.0)
     return np.where(rng.random((runs, tasks)) < share, 0.0, near)
 

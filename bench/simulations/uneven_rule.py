@@ -1,7 +1,7 @@
-"""The two rules that find sample counts which depend on results, for many replicates at once.
+"""The two rules that detect sample counts which depend on results, for many replicates at once.
 
-They follow `calipers.stats.variance` over counts in place of rollouts: n samples, c passes, and whether the last
-sample is a pass, [R, T] each. tests/stats/test_uneven_levels.py holds the two together.
+They follow `calipers.stats.variance`, with counts in place of rollouts: n samples, c passes, and whether the last
+sample is a pass, [R, T] each. tests/stats/test_uneven_levels.py compares the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 def retried(n: Ints, c: Ints, last: Bools) -> Bools:
-    """Which replicates show the pattern of retries, [R]."""
+    """Whether each replicate shows the pattern of retries, [R]."""
     most = n.max(axis=1, keepdims=True)
     short = (n > 0) & (n < most)
     enough = (short.sum(axis=1) >= FEWEST_STOPPED) & ((n > 1).sum(axis=1) >= FEWEST_STOPPED)
@@ -29,7 +29,7 @@ def retried(n: Ints, c: Ints, last: Bools) -> Bools:
 
 
 def scores(n: Ints, c: Ints) -> Floats:
-    """The z of the score test in every replicate, [R]; 0 where counts or means do not differ."""
+    """The z of the score test in every replicate, [R]; 0 if all counts or all means are equal."""
     there = n > 0
     tasks = there.sum(axis=1, keepdims=True)
     means = np.where(there, c / np.maximum(n, 1), 0.0)
@@ -41,7 +41,7 @@ def scores(n: Ints, c: Ints) -> Floats:
 
 
 def warned(n: Ints, c: Ints, last: Bools) -> Bools:
-    """Which replicates are warned of, by either rule, [R]."""
+    """Whether either rule warns of each replicate, [R]."""
     enough = (n > 0).sum(axis=1) >= FEWEST_TASKS
     found: Bools = retried(n, c, last) | (enough & (2 * ndtr(-np.abs(scores(n, c))) < LEVEL))
     return found
