@@ -1,4 +1,4 @@
-"""What the bench found, as Markdown: on the terminal and in docs/benchmarks.md."""
+"""The results of the benchmarks as Markdown: on the terminal and in docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def page(
 
 
 def section(outcome: Outcome) -> str:
-    """One job: its table, its note, and whether the target was reached."""
+    """The section of a job: its table, its note, and whether its targets were met."""
     job = outcome.job
     rival = outcome.best.get(title(job.rival))
     lines = [

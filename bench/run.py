@@ -24,21 +24,21 @@ from bench.serve import measure_serving, serving_section
 from bench.startup import measure_start_up
 
 PAGE = data.ROOT / "docs" / "benchmarks.md"
-QUICK = 0.1  # of the rows, with --quick
-BUSY = 0.25  # load per core above which seconds are not to be trusted
+QUICK = 0.1  # share of the rows with --quick
+BUSY = 0.25  # load per core above which measured times are unreliable
 START_UP = "startup"
 START_UP_TURNS = 20
 
 
 def _other_section() -> str:
-    """What other benches wrote into the page, which stays; it comes last."""
+    """The sections of the page that other benchmarks have written, which are kept at the end."""
     start = "<!-- scale: bench/scale_run.py -->"
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     return f"\n{text[text.index(start) :]}" if start in text else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the jobs asked for and print their tables."""
+    """Run the requested jobs and print their tables."""
     asked = _parse(arguments)
     cores, load = hold_cores(asked.cores), os.getloadavg()[0]
     if load > BUSY * cores:
@@ -94,7 +94,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _make_files(job: Job) -> None:
-    """Write what the job reads, in another process (so that this one stays small), and warm the page cache."""
+    """Write the files that a job reads, in another process to keep this one small, and warm the page cache."""
     for entry in (job.rival, *job.ours):
         layout, rows = Path(entry.asked["path"]).stem.rsplit("-", 1)
         subprocess.run([sys.executable, str(Path(data.__file__)), layout, rows], check=True, stdout=subprocess.DEVNULL)

@@ -1,11 +1,11 @@
 """``make bench-scale``: time and memory of a score from ten thousand to a hundred million rollouts, and of partials.
 
-Every score runs in a process of its own. Files are made here, with 16 rollouts a task (``--samples``), all rollouts in
-a random order, and removed afterwards. ``--write`` puts the tables and the picture into docs/benchmarks.md.
+Every score runs in its own process. The files are generated, with 16 rollouts per task (``--samples``) and all rollouts
+in a random order, and removed afterwards. ``--write`` puts the tables and the picture into docs/benchmarks.md.
 
-    python bench/scale_run.py --largest 1e7          # what fits a coffee
+    python bench/scale_run.py --largest 1e7          # a few minutes
     python bench/scale_run.py --largest 1e8 --parts 64 --rows 1e9 --write
-    python bench/scale_run.py --only jsonl --write   # the rest of the page is of the last run
+    python bench/scale_run.py --only jsonl --write   # the other results are those of the last run
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ KEPT = ROOT / ".bench" / "scale.json"
 PICTURE = ROOT / "docs" / "images" / "scale.svg"
 START, END = "<!-- scale: bench/scale_run.py -->", "<!-- /scale -->"
 METRICS = ["mean_reward", "pass@4"]
-PIECE = 2_000_000  # rollouts that are made at once
-MOST_LINE_TASKS = 62_500  # of JSON Lines
+PIECE = 2_000_000  # rollouts that are generated at once
+MOST_LINE_TASKS = 62_500  # maximum number of tasks in a file of JSON Lines
 KINDS = ("parquet, integer ids", "parquet, text ids", "jsonl, text ids")
 TARGETS = {"parquet, integer ids": (15, 2.0), "parquet, text ids": (40, 5.0)}  # of 1e8 rollouts: seconds, GB
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One score in a process of its own."""
+    """A measured score in its own process."""
 
     kind: str
     rows: int
     seconds: float
     cpu: float
-    gigabytes: float  # its peak, and that of the largest process it started
+    gigabytes: float  # its peak, plus that of the largest process it started
     digest: str
 
 
@@ -79,7 +79,7 @@ def main() -> None:
             largest = asked.largest_lines if kind.startswith("jsonl") else asked.largest
             for rows in sizes(int(largest)):
                 path = Path(folder) / f"rollouts.{kind.partition(',')[0]}"
-                # a file of more lines has more samples of the same tasks: memory follows tasks
+                # a file with more lines has more samples of the same tasks, because memory depends on tasks
                 samples = max(asked.samples, rows // MOST_LINE_TASKS) if kind.startswith("jsonl") else asked.samples
                 make(path, rows, samples, kind)
                 measured.append(score(kind, path, rows))
@@ -107,7 +107,7 @@ def sizes(largest: int) -> list[int]:
 
 
 def make(path: Path, rows: int, samples: int, kind: str) -> None:
-    """A file of rollouts in random order."""
+    """Write a file of rollouts in random order."""
     order = np.random.default_rng(0).permutation(rows) if rows <= 10**8 else None
     rng = np.random.default_rng(1)
     if path.suffix == ".jsonl":
@@ -136,7 +136,7 @@ def make(path: Path, rows: int, samples: int, kind: str) -> None:
 
 
 def pieces(rows: int, samples: int, order: Any, rng: np.random.Generator) -> Iterator[tuple[Any, Any, Any]]:
-    """(task, sample, reward) of some rollouts at a time."""
+    """(task, sample, reward) of the rollouts, in arrays of at most PIECE rollouts."""
     for start in range(0, rows, PIECE):
         number = order[start : start + PIECE] if order is not None else np.arange(start, min(start + PIECE, rows))
         task, sample = np.divmod(number, samples)
@@ -151,7 +151,7 @@ def score(kind: str, path: Path, rows: int) -> Measured:
 
 
 def partials(folder: str, rows: int, parts: int, tasks: int) -> dict[str, Any]:
-    """Many rollouts part by part: each is made, read into a partial and deleted; then all partials are merged."""
+    """Write partials of many rollouts, part by part (each input is generated, read and deleted), then merge them."""
     each = rows // parts
     seconds, peak, size = 0.0, 0.0, 0
     for number in range(parts):
@@ -177,7 +177,7 @@ def partials(folder: str, rows: int, parts: int, tasks: int) -> dict[str, Any]:
 
 
 def _make_part(path: Path, number: int, rows: int, tasks: int) -> None:
-    """Part ``number`` of many: some samples of every task, all parts of the same tasks."""
+    """Write part ``number`` of many: some samples of every task; all parts have the same tasks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -272,7 +272,7 @@ def report(measured: Sequence[Measured], merged: dict[str, Any] | None, asked: a
 
 
 def picture(measured: Sequence[Measured]) -> str:
-    """Seconds and gigabytes against rollouts, both axes logarithmic, as SVG."""
+    """A plot of seconds and gigabytes against rollouts, with logarithmic axes, as SVG."""
     width, height, left, top = 360, 260, 56, 34
     colours = {"parquet, integer ids": "#2563eb", "parquet, text ids": "#d97706", "jsonl, text ids": "#059669"}
     most = max(one.rows for one in measured)

@@ -1,6 +1,6 @@
-"""How fast ``calipers serve`` aggregates, whether it answers meanwhile, and what a crowd does to it.
+"""Measure ``calipers serve``: the time of an aggregation, response times meanwhile, and many concurrent clients.
 
-``python -m bench.serve [--quick]`` measures this part alone.
+``python -m bench.serve [--quick]`` measures only this part.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ PROBE: Final = Path(__file__).resolve().parent / "serve_probe.py"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What was measured."""
+    """The measurements of the server."""
 
     rows: int
     seconds: float  # the best turn, from the first byte sent to the last received
     sent_mb: float
     received_mb: float
-    worst_wait: float  # the longest that GET /health took in any turn
+    worst_wait: float  # the longest response time of GET /health in any turn
     median_wait: float
     crowd_seconds: float
     answers: int
     errors: int
-    before_mb: float  # server and workers, when the crowd had been there for a sixth of its time
+    before_mb: float  # server and workers, after a sixth of the time with many clients
     after_mb: float
 
 
 def section(quick: bool = False) -> str:
-    """Measure, and say what was found."""
+    """Measure, and return the section of the page."""
     return serving_section(measure_serving(quick))
 
 
 def measure_serving(quick: bool = False) -> Serving:
-    """Start a server, and put it to the test."""
+    """Start a server, and measure it."""
     share = 0.1 if quick else 1.0
     rows = int(ROWS * share)
     body = request(rows)
     with _served() as (pid, port):
         url = f"http://127.0.0.1:{port}"
-        asyncio.run(_aggregate(url, request(SMALL)))  # the worker has loaded its libraries
+        asyncio.run(_aggregate(url, request(SMALL)))  # so that the worker has loaded its libraries
         turns = [_watched(url, port, body) for _ in range(TURNS)]
         answers, errors, memory = asyncio.run(_crowd(url, pid, SECONDS * share))
     best = min(turns, key=lambda turn: turn[0])
@@ -80,7 +80,7 @@ def measure_serving(quick: bool = False) -> Serving:
 
 
 def request(rows: int) -> bytes:
-    """A body for ``/aggregate_metrics``: a reward, three further numbers, three of usage and a word in each row."""
+    """A body for ``/aggregate_metrics``; each row has a reward, three other numbers, three usage numbers and a text."""
     draw = random.Random(0).random
     listed = [
         {
@@ -101,7 +101,7 @@ def request(rows: int) -> bytes:
 
 @contextmanager
 def _served() -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server."""
+    """A context with the process id and the port of a running server."""
     command = [str(Path(sys.executable).parent / "calipers"), "serve", "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=clean_environment())
     try:
@@ -116,7 +116,7 @@ def _served() -> Iterator[tuple[int, int]]:
 
 
 def _watched(url: str, port: int, body: bytes) -> tuple[float, int, dict[str, float]]:
-    """Seconds and bytes of one aggregation, and how long /health took meanwhile."""
+    """The seconds and the bytes of one aggregation, and the response times of /health meanwhile."""
     words = [sys.executable, str(PROBE), str(port)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as probe:
         assert probe.stdout is not None
@@ -140,7 +140,7 @@ async def _aggregate(url: str, body: bytes) -> tuple[float, int]:
 
 
 async def _crowd(url: str, pid: int, seconds: float) -> tuple[int, int, list[float]]:
-    """Answers and errors of all clients, and the server's memory early on and at the end."""
+    """The numbers of answers and errors of all clients, and the server's memory early on and at the end."""
     import aiohttp
 
     body, headers = request(SMALL), {"content-type": "application/json"}
@@ -168,7 +168,7 @@ async def _crowd(url: str, pid: int, seconds: float) -> tuple[int, int, list[flo
 
 
 def memory(pid: int) -> float:
-    """Resident MB of a process and those it started."""
+    """The resident memory in MB of a process and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return sum(_resident(one) for one in [str(pid), *children])
 
@@ -179,7 +179,7 @@ def _resident(pid: str) -> float:
 
 
 def serving_section(found: Serving) -> str:
-    """What was measured, as Markdown."""
+    """The measurements as Markdown."""
     growth = found.after_mb - found.before_mb
     lines = [
         "## The server",

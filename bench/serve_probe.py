@@ -1,7 +1,7 @@
-"""How long ``GET /health`` takes while others keep a server busy: one question after the other, until told to stop.
+"""Measure the response time of ``GET /health`` on a busy server: one request after the other, until told to stop.
 
-``serve_probe.py PORT`` prints a line when its first answer is there, and the worst and the median seconds of all
-further ones as JSON once its standard input ends. A process of its own: nobody's work but the server's is measured.
+``serve_probe.py PORT`` prints a line after its first response. When its standard input ends, it prints the longest and
+the median seconds of all later responses as JSON. It is its own process, so that only the server's work is measured.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import statistics
 import sys
 import time
 
-PAUSE = 0.002  # seconds between two questions
+PAUSE = 0.002  # seconds between two requests
 
 
 def main(port: int) -> None:
-    """Ask until standard input ends."""
+    """Send requests until standard input ends."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     _ask(connection)
     print("ready", flush=True)

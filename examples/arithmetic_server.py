@@ -1,12 +1,12 @@
-"""A server that stands in for your model: it answers sums on this machine, and is wrong at stated rates.
+"""A server to use in place of your model: it answers sums on this machine, and is wrong at stated rates.
 
     python examples/arithmetic_server.py [--port 8000]
 
-It needs only Python's standard library and speaks the OpenAI-compatible chat route,
-``POST /v1/chat/completions``. The reply depends on the model, the prompt and the request's seed alone, so the same
+It needs only Python's standard library and provides the OpenAI-compatible chat route,
+``POST /v1/chat/completions``. A reply depends only on the model, the prompt and the request's seed, so the same
 run gives the same numbers on every machine.
 
-| model    | what it does                                                               |
+| model    | replies                                                                    |
 |----------|----------------------------------------------------------------------------|
 | `calc-1` | wrong in 10 % of the additions and 60 % of the multiplications             |
 | `calc-2` | wrong in 5 % of the additions and 35 % of the multiplications              |
@@ -32,7 +32,7 @@ GRADED = re.compile(r"\[BEGIN answer (\w+)\]\n(.*?)\n\[END answer \1\]", re.DOTA
 
 
 def reply(model: str, prompt: str, seed: int) -> str:
-    """What a model says to a prompt; the same arguments give the same text."""
+    """The reply of a model to a prompt; the same arguments give the same text."""
     dice = random.Random(f"{model} {seed} {prompt}")
     if not (found := SUM.search(prompt)):
         return "I can only add and multiply."
@@ -52,7 +52,7 @@ class Chat(BaseHTTPRequestHandler):
     """The chat route of an OpenAI-compatible server."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else head and body of a reply wait for each other
+    disable_nagle_algorithm = True  # otherwise the body of a reply waits until its head is acknowledged
 
     def do_POST(self) -> None:
         """Answer the last message of a chat."""

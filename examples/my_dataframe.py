@@ -5,7 +5,7 @@ import polars as pl  # a pandas DataFrame works the same
 import calipers
 
 frame = pl.read_csv("examples/twenty_models.csv", new_columns=["question", "system", "correct"])  # your frame
-columns = {"task": "question", "model": "system", "reward": "correct"}  # what each of your columns is
+columns = {"task": "question", "model": "system", "reward": "correct"}  # Calipers' columns -> yours
 
 old = frame.filter(pl.col("system") == "model-07")
 new = frame.filter(pl.col("system") == "model-03")

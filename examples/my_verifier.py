@@ -6,7 +6,7 @@ from calipers import Verdict
 
 
 def grade(task, completion):
-    """The reward of a completion, the number that was read, and how far it is off."""
+    """Grade a completion: its reward, the number in it, and how far that is off."""
     numbers = re.findall(r"-?\d+", completion)
     if not numbers:
         return Verdict(0.0, outcome="unparsed")

@@ -1,4 +1,4 @@
-"""Write a simulated training run: a file of rollouts for each step, in the folder that is given.
+"""Write a simulated training run into a folder: a file of rollouts for each step.
 
     python3 examples/training_run.py FOLDER STEPS [STEP_OF_THE_DROP]
 
@@ -18,7 +18,7 @@ held_out = {f"held-out-{number}": random.betavariate(0.8, 0.8) for number in ran
 
 
 def write(split: str, step: int, chances: dict[str, float]) -> None:
-    """Write a step of a split: the rollouts of each task, as JSON Lines."""
+    """Write the rollouts of a split at a step as JSON Lines."""
     path = folder / split / f"step_{step}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = []

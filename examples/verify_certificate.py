@@ -18,7 +18,7 @@ ROLES = ("task", "sample", "attempt", "outcome", "reward", "rewards", "usage", "
 
 
 class Wrong(Exception):
-    """Something that the certificate says does not hold."""
+    """A statement of the certificate is false."""
 
 
 def _need(holds, says):
@@ -61,7 +61,7 @@ def _number(value):
 
 
 def _canonical(value):
-    """RFC 8785."""
+    """The value as canonical JSON (RFC 8785)."""
     if isinstance(value, dict):
         pairs = sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be"))
         return "{" + ",".join(f"{_canonical(key)}:{_canonical(inner)}" for key, inner in pairs) + "}"
@@ -107,7 +107,7 @@ def _root(seed, texts):
 
 
 def check_form(envelope):
-    """The payload, the signatures and the predicate of an envelope; Wrong where they are not as described."""
+    """The payload, the signatures and the predicate of an envelope; raises Wrong if its form is invalid."""
     _need(envelope["payloadType"] == TYPE, "another payloadType")
     payload = base64.b64decode(envelope["payload"], validate=True)
     signatures = [base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"]]
@@ -141,7 +141,7 @@ def _is_of(key, signature, signed):
 
 
 def check(certificate, rollouts=None, key=None, tree=None):
-    """A line for each thing that was looked at: (what, good or open, says); Wrong at the first that does not hold."""
+    """Yield (check, good or open, details) for each check; raises Wrong at the first that fails."""
     try:
         payload, signatures, made = check_form(_loads(Path(certificate).read_bytes()))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:

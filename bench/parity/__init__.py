@@ -1,1 +1,1 @@
-"""The same tasks through lm-evaluation-harness and Calipers, on made-up documents and one mock model."""
+"""The same tasks in lm-evaluation-harness and in Calipers, with made-up documents and one mock model."""

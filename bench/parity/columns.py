@@ -1,4 +1,4 @@
-"""The columns of a document that is made up: what each may hold, tried one kind after the other."""
+"""The columns of a made-up document: the kinds of values that each may have, tried one after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 Path = tuple[str, ...]
-"""Where a value stands in a document: keys, and ``*`` for every entry of a list."""
+"""The path of a value in a document: keys, and ``*`` for every entry of a list."""
 
 EACH = "*"
 SEVERAL = 4  # entries of a list
@@ -24,28 +24,28 @@ PLAIN = ("text", "texts", "index", "member", "letter", "dict", "dicts", "digit",
 
 @dataclass
 class Column:
-    """What a cell may be: its kinds in the order they are tried, and which of them it is now."""
+    """A column: the possible kinds of its cells in the order in which they are tried, and the current one."""
 
     kinds: list[str] = field(default_factory=list)
     place: int = 0
-    fields: dict[str, Column] = field(default_factory=dict)  # of a mapping, or of each of a list of them
-    options: list[Any] = field(default_factory=list)  # one of these, where the task compares with them
-    of: Path = ()  # one of the entries of that list in the same document
-    count: int = SEVERAL  # an index is below this
+    fields: dict[str, Column] = field(default_factory=dict)  # of a mapping, or of each entry of a list of mappings
+    options: list[Any] = field(default_factory=list)  # the possible values, if the task compares the cell with them
+    of: Path = ()  # the path of a list in the same document that has the value
+    count: int = SEVERAL  # for an index: it is below this
 
     @property
     def kind(self) -> str:
-        """What the cell is now."""
+        """The current kind of the cell."""
         return self.kinds[self.place % len(self.kinds)] if self.kinds else "text"
 
     def hint(self, kind: str) -> None:
-        """Try a kind before all others, unless another hint came first."""
+        """Try a kind before all others, unless an earlier hint came first."""
         if kind not in self.kinds:
             self.kinds.append(kind)
 
 
 def finished(columns: Mapping[str, Column]) -> None:
-    """Let every column fall back on all kinds, the likeliest by its name first."""
+    """Let every column use all kinds, in the order of their likelihood by its name."""
     for name, column in columns.items():
         finished(column.fields)
         if column.fields and not {"dict", "dicts"} & set(column.kinds):
@@ -70,7 +70,7 @@ def _by_name(name: str, column: Column) -> Sequence[str]:
 
 
 def rows(columns: Mapping[str, Column], count: int, seed: str) -> list[dict[str, Any]]:
-    """Documents of these columns, the same for the same seed."""
+    """Documents with these columns; the same seed gives the same documents."""
     return [_row(columns, Random(f"{seed} {number}")) for number in range(count)]
 
 

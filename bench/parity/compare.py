@@ -1,4 +1,4 @@
-"""What both sides wrote about the same task, held against each other."""
+"""Compare what both sides wrote for the same task."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CLOSE = 1e-9  # numbers agree within this, relatively
+CLOSE = 1e-9  # maximum relative difference of numbers
 COUNTED = ("requests", "sample metrics", "values", "standard errors", "group values")
-_NEITHER = ("alias", "name", "sample_len", "sample_count")  # of a row of results; no number of the task
+_NEITHER = ("alias", "name", "sample_len", "sample_count")  # keys of a row of results that are not numbers of the task
 
 
 @dataclass
 class Compared:
-    """How many things were held against each other, by what they are, and where they differ."""
+    """The number of comparisons by their kind, and the differences."""
 
     counts: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
 
     def check(self, what: str, where: str, ours: Any, theirs: Any) -> None:
-        """Count one thing, and keep it where the sides differ."""
+        """Count a comparison, and record a difference."""
         self.counts[what] += 1
         if not alike(ours, theirs):
             self.differences.append(f"{what}: {where}: ours {_short(ours)}, theirs {_short(theirs)}")
 
 
 def compared(ours: Path, theirs: Path) -> Compared:
-    """Every request, metric of a sample, value, standard error and group value of two folders of files."""
+    """Compare every request, sample metric, value, standard error and group value in two folders of files."""
     found = Compared()
     mine, other = _results(ours), _results(theirs)
     groups = other.get("groups") or {}
@@ -61,7 +61,7 @@ def _sample(found: Compared, key: str, ours: Mapping[str, Any], theirs: Mapping[
 
 
 def alike(ours: Any, theirs: Any) -> bool:
-    """Whether two values of JSON are the same, numbers within `CLOSE`.
+    """Whether two JSON values are equal, with numbers compared within `CLOSE`.
 
     >>> alike({"a": [1, "x"]}, {"a": [1.0, "x"]}), alike(0.5, 0.5000001), alike(float("nan"), float("nan"))
     (True, False, True)

@@ -1,4 +1,4 @@
-"""Which columns a task reads, and as what: from the templates of its YAML and the source of its functions."""
+"""Find the columns that a task reads, and their kinds, from its YAML templates and the source of its functions."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FIELDS = ("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_p
 
 
 class Learned:
-    """Columns by their paths, with what is known about each."""
+    """Columns by path, with their possible kinds."""
 
     def __init__(self) -> None:
         self.columns: dict[str, Column] = {}
 
     def at(self, path: Path, hint: str | None = None) -> Column:
-        """The column at a path, made where there is none."""
+        """The column at a path, made if it does not exist."""
         column, fields = Column(), self.columns
         for place, key in enumerate(path):
             if key == EACH:
@@ -52,7 +52,7 @@ class Learned:
         return column
 
     def one_of(self, path: Path, options: list[Any]) -> None:
-        """A cell that the task compares with something: one of those, if they are of one type."""
+        """A cell that the task compares with these values: it is one of them, if they are of one type."""
         column = self.at(path)
         known = [one for one in options if one and type(one) in (str, int) and one not in column.options]
         if known and all(type(one) is type(known[0]) for one in [*known, *column.options]):
@@ -62,7 +62,7 @@ class Learned:
 
 
 def learned(config: Any, code: Any = None) -> dict[str, Column]:
-    """The columns of a task, from its configuration, and from the source of its class where it is one."""
+    """The columns of a task, from its configuration, and from its class's source if it is a Python class."""
     found = Learned()
     choices = config.doc_to_choice
     shots = config.fewshot_config
@@ -88,7 +88,7 @@ def learned(config: Any, code: Any = None) -> dict[str, Column]:
 
 
 def _alone(template: str) -> Path | None:
-    """Where a template leads that is nothing but a column, or a field of one."""
+    """The path in a template that only consists of a column, or of a field of one."""
     inside = template.strip()
     if inside.startswith("{{") and inside.endswith("}}"):
         inside = inside[2:-2].strip()
@@ -97,7 +97,7 @@ def _alone(template: str) -> Path | None:
 
 
 def _count(choices: Any) -> int:
-    """How many choices there are, where the file itself says it."""
+    """The number of choices, if the file states it."""
     if isinstance(choices, (list, dict)):
         return len(choices)
     if isinstance(choices, str) and "{" in choices:
@@ -130,7 +130,7 @@ class _Template:
         self.found = found
 
     def visit(self, node: nodes.Node, bound: Mapping[str, Path | None]) -> None:
-        """A node and all below it; ``bound`` are names that stand for something of the document."""
+        """Visit a node and all nodes below it; ``bound`` are names that stand for parts of the document."""
         inner = dict(bound)
         if isinstance(node, nodes.Template):
             for child in node.body:
@@ -159,7 +159,7 @@ class _Template:
             self.visit(child, inner)
 
     def path(self, node: nodes.Node | None, bound: Mapping[str, Path | None]) -> Path | None:
-        """Where in the document a node's value stands."""
+        """The path in the document of a node's value."""
         if isinstance(node, nodes.Name):
             own = None if node.name in ("range", "namespace", "loop") else (node.name,)
             return bound.get(node.name, own)
@@ -223,7 +223,7 @@ class _Template:
 
 @lru_cache(256)
 def _module(file: File) -> tuple[dict[str, ast.FunctionDef], dict[str, ast.expr]]:
-    """The functions of a module, and what its names are set to."""
+    """The functions of a module, and the values of its names."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
@@ -239,7 +239,7 @@ def _module(file: File) -> tuple[dict[str, ast.FunctionDef], dict[str, ast.expr]
 
 
 def _function(found: Learned, function: Any) -> None:
-    """A function and those of its module that it calls, through ``partial`` too."""
+    """A function and those of its module that it calls, also through ``partial``."""
     known, values = _module(function.folder.joinpath(*function.module.split(".")).with_suffix(".py"))
     rest, seen = [function.name], set[str]()
     while rest:
@@ -261,14 +261,14 @@ def _function(found: Learned, function: Any) -> None:
 
 
 class _Source:
-    """A walk through a function: subscripts by constant texts are columns, whatever the variable is called."""
+    """A visitor of a function: subscripts with constant texts are columns, whatever the name of the variable."""
 
     def __init__(self, found: Learned, values: Mapping[str, ast.expr]) -> None:
         self.found, self.values = found, values
         self.bound: dict[str, Path] = {}
 
     def constants(self, node: ast.AST | None) -> list[Any]:
-        """The constants that a value is, or holds: the keys of a mapping, the entries of a list."""
+        """The constants in a value: itself, the keys of a mapping, or the entries of a list."""
         if isinstance(node, ast.Name):
             node = self.values.get(node.id)
         if isinstance(node, ast.Dict):
@@ -278,14 +278,14 @@ class _Source:
         return [node.value] if isinstance(node, ast.Constant) else []
 
     def walk(self, function: ast.FunctionDef) -> None:
-        """Learn from a function."""
+        """Learn the columns from a function."""
         for node in ast.walk(function):
             self._bind(node)
         for node in ast.walk(function):
             self._learn(node)
 
     def path(self, node: ast.AST | None) -> Path | None:
-        """Where in a document a value stands."""
+        """The path in a document of a value."""
         if isinstance(node, ast.Name):
             return self.bound.get(node.id, ())
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
@@ -374,7 +374,7 @@ class _Source:
 
 
 def keys(columns: Mapping[str, Column]) -> Iterator[tuple[str, Column]]:
-    """Every column, those inside others too."""
+    """All columns, including nested ones."""
     for name, column in columns.items():
         yield name, column
         yield from keys(column.fields)

@@ -1,4 +1,4 @@
-"""Documents made up for a task: tried on lm-evaluation-harness until it runs, one column's kind after the other."""
+"""Make up documents for a task: columns try one kind after the other until lm-evaluation-harness runs the task."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from bench.parity.learn import keys, learned
 from bench.parity.sides import ANY, Data, dataset_key, evaluate, serve
 
 DOCUMENTS = 8
-USUAL = ("train", "validation", "test")  # splits of a dataset whose task names none
+USUAL = ("train", "validation", "test")  # splits of a dataset if its task names none
 TRIES = 60
-AGAIN = 20  # tries, then from the beginning by other lots
+AGAIN = 20  # tries, before the search begins again with other random choices
 SECONDS = 25
 _MISSING = re.compile(r"'(\w+)' is undefined|' has no attribute '(\w+)'|Column (\w+) (?:not|doesn't)")
 
 
 class Empty(Exception):
-    """A filter of the task left no row; says what it asked of which column."""
+    """A filter of the task left no row; it has the column and the values that the filter asked for."""
 
     def __init__(self, asked: Mapping[str, list[Any]]) -> None:
         super().__init__("a filter left no row")
@@ -34,7 +34,7 @@ class Empty(Exception):
 
 
 class _Asked(str):
-    """A text that remembers what it was compared with."""
+    """A text that records what it was compared with."""
 
     __slots__ = ("log",)
     log: list[Any]
@@ -49,13 +49,13 @@ class _Asked(str):
     __hash__ = str.__hash__
 
     def startswith(self, prefix: Any, *rest: Any) -> bool:
-        """Whether it begins so, remembered too."""
+        """Whether the text begins with a prefix, which is recorded, too."""
         self.log.append(prefix if isinstance(prefix, str) else prefix[0])
         return super().startswith(prefix, *rest)
 
 
 def watch_filters() -> None:
-    """Let a filter that leaves no row tell what it looked for."""
+    """Make a filter that leaves no row report what it looked for."""
     dataset = importlib.import_module("datasets").Dataset
     plain = dataset.filter
 
@@ -75,11 +75,11 @@ def watch_filters() -> None:
 
 
 class Unmade(Exception):
-    """No documents were found that lm-evaluation-harness runs on; says what it said last."""
+    """No documents were found with which lm-evaluation-harness runs; it has the last error."""
 
 
 def splits_of(config: Any) -> list[str]:
-    """The splits that a task names."""
+    """The splits in the configuration of a task."""
     named = (config.training_split, config.validation_split, config.test_split, config.fewshot_split)
     return [*dict.fromkeys(one for one in (*named, config.fewshot_config.split) if one)]
 
@@ -94,7 +94,7 @@ def data_of(config: Any, columns: Mapping[str, Column], shots: int | None) -> Da
 
 
 def made(known: Any, leaf: Any, shots: int | None, start: dict[str, Column] | None) -> tuple[Data, dict[str, Column]]:
-    """Rows that lm-evaluation-harness runs a task on, and their columns; Unmade where there are none."""
+    """Rows with which lm-evaluation-harness runs a task, and their columns; Unmade if none are found."""
     watch_filters()
     columns = deepcopy(start) if start is not None else learned(leaf.config, leaf.code)
     lot, began, said = Random(leaf.name), monotonic(), ""
@@ -103,7 +103,7 @@ def made(known: Any, leaf: Any, shots: int | None, start: dict[str, Column] | No
         if monotonic() - began > SECONDS:
             break
         if number and number % AGAIN == 0:
-            columns = deepcopy(first)  # the changes led nowhere
+            columns = deepcopy(first)  # the changes did not help
         data = data_of(leaf.config, columns, shots)
         serve(data)
         try:
@@ -118,7 +118,7 @@ def made(known: Any, leaf: Any, shots: int | None, start: dict[str, Column] | No
 
 
 def repaired(columns: dict[str, Column], error: BaseException, data: Data, config: Any, lot: Random) -> bool:
-    """Change what the error points at; whether there was anything to change."""
+    """Change the columns that an error points at; returns whether there was anything to change."""
     every = dict(keys(columns))
     if isinstance(error, Empty):
         for key, several in error.asked.items():
@@ -142,7 +142,7 @@ def repaired(columns: dict[str, Column], error: BaseException, data: Data, confi
         parents[0].place = parents[0].kinds.index("dict")
         return True
     if isinstance(error, (ImportError, OSError)):
-        return False  # no other document helps
+        return False  # other documents would not help
     if "out of bounds for size 0" in str(error) or "num_samples" in str(error):
         return _let_through(every)
     blamed = _cells(data, name) if name is not None else []
@@ -161,7 +161,7 @@ def repaired(columns: dict[str, Column], error: BaseException, data: Data, confi
 
 
 def _let_through(every: Mapping[str, Column]) -> bool:
-    """No document was left: let the task find what it looks for."""
+    """No document was left: let the task find the values that it looks for."""
     shut = [one for one in every.values() if one.options and one.kind != "option"]
     for column in shut:
         _become(column, ("option",))
@@ -169,7 +169,7 @@ def _let_through(every: Mapping[str, Column]) -> bool:
 
 
 def _become(column: Column, wanted: Sequence[str]) -> bool:
-    """Make a column the first of some kinds that it can be; the next of its own where it can be none."""
+    """Make a column the first of these kinds that it can be, or else its own next kind."""
     for kind in wanted:
         if kind in column.kinds and column.kind != kind:
             column.place = column.kinds.index(kind)
@@ -204,7 +204,7 @@ def _types(error: BaseException) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _cells(data: Data, value: str) -> list[str]:
-    """The columns that hold a value."""
+    """The columns that contain a value."""
     found = [
         column
         for splits in data.values()
@@ -217,7 +217,7 @@ def _cells(data: Data, value: str) -> list[str]:
 
 
 def _mentioned(error: BaseException, every: Mapping[str, Column]) -> list[str]:
-    """The columns that a line of the task's own code names: where it failed, else on the way there."""
+    """The columns in a line of the task's own code: the line that failed, else the calls that led to it."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if f"{Path('lm_eval') / 'tasks'}/" in frame.filename and "manager.py" not in frame.filename and frame.line:
             found = [name for name in every if re.search(rf"['\"]{re.escape(name)}['\"]", frame.line)]
@@ -227,7 +227,7 @@ def _mentioned(error: BaseException, every: Mapping[str, Column]) -> list[str]:
 
 
 def _named(config: Any, every: Mapping[str, Column], lot: Random) -> list[str]:
-    """The columns that a field of the task names: most often the target is at fault."""
+    """The columns that a field of the task names; most often the target is the cause."""
     fields = [config.doc_to_target, config.doc_to_target, config.doc_to_choice, config.doc_to_text]
     texts = [one for one in fields if isinstance(one, str)]
     named = [[name for name in every if re.search(rf"\b{re.escape(name)}\b", one)] for one in texts]

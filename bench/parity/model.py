@@ -1,4 +1,4 @@
-"""The mock model that both sides ask: every answer follows from a hash of what is asked."""
+"""The mock model of both sides: every answer follows from a hash of the request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-TARGETS = "CALIPERS_PARITY_TARGETS"  # the environment's name of the file with what is right
+TARGETS = "CALIPERS_PARITY_TARGETS"  # variable with the file of correct answers
 STYLES = (
     "{target}",
     " {target}",
@@ -24,29 +24,29 @@ STYLES = (
 
 
 def lot(*parts: object) -> int:
-    """A number that depends on some texts alone."""
+    """A number that depends only on these texts."""
     return int.from_bytes(hashlib.sha256("\0".join(map(str, parts)).encode()).digest()[:8], "big")
 
 
 def likelihood(context: str, continuation: str) -> tuple[float, bool]:
-    """How likely a text is after another, and whether the model would have said it itself."""
+    """The likelihood of a text after another, and whether it is the greedy continuation."""
     number = lot("likelihood", context, continuation)
     return -(number % 1_000_003) / 50_000, number % 3 == 0
 
 
 def rolling(text: str) -> float:
-    """How likely a whole text is."""
+    """The likelihood of a whole text."""
     return -(lot("rolling", text) % 1_000_003) / 5_000
 
 
 def answer(prompt: str, sample: int, targets: Mapping[str, str]) -> str:
-    """What the model writes: what is right, more or less, or something else."""
+    """A generated answer: the correct one, possibly changed, or something else."""
     number = lot("answer", prompt, sample)
     return STYLES[number % len(STYLES)].format(target=targets.get(prompt_key(prompt), "stone"))
 
 
 def prompt_key(prompt: str) -> str:
-    """A prompt as the file with what is right has it."""
+    """A prompt as a key in the file of correct answers."""
     return hashlib.sha256(prompt.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""One task or group through both sides, each step in a process of its own that began from the same state."""
+"""One task or group on both sides, with each step in its own process that starts from the same state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TICK = 0.005
 
 @dataclass
 class Outcome:
-    """What became of a task or group."""
+    """The outcome of a task or group."""
 
     name: str
     family: str
@@ -43,7 +43,7 @@ class Outcome:
 def one(
     known: Any, name: str, family: str, leaves: list[Any], shots: int | None, limit: float, columns: Path
 ) -> Outcome:
-    """Make documents up, let both sides run, and compare. ``columns`` keeps what was learned about alike tasks."""
+    """Make up documents, run both sides, and compare. ``columns`` caches the columns of similar tasks."""
     began = time.monotonic()
     found = Outcome(name, family, shots, UNMADE, kinds=sorted({leaf.config.output_type for leaf in leaves}))
     folder = Path(tempfile.mkdtemp(prefix="calipers-parity-"))
@@ -95,7 +95,7 @@ def _steps(found: Outcome, known: Any, leaves: list[Any], folder: Path, columns:
 
 
 def _merge(data: dict[str, dict[str, Any]], held: Data) -> None:
-    """Tasks of a group may share a dataset: its rows have the columns of all of them."""
+    """The columns of all tasks in a group with the same dataset, whose rows must have them all."""
     for key, splits in held.items():
         mine = data.setdefault(key, {})
         for split, several in splits.items():
@@ -108,7 +108,7 @@ def _merge(data: dict[str, dict[str, Any]], held: Data) -> None:
 
 
 def apart(work: Callable[[], None], path: Path, end: float) -> str:
-    """Do something in a process of its own; what went wrong, in a line, or nothing."""
+    """Do the work in a child process; returns its error in one line, or ""."""
     child = os.fork()
     if not child:
         os.setpgid(0, 0)
@@ -128,7 +128,7 @@ def apart(work: Callable[[], None], path: Path, end: float) -> str:
 
 
 def _alone(work: Callable[[], None], path: Path) -> None:
-    """Everything it prints into a file, and an end without anybody else's clean-up."""
+    """In the child: redirect all output to a file, and end without the parent's cleanup."""
     code = 1
     try:
         out = os.open(path.with_suffix(".err"), os.O_WRONLY | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""Differences that docs/dialects.md lists: each is named and counted by itself, and fails nothing."""
+"""Differences that docs/dialects.md lists: they are named and counted separately, and do not fail the comparison."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.parity.one import DIFFERENT, QUIRK, REFUSED, Outcome
 
-KNOWN: Sequence[tuple[str, str]] = (  # what Calipers says, and the row of docs/dialects.md that it is
+KNOWN: Sequence[tuple[str, str]] = (  # (message of Calipers, the row of docs/dialects.md about it)
     (r"the target is choice -?\d+, and there are", "a document whose target is not a valid choice index"),
     (r"counts? from the end|is -\d+; expected", "a negative index counts from the end"),
     (
@@ -20,7 +20,7 @@ KNOWN: Sequence[tuple[str, str]] = (  # what Calipers says, and the row of docs/
 
 
 def settled(found: Sequence[Outcome]) -> None:
-    """Name what is a known quirk: a task that Calipers refuses by a rule of its own, and says so."""
+    """Mark known quirks: tasks that Calipers refuses by a rule of its own, with a message."""
     for one in found:
         row = quirk(one.said) if one.status in (DIFFERENT, REFUSED) and not one.differences else None
         if row is not None:
@@ -28,7 +28,7 @@ def settled(found: Sequence[Outcome]) -> None:
 
 
 def quirk(said: str) -> str | None:
-    """The documented difference that a message stands for; None for any other.
+    """The documented difference that a message is about; None for other messages.
 
     >>> quirk("a.yaml:3: doc_to_target: the target is choice 4, and there are 2; expected 0 to 1")
     'a document whose target is not a valid choice index'

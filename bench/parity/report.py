@@ -1,4 +1,4 @@
-"""What was found, as text for a terminal and as a table for the page."""
+"""The results of the comparison as text for a terminal and as a table for the page."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HEADINGS = {
     "names": "## The same numbers: some tasks",
 }
 END = "<!-- /parity -->"
-SHOWN = 5  # differences of one task
-_REASONS = (  # why lm-evaluation-harness itself could not be run on made-up documents
+SHOWN = 5  # maximum differences shown for one task
+_REASONS = (  # reasons why lm-evaluation-harness itself could not run with made-up documents
     (r"ModuleNotFound|ImportError|install", "a library that the task needs is not installed here"),
     (r"module script|offline|Hub|_KEY", "it needs something from the network"),
     (r"multimodal", "it uses images or sound"),
@@ -46,7 +46,7 @@ def told(found: Sequence[Outcome], asked: int, seconds: float) -> str:
 
 
 def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> str:
-    """The table of the page, from its heading to its mark."""
+    """The table for the page, from its heading to its end marker."""
     ran = [one for one in found if one.counts]
     command = "make parity-lm-eval" + (" ARGS=all" if scope == "all" else "")
     rows = [_row(kind, several) for kind, several in _by_kind(ran)]
@@ -82,12 +82,12 @@ def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> s
 
 
 def families(found: Sequence[Outcome]) -> list[str]:
-    """The folders of lm-evaluation-harness that some tasks are from."""
+    """The folders of tasks in lm-evaluation-harness."""
     return sorted({one.family for one in found})
 
 
 def _by_kind(ran: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome]]]:
-    """Tasks by what they ask for; groups by themselves."""
+    """Tasks by their output type; groups by themselves."""
     groups = [one for one in ran if one.counts.get("group values")]
     for kind in ("multiple_choice", "generate_until", "loglikelihood", "loglikelihood_rolling"):
         yield f"`{kind}`", [one for one in ran if one not in groups and one.kinds[:1] == [kind]]
@@ -126,7 +126,7 @@ def _reason(one: Outcome) -> str:
 
 
 def _told(one: Outcome) -> str:
-    """What is different about a task, without the folder that lm-evaluation-harness is installed in."""
+    """The difference of a task, without the installation folder of lm-evaluation-harness."""
     said = re.sub(r"\S*/lm_eval/tasks/", "", one.said)
     return said if one.status == QUIRK else f"{one.status}: {said}" if said else one.differences[0]
 

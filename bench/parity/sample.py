@@ -1,9 +1,9 @@
-"""The sample: 60 tasks and groups that spread over families, output types, filters, metrics and examples."""
+"""The sample: 60 tasks and groups with many families, output types, filters, metrics and numbers of examples."""
 
 from __future__ import annotations
 
-SHOTS = (None, 2)  # of all tasks, one or the other by lot: the task's own number of examples, or two
-LEAVES = 12  # a larger group is not run: its tasks are run by themselves
+SHOTS = (None, 2)  # for each task one of these at random: the task's own number of examples, or two
+LEAVES = 12  # a larger group is not run; its tasks are run separately
 CHOICES = (
     "arc_easy arc_challenge:2 hellaswag:2 mmlu_anatomy:2 truthfulqa_mc1 truthfulqa_mc2 piqa:2 boolq:2 cola mrpc "
     "qqp cb copa multirc wsc:2 gpqa_main_zeroshot:2 leaderboard_bbh_geometric_shapes wsc273 swag sciq:2 anli_r3:2 "
@@ -16,12 +16,12 @@ TEXTS = (
     "mgsm_en_cot_zh legalbench_contract_nli_survival_of_obligations mlqa_zh_hi"
 )
 LIKELIHOODS = "lambada_openai:2 lambada_openai_cloze_yaml:2 asdiv arithmetic_1dc:2 wikitext c4"
-CLASSES = "swde squad_completion"  # written as Python classes; the others need the network or more libraries
+CLASSES = "swde squad_completion"  # tasks that are Python classes; others need the network or more libraries
 GROUPS = "arab_culture_gulf:2 haerae csatqa"
 
 
 Wanted = tuple[str, int | None]
-"""A task, and how many examples; None: as the task says."""
+"""A task, and its number of few-shot examples; None for the task's own number."""
 
 
 def wanted(text: str) -> Wanted:

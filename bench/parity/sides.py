@@ -1,4 +1,4 @@
-"""Both sides on the same made-up documents: each writes lm-evaluation-harness' own files below a folder."""
+"""Both sides on the same made-up documents: each writes lm-evaluation-harness' own files into a folder."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from typing import Any
 
 from bench.parity.model import TARGETS, answer, likelihood, prompt_key, rolling
 
-DRAWS = 100  # of a bootstrap, on both sides: the 100,000 of lm-evaluation-harness take it minutes for some metrics
+DRAWS = 100  # of the bootstrap on both sides: the default of 100,000 takes lm-eval minutes for some metrics
 Data = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 """A dataset's key -> its splits -> their rows."""
 
 
 ANY = "*"
-"""The key of the rows for a dataset that no field of the task names: its own code asks for it."""
+"""The key of the rows for a dataset that no field of the task names, because its own code loads it."""
 _served: dict[str, Mapping[str, Sequence[Mapping[str, Any]]]] = {}
 
 
 def dataset_key(path: Any, name: Any, kwargs: Mapping[str, Any] | None) -> str:
-    """What tells one dataset from another: its path, its name, and what is asked of the library."""
+    """The key that identifies a dataset: its path, its name, and its arguments for the library."""
     rest = {key: value for key, value in (kwargs or {}).items() if key not in ("trust_remote_code", "split")}
     return json.dumps([path, name, rest], sort_keys=True, default=str)
 
 
 def serve(data: Data, disk: Path | None = None) -> None:
-    """Let the library ``datasets`` of this process give made-up rows for every dataset.
+    """Make the library ``datasets`` of this process return made-up rows for every dataset.
 
-    From a ``disk`` they are as a dataset of the hub is: what is made of them is cached beside them.
+    With ``disk``, they are like a dataset of the hub, and results computed from them are cached beside them.
     """
     library: Any = importlib.import_module("datasets")
     _served.clear()
-    _served.update(data)  # a module of a task may keep the function, and asks for the rows of today
+    _served.update(data)  # a module of a task may have kept the earlier function, which must return the new rows
 
     def load_dataset(path: Any = None, name: Any = None, **kwargs: Any) -> Any:
         splits = _served.get(dataset_key(path, name, kwargs)) or _served[ANY]
@@ -61,7 +61,7 @@ WARM = (  # imported once, before the processes for each task part
 
 
 def manager(folders: Sequence[str] | None) -> Any:
-    """lm-evaluation-harness' index of its tasks: of some folders, else of all."""
+    """lm-evaluation-harness' index of the tasks in these folders, or of all tasks."""
     for name in WARM.split():
         importlib.import_module(name)
     tasks = importlib.import_module("lm_eval.tasks")
@@ -69,9 +69,9 @@ def manager(folders: Sequence[str] | None) -> Any:
 
 
 def evaluate(known: Any, name: str, shots: int | None, out: Path | None) -> dict[str, str]:
-    """lm-evaluation-harness on a task or group; its files below ``out``. Returns what is right for each prompt."""
+    """Run lm-evaluation-harness on a task or group, with files below ``out``; returns the answer for each prompt."""
     evaluator: Any = importlib.import_module("lm_eval.evaluator")
-    evaluator.add_env_info = lambda storage: None  # says nothing about a task, and starts programs
+    evaluator.add_env_info = lambda storage: None  # it adds nothing about the task, and starts programs
     evaluator.get_git_commit_hash = lambda: None
     model = _mock(importlib.import_module("lm_eval.api.model").LM)()
     load = known.load
@@ -136,7 +136,7 @@ def _mock(base: Any) -> Any:
 
 
 def _right(task: Any, doc: Any) -> str:
-    """What is right for a document, as text; nothing is drawn for it from the global generator."""
+    """The correct answer for a document, as text; the global random generator is not used."""
     state = random.getstate()
     try:
         target = task.doc_to_target(doc)
@@ -153,7 +153,7 @@ def _right(task: Any, doc: Any) -> str:
 
 
 def calipers(name: str, shots: int | None, folder: Path, targets: Path) -> int:
-    """The command as a user types it, in this process; its exit code, and lm-evaluation-harness' files below."""
+    """Run the command in this process as a user types it, with lm-eval's files below ``out``; returns its exit code."""
     from calipers.cli import main
     from calipers.systems.lm_eval.task_scores import TaskScores
 

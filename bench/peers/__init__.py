@@ -1,1 +1,1 @@
-"""One file per contestant: a `PEER`, what to time, and the numbers it came to."""
+"""One file for each contestant: a `PEER`, the call to time, and the numbers that it returns."""

@@ -1,4 +1,4 @@
-"""aiohttp asked for answers and nothing more: the least that any run on top of it costs."""
+"""A bare aiohttp client, which is the least cost of any run that uses it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 def prepare(url: str, requests: int, workers: int) -> Work:
-    """Post the same question so many times, a number of workers at once; the answers are read and dropped."""
-    import aiohttp  # noqa: F401  outside the clock
+    """Post the same request many times, with a number of concurrent workers; answers are read and dropped."""
+    import aiohttp  # noqa: F401  imported before the time is measured
 
     async def work() -> int:
         async with session(workers) as http:
@@ -29,7 +29,7 @@ def prepare(url: str, requests: int, workers: int) -> Work:
 
 
 def numbers(answer: Any) -> Numbers:
-    """It came to nothing that others come to as well."""
+    """No numbers, as it has none in common with the others."""
     return {}
 
 
@@ -45,7 +45,7 @@ def session(workers: int) -> aiohttp.ClientSession:
 
 
 async def ask(http: aiohttp.ClientSession, url: str, requests: int, workers: int) -> int:
-    """Workers that take the next request from one iterator until there is none; the bytes that came back."""
+    """Run workers that take requests from one iterator until it ends; returns the number of bytes received."""
     from yarl import URL
 
     body = json.dumps({"model": "fixed", "messages": [{"role": "user", "content": "What is 6 * 7?"}]}).encode()

@@ -1,4 +1,4 @@
-"""Calipers with an ``hf/`` model: tasks one after the other, on a checkpoint that is loaded once."""
+"""Calipers with an ``hf/`` model: one task after the other, on a checkpoint that is loaded once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prepare(
     device: str = "cpu",
     dtype: str = "auto",
 ) -> Work:
-    """Everything imported and the model loaded: all that stands before the first document."""
+    """Import everything and load the model, before the first document."""
     from calipers.clients import Connection, Request
     from calipers.clients.huggingface.client import HfModel, connect
 
@@ -60,7 +60,7 @@ def prepare(
 
 
 def _calls(path: Path) -> Iterator[tuple[str, Any]]:
-    """What is asked of each document: texts to be scored together, or one answer."""
+    """The requests for each document: texts to score together, or one prompt."""
     from calipers.clients import Continuation, Request, Rolling
     from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
     from calipers.systems.lm_eval.tasks.loaded import load_task

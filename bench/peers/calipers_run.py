@@ -1,4 +1,4 @@
-"""Calipers itself: a whole ``calipers run``, from the benchmark's directory to the table and its result.json."""
+"""A whole ``calipers run``, from the benchmark's directory to the table and its result.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PEER = Peer("calipers_run", "`calipers run`", packages=("calipers", "aiohttp", "
 
 
 def prepare(url: str, benchmark: str, workers: int, samples: int = 1) -> Work:
-    """The command as a user types it; it imports what it needs while the clock runs."""
+    """The command as a user types it; its imports are measured, too."""
     from calipers.cli import main
 
     folder = tempfile.mkdtemp(prefix="calipers-bench-")
@@ -47,7 +47,7 @@ def prepare(url: str, benchmark: str, workers: int, samples: int = 1) -> Work:
 
 
 def numbers(answer: Any) -> Numbers:
-    """The mean reward, from the run's own result; then the folder goes."""
+    """The mean reward, from the run's own result; then its folder is removed."""
     result = json.loads((answer / "run" / "result.json").read_text(encoding="utf-8"))
     shutil.rmtree(answer)
     return {"mean_reward": result["groups"][0]["metrics"]["mean_reward"]["value"]}

@@ -1,4 +1,4 @@
-"""Calipers itself: ``calipers.score`` from a file to the numbers."""
+"""``calipers.score``, from a file to the numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ PEER = Peer("calipers_score", "`calipers.score`", packages=("calipers", "numpy",
 
 
 def prepare(path: str, metrics: list[str]) -> Work:
-    """Ask for all metrics in one call."""
+    """Compute all metrics in one call."""
     import calipers
 
-    score = calipers.score  # resolving the name imports the pipeline
+    score = calipers.score  # using the name imports the pipeline
     return lambda: (score(path, metrics), metrics)
 
 
 def numbers(answer: Any) -> Numbers:
-    """Every metric's value by the name it was asked under."""
+    """The value of every metric, by its requested name."""
     result, metrics = answer
     return {name: result[name].value for name in metrics}

@@ -22,7 +22,7 @@ PEER = Peer(
 
 
 def prepare(url: str, questions: str, workers: int) -> Work:
-    """One task, one model, as its pages show it."""
+    """One task and one model, as its documentation shows it."""
     folder = tempfile.mkdtemp(prefix="calipers-bench-")
     os.environ |= {"INSPECT_LOG_DIR": folder, "XDG_DATA_HOME": folder, "XDG_CACHE_HOME": folder}
     inspect, dataset = importlib.import_module("inspect_ai"), importlib.import_module("inspect_ai.dataset")
@@ -40,7 +40,7 @@ def prepare(url: str, questions: str, workers: int) -> Work:
 
 
 def numbers(answer: Any) -> Numbers:
-    """The share of right answers; then the folder of its log goes."""
+    """The share of correct answers; then the folder of its log is removed."""
     log, folder = answer
     shutil.rmtree(folder, ignore_errors=True)
     if log.status != "success":

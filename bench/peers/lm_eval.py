@@ -33,7 +33,7 @@ metric_list: [{{metric: exact_match}}]
 
 
 def prepare(url: str, questions: str, workers: int) -> Work:
-    """Its own command, in this process, with everything it caches in a folder that is thrown away."""
+    """Its own command, in this process, with all its caches in a temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="calipers-bench-"))
     (folder / "live.yaml").write_text(TASK.format(questions=json.dumps(questions)), encoding="utf-8")
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
@@ -53,7 +53,7 @@ def prepare(url: str, questions: str, workers: int) -> Work:
 
 
 def numbers(answer: Any) -> Numbers:
-    """The share of right answers, from the file of results; then the folder goes."""
+    """The share of correct answers, from its results file; then the folder is removed."""
     import shutil
 
     (found,) = answer.glob("out/**/results_*.json")

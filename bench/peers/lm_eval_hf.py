@@ -1,4 +1,4 @@
-"""lm-evaluation-harness 0.4.13 with its ``hf`` model: tasks in turn, on a checkpoint that is loaded once."""
+"""lm-evaluation-harness 0.4.13 with its ``hf`` model: one task after the other, on a checkpoint that is loaded once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prepare(
     device: str = "cpu",
     dtype: str = "auto",
 ) -> Work:
-    """Everything imported, the model loaded and the tasks indexed: all that stands before the first document."""
+    """Import everything, load the model and index the tasks, before the first document."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(Path(folder) / "hf")}
     evaluate = importlib.import_module("lm_eval").simple_evaluate
     model = importlib.import_module("lm_eval.models.huggingface").HFLM(
@@ -50,7 +50,7 @@ def prepare(
 
 
 def _plain(reply: Any) -> Any:
-    """A text, or a likelihood and whether it is the model's own choice; of a whole text there is no such choice."""
+    """A text, or a likelihood and whether it is greedy; for a whole text, lm-eval has no greedy flag."""
     if isinstance(reply, (tuple, list)):
         return [float(reply[0]), str(reply[1]) == "True"]
     return reply if isinstance(reply, str) and not _is_number(reply) else [float(reply), None]

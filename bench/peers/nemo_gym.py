@@ -1,9 +1,8 @@
-"""NeMo Gym 0.4.0: from a rollout file to the object its ``/aggregate_metrics`` route answers with.
+"""NeMo Gym 0.4.0: from a rollout file to the object that its ``/aggregate_metrics`` route returns.
 
-Its own aggregate command (``RolloutAggregationHelper`` in ``nemo_gym/rollout_collection.py``) loads the
-lines with orjson, sorts and strips them, and posts them to a server, which calls
-``compute_aggregate_metrics``. Here the same steps run in one process, so it is spared both trips
-over HTTP.
+Its own aggregate command (``RolloutAggregationHelper`` in ``nemo_gym/rollout_collection.py``) loads the lines with
+orjson, sorts and strips them, and posts them to a server, which calls ``compute_aggregate_metrics``. Here the same
+steps run in one process, without the two HTTP transfers.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ def prepare(path: str) -> Work:
 
 
 def numbers(answer: Any) -> Numbers:
-    """The pooled statistics, ``mean/f1`` as ``mean(column=f1)``."""
+    """The pooled statistics, with ``mean/f1`` as ``mean(column=f1)``."""
     named = ([*key.split("/", 1), value] for key, value in answer.agent_metrics.items())
     return {f"{statistic}(column={column})": float(value) for statistic, column, value in named}
 
 
 def _stripped(result: dict[str, Any]) -> dict[str, Any]:
-    """What its collector sends: all but the bulky fields, and of the response only the usage."""
+    """The fields that its collector sends: all except the large ones, and only the usage of the response."""
     entry = {key: value for key, value in result.items() if key not in ("response", "responses_create_params")}
     usage = (result.get("response") or {}).get("usage")
     if usage:

@@ -1,4 +1,4 @@
-"""polars reading the file and doing nothing else: the least that any tool on top of it would cost."""
+"""polars, only reading the file: the least cost of any tool that uses it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PEER = Peer("polars_ndjson", "`polars.read_ndjson`, the read alone", packages=("
 
 
 def prepare(path: str) -> Work:
-    """Read with polars' own defaults."""
+    """Read the file with polars' defaults."""
     import polars
 
     return lambda: polars.read_ndjson(path)
 
 
 def numbers(answer: polars.DataFrame) -> Numbers:
-    """The means of the columns that stand at the top; taken after the clock has stopped."""
+    """The means of the top-level columns, computed after the measurement."""
     found = answer.select(answer.columns).mean().row(0, named=True)
     return {f"mean(column={name})": float(value) for name, value in found.items() if isinstance(value, float)}

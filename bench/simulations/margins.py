@@ -1,8 +1,8 @@
-"""Whether "no worse than m" is claimed at most as often as it may be, where the true difference is -m.
+"""How often "no worse than m" is claimed if the true difference is -m, compared with the level of the claim.
 
-For one pass or fail a task every table of counts is added up with its chance; nothing is drawn. For all else many
-replicates are drawn, and the rule of `calipers.stats.margins` is worked out for all of them at once.
-tests/stats/test_margin_levels.py holds it against the product's own.
+With one pass or fail per task, the shares are exact: every table of counts is summed with its chance. For everything
+else, replicates are drawn, and the rule of `calipers.stats.margins` is computed for all of them at once.
+tests/stats/test_margin_levels.py compares it with the product's own.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ TASKS = (20, 30, 50, 100, 200, 300, 500, 1000)
 MARGINS = (0.01, 0.02, 0.05, 0.1)
 WINS = (0.0, 0.01, 0.05, 0.1)
 GATE, EQUIVALENT = 0.025, 0.05
-ALLOWED = {GATE: 0.03, EQUIVALENT: 0.06}  # of the score, which is asymptotic
+ALLOWED = {GATE: 0.03, EQUIVALENT: 0.06}  # for the score test, which is asymptotic
 HALVINGS = 40
 
 
-# one pass or fail a task: exact
+# one pass or fail per task: exact
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How often a margin is passed by mistake, over all tables of so many tasks; shares of all evaluations."""
+    """How often a margin is passed by mistake, over all tables with this number of tasks; shares of all evaluations."""
 
     tasks: int
     margin: float
-    before: dict[float, float]  # level -> with the interval of the difference, nothing fixed
-    pure: dict[float, float]  # level -> now, nothing fixed
-    asked: dict[float, float]  # level -> now, the worst of some shares of fixes
-    worst: dict[float, float]  # level -> now, the worst of all
-    broken: int  # the most broken tasks with which a gate passes where none is fixed; -1: none at all
+    before: dict[float, float]  # level -> with the interval of the difference, if no task is fixed
+    pure: dict[float, float]  # level -> with the rule, if no task is fixed
+    asked: dict[float, float]  # level -> with the rule, the worst of several shares of fixes
+    worst: dict[float, float]  # level -> with the rule, the worst of all shares of fixes
+    broken: int  # the most broken tasks with which a gate passes if none is fixed; -1 for none
 
 
 def tables() -> Iterator[Table]:
-    """Every number of tasks and every margin."""
+    """The tables of every number of tasks and every margin."""
     for tasks in TASKS:
         for margin in MARGINS:
             most = {level: most_broken(tasks, margin, level) for level in (GATE, EQUIVALENT)}
@@ -66,7 +66,7 @@ def tables() -> Iterator[Table]:
 
 
 def most_broken(tasks: int, margin: float, level: float) -> Floats:
-    """The most breaks beside each number of fixes with which the margin is passed, [b]; -1 for none."""
+    """The largest number of breaks, for each number of fixes, with which the margin is passed, [b]; -1 for none."""
     fixed = np.arange(tasks + 1, dtype=np.float64)[:, None]
     broken = np.arange(tasks + 1, dtype=np.float64)[None]
     inside = fixed + broken <= tasks
@@ -75,7 +75,7 @@ def most_broken(tasks: int, margin: float, level: float) -> Floats:
     open_to = inside & (fixed - broken + tasks * margin > 0)
     distinct, first = np.unique(score[open_to], return_index=True)
     where = np.argwhere(open_to)[first]
-    low, high = 0, len(distinct)  # the p falls with the score
+    low, high = 0, len(distinct)  # the p-value decreases with the score
     while low < high:
         middle = (low + high) // 2
         b, c = where[middle].tolist()
@@ -88,7 +88,7 @@ def most_broken(tasks: int, margin: float, level: float) -> Floats:
 
 
 def chance_of_pass(tasks: int, margin: float, most: Floats, wins: Floats) -> Floats:
-    """How often a table passes where the chance of a fix is ``wins`` and that of a break larger by the margin."""
+    """The chance of passing if the chance of a fix is ``wins`` and that of a break is larger by the margin."""
     fixes = np.arange(tasks + 1, dtype=np.float64)
     found = []
     for win in wins.tolist():
@@ -104,7 +104,7 @@ def chance_of_pass(tasks: int, margin: float, most: Floats, wins: Floats) -> Flo
 
 
 def _before(tasks: int, margin: float, level: float) -> float:
-    """How often the end of the difference's own interval passed a margin, with nothing fixed."""
+    """How often the end of the difference's own interval passes a margin, if no task is fixed."""
     broken = np.arange(tasks + 1)
     value = -broken / tasks
     spread = np.sqrt(np.maximum(-value - value**2, 0) / (tasks - 1) + (0.5 / tasks) ** 2)
@@ -113,28 +113,28 @@ def _before(tasks: int, margin: float, level: float) -> float:
     return float(np.array(binomial(tasks, margin))[broken[end >= -margin]].sum())
 
 
-# all else: drawn
+# everything else: simulated
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Replicates of units whose mean differences are ``means``; categories may hold several units each."""
+    """Replicates of units whose mean differences are ``means``; a category may have several units."""
 
     means: Floats  # [C] or [R, C]
-    shares: Floats  # [R, C] of the weight; 0 where a replicate has none
-    squares: Floats  # [R, C] sum of W_g^2 of the units in it
+    shares: Floats  # [R, C] share of the weight; 0 if a replicate has no unit of the category
+    squares: Floats  # [R, C] sum of W_g^2 over the units in the category
     biggest: Floats  # [R] the largest contribution of a unit
     units: int
-    pulls: Floats | None = None  # [R, C] of pooled rates, where a contribution is not weight times mean
+    pulls: Floats | None = None  # [R, C] for pooled rates, whose contributions are not weight times mean
 
     @property
     def effective(self) -> Floats:
-        """U, [R]."""
+        """The effective number of units, U, [R]."""
         return np.asarray(1 / self.squares.sum(axis=1))
 
 
 def passed_before(drawn: Drawn, margin: float, level: float) -> Bools:
-    """Whether the end of the floored t's own interval clears the margin, [R]."""
+    """Whether the end of the floored t's own interval passes the margin, [R]."""
     value, spread, freedom = _floored(drawn)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = np.where(spread > 0, stdtr(freedom, -(value + margin) / spread), (1 - margin) ** drawn.effective)
@@ -142,7 +142,7 @@ def passed_before(drawn: Drawn, margin: float, level: float) -> Bools:
 
 
 def passed(drawn: Drawn, margin: float, level: float) -> Bools:
-    """Whether the margin is passed by the rule of the product, [R]."""
+    """Whether the margin is passed by Calipers' rule, [R]."""
     value, spread, freedom = _floored(drawn)
     with np.errstate(divide="ignore", invalid="ignore"):
         own = np.where(spread > 0, stdtr(freedom, -(value + margin) / spread), 0.0) <= level
@@ -158,7 +158,7 @@ def _floored(drawn: Drawn) -> tuple[Floats, Floats, Floats]:
 
 
 def scores(drawn: Drawn, margin: float) -> Floats:
-    """The score under the margin of every replicate, [R]; as `calipers.stats.margins.margin_score`."""
+    """The score under the margin for every replicate, [R]; as in `calipers.stats.margins.margin_score`."""
     means = np.broadcast_to(drawn.means, drawn.shares.shape)
     value = (drawn.shares * means).sum(axis=1)
     spread = (drawn.shares * means**2).sum(axis=1) - value**2
@@ -197,7 +197,7 @@ World = Callable[[int, float, int, np.random.Generator], Drawn | None]
 
 
 def losses(size: float) -> World:
-    """Some tasks lose so much, the rest are equal."""
+    """Some tasks lose ``size``; the others are equal."""
 
     def world(tasks: int, margin: float, replicates: int, rng: np.random.Generator) -> Drawn | None:
         if margin / size >= 1:
@@ -208,7 +208,7 @@ def losses(size: float) -> World:
 
 
 def gains(size: float, share: float, loss: float | None = None) -> World:
-    """Most tasks gain a little. Without a ``loss`` all others lose the same; else a few of them lose that much."""
+    """Most tasks gain a little. The others lose the same, or if ``loss`` is given, a few tasks lose that much."""
 
     def world(tasks: int, margin: float, replicates: int, rng: np.random.Generator) -> Drawn | None:
         lost = 1 - share if loss is None else (margin + size * share) / loss
@@ -222,7 +222,7 @@ def gains(size: float, share: float, loss: float | None = None) -> World:
 
 
 def sampled(samples: int, mean: float, chance: float | None) -> World:
-    """Both runs sample each task by one chance; some tasks are broken in the new one."""
+    """Both runs sample each task with the same chance; some tasks are broken in the new run."""
 
     def world(tasks: int, margin: float, replicates: int, rng: np.random.Generator) -> Drawn | None:
         old_new = joint(samples, mean, chance)  # [old, new]
@@ -242,14 +242,15 @@ def normal(deviation: float) -> World:
     def world(tasks: int, margin: float, replicates: int, rng: np.random.Generator) -> Drawn | None:
         values = np.arange(-100, 101) / 100
         chances = np.exp(-((values + margin) ** 2) / (2 * deviation**2))
-        values = values - float(values @ chances / chances.sum()) - margin  # cut off on one side: put right
+        # the clipping is one-sided, so the mean is corrected
+        values = values - float(values @ chances / chances.sum()) - margin
         return tallied(np.clip(values, -1, 1), chances, tasks, replicates, rng)
 
     return world
 
 
 def rates(alike: bool, steady: bool) -> World:
-    """Pooled rates with 1 to 8 samples a task; some tasks are broken."""
+    """Pooled rates with 1 to 8 samples per task; some tasks are broken."""
 
     def world(tasks: int, margin: float, replicates: int, rng: np.random.Generator) -> Drawn | None:
         counts = rng.integers(1, 9, size=(2, replicates, tasks))
@@ -304,16 +305,16 @@ CLUSTERS: dict[str, World] = {
 HARSH: dict[str, World] = {
     "+0.01 on 90 % of the tasks, a few lost outright": gains(0.01, 0.9, 1.0),
     "+0.02 on 85 % of the tasks, a few lost outright": gains(0.02, 0.85, 1.0),
-}  # where "better" itself is claimed by mistake, and whoever is better is no worse
+}  # "better" itself is claimed by mistake, and a better run is also no worse
 POWER: dict[str, World] = {name: WORLDS[name] for name in list(WORLDS)[5:9]}
 
 
 Cell = tuple[str, dict[float, float], dict[float, float]]
-"""A world, and how often a margin is passed by mistake there at each level: before, and now."""
+"""A world, and how often a margin is passed by mistake at each level: by the interval, and by the rule."""
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text of the page, and what was not kept."""
+    """The text for the page, and a sentence for each promise that was not kept."""
     exact = list(tables())
     replicates = REPLICATES // fewer
     rng = np.random.default_rng([seed, 16])
@@ -345,7 +346,7 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
 def worst(
     world: World, sizes: tuple[int, ...], margins: tuple[float, ...], replicates: int, rng: np.random.Generator
 ) -> tuple[dict[float, float], dict[float, float]]:
-    """How often the margin is passed at most, by the interval and by the rule, at each level."""
+    """The largest share of replicates that pass the margin, by the interval and by the rule, at each level."""
     before, now = dict.fromkeys(ALLOWED, 0.0), dict.fromkeys(ALLOWED, 0.0)
     for size in sizes:
         for margin in margins:
@@ -431,7 +432,7 @@ def _text(
 
 
 def _exact_power(tasks: int, margin: float, share: float) -> tuple[float, float]:
-    """How often a gate passes where wins and losses are equally likely: by the interval, and now."""
+    """How often a gate passes if wins and losses are equally likely: by the interval, and by the rule."""
     b, c = np.meshgrid(np.arange(tasks + 1), np.arange(tasks + 1), indexing="ij")
     inside = b + c <= tasks
     rest = np.where(inside, tasks - b - c, 0)

@@ -1,9 +1,9 @@
-"""Training runs that are watched: how often an alarm is false, how soon a drop is found, what the best step is worth.
+"""Watched training runs: how often an alarm is false, how soon a drop is found, and the true value of the best step.
 
-Runs are simulated side by side; alarms are those of `calipers.stats.alarms` at the levels of ``calipers watch`` with
-its defaults: H = 1,000 planned steps, 5 % false alarms, half of it for the reference, and the first segment's share of
-the rest. Task chances are Beta(0.8, 0.8), or have the stated mean with a + b = 4; a drop of d lowers a chance p by
-``d p(1-p) / E p(1-p)``, so that the mean falls by d and no chance leaves [0, 1].
+Many runs are simulated together. The alarms are those of `calipers.stats.alarms` at the levels of ``calipers watch``
+with its defaults: H = 1,000 planned steps, 5 % false alarms, half of that for the reference, and the first segment's
+share of the rest. Task chances are Beta(0.8, 0.8), or have the stated mean with a + b = 4. A drop of d lowers a chance
+p by ``d p(1-p) / E p(1-p)``, so that the mean falls by d and no chance leaves [0, 1].
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from calipers.stats.intervals import interval
 from calipers.stats.ranks import standard_normals
 from calipers.stats.steps import DRAWS, best_step, step_confidence
 
-RUNS, LONG_RUNS = 2_000, 300  # of 200 and of 1,000 steps
+RUNS, LONG_RUNS = 2_000, 300  # number of runs with 200 and with 1,000 steps
 STEPS, LONG = 200, 1_000
 DELAY_RUNS = 200
 PICK_RUNS = 300
 HISTORIES, NIGHTS, LASTING = 200, 180, 5
 BAND_RUNS = 200
-AT_ONCE = 100  # runs in one go: their arrays stay small
+AT_ONCE = 100  # runs that are computed together, so that their arrays stay small
 PLANNED = 1_000
 ALPHA = 0.05
 MOST_FALSE = 0.05
-POOL_STEPS = 25  # of an epoch
+POOL_STEPS = 25  # steps of an epoch
 BASE = 10
-THRESHOLD = 0.05  # points below the base, for the fixed threshold
+THRESHOLD = 0.05  # of the fixed threshold, in points below the base
 Floats = np.ndarray
 
 
 def needed(alpha: float = ALPHA / 2) -> float:
-    """What the evidence must reach in the first segment."""
+    """The evidence that is needed in the first segment."""
     return 1 / segment_level(alpha, 1, 0)
 
 
 @dataclass(frozen=True)
 class World:
-    """A kind of run: its prompts, its sizes, and what happens to the policy."""
+    """A kind of run: its prompts, its sizes, and the changes of the policy."""
 
     name: str
     prompts: str  # same, fresh, epochs
@@ -69,7 +69,7 @@ class World:
     d: float = 0.0
     drop: float = 0.0
     at: int = 10**9
-    rise: float = 0.0  # of the mean over 200 steps
+    rise: float = 0.0  # rise of the mean over 200 steps
     drift: float = 0.0  # standard deviation of the prompts' difficulty, AR(0.95)
     difficulty: bool = False  # each prompt has 8 samples of a base model
 
@@ -85,25 +85,25 @@ class World:
         return a * b / ((a + b) * (a + b + 1))
 
     def moved(self, chances: Floats, by: Floats | float) -> Floats:
-        """The chances with their mean moved by so much."""
+        """The chances with their mean shifted by ``by``."""
         return np.asarray(np.clip(chances + np.asarray(by) * chances * (1 - chances) / self.within, 0.0, 1.0))
 
 
 @dataclass(frozen=True)
 class Seen:
-    """When each run alarmed first, counted from 1; 0 for never."""
+    """The step of each run's first alarm, counted from 1; 0 for never."""
 
     alarm: Floats
     threshold: Floats
     test: Floats
 
     def ever(self, which: str) -> float:
-        """The share of runs that ever alarmed."""
+        """The share of runs with an alarm."""
         return float((getattr(self, which) > 0).mean())
 
 
 def watched(world: World, runs: int, steps: int, seed: int) -> Seen:
-    """So many runs of a world, a block at a time."""
+    """Simulate runs of a world, in blocks."""
     parts = [
         _block(world, min(AT_ONCE, runs - start), steps, np.random.default_rng([seed, start]))
         for start in range(0, runs, AT_ONCE)
@@ -112,7 +112,7 @@ def watched(world: World, runs: int, steps: int, seed: int) -> Seen:
 
 
 def _block(world: World, runs: int, steps: int, rng: np.random.Generator) -> Seen:
-    """Runs side by side, step by step."""
+    """Simulate a block of runs together, step by step."""
     g, n = world.groups, world.samples
     process = Process.begin(PLANNED, (runs,))
     best = RunningBest.begin(ALPHA / 2, PLANNED, (runs,))
@@ -178,7 +178,7 @@ def _expected(
     place: Floats | None,
     step: int,
 ) -> tuple[Floats, Floats]:
-    """What earlier steps say of each group, and its mean over the tasks that the null speaks of."""
+    """The expectation of each group from earlier steps, and its mean over the tasks of the null hypothesis."""
     if world.prompts == "same":
         expected = (sums + previous[:, None]) / (weight + 1)
         return expected, expected.mean(axis=1)
@@ -210,9 +210,9 @@ def _naive(
 
 
 def heavy(runs: int, steps: int, seed: int) -> Seen:
-    """Heavy tails: truncation exactly on its limit and in clumps, log-normal lengths whose mean is exactly on theirs.
+    """Heavy tails: truncation exactly at its limit and in bursts, and log-normal lengths with a mean exactly at theirs.
 
-    Two alarms, averaged: rate(truncated) > 0.05 and mean(length) > 1.2 * base.
+    Results are averaged over two alarms: rate(truncated) > 0.05 and mean(length) > 1.2 * base.
     """
     rng = np.random.default_rng(seed)
     g, n = 64, 8
@@ -242,9 +242,9 @@ def heavy(runs: int, steps: int, seed: int) -> Seen:
 
 
 def hacked(runs: int, seed: int) -> Floats:
-    """Steps until diverge(reward, second verifier) > 0.02, one of nine alarms, finds a hack of 0.3 points a step.
+    """Steps until diverge(reward, second verifier) > 0.02, one of nine alarms, finds a hack of 0.3 points per step.
 
-    The other eight stay as quiet as an alarm can, at half of their capital.
+    The other eight alarms are as far from alarming as possible, at half of their capital.
     """
     rng = np.random.default_rng(seed)
     g, n, at, steps = 64, 8, 40, 140
@@ -264,7 +264,7 @@ def hacked(runs: int, seed: int) -> Floats:
         if step == BASE:
             every = np.concatenate(kept, axis=1)
             size = every.shape[1]
-            level = ALPHA / 2 / 4  # four of the nine alarms need a reference
+            level = ALPHA / 2 / 4  # because four of the nine alarms need a reference
             bound = 2 * upper_bound(every.mean(axis=1), every.var(axis=1, ddof=1) / size, float(size), level) - 1
         process = process.step(gap_units(first, second, bound + 0.02).logs)
         evidence = (process.value + 8 * 0.5) / 9
@@ -273,10 +273,10 @@ def hacked(runs: int, seed: int) -> Floats:
 
 
 def held_out(runs: int, gain: float, share: float, seed: int, at: int = 40, steps: int = 160) -> Floats:
-    """Steps until diverge(reward[split=train], reward[split=eval]) > 0.02 alarms, 0 for never; by evaluation.
+    """Steps until diverge(reward[split=train], reward[split=eval]) > 0.02 alarms, for each run; 0 for never.
 
-    Training, 64 fresh prompts x 8 a step, gains so much a step from a step on; 200 held-out tasks x 4, evaluated every
-    five steps, gain this share of it.
+    Training has 64 fresh prompts x 8 per step; from step ``at`` on it gains ``gain`` per step. The 200 held-out tasks x
+    4, which are evaluated every five steps, gain ``share`` of that.
     """
     rng = np.random.default_rng(seed)
     world = World("", "same", 200, 4)
@@ -312,7 +312,7 @@ def held_out(runs: int, gain: float, share: float, seed: int, at: int = 40, step
 
 
 def delays(world: World, runs: int, seed: int, steps: int = 100) -> tuple[float, float, float]:
-    """Median steps from a drop to its alarm, the share found within so many steps, and alarmed before it."""
+    """The median steps from a drop to its alarm, the share found within ``steps``, and that with an earlier alarm."""
     seen = watched(replace(world, at=STEPS // 2), runs, STEPS // 2 + steps, seed)
     after = seen.alarm[(seen.alarm == 0) | (seen.alarm > STEPS // 2)] - STEPS // 2
     waited = np.where(after > 0, after, 10**6)
@@ -333,7 +333,7 @@ CURVES: dict[str, Callable[[Floats], Floats]] = {
 def picked(
     mean: float, curve: str, runs: int, seed: int, steps: int = 50, tasks: int = 200, samples: int = 4
 ) -> dict[str, float]:
-    """How often the interval of the best step covers its true mean, and how much of its optimism is found."""
+    """How often the interval of the best step covers its true mean, and the share of its optimism that is corrected."""
     rng = np.random.default_rng(seed)
     world = World("", "same", tasks, samples, mean)
     moves = CURVES[curve](np.arange(steps) / (steps - 1)) * (1 if mean == 0.5 else 0.4)
@@ -362,11 +362,11 @@ def picked(
 
 
 def nights(size: float, rule: str, histories: int, seed: int) -> dict[str, float]:
-    """Nightly gates over half a year: regressions that begin with 2 % a night and last five nights.
+    """Nightly gates over half a year: a regression begins with a probability of 2 % per night and lasts five nights.
 
-    Found: an alarm in one of its five nights. An alarm of the e-process is false if no night since the last alarm was
-    worse, for its null is about all of them; one that comes when a regression is over is late. LORD++ tests each night
-    by itself, so that there every alarm in a night without a regression is false.
+    It is found if an alarm comes in one of its five nights. An alarm of the e-process is false if no night since the
+    last alarm was worse, because its null hypothesis is about all of these nights; an alarm after the end of a
+    regression is late. LORD++ tests each night separately, so every alarm in a night without a regression is false.
     """
     found = regressions = late = false = 0
     for number in range(histories):
@@ -406,7 +406,7 @@ def nights(size: float, rule: str, histories: int, seed: int) -> dict[str, float
 
 
 def bands(world: World, runs: int, steps: int, seed: int) -> tuple[float, float]:
-    """How often the band of fresh prompts holds at every step together, and the interval of one look does."""
+    """How often the band of fresh prompts holds at all steps together, and how often the one-look interval does."""
     from scipy.special import betaincinv, ndtri
 
     from bench.simulations.rule import Spreads, default_ends
@@ -462,13 +462,14 @@ DELAYS = (
 )
 DROPS = (0.02, 0.05, 0.1)
 LONGEST_HACK = 25
-HELD_OUT_GAINS = (0.003, 0.01)  # of training, a step
-HELD_OUT_SHARES = (1.0, 0.7, 0.5)  # of it, by held-out tasks in honest runs; the last is the edge of the null
-FOUND = 0.92  # of regressions of 5 points that last five nights
+HELD_OUT_GAINS = (0.003, 0.01)  # gains of training per step
+# shares of these that held-out tasks gain in honest runs; the last is the boundary of the null hypothesis
+HELD_OUT_SHARES = (1.0, 0.7, 0.5)
+FOUND = 0.92  # least share of the found regressions of 5 points that last five nights
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
-    """The text for docs/statistics.md, and the promises that were not kept."""
+    """The text for docs/statistics.md, and a sentence for each promise that was not kept."""
     lines, broken = [f"Written by `make bench-statistics`, seed {seed}.", ""], list[str]()
     for block in (_false, _late, _best, _nightly, _bands):
         start = time.perf_counter()
