@@ -53,13 +53,13 @@ class InputError(CalipersError, ValueError):
     """An input cannot be used; the text says where, what is wrong, and what is expected."""
 
     @classmethod
-    def at(cls, place: str, wrong: str, right: str = "") -> InputError:
-        """An error in the common format ``place: what is wrong; what would be right``.
+    def at(cls, location: str, problem: str, expected: str = "") -> InputError:
+        """An error in the common format ``location: problem; what was expected``.
 
         >>> str(InputError.at("a.jsonl:3", "reward is 'high'", "expected a number or null"))
         "a.jsonl:3: reward is 'high'; expected a number or null"
         """
-        return cls(f"{place}: {wrong}; {right}" if right else f"{place}: {wrong}")
+        return cls(f"{location}: {problem}; {expected}" if expected else f"{location}: {problem}")
 
 
 class UnknownName(InputError, KeyError):

@@ -208,18 +208,18 @@ def code_file(name: str) -> str:
     return name.rpartition(":")[0]
 
 
-def compiled_file(file: str, right: str) -> tuple[bytes, CodeType]:
-    """The bytes and the code of a Python file; InputError, with the expectation ``right``, if it is not one."""
+def compiled_file(file: str, expected: str) -> tuple[bytes, CodeType]:
+    """The bytes and the code of a Python file; InputError, with ``expected``, if it is not one."""
     try:
         with open(file, "rb") as stream:
             source = stream.read()
         return source, compile(source, file, "exec", dont_inherit=True)  # not our own __future__ imports
     except OSError as error:
-        raise InputError.at(file, error.strerror or "cannot be read", right) from None
+        raise InputError.at(file, error.strerror or "cannot be read", expected) from None
     except SyntaxError as error:
-        raise InputError.at(f"{file}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", right) from None
+        raise InputError.at(f"{file}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", expected) from None
     except ValueError as error:  # null bytes
-        raise InputError.at(file, f"it is not valid Python: {error}", right) from None
+        raise InputError.at(file, f"it is not valid Python: {error}", expected) from None
 
 
 def _module(file: str) -> ModuleType:

@@ -163,8 +163,10 @@ def partial_of(
         _, inputs = begin_reading(paths, columns=names, labels=labels, progress=progress, kept=parts)
         for part in parts:
             if part.stop is not None:
-                wrong = "the run was stopped by its own results, and its numbers belong to the whole run"
-                raise InputError.at(part.places.path, wrong, "expected calipers score RUN, without --partial") from None
+                problem = "the run was stopped by its own results, and its numbers belong to the whole run"
+                raise InputError.at(
+                    part.places.path, problem, "expected calipers score RUN, without --partial"
+                ) from None
         unnumbered = unnumbered or any(part.unnumbered for part in parts)
         packed = merge([pack(part, keep) for part in parts])
     files = [input_file(each.path, each.format, each.sha256, each.rollouts) for each in inputs()]
@@ -200,8 +202,8 @@ def _plan(partial: Partial, metrics: Any) -> Plan:
     settings: dict[str, Any] = {key: partial.header.settings.get(key) for key in PLANNED}
     stored = settings.pop("metrics") or None
     if metrics is None and (code := next((name for name in stored or () if is_code(name)), None)):
-        right = f"give it again: --metric {code}"
-        raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", right)
+        expected = f"give it again: --metric {code}"
+        raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", expected)
     limits = settings.pop("range")
     settings = {key: value for key, value in settings.items() if value is not None}
     try:
@@ -222,9 +224,9 @@ def _scored(parts: Sequence[Partial], plan: Plan) -> Result:
         packed = merge(_numbered(parts))
     except Repeated as error:
         task, sample, attempt, first, second = error.args
-        wrong = f"task {task!r} sample {sample} attempt {attempt} appears twice"
-        wrong += f", also in {first}" if first != second else ""
-        raise InputError.at(second, wrong, "expected each rollout once") from None
+        problem = f"task {task!r} sample {sample} attempt {attempt} appears twice"
+        problem += f", also in {first}" if first != second else ""
+        raise InputError.at(second, problem, "expected each rollout once") from None
     inputs = [
         Input(each.path, each.format, each.sha256, each.rollouts) for part in parts for each in part.header.inputs
     ]
@@ -271,13 +273,13 @@ def _check_alike(parts: Sequence[Partial]) -> None:
     first = parts[0]
     for part in parts:
         if part.header.definitions != DEFINITIONS:
-            wrong = f"was made with definitions {part.header.definitions}, and this version has {DEFINITIONS}"
-            raise InputError.at(part.path, wrong, "make it again")
+            problem = f"was made with definitions {part.header.definitions}, and this version has {DEFINITIONS}"
+            raise InputError.at(part.path, problem, "make it again")
         for key in (*PLANNED, "labels"):
             own, firsts = part.header.settings.get(key), first.header.settings.get(key)
             if own != firsts:
-                wrong = f"was made with {key} {_shown(own)}, and {first.path} with {_shown(firsts)}"
-                raise InputError.at(part.path, wrong, "make both with the same settings")
+                problem = f"was made with {key} {_shown(own)}, and {first.path} with {_shown(firsts)}"
+                raise InputError.at(part.path, problem, "make both with the same settings")
 
 
 def _shown(value: Any) -> str:
@@ -292,15 +294,15 @@ def _check_once(parts: Sequence[Partial]) -> None:
         for each in part.header.inputs:
             if each.sha256 in seen:
                 owner, path = seen[each.sha256]
-                wrong = f"has {each.path}, which {owner} has, too" + (f" as {path}" if path != each.path else "")
-                wrong = "appears twice" if owner == part.path else wrong
-                raise InputError.at(part.path, wrong, "expected each input once")
+                problem = f"has {each.path}, which {owner} has, too" + (f" as {path}" if path != each.path else "")
+                problem = "appears twice" if owner == part.path else problem
+                raise InputError.at(part.path, problem, "expected each input once")
             seen[each.sha256] = part.path, each.path
             if each.format in FORMATS.entries and FORMATS.load(each.format).join:
                 owner, folder = folders.setdefault(each.format, (part.path, each.folder))
                 if folder != each.folder:
-                    wrong = f"files of {each.format} in the folders {folder} and {each.folder} must be read together"
-                    raise InputError.at(part.path, wrong, f"make one partial of them and those of {owner}")
+                    problem = f"files of {each.format} in the folders {folder} and {each.folder} must be read together"
+                    raise InputError.at(part.path, problem, f"make one partial of them and those of {owner}")
 
 
 def _check_expected(parts: Sequence[Partial], manifest: str) -> None:

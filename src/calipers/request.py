@@ -101,8 +101,8 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
         raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
     entry = match(request.name, METRICS.added)
     if entry and entry[1] is not None:
-        wrong = f"metric {request.name!r}: {entry[0]!r} is a function of rewards, which is not told its number"
-        raise PluginError(f"{wrong}; expected a calipers.Metric with the parameter k")
+        problem = f"metric {request.name!r}: {entry[0]!r} is a function of rewards, which is not told its number"
+        raise PluginError(f"{problem}; expected a calipers.Metric with the parameter k")
     return RequestedMetric(request.text, metric, {}, foreign=True)
 
 
@@ -110,8 +110,10 @@ def _of_object(thing: Any) -> RequestedMetric:
     """A metric that was given as an object; it gets the object's own name."""
     name = thing.name if isinstance(thing, Metric) else own_name(thing)
     if not name:
-        right = "expected a name such as 'pass@3', a calipers.Metric, a function of rewards, or a class with compute()"
-        raise InputError(f"a metric is requested as {thing!r:.80}; {right}")
+        expected = (
+            "expected a name such as 'pass@3', a calipers.Metric, a function of rewards, or a class with compute()"
+        )
+        raise InputError(f"a metric is requested as {thing!r:.80}; {expected}")
     metric = as_metric(name, thing)
     if isinstance(metric, Metric):
         spec = MetricSpec(name, name)
@@ -157,8 +159,8 @@ def as_metric(name: str, thing: Any) -> Metric | Opaque:
     except (Exception, SystemExit) as error:
         raise PluginError(f"metric {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(getattr(instance, "compute", None)):
-        right = "expected a calipers.Metric, a function of rewards, or a class with compute()"
-        raise PluginError(f"metric {name!r} is {thing!r}; {right}")
+        expected = "expected a calipers.Metric, a function of rewards, or a class with compute()"
+        raise PluginError(f"metric {name!r} is {thing!r}; {expected}")
     if isinstance(thing, type):
         return Opaque(name, lambda tasks: thing().compute(tasks))
     return Opaque(name, instance.compute)
@@ -293,10 +295,10 @@ def no_reward(source: Any, keys: Sequence[str]) -> InputError:
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "table"
     likely = list(dict.fromkeys(key for word in REWARD_WORDS for key in keys if word in key.lower()))
     shown = ", ".join(keys[:MOST_SHOWN]) + (", ..." if len(keys) > MOST_SHOWN else "")
-    right = f"name it with --columns reward={likely[0] if likely else 'KEY'} (keys here: {shown}"
+    expected = f"name it with --columns reward={likely[0] if likely else 'KEY'} (keys here: {shown}"
     if likely:
-        right += f"; {' and '.join(likely[:3])} look{'s' if len(likely) == 1 else ''} like a reward"
-    return InputError.at(path, "no row has a reward", f"{right})")
+        expected += f"; {' and '.join(likely[:3])} look{'s' if len(likely) == 1 else ''} like a reward"
+    return InputError.at(path, "no row has a reward", f"{expected})")
 
 
 def unrewarded(rollouts: Rollouts) -> list[str]:

@@ -269,8 +269,8 @@ def likelihoods(client: Client, model: str) -> LikelihoodModel:
     """The client as a `LikelihoodModel`; InputError if it only generates text."""
     if isinstance(client, LikelihoodModel):
         return client
-    right = "expected hf/PATH, or openai/NAME with --api completions and a server that returns prompt logprobs"
-    raise InputError(f"model {model!r} does not return log-likelihoods; {right}")
+    expected = "expected hf/PATH, or openai/NAME with --api completions and a server that returns prompt logprobs"
+    raise InputError(f"model {model!r} does not return log-likelihoods; {expected}")
 
 
 def as_prompt(texts: Iterable[Text]) -> list[Message]:
@@ -336,8 +336,8 @@ def read_back(text: str) -> list[Line]:
     try:
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        right = "expected log-likelihoods, as a log-likelihood run logs them"
-        raise InputError(f"the completion is {text[:40]!r}; {right}") from None
+        expected = "expected log-likelihoods, as a log-likelihood run logs them"
+        raise InputError(f"the completion is {text[:40]!r}; {expected}") from None
 
 
 class Likelihoods:

@@ -113,19 +113,19 @@ def _resolved(base_url: str | None) -> tuple[str, SplitResult]:
     return base, parts
 
 
-def url_parts(url: str, origin: str, right: str, without_password: str) -> SplitResult:
+def url_parts(url: str, origin: str, expected: str, without_password: str) -> SplitResult:
     """The parts of a URL; InputError, which never shows a password, if it is invalid or has a user or a password.
 
-    ``right`` is the advice for an invalid URL, ``without_password`` that for one with a password.
+    ``expected`` is the advice for an invalid URL, ``without_password`` that for one with a password.
     """
     if not url.isprintable() or " " in url:
-        raise InputError.at(origin, "the URL contains spaces or control characters", right)
+        raise InputError.at(origin, "the URL contains spaces or control characters", expected)
     try:
         parts = urlsplit(url)
         _ = parts.port
         (parts.hostname or "").encode("idna")
     except ValueError:  # includes UnicodeError
-        raise InputError.at(origin, "cannot parse the host or port of the URL", right) from None
+        raise InputError.at(origin, "cannot parse the host or port of the URL", expected) from None
     if parts.username is not None or parts.password is not None:
         raise InputError.at(origin, "the URL contains a user name or a password", without_password)
     return parts
@@ -170,8 +170,8 @@ def proxy_of(parts: SplitResult, secrets: Secrets) -> str | None:
     except ValueError:
         usable = False
     if not usable:
-        wrong = "the proxy set in the environment is not usable"
-        raise InputError.at(f"${parts.scheme}_proxy", wrong, "expected http://HOST:PORT")
+        problem = "the proxy set in the environment is not usable"
+        raise InputError.at(f"${parts.scheme}_proxy", problem, "expected http://HOST:PORT")
     secrets.add(parsed.password)
     secrets.add(unquote(parsed.password or ""))
     return parsed.geturl()

@@ -262,8 +262,8 @@ def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
         if not hasattr(target, part):
             public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
             close = nearest(attribute, public, 1)
-            right = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(public) or 'nothing'}"
-            raise InputError.at(f"python/{name}", f"it has no {attribute!r}", right)
+            expected = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(public) or 'nothing'}"
+            raise InputError.at(f"python/{name}", f"it has no {attribute!r}", expected)
         target = getattr(target, part)
     return target
 

@@ -110,12 +110,12 @@ class Replay:
             raise ClientError(changed, kind="absent", hopeless=True) from error
 
     def _wrong(self, line: bytes, number: int) -> InputError:
-        wrong, right = "the line is not JSON", "expected one rollout per line"
+        problem, expected = "the line is not JSON", "expected one rollout per line"
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            wrong, right = fault(msgspec.json.decode(line), {}) or ("the rollout cannot be read", "")
-        if wrong.startswith("no key"):  # its advice, to name a key, applies only to a file that is scored
-            right = "expected one rollout per line, as in a run's rollouts.jsonl"
-        return InputError.at(f"{self._path}:{number}", wrong, right)
+            problem, expected = fault(msgspec.json.decode(line), {}) or ("the rollout cannot be read", "")
+        if problem.startswith("no key"):  # its advice, to name a key, applies only to a file that is scored
+            expected = "expected one rollout per line, as in a run's rollouts.jsonl"
+        return InputError.at(f"{self._path}:{number}", problem, expected)
 
 
 def _line(file: BinaryIO, offset: int) -> int:

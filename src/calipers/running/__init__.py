@@ -63,8 +63,8 @@ def taken(tasks: Sequence[T], job: Job) -> list[T]:
         return list(tasks[: first(len(tasks), job.limit)])
     beyond = [number for number in job.documents if number >= len(tasks)]
     if beyond:
-        wrong = f"there is no document {beyond[0]} among the {len(tasks)} of {job.lm_eval or job.benchmark}"
-        raise InputError.at(job.place("documents"), wrong, f"expected numbers from 0 to {len(tasks) - 1}")
+        problem = f"there is no document {beyond[0]} among the {len(tasks)} of {job.lm_eval or job.benchmark}"
+        raise InputError.at(job.place("documents"), problem, f"expected numbers from 0 to {len(tasks) - 1}")
     return [tasks[number] for number in sorted({*job.documents})]
 
 
@@ -150,8 +150,8 @@ class Job:
         engine_of(self.place("engine"), self.engine)
         object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
         if self.documents is not None and self.limit is not None:
-            wrong = "--limit and a choice of documents exclude each other"
-            raise InputError.at(self.place("documents"), wrong, "expected one of the two")
+            problem = "--limit and a choice of documents exclude each other"
+            raise InputError.at(self.place("documents"), problem, "expected one of the two")
         if self.documents is not None and not (self.documents and min(self.documents) >= 0):
             raise InputError.at(self.place("documents"), f"is {self.documents}", "expected integers >= 0: 0,3,6-9")
         for name in ("timeout", "max_cost", "max_time"):

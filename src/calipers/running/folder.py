@@ -149,8 +149,8 @@ def find_folder(root: Path, identity: Mapping[str, Any], same_model: bool) -> tu
     if not same and same_model:
         same = [folder for folder, differing in others if _is_endpoint(differing)]
         if len(same) > 1:
-            wrong = f"{len(same)} runs differ from this one only in the endpoint: {', '.join(map(str, same))}"
-            raise InputError.at(SAME_MODEL, wrong, "name one of them with --out")
+            problem = f"{len(same)} runs differ from this one only in the endpoint: {', '.join(map(str, same))}"
+            raise InputError.at(SAME_MODEL, problem, "name one of them with --out")
     if same:
         return same[-1], []
     if not others:
@@ -169,8 +169,8 @@ def continued(folder: Path, wanted: Mapping[str, Any], same_model: bool) -> tupl
     if not _is_endpoint(differing):
         raise InputError.at(str(folder), f"contains a different run: {_shortened(differing)}", "choose another --out")
     if not same_model:
-        right = f"choose another --out, or {SAME_MODEL} if it is the same model"
-        raise InputError.at(str(folder), f"contains a different run: {_shortened(differing)}", right)
+        expected = f"choose another --out, or {SAME_MODEL} if it is the same model"
+        raise InputError.at(str(folder), f"contains a different run: {_shortened(differing)}", expected)
     began = kept.get(ENDPOINT) or "an endpoint that was not recorded"
     return kept, [
         (
@@ -309,10 +309,10 @@ def read_history(log: Path) -> dict[tuple[str, int], Past]:
         before = history.get(key)
         if before is not None:
             if before.attempt == line.attempt:
-                wrong = (
+                problem = (
                     f"task {line.task!r} sample {line.sample} attempt {line.attempt} also appears in an earlier line"
                 )
-                raise InputError.at(f"{log}:{number}", wrong, "expected each attempt once; remove one of the lines")
+                raise InputError.at(f"{log}:{number}", problem, "expected each attempt once; remove one of the lines")
             cost = _sum(before.cost, cost)
             if before.attempt > line.attempt:
                 history[key] = Past(before.attempt, before.outcome, before.reward, cost)
@@ -338,8 +338,8 @@ def _lines(log: Path) -> Iterator[tuple[int, _LoggedRollout]]:
                     yield from _one_by_one(log, bytes(block), number)
                 number += lines
     except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(str(log), wrong, _ADVICE) from None
+        problem = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+        raise InputError.at(str(log), problem, _ADVICE) from None
     except OSError as error:
         raise InputError.at(str(log), f"cannot be read ({error.strerror})") from None
 
@@ -474,8 +474,8 @@ class Folder:
             self.stop = read_stop(str(self.path))
             plan = self._grown(before, plan)
         elif log.exists() and log.stat().st_size:
-            right = f"expected none, or {PLAN} beside it; choose another --out"
-            raise InputError.at(str(self.path), f"contains a {LOG} that is not from a run", right)
+            expected = f"expected none, or {PLAN} beside it; choose another --out"
+            raise InputError.at(str(self.path), f"contains a {LOG} that is not from a run", expected)
         if log.exists():
             if repaired(log):
                 self.notes.append(TORN)
@@ -536,8 +536,8 @@ def _locked(path: Path) -> int:
     except BlockingIOError:
         holder = os.pread(lock, 32, 0).decode("ascii", "ignore").strip()
         os.close(lock)
-        wrong = "another process is running it" + (f" (pid {holder})" if holder.isdecimal() else "")
-        raise InputError.at(str(path), wrong, "wait for it, or choose another --out") from None
+        problem = "another process is running it" + (f" (pid {holder})" if holder.isdecimal() else "")
+        raise InputError.at(str(path), problem, "wait for it, or choose another --out") from None
     except OSError as error:
         os.close(lock)
         raise InputError.at(str(path), f"cannot be locked ({error.strerror})", "choose another --out") from None

@@ -55,8 +55,8 @@ def suite_of(benchmark: str, questions: Questions) -> Suite:
     if missing or is_table(benchmark) or (given and os.path.isfile(benchmark)):
         return questions_suite(read_table(benchmark), questions)
     for name in given:
-        wrong = f"is for tables of questions, and {benchmark} is not a table"
-        raise InputError.at(f"--{name.replace('_', '-')}", wrong, "expected a CSV, TSV, JSON or Parquet file")
+        problem = f"is for tables of questions, and {benchmark} is not a table"
+        raise InputError.at(f"--{name.replace('_', '-')}", problem, "expected a CSV, TSV, JSON or Parquet file")
     suite = load_suite(benchmark)
     if questions.verifier is None and not questions.params:
         return suite
@@ -74,8 +74,8 @@ def check_of_library(job: Job) -> None:
     """InputError for settings of tables or of our verifiers in a job with a task of lm-evaluation-harness."""
     for name in (*COLUMN_SETTINGS, "verifier", "params"):
         if getattr(job, name) not in (None, (), False, {}):
-            wrong = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
-            raise InputError.at(job.place(name), wrong, "remove it: the task defines this itself")
+            problem = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
+            raise InputError.at(job.place(name), problem, "remove it: the task defines this itself")
 
 
 class MemoryBenchmark(Protocol):
@@ -172,8 +172,8 @@ class JobBenchmark:
         check_apart(job)
         for name in COLUMN_SETTINGS:
             if getattr(job, name) not in (None, (), False):
-                right = "name the columns in Benchmark.from_table(..., prompt=...)"
-                raise InputError.at(name, "is for a table of questions, and this is already a benchmark", right)
+                expected = "name the columns in Benchmark.from_table(..., prompt=...)"
+                raise InputError.at(name, "is for a table of questions, and this is already a benchmark", expected)
         tasks, verifiers = [as_task(task) for task in benchmark.tasks], dict(benchmark.verifiers)
         if job.verifier is not None or job.params:
             tasks = [_judged_by(task, questions_of(job)) for task in tasks]
@@ -245,5 +245,5 @@ def check_apart(job: Job) -> None:
     }
     for name, is_given in given.items():
         if is_given:
-            wrong = f"is only for tasks of lm-evaluation-harness, and {job.benchmark} is not one"
-            raise InputError.at(job.place(name), wrong, "remove it; --system-prompt adds a system message")
+            problem = f"is only for tasks of lm-evaluation-harness, and {job.benchmark} is not one"
+            raise InputError.at(job.place(name), problem, "remove it; --system-prompt adds a system message")

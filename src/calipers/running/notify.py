@@ -192,8 +192,8 @@ def listener(text: str) -> Listener:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        wrong = f"the command cannot be read ({str(error)[:1].lower()}{str(error)[1:]})"
-        raise InputError.at("--notify", wrong, _EXPECTED) from None
+        problem = f"the command cannot be read ({str(error)[:1].lower()}{str(error)[1:]})"
+        raise InputError.at("--notify", problem, _EXPECTED) from None
     if not words or not words[0]:
         raise InputError.at("--notify", "is empty", _EXPECTED)
     if "\0" in text:

@@ -217,8 +217,8 @@ def perform(
     """
     engine = engine_of(job.place("engine"), job.engine)
     if engine is not None and benchmark is not None:
-        right = "write it to a file that every machine can read"
-        raise InputError.at(job.place("engine"), "a benchmark in memory stays in this process", right)
+        expected = "write it to a file that every machine can read"
+        raise InputError.at(job.place("engine"), "a benchmark in memory stays in this process", expected)
     benchmark = benchmark or JobBenchmark.of(job, tasks)
     suite = benchmark.suite
     questions = _questions(job, suite)
@@ -344,8 +344,8 @@ def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:
 
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
     """The error of the first request, with advice."""
-    where = "" if model.startswith("hf/") else " --base-url, the key, and"
-    advice = f"no other request was sent; check{where} the model's name"
+    location = "" if model.startswith("hf/") else " --base-url, the key, and"
+    advice = f"no other request was sent; check{location} the model's name"
     if error.kind == NONE_HERE:
         advice = "no request was sent; use a server that returns prompt logprobs, or hf/PATH"
     return ClientError(f"{model}: {error}; {advice}", kind=error.kind, hopeless=True)
@@ -434,8 +434,8 @@ def _judged_at(tasks: Sequence[Task], judges: Mapping[str, NamedVerifier]) -> di
     """The endpoints of the judge models of these tasks, if only the environment determines them."""
     endpoints: dict[str, str] = {}
     for task in tasks:
-        where = getattr(judges.get(task.verifier or ""), "endpoints", None)
-        endpoints |= where(task) if where is not None else {}
+        location = getattr(judges.get(task.verifier or ""), "endpoints", None)
+        endpoints |= location(task) if location is not None else {}
     return dict(sorted(endpoints.items()))
 
 
@@ -462,13 +462,13 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
     as in a notebook.
     """
     if model is not None and not isinstance(model, str):
-        right = "expected a model name such as 'openai/gpt-x'; for your own code, 'python/FILE.py:OBJECT'"
-        raise InputError.at("model", f"is {type(model).__name__}", right)
+        expected = "expected a model name such as 'openai/gpt-x'; for your own code, 'python/FILE.py:OBJECT'"
+        raise InputError.at("model", f"is {type(model).__name__}", expected)
     given = {**({} if model is None else {"model": (model,)}), **_given(settings)}
     if not isinstance(benchmark, (str, os.PathLike)):
         if not hasattr(benchmark, "tasks"):
-            right = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
-            raise InputError.at("benchmark", f"is {type(benchmark).__name__}", right)
+            expected = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
+            raise InputError.at("benchmark", f"is {type(benchmark).__name__}", expected)
         job = job_in_memory(benchmark.name, given)
         return perform(job, benchmark=JobBenchmark.held(job, benchmark)).result
     if by_agents([str(benchmark)], given):
@@ -476,8 +476,8 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
     jobs, _ = jobs_of([str(benchmark)], given)
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
-            wrong = f"its runs differ in {name}, so they have no common result"
-            raise InputError.at(str(benchmark), wrong, "evaluate the parts separately")
+            problem = f"its runs differ in {name}, so they have no common result"
+            raise InputError.at(str(benchmark), problem, "evaluate the parts separately")
     tasks = loaded_for(jobs)
     reports = list[Report]()
     for job in jobs:
@@ -524,8 +524,8 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name in LISTS:
             items = value if isinstance(value, (list, tuple)) else [value]
             if name == "metrics" and not all(isinstance(item, (str, Mapping)) for item in items):
-                right = "name it as 'my.py:worst', or score the run's folder: calipers.score(folder, [metric])"
-                raise InputError.at("metrics", "a run's plan holds names of metrics, and no objects", right)
+                expected = "name it as 'my.py:worst', or score the run's folder: calipers.score(folder, [metric])"
+                raise InputError.at("metrics", "a run's plan holds names of metrics, and no objects", expected)
             texts = [str(item) if isinstance(item, Path) else item for item in items]
             value = tuple(texts) if name == "metrics" else setting(name, name, texts)
         elif name == "gen_kwargs" and not isinstance(value, str):

@@ -116,15 +116,15 @@ def _loaded(path: str) -> tuple[Any, dict[tuple[Any, ...], int], list[str]]:
         root = yaml.compose(text, yaml.SafeLoader)
         return content, dict(_key_lines(root)), list(_twice(path, root))
     except OSError as error:
-        right = "expected a task of lm-evaluation-harness, or a file with benchmark and model"
-        raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
+        expected = "expected a task of lm-evaluation-harness, or a file with benchmark and model"
+        raise InputError.at(path, f"cannot be read ({error.strerror})", expected) from None
     except UnicodeDecodeError:
         raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         # a tag with a text that does not fit it, or an invalid date, raises any of these
         mark = getattr(error, "problem_mark", None)
-        wrong = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error).__name__
-        raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is not valid YAML ({wrong})") from None
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error).__name__
+        raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is not valid YAML ({problem})") from None
 
 
 def _key_lines(node: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
@@ -153,8 +153,8 @@ def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], 
     metadata = content.get("metadata")
     if _is_section(section):
         if suite_keys := [key for key in (*SUITE, GATE) if key in content]:
-            wrong = f"{suite_keys[0]} is for a suite, and benchmark has settings of its own"
-            raise InputError.at(_at(path, lines, suite_keys[0]), wrong, "expected benchmarks: [...] in a suite")
+            problem = f"{suite_keys[0]} is for a suite, and benchmark has settings of its own"
+            raise InputError.at(_at(path, lines, suite_keys[0]), problem, "expected benchmarks: [...] in a suite")
         others = {key: value for key, value in content.items() if key != "benchmark"}
         runs, notes = load(RUN_SECTION)(path, section, _ours(path, others, lines))
         return runs, [*twice, *notes]
@@ -173,8 +173,8 @@ def _suite(
     listed: dict[str, list[tuple[str, Settings]]] = {}
     for plural, kind in SUITE.items():
         if plural in content and kind in content:
-            right = f"expected one of {kind} and {plural}"
-            raise InputError.at(_at(path, lines, plural), f"{kind} and {plural} mean the same", right)
+            expected = f"expected one of {kind} and {plural}"
+            raise InputError.at(_at(path, lines, plural), f"{kind} and {plural} mean the same", expected)
         if kind == "model" and models:
             listed[kind] = [(name, {}) for name in models]
         elif plural in content:
@@ -201,7 +201,7 @@ def _entries(
     entries = list(given.items()) if by_name else list(enumerate(given if isinstance(given, list) else [given]))
     seen = set[str]()
     for key, entry in entries:
-        where = _at(path, lines, plural, key)
+        location = _at(path, lines, plural, key)
         fields = entry or {} if by_name else entry
         name, name_keys = (str(key) if by_name else None), ENTRY_NAMES[kind]
         if isinstance(fields, str) and not by_name:
@@ -210,10 +210,10 @@ def _entries(
             name = next((fields[key] for key in name_keys if key in fields), None)
             fields = {inner: value for inner, value in fields.items() if inner not in name_keys}
         if not isinstance(fields, dict) or not isinstance(name, str) or not name:
-            right = f"expected {_EXAMPLES[kind]}, or {{{kind}: {_EXAMPLES[kind]}, samples: 4}}"
-            raise InputError.at(where, f"{plural} has {shown(entry)}", right)
+            expected = f"expected {_EXAMPLES[kind]}, or {{{kind}: {_EXAMPLES[kind]}, samples: 4}}"
+            raise InputError.at(location, f"{plural} has {shown(entry)}", expected)
         if name in seen:
-            raise InputError.at(where, f"{kind} {name!r} appears twice", "expected it once")
+            raise InputError.at(location, f"{kind} {name!r} appears twice", "expected it once")
         seen.add(name)
         yield name, _ours(path, fields, lines, (plural, key), OF_ALL)
 
@@ -270,7 +270,7 @@ def _ours(
     return settings
 
 
-def setting(where: str, name: str, value: Any) -> Any:
+def setting(location: str, name: str, value: Any) -> Any:
     """A checked value of a setting, in the form that `Job` needs."""
     if value is None and name in LISTS:
         return ()
@@ -279,17 +279,17 @@ def setting(where: str, name: str, value: Any) -> Any:
     if name in LISTS:
         items = value if isinstance(value, list) else [value]
         if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in items):
-            raise InputError.at(where, f"is {shown(value)}", "expected text or a list of texts")
+            raise InputError.at(location, f"is {shown(value)}", "expected text or a list of texts")
         return tuple(items)
     if name in PARSED:
-        return PARSED[name](where, value)
+        return PARSED[name](location, value)
     if name in ("gen_kwargs", "model_args", "params", "task_metadata") and not _is_json(value):
-        raise InputError.at(where, f"is {shown(value)}", "expected a JSON value; put dates in quotes")
+        raise InputError.at(location, f"is {shown(value)}", "expected a JSON value; put dates in quotes")
     kind = str if name == "out" else _types()[name]
     try:
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a surrogate pair
-        raise InputError.at(where, f"is {shown(value)}", f"expected {_meant(kind)}") from None
+        raise InputError.at(location, f"is {shown(value)}", f"expected {_meant(kind)}") from None
     if name != "out":
         return converted
     if is_remote(converted):
@@ -321,7 +321,7 @@ def _types() -> dict[str, Any]:
     return get_type_hints(Job)
 
 
-def price(where: str, value: Any) -> Price:
+def price(location: str, value: Any) -> Price:
     """A price from ``in,out`` or a list of two numbers: dollars per million tokens.
 
     >>> price("--price", "0.15,0.6")
@@ -333,11 +333,11 @@ def price(where: str, value: Any) -> Price:
     except (TypeError, ValueError):
         first = second = -1.0
     if not (0 <= first < float("inf") and 0 <= second < float("inf")):
-        raise InputError.at(where, f"is {shown(value)}", "expected IN,OUT in dollars per million tokens: 0.15,0.6")
+        raise InputError.at(location, f"is {shown(value)}", "expected IN,OUT in dollars per million tokens: 0.15,0.6")
     return Price(first, second)
 
 
-def load_seeds(where: str, value: Any) -> Seeds:
+def load_seeds(location: str, value: Any) -> Seeds:
     """Four seeds, from ``0,1234,1234,1234`` or a list; a single one is used for all, and after three comes the default.
 
     >>> load_seeds("--load-seeds", "7"), load_seeds("--load-seeds", "1,2,3")
@@ -350,14 +350,14 @@ def load_seeds(where: str, value: Any) -> Seeds:
         seeds = []
     seeds = seeds * 4 if len(seeds) == 1 else [*seeds, LOAD_SEEDS[3]] if len(seeds) == 3 else seeds
     if len(seeds) != 4 or not all(type(seed) is int and 0 <= seed < SEEDS_BELOW for seed in seeds):
-        right = (
+        expected = (
             "expected four integers >= 0, the seeds of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
         )
-        raise InputError.at(where, f"is {shown(value)}", right)
+        raise InputError.at(location, f"is {shown(value)}", expected)
     return seeds[0], seeds[1], seeds[2], seeds[3]
 
 
-def document_numbers(where: str, value: Any) -> tuple[int, ...]:
+def document_numbers(location: str, value: Any) -> tuple[int, ...]:
     """Numbers of documents, counted from 0: ``0,3,6-9``, a list of integers, or one integer.
 
     >>> document_numbers("--documents", "0,3,6-9")
@@ -375,7 +375,7 @@ def document_numbers(where: str, value: Any) -> tuple[int, ...]:
             numbers.clear()
             break
     if not numbers:
-        raise InputError.at(where, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
+        raise InputError.at(location, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
     return tuple(sorted({*numbers}))
 
 
@@ -508,8 +508,8 @@ def _options(given: Mapping[str, Any]) -> Settings:
     """The options of the command line as settings of a job."""
     options = dict(given)
     if for_agents := [name for name in OF_AGENTS if name in options]:
-        right = "expected --agent NAME and a directory of their tasks"
-        raise InputError.at(f"--{for_agents[0]}", "is for agents", right)
+        expected = "expected --agent NAME and a directory of their tasks"
+        raise InputError.at(f"--{for_agents[0]}", "is for agents", expected)
     if options.get("apply_chat_template") == "":  # the option without a name
         options["apply_chat_template"] = True
     for name, parsed in PARSED.items():
@@ -530,14 +530,16 @@ def _options(given: Mapping[str, Any]) -> Settings:
     return options
 
 
-def _json_object(where: str, text: str, example: str) -> dict[str, Any]:
+def _json_object(location: str, text: str, example: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise InputError.at(where, f"is not a JSON object ({error})", f"expected an object such as {example}") from None
+        raise InputError.at(
+            location, f"is not a JSON object ({error})", f"expected an object such as {example}"
+        ) from None
 
 
-def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
+def gen_kwargs(text: str, location: str = "--gen-kwargs") -> dict[str, Any]:
     """The settings in ``key=value,...`` or in a JSON object; a value is JSON if it can be parsed as such, else text.
 
     As in lm-evaluation-harness, true, false and none may be in any case, and a value in quotes of either kind is text.
@@ -546,12 +548,12 @@ def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
     {'top_p': 0.9, 'do_sample': True, 'mode': 'fast', 'revision': '7'}
     """
     if text.lstrip().startswith("{"):
-        return _json_object(where, text, """{"top_p": 0.9}""")
+        return _json_object(location, text, """{"top_p": 0.9}""")
     settings: dict[str, Any] = {}
     for pair in text.split(","):
         key, equals, value = (side.strip() for side in pair.partition("="))
         if not (key and equals):
-            raise InputError.at(where, f"{pair!r} cannot be read", "expected KEY=VALUE, such as top_p=0.9")
+            raise InputError.at(location, f"{pair!r} cannot be read", "expected KEY=VALUE, such as top_p=0.9")
         settings[key] = _read(value)
     return settings
 

@@ -229,11 +229,11 @@ class Until:
         request = resolve(name.strip(), plan.dialect)
         why = no_sequence(request)
         if why:
-            wrong = f"{request.text} has no interval that is valid at any stopping time: {why}"
-            raise InputError.at("--until", wrong, "expected a mean of task values, such as pass@1 or mean_reward")
+            problem = f"{request.text} has no interval that is valid at any stopping time: {why}"
+            raise InputError.at("--until", problem, "expected a mean of task values, such as pass@1 or mean_reward")
         if plan.cluster:
-            wrong = "with --cluster no interval is valid at any stopping time"
-            raise InputError.at("--until", wrong, "remove one of the two")
+            problem = "with --cluster no interval is valid at any stopping time"
+            raise InputError.at("--until", problem, "remove one of the two")
         if plan.missing == "zero":
             raise InputError.at(
                 "--until", "--missing zero would count the tasks that were not run as 0", "remove one of the two"

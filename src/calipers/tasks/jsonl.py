@@ -53,16 +53,18 @@ def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str)
     unknown_fields = _UnknownFields(file)
     common = CommonVerifier(root, metadata)
     for line, row in json_lines(file, digest):
-        place = f"{file}:{line}"
+        location = f"{file}:{line}"
         row = common.filled(row)
         try:
             task = as_task(harbor_task_from_dict(row))
         except TaskFault as fault:
             located = TaskFault(f"{fault} is missing") if isinstance(fault, KeyError) else fault
-            raise located.placed(place, fault.right) from None
+            raise located.placed(location, fault.right) from None
         first = lines.setdefault(task.id, line)
         if first != line:
-            raise InputError.at(place, f"task_id {task.id!r} appears twice, first at line {first}", "expected it once")
+            raise InputError.at(
+                location, f"task_id {task.id!r} appears twice, first at line {first}", "expected it once"
+            )
         unknown_fields.add(line, row)
         tasks.append(task)
     return Suite(name, tasks, metadata, root, digest.hexdigest(), unknown_fields.notes())
@@ -94,15 +96,15 @@ class CommonVerifier:
     def _mapping(self) -> dict[str, Any]:
         if isinstance(self._written, str):
             return {"kind": "in_process", "fn_name": self._written}
-        place = str((self._directory or Path()) / METADATA)
+        location = str((self._directory or Path()) / METADATA)
         if isinstance(self._written, Mapping):
             try:
                 return {"kind": "in_process", **json.loads(json.dumps(self._written))}
             except (TypeError, ValueError, RecursionError) as error:
-                expectation = "expected what JSON can hold; put a date in quotes"
-                raise InputError.at(place, f"verifier has a value that is no JSON ({error})", expectation) from None
-        expectation = "expected its name, such as numeric_match, or a mapping with fn_name and params"
-        raise InputError.at(place, f"verifier is {self._written!r:.60}", expectation)
+                expected = "expected what JSON can hold; put a date in quotes"
+                raise InputError.at(location, f"verifier has a value that is no JSON ({error})", expected) from None
+        expected = "expected its name, such as numeric_match, or a mapping with fn_name and params"
+        raise InputError.at(location, f"verifier is {self._written!r:.60}", expected)
 
 
 def harbor_tasks(file: Path, common: CommonVerifier | None = None) -> Iterator[HarborTask]:
@@ -210,21 +212,21 @@ def suite_name(directory: Path, metadata: Mapping[str, Any]) -> str:
     return str(name)
 
 
-def _from_yaml(content: bytes, where: str) -> Any:
+def _from_yaml(content: bytes, location: str) -> Any:
     import yaml
 
     try:
         return yaml.safe_load(content.removeprefix(BOM).decode())
     except UnicodeDecodeError:
-        raise InputError.at(where, "a byte is not UTF-8", "expected UTF-8 text") from None
+        raise InputError.at(location, "a byte is not UTF-8", "expected UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise InputError.at(
-            f"{where}{line}", (f"it is not valid YAML: {_one_line(error.problem or error.context)}")
+            f"{location}{line}", (f"it is not valid YAML: {_one_line(error.problem or error.context)}")
         ) from None
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         # a tag with a text that does not fit it, such as `!!timestamp soon`, raises any of these
-        raise InputError.at(where, f"it is not valid YAML: {_one_line(error) or type(error).__name__}") from None
+        raise InputError.at(location, f"it is not valid YAML: {_one_line(error) or type(error).__name__}") from None
 
 
 def _one_line(message: object) -> str:
@@ -278,13 +280,13 @@ class _UnknownFields:
 class TaskFault(InputError):
     """An invalid row: the message says what is wrong, ``right`` what would be right."""
 
-    def __init__(self, wrong: str, right: str = "") -> None:
-        super().__init__(wrong)
-        self.right = right
+    def __init__(self, problem: str, expected: str = "") -> None:
+        super().__init__(problem)
+        self.right = expected
 
-    def placed(self, where: str, right: str = "") -> InputError:
+    def placed(self, location: str, expected: str = "") -> InputError:
         """The same error with its place in a file; not as a KeyError, whose text would be shown in quotes."""
-        text = f"{where}: {self}; {right}" if right else f"{where}: {self}"
+        text = f"{location}: {self}; {expected}" if expected else f"{location}: {self}"
         return InputError(text) if isinstance(self, KeyError) else type(self)(text)
 
 
@@ -491,8 +493,8 @@ def _prompt(instruction: Any) -> Prompt:
         return instruction
     if isinstance(instruction, Sequence) and instruction and all(map(_is_message, instruction)):
         return list(instruction)
-    expectation = "expected text, or a list of chat messages, each with a role and a content"
-    raise TaskFault(f"instruction is {_shown(instruction)}", expectation)
+    expected = "expected text, or a list of chat messages, each with a role and a content"
+    raise TaskFault(f"instruction is {_shown(instruction)}", expected)
 
 
 def _is_message(turn: Any) -> bool:

@@ -96,24 +96,24 @@ def scalar_text(cell: Any) -> str | None:
     return cell.isoformat() if isinstance(cell, (date, datetime, time)) else None
 
 
-def cell_text(cell: Any, column: str, where: str) -> str:
+def cell_text(cell: Any, column: str, location: str) -> str:
     """A cell as text for a prompt; InputError for a list or an object."""
     text = "" if cell is None else scalar_text(cell)
     if text is None:
-        wrong = f"column {column!r} is {one_line(cell, 60)}"
-        raise InputError.at(where, wrong, "expected text or a number; a Jinja file can use lists and objects")
+        problem = f"column {column!r} is {one_line(cell, 60)}"
+        raise InputError.at(location, problem, "expected text or a number; a Jinja file can use lists and objects")
     return text
 
 
-def json_value(cell: Any, column: str, where: str) -> Any:
+def json_value(cell: Any, column: str, location: str) -> Any:
     """A cell as a JSON value; InputError if JSON has no such value."""
     if isinstance(cell, (date, datetime, time, Decimal)):
         return scalar_text(cell)
     try:
         json.dumps(cell, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        wrong = f"column {column!r} is {type(cell).__name__}"
-        raise InputError.at(where, wrong, "expected text, numbers, or lists and objects of them") from None
+        problem = f"column {column!r} is {type(cell).__name__}"
+        raise InputError.at(location, problem, "expected text, numbers, or lists and objects of them") from None
     return cell
 
 
@@ -124,16 +124,16 @@ _IMAGE_FILE: Final = re.compile(r"\S+\.(png|jpe?g|gif|webp|bmp)", re.IGNORECASE)
 
 def check_images(table: QuestionTable) -> None:
     """InputError for a table with images: without its image a question is a different question."""
-    for row, where in zip(table.rows, table.places, strict=True):
+    for row, location in zip(table.rows, table.places, strict=True):
         for column, cell in row.items():
             try:
                 image = _is_image(column, cell)
             except RecursionError:
-                right = "expected a text, a number or a list"
-                raise InputError.at(where, f"column {column!r} is nested too deeply", right) from None
+                expected = "expected a text, a number or a list"
+                raise InputError.at(location, f"column {column!r} is nested too deeply", expected) from None
             if image:
-                right = "Calipers sends text only; remove the column to run without images"
-                raise InputError.at(where, f"column {column!r} contains an image", right)
+                expected = "Calipers sends text only; remove the column to run without images"
+                raise InputError.at(location, f"column {column!r} contains an image", expected)
 
 
 def _is_image(column: str, cell: Any) -> bool:
@@ -197,18 +197,18 @@ class RightChoice:
         if target is None:
             return mixed
         rows = [
-            (row[target], mixed.choices(row, where), where)
-            for row, where in zip(table.rows, table.places, strict=True)
+            (row[target], mixed.choices(row, location), location)
+            for row, location in zip(table.rows, table.places, strict=True)
             if row.get(target) not in (None, "")
         ]
         if index_from is not None:
             return cls(columns, "index", index_from)
         if rows and all(_by_text(cell, choices) is not None for cell, choices, _ in rows):
-            for cell, choices, where in rows:
+            for cell, choices, location in rows:
                 letter = _by_letter(cell, choices)
                 if letter is not None and letter != _by_text(cell, choices):
-                    wrong = f"target {cell!r} is the letter of one choice and the text of another"
-                    raise InputError.at(where, wrong, "write the letters that are meant, or rename the choices")
+                    problem = f"target {cell!r} is the letter of one choice and the text of another"
+                    raise InputError.at(location, problem, "write the letters that are meant, or rename the choices")
             return cls(columns, "text")
         if rows and all(_by_letter(cell, choices) is not None for cell, choices, _ in rows):
             return cls(columns, "letter")
@@ -217,15 +217,15 @@ class RightChoice:
             return cls(columns, "index", _base([number or 0 for number in numbers], rows))
         return mixed
 
-    def choices(self, row: Row, where: str) -> LetteredChoices:
+    def choices(self, row: Row, location: str) -> LetteredChoices:
         """The choices of a row, in the order of their columns, without empty ones at the end."""
         if len(self.columns) == 1:
             column = self.columns[0]
             cells = _as_list(row.get(column))
             if not isinstance(cells, list):
-                wrong = f"column {column!r} is {one_line(cells, 60)}"
-                right = 'expected a list (in CSV as JSON: ["yes", "no"]), or a column per choice: --choices A,B,C,D'
-                raise InputError.at(where, wrong, right)
+                problem = f"column {column!r} is {one_line(cells, 60)}"
+                expected = 'expected a list (in CSV as JSON: ["yes", "no"]), or a column per choice: --choices A,B,C,D'
+                raise InputError.at(location, problem, expected)
         else:
             cells = [row.get(column) for column in self.columns]
         while cells and is_blank(cells[-1]):
@@ -233,13 +233,15 @@ class RightChoice:
         texts = []
         for number, cell in enumerate(cells):
             if is_blank(cell):
-                raise InputError.at(where, f"choice {LETTERS[number % 26]} is empty", "expected a text for each choice")
-            texts.append(cell_text(cell, ", ".join(self.columns), where))
+                raise InputError.at(
+                    location, f"choice {LETTERS[number % 26]} is empty", "expected a text for each choice"
+                )
+            texts.append(cell_text(cell, ", ".join(self.columns), location))
         if not 1 < len(texts) <= len(LETTERS):
-            raise InputError.at(where, f"has {len(texts)} choices", f"expected 2 to {len(LETTERS)}")
+            raise InputError.at(location, f"has {len(texts)} choices", f"expected 2 to {len(LETTERS)}")
         return LetteredChoices(texts)
 
-    def position(self, target: Any, choices: Sequence[str], where: str) -> int:
+    def position(self, target: Any, choices: Sequence[str], location: str) -> int:
         """The index of the right choice, from 0; InputError if the target is not a choice."""
         position = None
         if self.way in ("text", "mixed"):
@@ -251,8 +253,10 @@ class RightChoice:
         if position is None:
             last = LETTERS[len(choices) - 1]
             counted = f"a number from {self.base} to {self.base + len(choices) - 1}" if self.way == "index" else ""
-            right = counted or f"a letter from A to {last}, or the text of a choice, or numbers in every row"
-            raise InputError.at(where, f"target {one_line(target, 60)} is not one of the choices", f"expected {right}")
+            expected = counted or f"a letter from A to {last}, or the text of a choice, or numbers in every row"
+            raise InputError.at(
+                location, f"target {one_line(target, 60)} is not one of the choices", f"expected {expected}"
+            )
         return position
 
 
@@ -262,8 +266,8 @@ def _base(numbers: Sequence[int], rows: Sequence[tuple[Any, Sequence[str], str]]
         return 0
     if any(number == len(choices) for number, (_, choices, _) in zip(numbers, rows, strict=True)):
         return 1
-    wrong = f"targets such as {rows[0][0]} could count from 0 or from 1"
-    raise InputError.at(rows[0][2], wrong, "choose with --index-from 0 or --index-from 1")
+    problem = f"targets such as {rows[0][0]} could count from 0 or from 1"
+    raise InputError.at(rows[0][2], problem, "choose with --index-from 0 or --index-from 1")
 
 
 def _by_text(target: Any, choices: Sequence[str]) -> int | None:
@@ -364,9 +368,9 @@ def roles_of(table: QuestionTable, questions: Questions) -> Roles:
 
     prompt = role("prompt", PROMPTS) if questions.template is None or questions.prompt is not None else None
     if prompt is None and questions.template is None:
-        wrong = f"no column has the usual name of a prompt (columns here: {table.named})"
+        problem = f"no column has the usual name of a prompt (columns here: {table.named})"
         raise InputError.at(
-            table.origin, wrong, "name it with --prompt COLUMN; the first row must contain the column names"
+            table.origin, problem, "name it with --prompt COLUMN; the first row must contain the column names"
         )
     target = role("target", TARGETS, [prompt])
     task_id = None if questions.id == HASHED else role("id", IDS, [prompt, target])
@@ -378,14 +382,14 @@ def roles_of(table: QuestionTable, questions: Questions) -> Roles:
     verifier = questions.verifier if questions.judged else None
     if questions.judged and verifier is None:
         if target is None:
-            wrong = f"no column has the usual name of a target (columns here: {table.named})"
-            right = "name it with --target COLUMN, or use --verifier my.py:grade or --predict-only"
-            raise InputError.at(table.origin, wrong, right)
+            problem = f"no column has the usual name of a target (columns here: {table.named})"
+            expected = "name it with --target COLUMN, or use --verifier my.py:grade or --predict-only"
+            raise InputError.at(table.origin, problem, expected)
         verifier = CHOICE_VERIFIER if choices else DEFAULT_VERIFIER
         guessed.append("verifier")
     if target is None and verifier in COMPARES:
-        wrong = f"verifier {verifier} needs a target (columns here: {table.named})"
-        raise InputError.at(table.origin, wrong, "name it with --target COLUMN")
+        problem = f"verifier {verifier} needs a target (columns here: {table.named})"
+        raise InputError.at(table.origin, problem, "name it with --target COLUMN")
     return Roles(prompt, target, task_id, metadata, choices, verifier, tuple(guessed))
 
 
@@ -426,8 +430,8 @@ def questions_suite(table: QuestionTable, questions: Questions) -> Suite:
         roles = Roles(roles.prompt, roles.target, roles.id, roles.metadata, (), verifier, unguessed)
     _check_choices(roles, questions, template)
     maker = _TaskMaker(table, roles, questions, template)
-    tasks = [maker.task(row, where) for row, where in zip(table.rows, table.places, strict=True)]
-    places = {task.id: where for task, where in zip(tasks, table.places, strict=True)}
+    tasks = [maker.task(row, location) for row, location in zip(table.rows, table.places, strict=True)]
+    places = {task.id: location for task, location in zip(tasks, table.places, strict=True)}
     count = f"{len(tasks):,} question{'s' * (len(tasks) != 1)}"
     opening = [f"{table.origin}: {count}; {roles.line()}", *_first(tasks[0])]
     return Suite(table.name, tasks, sha256=table.sha256, notes=maker.notes(), opening=opening, places=places)
@@ -460,8 +464,8 @@ def _check_choices(roles: Roles, questions: Questions, template: PromptTemplate 
     if template is not None and not _shows_choices(template, roles):
         raise InputError.at(template.origin, "does not show the choices", "add {choices} to the template")
     if template is not None and questions.shuffle_choices and CHOICES not in template.columns:
-        wrong = f"{template.origin} shows the choices in the order of their columns"
-        raise InputError.at("--shuffle-choices", wrong, "use {choices} instead")
+        problem = f"{template.origin} shows the choices in the order of their columns"
+        raise InputError.at("--shuffle-choices", problem, "use {choices} instead")
 
 
 class _TaskMaker:
@@ -478,21 +482,21 @@ class _TaskMaker:
             RightChoice.of(table, roles.choices, roles.target, questions.index_from) if roles.choices else None
         )
 
-    def task(self, row: Row, where: str) -> Task:
+    def task(self, row: Row, location: str) -> Task:
         """The task of one row; InputError if the row is not valid."""
         roles = self._roles
-        choices = self._right.choices(row, where) if self._right else None
-        sources = self._sources(row, choices, where)
-        task_id = self._id(row, sources, where)
+        choices = self._right.choices(row, location) if self._right else None
+        sources = self._sources(row, choices, location)
+        task_id = self._id(row, sources, location)
         target: Any = row.get(roles.target) if roles.target is not None else None
         target = None if target == "" else target
         if target is None and roles.verifier in COMPARES:
-            wrong = f"no target in column {roles.target!r}"
-            raise InputError.at(where, wrong, "fill it in or remove the row; --predict-only needs no target")
+            problem = f"no target in column {roles.target!r}"
+            raise InputError.at(location, problem, "fill it in or remove the row; --predict-only needs no target")
         self._without_target += target is None and roles.target is not None
         params = dict(self._questions.params)
         if self._right and choices is not None:
-            position = None if target is None else self._right.position(target, choices, where)
+            position = None if target is None else self._right.position(target, choices, location)
             order = self._order(task_id, len(choices))
             choices = LetteredChoices(choices[number] for number in order)
             target = None if position is None else LETTERS[order.index(position)]
@@ -500,9 +504,9 @@ class _TaskMaker:
                 params = {CHOICES: list(choices), **params}
         elif roles.verifier in TEXTUAL:
             target = _target_text(target)
-        prompt = self._prompt(row, choices, where)
-        metadata = {column: json_value(row.get(column), column, where) for column in roles.metadata}
-        target = json_value(target, roles.target or "", where)
+        prompt = self._prompt(row, choices, location)
+        metadata = {column: json_value(row.get(column), column, location) for column in roles.metadata}
+        target = json_value(target, roles.target or "", location)
         if roles.verifier is None:
             return Task(task_id, prompt, target=target, metadata=metadata)
         return Task(task_id, prompt, roles.verifier, target, params, metadata)
@@ -521,31 +525,31 @@ class _TaskMaker:
             )
         return notes
 
-    def _sources(self, row: Row, choices: Sequence[str] | None, where: str) -> list[Any]:
+    def _sources(self, row: Row, choices: Sequence[str] | None, location: str) -> list[Any]:
         """The cells that a row's prompt is made from; InputError if they are empty."""
         roles, template = self._roles, self._template
         names = list(template.columns) if template is not None else [str(roles.prompt)]
         cells = [row.get(name) for name in names if name != CHOICES or choices is None]
         if roles.prompt is not None and is_blank(row.get(roles.prompt)):
-            wrong = f"the prompt is empty (column {roles.prompt!r})"
-            raise InputError.at(where, wrong, "fill it in or remove the row")
+            problem = f"the prompt is empty (column {roles.prompt!r})"
+            raise InputError.at(location, problem, "fill it in or remove the row")
         if all(map(is_blank, cells)):
-            raise InputError.at(where, "the prompt is empty", "fill in its cells or remove the row")
+            raise InputError.at(location, "the prompt is empty", "fill in its cells or remove the row")
         shown = choices is not None and (template is None or CHOICES in template.columns)
         return [*cells, list(choices)] if shown and choices is not None else cells
 
-    def _id(self, row: Row, sources: Sequence[Any], where: str) -> str:
+    def _id(self, row: Row, sources: Sequence[Any], location: str) -> str:
         column = self._roles.id
         if column is None:
             digest = _hash(sources)
             times = self._times[digest] = self._times.get(digest, 0) + 1
             task_id = digest if times == 1 else f"{digest}-{times}"
         else:
-            task_id = _id_text(row.get(column), column, where)
-        first = self._seen.setdefault(task_id, where)
-        if first != where:
-            right = "expected unique ids; use another column with --id COLUMN, or a hash of the prompt with --id '#'"
-            raise InputError.at(where, f"id {task_id!r} appears twice, first at {first}", right)
+            task_id = _id_text(row.get(column), column, location)
+        first = self._seen.setdefault(task_id, location)
+        if first != location:
+            expected = "expected unique ids; use another column with --id COLUMN, or a hash of the prompt with --id '#'"
+            raise InputError.at(location, f"id {task_id!r} appears twice, first at {first}", expected)
         return task_id
 
     def _order(self, task_id: str, count: int) -> list[int]:
@@ -556,26 +560,26 @@ class _TaskMaker:
             order.sort(key=lambda number: hashlib.sha256(f"{seed}\0{task_id}\0{number}".encode()).digest())
         return order
 
-    def _prompt(self, row: Row, choices: Sequence[str] | None, where: str) -> Prompt:
+    def _prompt(self, row: Row, choices: Sequence[str] | None, location: str) -> Prompt:
         template, column = self._template, self._roles.prompt
         if template is not None:
-            cells = {name: _for_template(row.get(name), name, where, template) for name in template.columns}
+            cells = {name: _for_template(row.get(name), name, location, template) for name in template.columns}
             if choices is not None and CHOICES in cells:
                 cells[CHOICES] = str(choices) if template.plain else choices
             try:
                 return template.fill(cells)
             except InputError as error:
-                raise InputError(f"{where}: {error}") from None
+                raise InputError(f"{location}: {error}") from None
         cell = row.get(str(column))
         if isinstance(cell, list) and cell and all(map(_is_message, cell)):
             if choices is not None:
                 raise InputError.at(
-                    where, f"{column} is a chat, and there are choices", "expected a prompt that is text"
+                    location, f"{column} is a chat, and there are choices", "expected a prompt that is text"
                 )
             return list(cell)
         if not isinstance(cell, str):
-            wrong = f"the prompt is {one_line(cell, 60)} (column {column!r})"
-            raise InputError.at(where, wrong, "expected text, or chat messages with role and content")
+            problem = f"the prompt is {one_line(cell, 60)} (column {column!r})"
+            raise InputError.at(location, problem, "expected text, or chat messages with role and content")
         return cell if choices is None else f"{cell}\n\n{choices}\n\n{INSTRUCTION}"
 
 
@@ -590,12 +594,14 @@ def _hash(sources: Sequence[Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
-def _id_text(cell: Any, column: str, where: str) -> str:
+def _id_text(cell: Any, column: str, location: str) -> str:
     if is_blank(cell):
-        raise InputError.at(where, f"the id is empty (column {column!r})", "expected an id in every row, or --id '#'")
+        raise InputError.at(
+            location, f"the id is empty (column {column!r})", "expected an id in every row, or --id '#'"
+        )
     text = scalar_text(cell)
     if text is None or isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
-        raise InputError.at(where, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
+        raise InputError.at(location, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
     return text
 
 
@@ -604,9 +610,9 @@ def _target_text(target: Any) -> Any:
     return scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
 
 
-def _for_template(cell: Any, column: str, where: str, template: PromptTemplate) -> Any:
+def _for_template(cell: Any, column: str, location: str, template: PromptTemplate) -> Any:
     if template.plain:
-        return "" if column == CHOICES and isinstance(cell, list) else cell_text(cell, column, where)
+        return "" if column == CHOICES and isinstance(cell, list) else cell_text(cell, column, location)
     return "" if cell is None else cell
 
 

@@ -151,8 +151,8 @@ def lookup(store: Any = None) -> tuple[Callable[[str], Any], Callable[[str], Any
         return partial(find, root=store), partial(pull, root=store)
     if callable(getattr(store, "find", None)) and callable(getattr(store, "pull", None)):
         return store.find, store.pull
-    right = "expected a path, or an object with find(name) and pull(id)"
-    raise WrongType(f"the store is a {type(store).__name__}; {right}")
+    expected = "expected a path, or an object with find(name) and pull(id)"
+    raise WrongType(f"the store is a {type(store).__name__}; {expected}")
 
 
 def names(root: str | os.PathLike[str] | None = None) -> list[str]:

@@ -130,8 +130,8 @@ def _text(data: bytes, path: str, *, cut: bool = False) -> str:
         text = data.decode(encoding, "ignore" if cut else "strict")
     except UnicodeDecodeError as error:
         line = data.count("\n".encode(encoding), 0, error.start) + 1
-        wrong = f"byte {error.start + 1} of the file is not {encoding.upper()}"
-        raise InputError.at(f"{path}:{line}", wrong, "save it as UTF-8 (Excel: CSV UTF-8)") from None
+        problem = f"byte {error.start + 1} of the file is not {encoding.upper()}"
+        raise InputError.at(f"{path}:{line}", problem, "save it as UTF-8 (Excel: CSV UTF-8)") from None
     if "\0" in text and not cut:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InputError.at(f"{path}:{line}", "contains a NUL character", "expected text")
@@ -163,10 +163,10 @@ def _cells(text: str, path: str, separator: str) -> Content:
         if not any(cell.strip() for cell in record):
             continue
         if len(record) != len(columns):
-            wrong = f"the row has {len(record)} cell{'s' * (len(record) != 1)}"
+            problem = f"the row has {len(record)} cell{'s' * (len(record) != 1)}"
             part = "tab" if separator == "\t" else separator
-            right = f"expected {len(columns)}, as in the header; put a cell that contains a {part} in quotes"
-            raise InputError.at(f"{path}:{line}", wrong, right)
+            expected = f"expected {len(columns)}, as in the header; put a cell that contains a {part} in quotes"
+            raise InputError.at(f"{path}:{line}", problem, expected)
         rows.append({column: cell or None for column, cell in zip(columns, record, strict=True)})
         places.append(f"{path}:{line}")
     return columns, rows, places
@@ -182,9 +182,9 @@ def _records(text: str, path: str, separator: str, first: int = 1) -> Iterator[t
                 yield line, record
             line = first + reader.line_num
     except csv.Error as error:
-        wrong = f"is not valid CSV ({error})"
-        right = 'expected a quote at both ends of the cell, and quotes inside it doubled ("")'
-        raise InputError.at(f"{path}:{line}", wrong, right) from None
+        problem = f"is not valid CSV ({error})"
+        expected = 'expected a quote at both ends of the cell, and quotes inside it doubled ("")'
+        raise InputError.at(f"{path}:{line}", problem, expected) from None
     finally:
         csv.field_size_limit(before)
 
@@ -222,24 +222,26 @@ def _array(text: str, path: str) -> Content:
     """A JSON array of objects."""
     content = _json(text, path)
     places = [f"{path}: item {number}" for number in range(1, len(content) + 1)]
-    rows = [_object(row, where) for row, where in zip(content, places, strict=True)]
+    rows = [_object(row, location) for row, location in zip(content, places, strict=True)]
     return _columns(rows), rows, places
 
 
-def _json(text: str, where: str) -> Any:
+def _json(text: str, location: str) -> Any:
     try:
         return decoded(text)
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        right = "expected one object per line, or an array of objects"
-        raise InputError.at(where, f"is not valid JSON: {error.msg} at {at}", right) from None
+        expected = "expected one object per line, or an array of objects"
+        raise InputError.at(location, f"is not valid JSON: {error.msg} at {at}", expected) from None
     except (ValueError, RecursionError) as error:
-        raise InputError.at(where, f"is not valid JSON: {error}") from None
+        raise InputError.at(location, f"is not valid JSON: {error}") from None
 
 
-def _object(row: Any, where: str) -> Row:
+def _object(row: Any, location: str) -> Row:
     if not isinstance(row, dict):
-        raise InputError.at(where, f"is {json.dumps(row)[:60]}", "expected a JSON object: a question with its columns")
+        raise InputError.at(
+            location, f"is {json.dumps(row)[:60]}", "expected a JSON object: a question with its columns"
+        )
     return row
 
 

@@ -92,22 +92,22 @@ class LoadOptions:
     trust_remote_code: bool = False  # run code that comes with the checkpoint
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], where: str = "--model-args") -> LoadOptions:
+    def of(cls, given: Mapping[str, Any], location: str = "--model-args") -> LoadOptions:
         """The options by name, checked; InputError for an unknown name or an invalid value."""
         names = [field.name for field in fields(cls)]
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name in ELSEWHERE:
-                raise InputError.at(where, f"{name} is not supported", ELSEWHERE[name])
+                raise InputError.at(location, f"{name} is not supported", ELSEWHERE[name])
             if name not in names:
-                raise UnknownName(f"{where}: {UnknownName.of('argument of an hf model', name, names)}")
+                raise UnknownName(f"{location}: {UnknownName.of('argument of an hf model', name, names)}")
             if value is not None:
-                values[name] = _checked(where, name, value)
+                values[name] = _checked(location, name, value)
         options = cls(**values)
         for group in (PLACEMENT, QUANTIZED):
             if len(exclusive := [name for name in group if getattr(options, name)]) > 1:
                 raise InputError.at(
-                    where, f"{exclusive[0]} and {exclusive[1]} exclude each other", "expected one of the two"
+                    location, f"{exclusive[0]} and {exclusive[1]} exclude each other", "expected one of the two"
                 )
         return options
 
@@ -141,8 +141,8 @@ class LoadOptions:
     def check(self, name: str, trust: bool = False) -> None:
         """InputError for a tokenizer, adapter, device or package that does not exist here, or code without trust."""
         if self.trust_remote_code and not trust:
-            wrong = "trust_remote_code=true runs code that comes with the checkpoint"
-            raise InputError.at("--model-args", wrong, "add --trust if you trust it")
+            problem = "trust_remote_code=true runs code that comes with the checkpoint"
+            raise InputError.at("--model-args", problem, "add --trust if you trust it")
         for option, package, install in self._packages():
             if not is_installed(package):
                 raise InputError.at("--model-args", f"{option} needs the package {package}", install)
@@ -153,8 +153,8 @@ class LoadOptions:
         for source, file, subfolder in list(self._sources(name))[1:]:
             folder = folder_of(source, file, self.revision, subfolder)
             if folder is None or not (folder / file).is_file():
-                right = f"expected a directory with {file}, or an id in the hub's local cache"
-                raise InputError.at("--model-args", f"{source}: no such checkpoint", right)
+                expected = f"expected a directory with {file}, or an id in the hub's local cache"
+                raise InputError.at("--model-args", f"{source}: no such checkpoint", expected)
 
     def local(self) -> dict[str, Any]:
         """Arguments for transformers: subfolder and revision, no download, and no code unless it is trusted."""
@@ -207,8 +207,10 @@ def quantization_config(given: Mapping[str, Any]) -> Any:
     try:
         return AutoQuantizationConfig.from_dict(dict(given))
     except Exception as error:  # TypeError, ValueError, and ImportError if the method's package is absent
-        wrong = f"quantization_config cannot be used ({str(error).partition(chr(10))[0]})"
-        raise InputError.at("--model-args", wrong, "expected the arguments of a method that transformers has") from None
+        problem = f"quantization_config cannot be used ({str(error).partition(chr(10))[0]})"
+        raise InputError.at(
+            "--model-args", problem, "expected the arguments of a method that transformers has"
+        ) from None
 
 
 def folder_of(name: str, file: str, revision: str | None = None, subfolder: str = "") -> Path | None:
@@ -231,37 +233,37 @@ def folder_of(name: str, file: str, revision: str | None = None, subfolder: str 
     return Path(cached).parent if isinstance(cached, str) else None
 
 
-def _checked(where: str, name: str, value: Any) -> Any:
+def _checked(location: str, name: str, value: Any) -> Any:
     """The value of an option in the form that `LoadOptions` keeps; InputError for an invalid value."""
     known = str(value).removeprefix("torch.") if name == "dtype" else value
     if name in CHOICES:
         if known not in CHOICES[name]:
-            raise InputError.at(where, f"{name}={value} is unknown", f"expected {', '.join(CHOICES[name])}")
+            raise InputError.at(location, f"{name}={value} is unknown", f"expected {', '.join(CHOICES[name])}")
         return known
     if name in SWITCHES:
         if not isinstance(value, bool):
-            raise InputError.at(where, f"{name}={value} cannot be read", "expected true or false")
+            raise InputError.at(location, f"{name}={value} cannot be read", "expected true or false")
         return value
     if name in LEAST:
         if type(value) is not int or value < LEAST[name]:
-            raise InputError.at(where, f"{name}={value} cannot be read", f"expected an integer >= {LEAST[name]}")
+            raise InputError.at(location, f"{name}={value} cannot be read", f"expected an integer >= {LEAST[name]}")
         return value
     if name == "device":
         if not isinstance(value, str) or DEVICE.fullmatch(value) is None:
-            raise InputError.at(where, f"device={value} is unknown", "expected cpu, cuda, cuda:N or mps")
+            raise InputError.at(location, f"device={value} is unknown", "expected cpu, cuda, cuda:N or mps")
         return value
     if name in ("device_map", "quantization_config") and isinstance(value, Mapping) and value:
         return msgspec.json.encode(value, order="sorted").decode()
     if name == "device_map":
         if value not in DEVICE_MAPS:
-            right = f"expected {', '.join(DEVICE_MAPS)}, or a mapping from modules to devices as JSON"
-            raise InputError.at(where, f"device_map={value} is unknown", right)
+            expected = f"expected {', '.join(DEVICE_MAPS)}, or a mapping from modules to devices as JSON"
+            raise InputError.at(location, f"device_map={value} is unknown", expected)
         return value
     if name == "quantization_config":
-        right = """expected a mapping as JSON, such as {"load_in_4bit": true}"""
-        raise InputError.at(where, f"quantization_config={value} cannot be read", right)
+        expected = """expected a mapping as JSON, such as {"load_in_4bit": true}"""
+        raise InputError.at(location, f"quantization_config={value} cannot be read", expected)
     if isinstance(value, (dict, list)) or value == "":
-        raise InputError.at(where, f"{name}={value} cannot be read", "expected a name")
+        raise InputError.at(location, f"{name}={value} cannot be read", "expected a name")
     return str(value)
 
 
@@ -286,5 +288,7 @@ def _check_device(device: str) -> None:
         raise InputError.at("--model-args", f"device={device}: torch finds no such device", f"expected {available}")
     count = torch.accelerator.device_count()
     if number and int(number) >= count:
-        wrong = f"device={device}: there are {count} devices" if count > 1 else f"device={device}: there is 1 device"
-        raise InputError.at("--model-args", wrong, f"expected {kind}:0{f' to {kind}:{count - 1}' if count > 1 else ''}")
+        problem = f"device={device}: there are {count} devices" if count > 1 else f"device={device}: there is 1 device"
+        raise InputError.at(
+            "--model-args", problem, f"expected {kind}:0{f' to {kind}:{count - 1}' if count > 1 else ''}"
+        )

@@ -208,7 +208,7 @@ def _parted(ordered: Sequence[Tokens], deepest: int, worth: int) -> tuple[int, l
 def _common_length(first: Tokens, other: Tokens) -> int:
     """The length of the common prefix of two texts."""
     pairs = enumerate(zip(first, other, strict=False))
-    return next((index for index, (left, right) in pairs if left != right), min(len(first), len(other)))
+    return next((index for index, (left, expected) in pairs if left != expected), min(len(first), len(other)))
 
 
 class PrefixCache:

@@ -126,8 +126,8 @@ def place(path: str, options: LoadOptions) -> Placement:
     if weights > sum(memories) and options.own_map is None:
         _refuse(path, weights, memories, str(device))
     if spread and not is_installed("accelerate"):
-        wrong = f"its weights take {_gb(weights)} and are spread over devices, which needs the package accelerate"
-        raise InputError.at(f"hf/{path}", wrong, "pip install accelerate")
+        problem = f"its weights take {_gb(weights)} and are spread over devices, which needs the package accelerate"
+        raise InputError.at(f"hf/{path}", problem, "pip install accelerate")
     default = "auto" if spread else {"": str(device)} if options.quantization is not None else None
     device_map = options.own_map or options.device_map or default
     return Placement(str(device), device_map, _batch(text_config, SIZES.get(dtype or "", 4), weights, memories, device))
@@ -137,8 +137,8 @@ def _refuse(path: str, weights: int, memories: Sequence[int], device: str) -> No
     here = f"{device} has {_gb(memories[0])}"
     if len(memories) > 1:
         here = f"{len(memories)} devices have {_gb(sum(memories))} together"
-    right = "use a smaller dtype, load_in_8bit or load_in_4bit, or a larger device"
-    raise InputError.at(f"hf/{path}", f"its weights take {_gb(weights)}, but {here}", right)
+    expected = "use a smaller dtype, load_in_8bit or load_in_4bit, or a larger device"
+    raise InputError.at(f"hf/{path}", f"its weights take {_gb(weights)}, but {here}", expected)
 
 
 def _gb(size: int) -> str:

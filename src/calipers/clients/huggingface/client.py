@@ -207,10 +207,10 @@ def connect(name: str, connection: Connection) -> HfModel:
     path, options = Path(name).expanduser(), LoadOptions.of(connection.model_args)
     folder = folder_of(name, CONFIG, options.revision, options.subfolder)
     if folder is None:
-        wrong = "no such directory"
+        problem = "no such directory"
         if options.revision is not None and folder_of(name, CONFIG, None, options.subfolder) is not None:
-            wrong = f"the hub's local cache has no revision {options.revision!r} of it"
-        raise InputError.at(f"hf/{name}", wrong, "expected a directory with a config.json")
+            problem = f"the hub's local cache has no revision {options.revision!r} of it"
+        raise InputError.at(f"hf/{name}", problem, "expected a directory with a config.json")
     if not (folder / CONFIG).is_file():
         raise InputError.at(f"hf/{name}", "it has no config.json", "expected a directory with a checkpoint")
     options.check(name, connection.trust)
@@ -237,9 +237,9 @@ class HfModel:
         )
         self._scores: Batching[Texts, list[Scored]] = Batching(self._thread, self._score, callers)
 
-    def batch_plan(self, kept: Any = None, where: str = "") -> dict[str, Any]:
+    def batch_plan(self, kept: Any = None, location: str = "") -> dict[str, Any]:
         """The batch plan to use, as JSON: the ``kept`` plan of a resumed run, else the plan for the present device."""
-        self._plan = place(self._path, self._options).batch if kept is None else BatchPlan.read(kept, where)
+        self._plan = place(self._path, self._options).batch if kept is None else BatchPlan.read(kept, location)
         plan: dict[str, Any] = msgspec.to_builtins(self._plan)
         return plan
 

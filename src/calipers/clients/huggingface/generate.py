@@ -99,8 +99,8 @@ def draw_token(scores: Any, sampling: Sampling, chance: float) -> Any:
 def _number(extra: Mapping[str, Any], name: str, least: float, most: float, default: float) -> float:
     value = extra.get(name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        right = f"a number from {least:g} to {most:g}" if most < math.inf else f"an integer >= {least:g}"
-        raise _wrong(f"{name} is {value!r}; expected {right}")
+        expected = f"a number from {least:g} to {most:g}" if most < math.inf else f"an integer >= {least:g}"
+        raise _wrong(f"{name} is {value!r}; expected {expected}")
     return value
 
 
