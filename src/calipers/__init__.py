@@ -80,75 +80,20 @@ _HOME = {  # public name -> its module, and after a colon its name in that modul
     "write_partial": "calipers.partials",
 }
 
+_STABLE = """
+    Benchmark BenchmarkScore CalipersError Column Comparison Estimate Groups Incomplete InputError Metric Result
+    Rollouts compare compute_pass_majority_metrics evaluate harbor_metric harbor_pass_ladder lm_eval_aggregate
+    lm_eval_filtered lm_eval_pipeline lm_eval_stderr mean read run_benchmark score
+"""
+_PROVISIONAL = """
+    Audit Certified Collecting Conversion Curves Explanation Gate HtmlReport ItemReport JudgeCheck Leaderboard
+    Materializing Matrix Page Preregistration Rescored RunSettings Study Verdict Verification audit certify collect
+    convert curve explain gate items judge_check leaderboard load matrix merge_partials metric plan preregister
+    report rescore run score_cached verifier verify write_partial
+"""
 _STABILITY = {  # public name -> its stability; docs/api.md defines the words
-    "Audit": "provisional",
-    "Benchmark": "stable",
-    "BenchmarkScore": "stable",
-    "CalipersError": "stable",
-    "Certified": "provisional",
-    "Collecting": "provisional",
-    "Column": "stable",
-    "Comparison": "stable",
-    "Conversion": "provisional",
-    "Curves": "provisional",
-    "Estimate": "stable",
-    "Explanation": "provisional",
-    "Gate": "provisional",
-    "Groups": "stable",
-    "Incomplete": "stable",
-    "InputError": "stable",
-    "HtmlReport": "provisional",
-    "ItemReport": "provisional",
-    "JudgeCheck": "provisional",
-    "Leaderboard": "provisional",
-    "Materializing": "provisional",
-    "Matrix": "provisional",
-    "Metric": "stable",
-    "Page": "provisional",
-    "Preregistration": "provisional",
-    "Rescored": "provisional",
-    "Result": "stable",
-    "Rollouts": "stable",
-    "RunSettings": "provisional",
-    "Study": "provisional",
-    "Verdict": "provisional",
-    "Verification": "provisional",
-    "audit": "provisional",
-    "certify": "provisional",
-    "collect": "provisional",
-    "compare": "stable",
-    "compute_pass_majority_metrics": "stable",
-    "convert": "provisional",
-    "curve": "provisional",
-    "evaluate": "stable",
-    "explain": "provisional",
-    "gate": "provisional",
-    "harbor_metric": "stable",
-    "harbor_pass_ladder": "stable",
-    "items": "provisional",
-    "judge_check": "provisional",
-    "leaderboard": "provisional",
-    "lm_eval_aggregate": "stable",
-    "lm_eval_filtered": "stable",
-    "lm_eval_pipeline": "stable",
-    "lm_eval_stderr": "stable",
-    "load": "provisional",
-    "matrix": "provisional",
-    "mean": "stable",
-    "merge_partials": "provisional",
-    "metric": "provisional",
-    "plan": "provisional",
-    "preregister": "provisional",
-    "read": "stable",
-    "report": "provisional",
-    "rescore": "provisional",
-    "run": "provisional",
-    "run_benchmark": "stable",
-    "score": "stable",
-    "score_cached": "provisional",
-    "verifier": "provisional",
-    "verify": "provisional",
-    "write_partial": "provisional",
+    **dict.fromkeys(_STABLE.split(), "stable"),
+    **dict.fromkeys(_PROVISIONAL.split(), "provisional"),
 }
 
 __all__ = [
