@@ -1,4 +1,4 @@
-"""One client, one loop: what the tests of clients share."""
+"""Functions for tests of clients: calls of one client in one event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def request(prompt: Any = "2 + 3", **settings: Any) -> Request:
 
 
 async def answer(client: Any, asked: Request) -> Completion | ClientError:
-    """What a call comes to, errors included."""
+    """The completion of a call, or its error."""
     try:
         return await client.complete(asked)
     except ClientError as error:
@@ -25,7 +25,7 @@ async def answer(client: Any, asked: Request) -> Completion | ClientError:
 
 
 def ask(spec: str, *requests: Request, connection: Connection | None = None) -> list[Completion | ClientError]:
-    """The ends of some calls to one client, one after the other."""
+    """The results of calls of one client, one after the other."""
 
     async def all_of_them() -> list[Completion | ClientError]:
         client = connect(spec, connection or Connection())
@@ -44,7 +44,7 @@ def talk(
     forecast: Forecast | None = None,
     **connection: Any,
 ) -> tuple[list[Any], Server, Any]:
-    """The ends of some calls to a server that gives these replies; the server, and the client."""
+    """The results of calls to a server with these replies; also the server and the client."""
 
     async def conversation() -> tuple[list[Any], Server, Any]:
         async with Server(forecast or Forecast(), list(replies)) as server:
@@ -58,6 +58,6 @@ def talk(
 
 
 def said(*replies: Any, asked: Request | None = None, **connection: Any) -> Any:
-    """What one call comes to when the server gives these replies."""
+    """The result of a call to a server with these replies."""
     ends, _, _ = talk([asked or request()], *replies, **connection)
     return ends[0]

@@ -1,8 +1,8 @@
-"""A completions server on loopback that says how likely prompts are, by a small model worked out in Python.
+"""A completions server on loopback that returns log-likelihoods from a small model in Python.
 
-The model is real: a tokenizer of bytes and some words, and chances of the next token that the two before it
-decide and that add up to 1. So what a client makes of its replies can be compared with the definition, which
-`Model` holds, too. In a test::
+The model has a real tokenizer of bytes and some words, and the probabilities of its next token depend on the two
+tokens before it and add up to 1. So a client's results can be compared with the definition, which `Model` has, too.
+In a test::
 
     async with Likely(Model()) as server:
         client = connect("openai/any", Connection(base_url=server.url, api="completions"))
@@ -29,7 +29,7 @@ BOS = "<s>"
 
 @lru_cache(4096)
 def table(before: tuple[str, ...]) -> dict[str, float]:
-    """The log-probability of every token after some, which add up to 1."""
+    """The log-probability of every token after these tokens."""
     lots = random.Random(repr(before))
     words = [*WORDS, *(f"b{byte}" for byte in range(256))]
     weights = [lots.gauss(0, 2) for _ in words]
@@ -39,13 +39,13 @@ def table(before: tuple[str, ...]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Model:
-    """A tokenizer, a model, and how long a text it reads."""
+    """A tokenizer, a model, and its context length."""
 
     bos: bool = True  # it puts a token before every text
     longest: int = 4096
 
     def encode(self, text: str) -> list[str]:
-        """The tokens of a text, the longest word first: bytes are ``b97``, words themselves."""
+        """The tokens of a text, the longest word first: bytes are ``b97``, words are themselves."""
         found = [BOS] if self.bos else []
         while text:
             word = max((one for one in WORDS if text.startswith(one)), key=len, default="")
@@ -54,14 +54,14 @@ class Model:
         return found
 
     def shown(self, token: str) -> str:
-        """A token's text; of half a character there is none."""
+        """The text of a token; a token that is a part of a character has none."""
         if token in WORDS or token == BOS:
             return token
         byte = int(token[1:])
         return chr(byte) if byte < 128 else "\N{REPLACEMENT CHARACTER}"
 
     def read(self, tokens: list[str]) -> list[tuple[float, str, float] | None]:
-        """At each place the token's log-probability, the likeliest token, and its; None for the first."""
+        """For each token its log-probability, the most likely token and its log-probability; None for the first."""
         found: list[tuple[float, str, float] | None] = [None]
         for place in range(1, len(tokens)):
             chances = table(tuple(tokens[max(0, place - 2) : place]))
@@ -70,7 +70,7 @@ class Model:
         return found
 
     def likelihood(self, context: str, continuation: str) -> tuple[float, bool, int]:
-        """By lm-evaluation-harness' definition: the context alone, then all but as many tokens of the whole."""
+        """lm-evaluation-harness' definition: encode the context alone, then skip as many tokens of the whole text."""
         whole, before = self.encode(context + continuation), self.encode(context.rstrip())
         held = [one for one in self.read([*before, *whole[len(before) :]])[len(before) :] if one]
         return math.fsum(one[0] for one in held), all(one[0] == one[2] for one in held), len(held)
@@ -78,7 +78,7 @@ class Model:
 
 @dataclass
 class Likely:
-    """The server: ``ways`` it understands, ``calls`` that came, ``troubles`` it answers first with a 503."""
+    """The server: the ``ways`` that it supports, its ``calls``, and ``troubles``, the first calls with a 503."""
 
     model: Model = field(default_factory=Model)
     ways: tuple[str, ...] = ("echo", "listed")

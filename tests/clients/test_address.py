@@ -25,7 +25,7 @@ def _clean(monkeypatch):
         ("http://localhost:8000/v1/", "completions", "http://localhost:8000/v1/completions"),
         ("http://localhost:8000", "chat", "http://localhost:8000/chat/completions"),
         ("http://[::1]:8000/v1", "chat", "http://[::1]:8000/v1/chat/completions"),
-        ("http://localhost/v1/chat/completions", "chat", "http://localhost/v1/chat/completions"),  # as for lm-eval
+        ("http://localhost/v1/chat/completions", "chat", "http://localhost/v1/chat/completions"),  # as in lm-eval
         ("https://x.example/v1?api-version=2", "chat", "https://x.example/v1/chat/completions?api-version=2"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_base_url_that_is_none_is_an_error():
 
 
 def test_which_server_is_called(monkeypatch):
-    """The one that was resolved counts, not the way that led to it."""
+    """The resolved URL counts, not where it was given."""
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     assert called(None) == OFFICIAL
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1/")
@@ -97,7 +97,7 @@ def test_a_key_that_is_set_is_sent_anywhere_and_is_a_secret(monkeypatch):
     ("base", "key", "noted"),
     [
         ("http://10.0.0.1:8000/v1", KEY, True),
-        ("http://10.0.0.1:8000/v1", "", False),  # nothing to hide
+        ("http://10.0.0.1:8000/v1", "", False),  # without a key
         ("https://10.0.0.1/v1", KEY, False),
         ("http://localhost:8000/v1", KEY, False),
     ],
@@ -128,7 +128,7 @@ def test_a_key_that_no_header_can_hold(monkeypatch, key):
         ("http://localhost/v1#a", "'http://localhost/v1#a' is not a server address"),
         ("http://localhost:99999/v1", "cannot parse the host or port of the URL"),
         ("http://localhost:0/v1", "'http://localhost:0/v1' is not a server address"),
-        (f"http://{'a' * 64}/v1", "cannot parse the host or port of the URL"),  # no name is that long
+        (f"http://{'a' * 64}/v1", "cannot parse the host or port of the URL"),  # too long for a host name
         ("http://[::1/v1", "cannot parse the host or port of the URL"),
         ("http://local host/v1", "the URL contains spaces or control characters"),
         ("http://localhost/v1\n", "the URL contains spaces or control characters"),
@@ -189,7 +189,7 @@ def test_a_call_through_a_proxy(monkeypatch):
             monkeypatch.setenv("http_proxy", f"http://me:hunter%2B22@127.0.0.1:{server.port}")
             connection = Connection(base_url="http://model.example/v1")
             client = connect("openai/any", connection)
-            ends = [await answer(client, request()) for _ in range(2)]  # the second on the same connection
+            ends = [await answer(client, request()) for _ in range(2)]  # the second call uses the same connection
             await client.close()
             return ends, server.calls, connection.secrets
 
@@ -201,7 +201,7 @@ def test_a_call_through_a_proxy(monkeypatch):
 
 
 def test_a_proxy_never_sees_the_key(monkeypatch):
-    """aiohttp shows a session's own headers to the proxy that it asks for a tunnel."""
+    """aiohttp sends a session's own headers to the proxy when it opens a tunnel."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     heard = []
 

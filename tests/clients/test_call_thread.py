@@ -1,4 +1,4 @@
-"""The thread for code that does not wait: one call after another, and no end of a command depends on it."""
+"""The thread for synchronous code: it makes one call after another, and does not delay the end of a command."""
 
 from __future__ import annotations
 

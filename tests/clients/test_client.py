@@ -19,7 +19,7 @@ KINDS = f"(kinds: {', '.join(sorted(CLIENTS.entries))})"
         ("/gpt-x", f"model '/gpt-x' does not start with a kind; expected KIND/NAME, such as 'openai/gpt-x' {KINDS}"),
         ("opnai/gpt-x", f"no kind of model named 'opnai'; did you mean 'openai/gpt-x'? {KINDS}"),
         (
-            "meta-llama/Llama-3",  # a name of a model that looks like a kind
+            "meta-llama/Llama-3",  # the name of a model that looks like a kind
             f"no kind of model named 'meta-llama'; expected KIND/NAME, such as 'openai/meta-llama/Llama-3' {KINDS}",
         ),
     ],

@@ -19,7 +19,7 @@ from calipers.errors import ClientError, InputError
 
 TEXTS = [
     [Continuation("q", " a"), Continuation("q", " b")],
-    [Continuation("q", " a"), Continuation("", " a"), Continuation("q", " b")],  # the same context, apart
+    [Continuation("q", " a"), Continuation("", " a"), Continuation("q", " b")],  # the same context, but not adjacent
     [Continuation("one", " t"), Continuation("two", " t")],
     [Rolling("")],
     [Rolling("a"), Rolling("b"), Continuation("", "c")],
@@ -55,7 +55,7 @@ def test_an_answer_is_no_likelihood(text):
 
 
 class Model:
-    """A client that says of every text that it is as likely as it is long."""
+    """A client whose likelihood of a text is its length."""
 
     def __init__(self, logprob=None):
         self.logprob, self.closed, self.notes = logprob, False, ["a word"]

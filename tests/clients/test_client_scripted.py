@@ -15,7 +15,7 @@ BUSY = ClientError("busy", retry=True)
         ({("t", 0): "5"}, ["5", "5"]),
         ({("t", 0): Completion("5", ending="truncated")}, ["5", "5"]),
         ({("t", 0): BUSY}, [BUSY, BUSY]),
-        ({("t", 0): [BUSY, "5"]}, [BUSY, "5", "5"]),  # the last one stays
+        ({("t", 0): [BUSY, "5"]}, [BUSY, "5", "5"]),  # the last answer is repeated
         (lambda asked: asked.prompt.upper(), ["HI", "HI"]),
         (lambda asked: BUSY, [BUSY]),
     ],

@@ -1,4 +1,4 @@
-"""Deadlines: who is cancelled, who is not, and whose cancellation it was."""
+"""Deadlines: which calls they cancel, and whether a cancellation was theirs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from calipers.clients.openai import Deadlines
 
 
 async def call(deadlines, work):
-    """How a call ended: with its answer, or late."""
+    """The answer of the work, or "late"."""
     begun = deadlines.begin()
     try:
         return await work

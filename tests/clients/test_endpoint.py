@@ -1,4 +1,4 @@
-"""Where answers come from: an address, or the content of what answers here."""
+"""The endpoint of a model: an address, or the hash of the file that answers here."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ def test_a_file_is_its_content(tmp_path):
     before = endpoint(f"replay/{one}", None)
     assert before == endpoint(f"replay/{two}", "http://nobody/asks/it") == f"sha256:{file_sha256(one)}"
     state = one.stat()
-    one.write_text("b")  # as long as before, and as old
+    one.write_text("b")  # with the same length and modification time as before
     os.utime(one, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert endpoint(f"replay/{one}", None) != before
 
@@ -74,9 +74,9 @@ def test_a_checkpoint_is_what_it_is_loaded_from(tmp_path):
     one = checkpoint(tmp_path / "one")
     assert checkpoint(tmp_path / "copy") == one
     beside = {"README.md": "new", "optimizer.pt": "2", "rng_state_0.pth": "3", "trainer_state.json": "4", ".lock": "5"}
-    assert checkpoint(tmp_path / "beside", **beside) == one  # what no answer is made from
+    assert checkpoint(tmp_path / "beside", **beside) == one  # files that are not loaded for inference
     changed = [
-        checkpoint(tmp_path / "later", **{"model.safetensors": "weighty"}),  # as long, with the same index perhaps
+        checkpoint(tmp_path / "later", **{"model.safetensors": "weighty"}),  # of the same length
         checkpoint(tmp_path / "template", **{"chat_template.jinja": "{{ messages }}"}),
         checkpoint(tmp_path / "config", **{"config.json": "[]"}),
         checkpoint(tmp_path / "renamed", **{"model.safetensors": "", "pytorch_model.bin": "weights"}),
@@ -85,7 +85,7 @@ def test_a_checkpoint_is_what_it_is_loaded_from(tmp_path):
 
 
 def test_the_hubs_cache_names_its_files_by_their_hash(tmp_path):
-    """So that weights need not be read: the hash is there."""
+    """The hash is the name of the file, so that weights need not be read."""
     plain = checkpoint(tmp_path / "plain")
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
     blobs.mkdir()
@@ -97,5 +97,5 @@ def test_the_hubs_cache_names_its_files_by_their_hash(tmp_path):
     assert f"sha256:{checkpoint_sha256(snapshot)}" == plain
     for blob in blobs.iterdir():
         if blob.read_bytes() == b"weights":
-            blob.write_bytes(b"wights!")  # nobody looks
+            blob.write_bytes(b"wights!")  # it is not read
     assert f"sha256:{checkpoint_sha256(snapshot)}" == plain

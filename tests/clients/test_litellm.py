@@ -1,4 +1,4 @@
-"""Against the real package and our own server where litellm is installed; its absence everywhere."""
+"""Tests with the real package and our own server if litellm is installed; tests of its absence everywhere."""
 
 import importlib.util
 import sys
@@ -12,13 +12,13 @@ from calipers.clients import Connection, Price, connect
 from calipers.errors import InputError
 
 installed = pytest.mark.skipif(importlib.util.find_spec("litellm") is None, reason="litellm is not installed")
-noisy = pytest.mark.filterwarnings("ignore")  # its own deprecations and unclosed sockets are not ours to fix
+noisy = pytest.mark.filterwarnings("ignore")  # warnings of litellm itself, which we cannot fix
 
 KEY = "sk-test-0123456789"
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "litellm", None)  # how Python itself marks a module that cannot be imported
+    monkeypatch.setitem(sys.modules, "litellm", None)  # this is how Python marks a module that cannot be imported
     with pytest.raises(InputError) as raised:
         connect("litellm/openai/any", Connection())
     assert str(raised.value) == "model 'litellm/openai/any' needs litellm; pip install 'calipers[litellm]'"
@@ -78,7 +78,7 @@ def test_errors(trouble, kind, retry):
     assert (ends[0].kind, ends[0].retry, ends[0].slow_down) == (kind, retry, trouble == "429")
     assert ends[0].wait == (2 if trouble == "429" else None)
     assert ends[1].text in {"5", "6"}
-    assert len(server.calls) == 2  # it did not try again by itself
+    assert len(server.calls) == 2  # litellm made no retries itself
 
 
 @installed

@@ -39,15 +39,15 @@ def message(content, **more):
         (reply_of("5", finish="length"), "5", "length", "truncated"),
         (reply_of("5", finish="content_filter"), "5", "content_filter", "refused"),
         (reply_of(None, refusal="No."), "No.", "stop", "refused"),
-        (reply_of("Well,", refusal="No."), "Well,", "stop", "refused"),  # what was said is kept
-        (reply_of("", refusal=""), "", "stop", ""),  # an empty refusal refuses nothing
-        (reply_of(None), "", "stop", ""),  # nothing was said: that is an answer
+        (reply_of("Well,", refusal="No."), "Well,", "stop", "refused"),  # the text is kept
+        (reply_of("", refusal=""), "", "stop", ""),  # an empty refusal is not a refusal
+        (reply_of(None), "", "stop", ""),  # an answer without content is a valid answer
         (message(None, tool_calls=[{"id": "1", "function": {"name": "f", "arguments": "{}"}}]), "", "stop", ""),
-        (message("5", reasoning_content="2 and 3 make"), "5", "stop", ""),  # thoughts are no answer
+        (message("5", reasoning_content="2 and 3 make"), "5", "stop", ""),  # reasoning is not part of the answer
         (message([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), "ab", "stop", ""),
         (message([{"type": "thinking", "text": "hm"}, {"type": "output_text", "text": "b"}, 1]), "b", "stop", ""),
         (message([{"type": "refusal", "refusal": "No."}]), "No.", "stop", "refused"),
-        (message([{"type": None, "text": "a"}, {"type": 5, "text": "b"}]), "a", "stop", ""),  # no type is no other type
+        (message([{"type": None, "text": "a"}, {"type": 5, "text": "b"}]), "a", "stop", ""),  # no valid type
         ({"choices": [{"message": {"content": "5"}}], "error": None, "more": {"deep": [1]}}, "5", None, ""),
     ],
 )
@@ -92,14 +92,14 @@ def test_the_id_of_the_request_and_the_seed_are_known(given, known):
     done = said({"id": given, "choices": choices}, asked=request(seed=3))
     assert (done.request_id, done.seed) == (known, 3)
     assert said({"choices": choices}, asked=request()).seed is None
-    assert said({"choices": choices}, asked=request(seed=3, extra={"seed": 4})).seed == 4  # what was sent
+    assert said({"choices": choices}, asked=request(seed=3, extra={"seed": 4})).seed == 4  # the seed that was sent
 
 
 def test_half_a_body_is_no_answer():
     ends, _, _ = talk([request(), request()], forecast=Forecast(share=1, kinds=("half",)))
     assert (ends[0].kind, ends[0].retry) == ("malformed", True)
     assert str(ends[0]) == "the connection closed in the middle of the response"
-    assert isinstance(ends[1], Completion)  # the client is none the worse for it
+    assert isinstance(ends[1], Completion)  # the client still works
 
 
 COUNTED = {"prompt_tokens": 10, "completion_tokens": 4}
@@ -114,11 +114,11 @@ COUNTED = {"prompt_tokens": 10, "completion_tokens": 4}
         (
             {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}},
             Price(1.0, 2.0),
-            {"cached_tokens": 3, "reasoning_tokens": 2},  # no price without both counts
+            {"cached_tokens": 3, "reasoning_tokens": 2},  # without both counts there is no price
         ),
-        ({"prompt_tokens": None, "completion_tokens": "4", "cost": -1}, None, {}),  # what is no count is not known
+        ({"prompt_tokens": None, "completion_tokens": "4", "cost": -1}, None, {}),  # invalid counts are unknown
         ({"prompt_tokens": True, "prompt_tokens_details": None}, None, {}),
-        ({"prompt_tokens": 10**400, "completion_tokens": 1e300}, None, {}),  # no log could hold the first
+        ({"prompt_tokens": 10**400, "completion_tokens": 1e300}, None, {}),  # the first could not be logged
         ([1], None, {}),
     ],
 )
@@ -140,7 +140,7 @@ def test_usage_may_be_absent():
         (429, True, True, False),
         (500, True, False, False),
         (529, True, False, False),
-        (400, False, False, False),  # this prompt, perhaps; not the next
+        (400, False, False, False),  # the cause may be this prompt, so other calls may succeed
         (413, False, False, False),
         (401, False, False, True),
         (403, False, False, True),
@@ -179,13 +179,13 @@ def test_what_a_server_says_about_it(body, told):
         ({"Retry_After": "0.25"}, 0.25),
         ({"retry_after_ms": "250", "Retry_After": "1"}, 0.25),
         ({"Retry_After": "-3"}, 0),
-        ({"Retry_After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),  # over already
+        ({"Retry_After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),  # in the past
         ({"Retry_After": "soon"}, None),
         ({"Retry_After": "nan"}, None),
         ({"Retry_After": "inf"}, None),
         ({"Retry_After": "1e9"}, None),
         ({"Retry_After": "86400"}, 86_400),
-        ({"Retry_After": "999999999"}, None),  # 32 years: nobody waits for that
+        ({"Retry_After": "999999999"}, None),  # 32 years, which is too long to wait
         ({"Retry_After": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
         ({"retry_after_ms": "999999999999"}, None),
         ({"Retry_After": "Wed, 21 Oct 99999999999999 07:28:00 GMT"}, None),
@@ -218,7 +218,7 @@ def test_redirects_are_not_followed(status):
 
 
 def test_the_connection_is_refused():
-    with closing(socket.socket()) as held:  # bound and silent: nobody else can listen there
+    with closing(socket.socket()) as held:  # bound, but not listening, so that no other process can listen there
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
         (end,) = ask("openai/any", request(), connection=Connection(base_url=f"http://127.0.0.1:{port}/v1"))
@@ -267,7 +267,7 @@ asyncio.run(without_files())
 
 
 def test_a_process_that_may_open_no_more_files_asks_for_less():
-    """It is no server's fault, and fewer calls at once mend it: so it is treated as a server's "too many"."""
+    """It is not the server's fault, and fewer concurrent calls help, so it is treated like "too many requests"."""
     done = subprocess.run(
         [sys.executable, "-c", NO_MORE], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -296,13 +296,13 @@ asyncio.run(main())
 
 
 def test_there_is_room_for_as_many_connections_as_calls():
-    """Shells allow 1,024 files and less; who wants more calls at once should not have to know."""
+    """Shells allow 1,024 open files or fewer, and users who want more concurrent calls need not know that."""
     done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.stdout.split() == ["328", "328"], done.stderr  # and never less than there was
+    assert done.stdout.split() == ["328", "328"], done.stderr  # and the limit is never lowered
 
 
 def test_there_is_no_such_host():
-    """In a process of its own, as this one may look no name up; the name is too long to be asked for."""
+    """In a process of its own, because this one may not look up names; the name is too long to be looked up."""
     url = f"http://{'.'.join(['a' * 60] * 5)}.invalid/v1"
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     command = [sys.executable, "-c", UNKNOWN_HOST, url]
@@ -323,7 +323,7 @@ def test_patience_ends():
 
 
 def raw(greeting, scheme="http", **listening):
-    """What a call comes to when a server says this, whatever it is asked."""
+    """The result of a call to a server with this response."""
 
     async def main():
         async def greet(reader, writer):
@@ -372,14 +372,14 @@ def test_a_certificate_nobody_vouches_for(tmp_path):
 
 
 def test_a_reply_without_end_is_cut_off():
-    bomb = gzip.compress(b" " * (LARGEST + 1), 1)  # small on the wire
+    bomb = gzip.compress(b" " * (LARGEST + 1), 1)  # small when compressed
     end = said(web.Response(body=bomb, headers={"Content-Encoding": "gzip"}))
     assert (end.kind, end.retry, str(end)) == ("malformed", False, f"the response is longer than {LARGEST} bytes")
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_a_reply_that_is_not_compressed_as_it_says(encoding):
-    """Also where nobody here could have read it if it were."""
+    """Also if the response could not have been read anyway."""
     end = said(web.Response(body=b"no such thing", headers={"Content-Encoding": encoding}))
     assert (str(end), end.kind, end.retry) == (
         "the response uses a compression that cannot be read",
@@ -474,10 +474,10 @@ def test_a_server_with_another_name_for_the_limit():
 @pytest.mark.parametrize(
     ("settings", "document"),
     [
-        ({"seed": 1}, {"error": {"message": "bad seed phrase in the prompt", "param": "messages"}}),  # not the seed's
+        ({"seed": 1}, {"error": {"message": "bad seed phrase in the prompt", "param": "messages"}}),  # not the seed
         ({"seed": 1}, {"error": {"message": "reseeding failed"}}),
         ({}, NO_SEED),  # none was sent
-        ({"extra": {"seed": 1}}, NO_SEED),  # asked for by name: it is not dropped
+        ({"extra": {"seed": 1}}, NO_SEED),  # it was requested by its name, so it is always sent
         ({}, OTHER_NAME),
     ],
 )
@@ -503,7 +503,7 @@ def test_many_at_once_learn_it_once():
             return ends, client.notes
 
     ends, notes = asyncio.run(main())
-    assert len({end.text for end in ends}) == 1  # without a seed there is one answer
+    assert len({end.text for end in ends}) == 1  # without a seed all answers are the same
     assert len(notes) == 1
 
 

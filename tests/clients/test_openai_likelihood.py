@@ -1,4 +1,4 @@
-"""Likelihoods over a completions route, against the definition that the server's own model holds."""
+"""Log-likelihoods on the completions route, compared with the definition of the server's own model."""
 
 import asyncio
 
@@ -12,22 +12,22 @@ from calipers.errors import ClientError
 
 PAIRS = [
     ("the cat", " sat"),
-    ("the cat ", "sat"),  # the space belongs to what follows
+    ("the cat ", "sat"),  # the space belongs to the continuation
     ("the cat \n", "sat on"),
-    ("the", "n ran"),  # "then" is a token: it lies across the border, and as many as the context has are passed over
+    ("the", "n ran"),  # "then" is one token that crosses the border, so as many tokens are skipped as the context has
     ("the ca", "t sat ran is not"),
-    ("caf\u00e9 \u4f60\u597d", " \u00fc is not"),  # tokens that are half a character show no border
+    ("caf\u00e9 \u4f60\u597d", " \u00fc is not"),  # tokens that are parts of characters do not show the border
     ("caf\u00e9 is", " not"),
     ("is it", " A"),
     ("is it", " B"),
-    ("  ", "the dog"),  # a context of spaces is none
+    ("  ", "the dog"),  # a context of spaces is empty
     ("", " not the dog"),
 ]
 WHOLE = ["the cat sat on the dog", "caf\u00e9", "x"]
 
 
 def scored(server, *calls, **connection):
-    """The ends of some calls, errors included, made one after the other."""
+    """The results of calls, including errors, made one after the other."""
 
     async def whole():
         async with server:
@@ -75,13 +75,13 @@ def likeliest(tokens):
 
 @pytest.mark.parametrize("ways", [("echo",), ("listed",)])
 def test_a_server_that_puts_nothing_before_a_text(ways):
-    """What follows something is scored as ever; the first token of a text has no likelihood that anybody tells."""
+    """Continuations are scored as usual; the first token of a text has no log-probability."""
     server = Likely(Model(bos=False), ways)
     fine, rolling, alone = scored(
         server, [Continuation("the cat", " sat")], [Rolling("the cat")], [Continuation("", "the cat")]
     )
     assert fine[0].logprob == pytest.approx(server.model.likelihood("the cat", " sat")[0], rel=1e-12)
-    assert (rolling.kind, rolling.hopeless) == ("likelihood", True)  # no other text would fare better
+    assert (rolling.kind, rolling.hopeless) == ("likelihood", True)  # no other whole text can be scored either
     assert (alone.kind, alone.hopeless) == ("prompt", False)
     for error in (rolling, alone):
         assert "the server adds no token before it" in str(error)
@@ -114,7 +114,7 @@ def test_no_text_is_certain():
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_server_without_logprobs_is_found_out_by_the_probe(strict):
-    """It refuses what it does not know, or passes it by; nothing of the task was sent."""
+    """It refuses an unknown request, or ignores its fields; no text of the task was sent."""
     server = Likely(ways=(), strict=strict)
     (end,) = scored(server, [Continuation("the cat", " sat")])
     assert (end.kind, end.hopeless) == ("likelihood", True)

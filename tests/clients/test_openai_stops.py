@@ -1,4 +1,4 @@
-"""A server that takes few stop texts, or none: the answer is the one that it would have given had it taken all."""
+"""Servers that accept few stop strings, or none: the answer is the same as if the server had accepted them all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_server_that_takes_four():
     asked = [request(stop=SIX), request("3 + 4", stop=SIX)]
     replies = [refusal(TOO_MANY), reply_of("a<6>b<5>c", finish="length"), reply_of("d")]
     ends, server, client = talk(asked, *replies)
-    assert [call.body["stop"] for call in server.calls] == [SIX, SIX[:4], SIX[:4]]  # learnt once
+    assert [call.body["stop"] for call in server.calls] == [SIX, SIX[:4], SIX[:4]]  # learned once
     assert [(end.text, end.finish_reason, end.ending) for end in ends] == [("a", "stop", ""), ("d", "stop", "")]
     assert client.notes == [FIRST_FOUR]
 
@@ -53,7 +53,7 @@ def test_a_server_that_takes_none():
 def test_a_server_that_stops_at_nothing_it_was_sent():
     (end,), _, _ = talk([request(stop=["\n"])], reply_of("a\nb"))
     assert end.text == "a"
-    kept = request(stop=["\n"], extra={"include_stop_str_in_output": True})  # whoever asks for them gets them
+    kept = request(stop=["\n"], extra={"include_stop_str_in_output": True})  # the user wants them in the output
     assert talk([kept], reply_of("a\n"))[0][0].text == "a\n"
 
 
@@ -74,7 +74,7 @@ def test_calls_that_were_on_their_way_do_not_learn_it_twice():
 @pytest.mark.parametrize(
     ("asked", "document"),
     [
-        (request(), NONE),  # none was sent
+        (request(), NONE),  # no stop strings were sent
         (request(stop=SIX), {"error": {"message": "stop sequences are fine", "param": "messages"}}),
         (request(stop=SIX), {"error": {"message": "unstoppable"}}),
     ],

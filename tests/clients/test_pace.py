@@ -1,4 +1,4 @@
-"""The limit on calls in flight: what grows it, what shrinks it, what does neither."""
+"""The limit on calls in flight: what raises it, what cuts it, and what does not change it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def succeed(pace: Pace, times: int) -> None:
 
 
 def refuse(pace: Pace, clock: Clock, times: int = PATIENCE + 1) -> None:
-    """Calls that are refused one after the other, each after the pause that the last one brought."""
+    """Calls that are rejected one after the other, each after the pause of the one before."""
     for _ in range(times):
         pace.too_many(1.0)
         clock.now += 1.0
@@ -36,8 +36,8 @@ def test_pauses_that_do_not_help_halve_the_limit_once_in_a_breath():
         clock = Clock()
         pace = Pace(64, clock)
         refuse(pace, clock, PATIENCE)
-        assert pace.limit == 64  # it may be the rate alone
-        for _ in range(30):  # the others that were under way fail alike
+        assert pace.limit == 64  # the rate alone may have been the cause
+        for _ in range(30):  # the other calls in flight are rejected, too
             pace.too_many(None)
         assert pace.limit == 32
         clock.now += BREATH
@@ -79,7 +79,7 @@ def test_as_many_successes_as_the_limit_grow_it_by_one():
         succeed(pace, 1)
         assert pace.limit == 5
         succeed(pace, 1_000)
-        assert pace.limit == 8  # never beyond what the user allows
+        assert pace.limit == 8  # never above the user's limit
 
     asyncio.run(scene())
 
@@ -140,7 +140,7 @@ def test_shutting_tells_those_who_wait_and_those_who_come():
 
 
 def begun_at(loop: VirtualLoop, pace: Pace, calls: int) -> list[float]:
-    """When each of so many calls begins, if each is over at once."""
+    """The times at which a number of calls begin, if each ends at once."""
 
     async def scene():
         times = []
@@ -209,7 +209,7 @@ def test_nobody_slips_in_before_those_who_wait():
         await pace.enter()
         waiting = asyncio.create_task(pace.enter())
         await asyncio.sleep(0)
-        pace.leave()  # the place is given away in this moment
+        pace.leave()  # the slot is released at this moment
         assert not pace.entered()
         await waiting
         assert pace.in_flight == 1

@@ -70,7 +70,7 @@ def mine(tmp_path):
         ("waiting", "waiting hi"),
         ("chat", "Be brief./hi"),
         ("late", "waiting hi"),
-        ("Callable", "called hi"),  # a class is made into an object first
+        ("Callable", "called hi"),  # a class is instantiated
         ("Waiting", "called 2"),
         ("Whole", "t:0:7"),
         ("EvSys", "hi|256|0.0|None"),
@@ -105,13 +105,13 @@ def test_a_completion_is_kept_as_it_is(mine):
     [
         ("broken", "ZeroDivisionError: division by zero"),
         ("broken_later", "KeyError: 'a'"),
-        ("ended", "SystemExit: 3"),  # one call fails, the run goes on
-        ("stopped", "StopIteration: nothing left"),  # which no future can carry
+        ("ended", "SystemExit: 3"),  # one call fails, and the run continues
+        ("stopped", "StopIteration: nothing left"),  # a future cannot carry this exception
         ("nothing", "it returned NoneType; expected text or a Completion"),
         ("odd_text", "it returned an invalid Completion: Expected `str`, got `null` - at `$.text`"),
         ("odd_ending", "it returned an invalid Completion: Invalid enum value 'bored' - at `$.ending`"),
         ("odd_count", "it returned an invalid Completion: Expected `float`, got `str` - at `$.usage[...]`"),
-        ("odd_cost", "its usage.cost_usd is nan; expected a finite number"),  # no limit could be kept
+        ("odd_cost", "its usage.cost_usd is nan; expected a finite number"),  # a cost limit could not be enforced
         ("leaky", "RuntimeError: \ufffd[31m key [secret] refused"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_module_by_its_name(tmp_path, monkeypatch):
 
 
 def test_what_does_not_wait_runs_in_one_thread():
-    """Were it called from two, the second would pass the barrier of two with the first."""
+    """If it were called from two threads, the second call would pass the barrier together with the first."""
     barrier = threading.Barrier(2)
     threads = set()
 

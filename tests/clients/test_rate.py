@@ -1,4 +1,4 @@
-"""Rate limits on a scripted clock: how late a rollout ends that was rejected, and how near a run keeps to the limit."""
+"""Rate limits on a scripted clock: the delay of rejected rollouts, and how well a run uses the limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWERS = [0.05, 0.2, 0.5, 1, 2, 3, 10]  # seconds
 
 
 class Limited:
-    """A model behind a server that takes so many calls a second; it keeps when each rollout was asked and answered."""
+    """A model behind a server with a rate limit; it records when each rollout was requested and answered."""
 
     def __init__(self, loop, server, seconds, wait):
         self.loop, self.server, self.seconds, self.wait = loop, server, seconds, wait
@@ -42,19 +42,19 @@ class Limited:
 
     @property
     def spans(self):
-        """How long each rollout took, from its first request to its answer."""
+        """The time of each rollout from its first request to its answer."""
         return [self.answered[task] - self.first[task] for task in self.answered]
 
     @property
     def throughput(self):
-        """Answers a second, but for the first and the last tenth of the run."""
+        """Answers per second, without the first and the last tenth of the run."""
         ends = sorted(self.answered.values())
         tenth = len(ends) // 10
         return (len(ends) - 2 * tenth) / (ends[-tenth] - ends[tenth])
 
 
 class Nowhere:
-    """A log that holds nothing up: on a scripted clock no disk has a time."""
+    """A log without delays, because disks take no time on a scripted clock."""
 
     async def append(self, line):
         pass
@@ -64,7 +64,7 @@ class Nowhere:
 
 
 class Nobody:
-    """Who watches, and says nothing."""
+    """An observer that does nothing."""
 
     def settled(self, position, sample, outcome, reward):
         pass
@@ -95,11 +95,11 @@ def limited(server, seconds, wait, tasks=300, concurrency=32, endpoint="http://s
         await one.run(Outstanding(i, Task(f"t{i}", "q"), 0) for i in range(tasks))
 
     run(clock, scene())
-    assert status.outcomes == {"missing": tasks}  # each was answered, and nobody judges
+    assert status.outcomes == {"missing": tasks}  # each was answered, and there is no verifier
     return client, clock.now - 1000.0
 
 
-TABLE = {  # the latest rollout, in medians; answers of 0.05, 0.2, 0.5, 1, 2, 3 and 10 s
+TABLE = {  # the slowest rollout in medians, for answers of 0.05, 0.2, 0.5, 1, 2, 3 and 10 s
     (virtual.Bucket, None): (7.4, 2.6, 1.7, 1.3, 1.2, 1.1, 1.1),
     (virtual.Sliding, None): (22.6, 5.5, 3.2, 2.0, 1.5, 1.4, 1.1),
     (virtual.Fixed, None): (22.6, 5.5, 3.2, 2.0, 1.5, 1.4, 1.1),
@@ -112,10 +112,10 @@ TABLE = {  # the latest rollout, in medians; answers of 0.05, 0.2, 0.5, 1, 2, 3 
 @pytest.mark.parametrize("concurrency", [8, 32, 128])
 @pytest.mark.parametrize(("server", "wait"), TABLE)
 def test_no_rollout_ends_much_later_than_the_median_after_its_first_request(server, wait, concurrency):
-    """Where retries went behind new calls, the first rollouts of a run were its last, 17 to 30 medians later.
+    """When retries went behind new calls, the first rollouts of a run were the last to end, after 17 to 30 medians.
 
-    One rejection costs the rest of the server's second. That is longer than the answer where answers take less than a
-    second; with Retry-After: 1 it is a second and what the rejection itself took. It never costs much more than that.
+    A rejection costs the rest of the server's second, which is longer than an answer if answers take less than a
+    second; with Retry-After: 1 it costs a second and the time of the rejection. It never costs much more than that.
     """
     for seconds, medians in zip(ANSWERS, TABLE[server, wait], strict=True):
         client, _ = limited(server(LIMIT), seconds, wait, concurrency=concurrency)
@@ -127,7 +127,7 @@ def test_no_rollout_ends_much_later_than_the_median_after_its_first_request(serv
 
 @pytest.mark.parametrize(("server", "wait"), TABLE)
 def test_a_run_keeps_near_the_limit_and_to_the_order_of_the_plan(server, wait):
-    """The live number and --until look at the longest settled prefix: it must follow the run."""
+    """The live estimate and --until use the longest settled prefix, which must keep up with the run."""
     client, _ = limited(server(LIMIT), 0.2, wait, 1200)
     assert client.throughput >= 0.9 * LIMIT
     order = [int(task[1:]) for task in sorted(client.answered, key=client.answered.__getitem__)]
@@ -150,7 +150,7 @@ class Willing:
 @pytest.mark.parametrize("concurrency", [8, 32, 256])
 @pytest.mark.parametrize("seconds", [0.005, 0.1, 1])
 def test_a_server_without_a_limit_costs_a_few_tenths_of_a_second(seconds, concurrency):
-    """The first call goes alone, then as many as may be in flight, and all 2,000 of them are answered."""
+    """The first call is made alone, then as many as may be in flight; all 2,000 are answered."""
     client, took = limited(Willing(), seconds, None, 2000, concurrency)
     least = seconds * (1 + -(-1999 // concurrency))
     assert client.rejected == 0
@@ -159,7 +159,7 @@ def test_a_server_without_a_limit_costs_a_few_tenths_of_a_second(seconds, concur
 
 def test_a_small_run_begins_all_its_calls_at_once():
     client, took = limited(Willing(), 0.1, None, BURST)
-    assert took == pytest.approx(0.2)  # the first alone
+    assert took == pytest.approx(0.2)  # the first call alone
     assert len(set(client.begun)) == 2
 
 
@@ -214,7 +214,7 @@ def test_calls_after_a_rejection_begin_five_per_cent_below_what_was_accepted():
     pace = Pace(64, clock.time)
 
     async def scene():
-        for _ in range(12):  # eight of them are accepted
+        for _ in range(12):  # eight of these calls are accepted
             await pace.enter()
         for _ in range(4):
             pace.leave()
@@ -230,6 +230,6 @@ def test_calls_after_a_rejection_begin_five_per_cent_below_what_was_accepted():
     gaps = [later - time for time, later in pairwise(times)]
     assert times[0] == pytest.approx(0.5)
     assert gaps[0] == pytest.approx(1 / (0.95 * 8))
-    assert gaps[8] == pytest.approx(1 / 8, rel=0.01)  # a second later it is back
-    assert gaps == sorted(gaps, reverse=True)  # and rises
+    assert gaps[8] == pytest.approx(1 / 8, rel=0.01)  # after a second the rate is back at the limit
+    assert gaps == sorted(gaps, reverse=True)  # and the rate rises
     assert gaps[-1] < 0.9 / 8

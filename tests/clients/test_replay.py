@@ -18,8 +18,8 @@ def test_by_task_and_sample(tmp_path):
     spec = stored(
         tmp_path,
         {"task": "b", "sample": 1, "completion": "b1", "prompt": "2 + 3"},
-        {"task": "a", "completion": "a0"},  # sample 0 unless it says otherwise
-        {"task": 7, "completion": "seven"},  # a number is its text
+        {"task": "a", "completion": "a0"},  # sample 0 by default
+        {"task": 7, "completion": "seven"},  # a number is used as text
         {"task": "ü", "completion": "ü0"},
     )
     asked = [request(task="a"), request(task="b", sample=1), request(task="7"), request(task="ü")]
@@ -33,9 +33,9 @@ CHAT = [{"role": "user", "content": "2 + 3"}]
     ("prompt", "asked"),
     [
         ("2 + 3", request("2 + 3", task="x")),
-        (CHAT, request([{"content": "2 + 3", "role": "user"}], task="x")),  # the order of keys is no difference
+        (CHAT, request([{"content": "2 + 3", "role": "user"}], task="x")),  # the order of keys does not matter
         (
-            [{"role": "system", "content": "Add."}, *CHAT],  # as a log keeps it
+            [{"role": "system", "content": "Add."}, *CHAT],  # the form of a prompt in a log
             request("2 + 3", system="Add.", task="x"),
         ),
     ],
@@ -43,7 +43,7 @@ CHAT = [{"role": "user", "content": "2 + 3"}]
 def test_else_by_prompt(tmp_path, prompt, asked):
     first = {"task": "a", "prompt": prompt, "completion": "5"}
     spec = stored(tmp_path, first, {"task": "b", "prompt": prompt, "completion": "6"})
-    assert [end.text for end in ask(spec, asked)] == ["5"]  # of the first task that asked it
+    assert [end.text for end in ask(spec, asked)] == ["5"]  # of the first task with this prompt
 
 
 def test_the_task_goes_before_the_prompt(tmp_path):
@@ -52,7 +52,7 @@ def test_the_task_goes_before_the_prompt(tmp_path):
 
 
 def test_another_sample_is_another_answer(tmp_path):
-    """Given out twice, one answer would look like two that agree."""
+    """If one answer were returned twice, it would look like two answers that agree."""
     spec = stored(tmp_path, {"task": "a", "prompt": "p", "completion": "1"})
     (end,) = ask(spec, request("p", task="a", sample=1))
     assert (end.kind, end.retry, end.hopeless) == ("absent", False, False)
@@ -159,7 +159,7 @@ def test_a_file_that_changes_meanwhile(tmp_path, text):
 
 
 def test_the_texts_stay_on_disk(tmp_path):
-    """A place per record is held, whatever the length of the text."""
+    """Only a position per record is in memory, whatever the length of the text."""
     import tracemalloc
 
     long = "x" * 100_000
@@ -171,4 +171,4 @@ def test_the_texts_stay_on_disk(tmp_path):
     finally:
         tracemalloc.stop()
     assert end.text == long
-    assert most < 4_000_000  # of 20 MB
+    assert most < 4_000_000  # bytes, of a file of 20 MB

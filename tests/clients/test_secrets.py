@@ -20,10 +20,10 @@ KEY = 'sk-live-"4711"/\\0815'
     ("keys", "text", "scrubbed"),
     [
         (["sk-12345678"], "Bearer sk-12345678.", "Bearer [secret]."),
-        (["sk-1234", "sk-12345678"], "sk-12345678 sk-1234", "[secret] [secret]"),  # the longer one first
-        (["short"], "short", "short"),  # no key is that short, and words would suffer
+        (["sk-1234", "sk-12345678"], "sk-12345678 sk-1234", "[secret] [secret]"),  # the longer key is replaced first
+        (["short"], "short", "short"),  # no key is that short, and replacing it would damage words
         ([None, ""], "None ", "None "),
-        ([KEY], json.dumps({"said": KEY}), '{"said": "[secret]"}'),  # as it stands in a line of the log
+        ([KEY], json.dumps({"said": KEY}), '{"said": "[secret]"}'),  # the form in a line of the log
         (["schlüssel"], json.dumps("schlüssel"), '"[secret]"'),
         (['schlüssel"4711'], msgspec.json.encode('schlüssel"4711').decode(), '"[secret]"'),
     ],
@@ -37,7 +37,7 @@ def test_a_text_without_keys(keys, text, scrubbed):
 
 
 def test_keys_in_the_environment(monkeypatch):
-    """A model or a verifier in the user's own code takes whichever it likes, and its errors may show it."""
+    """User code can use any key in the environment, and its errors may show it."""
     held = {"OTHER_API_KEY": " key-of-another ", "AWS_SESSION_TOKEN": "passing-token", "MONKEY": "banana-banana"}
     for name, value in held.items():
         monkeypatch.setenv(name, value)
@@ -55,7 +55,7 @@ def test_a_key_in_the_environment_that_is_not_text(monkeypatch):
 
 
 def test_keys_among_the_settings():
-    """litellm takes ``api_key=...`` with a call: the plan keeps every setting, and may not keep that."""
+    """litellm accepts ``api_key=...`` in a call; the plan records every setting, but must not record the key."""
     secrets = Secrets()
     headers = {"Authorization": "Bearer sk-in-header", "User-Agent": "calipers"}
     secrets.add_named({"api_key": "sk-in-setting", "extra_headers": headers, "eos_token": "<|endoftext|>", "top_p": 1})
@@ -81,10 +81,10 @@ def echo(status):
         echo(500),
         echo(200),
         web.Response(status=500, text=f"<p>{KEY}</p>"),
-        web.Response(status=500, text="x" * 190 + KEY),  # cut in the middle of the key
+        web.Response(status=500, text="x" * 190 + KEY),  # the message is cut in the middle of the key
         web.Response(status=302, headers={"Location": f"https://x.example/?key={KEY}"}),
         web.json_response({"choices": [{"error": KEY}]}),
-        None,  # the connection is dropped
+        None,  # the connection is closed without a response
     ],
 )
 def test_no_error_holds_the_key(monkeypatch, reply):

@@ -1,4 +1,4 @@
-"""A completion ends at its first stop text, whoever cuts it."""
+"""A completion ends at its first stop string, whether the server or the client cuts it."""
 
 import pytest
 
@@ -11,10 +11,10 @@ from calipers.clients.openai import cut, fewer
     [
         ("5", ["\n"], "5"),
         ("5\n6", ["\n"], "5"),
-        ("5 Q: 6\n", ["\n", "Q:"], "5 "),  # the first in the text, not in the list
+        ("5 Q: 6\n", ["\n", "Q:"], "5 "),  # the first in the text, not the first in the list
         ("a</s>b<end>", ["</s>", "<end>", "x", "y", "<", ">"], "a"),
-        ("\n5", ["\n"], ""),  # an answer that begins with a stop is empty
-        ("5", ["", "\n"], "5"),  # nothing stops nothing
+        ("\n5", ["\n"], ""),  # an answer that begins with a stop string is empty
+        ("5", ["", "\n"], "5"),  # an empty stop string is ignored
         ("5", [], "5"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The weather itself: a test that trusts the server must be able to."""
+"""Tests of the unreliable test server itself."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ ASKED = [request(f"{number} + 1", task=str(number), seed=seed) for number in ran
 
 
 async def patiently(client, asked):
-    """As a loop would: again, as long as that could help."""
+    """Retry as the loop does, as long as the error says that it may help."""
     for _ in range(3):
         end = await answer(client, asked)
         if not (isinstance(end, ClientError) and end.retry):

@@ -1,4 +1,4 @@
-"""A scripted clock: an event loop in which waiting takes no time, and servers that count calls by that clock."""
+"""A scripted clock: an event loop in which waiting takes no time, and servers whose rate limits use that clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still while there is work, and jumps to the next timer when there is none."""
+    """An event loop whose time does not pass while there is work, and jumps to the next timer when there is none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,13 +24,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
-    """What the work comes to; it may wait for timers alone, as nothing else ever happens."""
+    """The result of the work, which may wait only for timers."""
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(work)
 
 
 class Bucket:
-    """So many calls a second, and as many saved up."""
+    """A token bucket: a number of calls per second, and as many saved up."""
 
     def __init__(self, rate: int) -> None:
         self.rate, self.left, self.last = rate, float(rate), 0.0
@@ -43,7 +43,7 @@ class Bucket:
 
 
 class Sliding:
-    """So many calls in any second."""
+    """A sliding window: a number of calls in any second."""
 
     def __init__(self, rate: int) -> None:
         self.rate, self.times = rate, list[float]()
@@ -57,7 +57,7 @@ class Sliding:
 
 
 class Fixed:
-    """So many calls in each second of the clock."""
+    """A fixed window: a number of calls in each second of the clock."""
 
     def __init__(self, rate: int) -> None:
         self.rate, self.second, self.taken = rate, -1, 0

@@ -1,7 +1,7 @@
-"""An OpenAI-compatible server on loopback, with weather: some first calls go wrong, in known ways.
+"""An OpenAI-compatible server on loopback that is unreliable: some first calls fail, in known ways.
 
-Every answer is a function of the prompt and the seed, so that a run against it has one true result,
-whatever the weather. In a test::
+Every answer is a function of the prompt and the seed, so that a run against the server has one correct result, whatever
+fails. In a test::
 
     async with Server(Forecast(share=0.3)) as server:
         client = connect("openai/any", Connection(base_url=server.url))
@@ -25,15 +25,15 @@ from typing import Any
 from aiohttp import web
 
 TRANSIENT = ("429", "500", "503", "malformed", "half", "no_choices", "slow", "dropped")
-"""Gone when the same call is made again."""
+"""Failures that do not occur again when the same call is repeated."""
 
 FINAL = ("null", "refusal")
-"""The model's own last word: the same however often one asks."""
+"""Endings by the model, which are the same for every call."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """How bad the weather is, and how the server treats its callers."""
+    """The rate of failures, and how the server treats its callers."""
 
     share: float = 0.0  # of the (prompt, seed) pairs that have trouble
     seed: int = 0
@@ -45,25 +45,25 @@ class Forecast:
     hold: int | None = None  # calls after so many wait until somebody says go
 
     def chance(self, what: str, prompt: str, seed: Any) -> float:
-        """A number in [0, 1) that only these arguments decide."""
+        """A number in [0, 1) that depends only on these arguments."""
         text = json.dumps([self.seed, what, prompt, seed], sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / 2**56
 
     def trouble(self, prompt: str, seed: Any) -> str:
-        """What happens to the first call with a prompt and a seed; "" for fine weather."""
+        """The failure of the first call with a prompt and a seed; "" for none."""
         if self.chance("trouble", prompt, seed) >= self.share:
             return ""
         return self.kinds[int(self.chance("kind", prompt, seed) * len(self.kinds))]
 
     def answer(self, prompt: str, seed: Any) -> str:
-        """What the model says in fine weather: a sum, right seven times in ten, else a word."""
+        """The model's answer without failures: a sum that is right seven times in ten, else a word."""
         luck = self.chance("answer", prompt, seed)
         if terms := re.search(r"(-?\d+) \+ (-?\d+)", prompt):
             return str(int(terms[1]) + int(terms[2]) + (luck >= 0.7))
         return f"word-{int(luck * 1000):03d}"
 
     def truth(self, prompt: str, seed: Any) -> tuple[str, str]:
-        """Text and ending that a patient client gets in the end."""
+        """The text and the ending that a client gets after retries."""
         trouble = self.trouble(prompt, seed)
         if trouble == "null":
             return "", ""
@@ -74,7 +74,7 @@ class Forecast:
 
 @dataclass
 class Call:
-    """One request as it arrived."""
+    """A received request."""
 
     path: str
     body: dict[str, Any]
@@ -86,9 +86,9 @@ class Call:
 
 @dataclass
 class Server:
-    """The server: ``url`` to call it, ``calls`` for what came, ``forecast`` for the truth.
+    """The server: its ``url``, the received ``calls``, and the ``forecast`` of failures.
 
-    ``replies`` are bodies or whole responses to give instead, one per call, for tests of one case.
+    ``replies`` are bodies or whole responses to return instead, one per call, for tests of single cases.
     """
 
     forecast: Forecast = field(default_factory=Forecast)
@@ -202,7 +202,7 @@ class Server:
 def reply_of(
     text: Any, *, chat: bool = True, finish: str = "stop", usage: Any = None, refusal: str | None = None
 ) -> dict[str, Any]:
-    """A reply as a server gives it; usage counts words unless it is given."""
+    """A reply as a server sends it; the usage counts words unless it is given."""
     message = {"role": "assistant", "content": text, "refusal": refusal}
     choice = {"index": 0, "finish_reason": finish, **({"message": message} if chat else {"text": text})}
     counted = usage or {"prompt_tokens": 7, "completion_tokens": len(str(text or "").split()), "total_tokens": 8}
@@ -214,7 +214,7 @@ REFUSED = reply_of("I would rather not.", chat=False, finish="content_filter")
 
 
 async def serve(server: Any) -> None:
-    """Run a server with a port until told to end."""
+    """Run a server on a port until the process is told to end."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

@@ -22,7 +22,7 @@ def test_spread_is_the_standard_deviation_with_n_minus_1(values):
 
 
 def test_spread_of_a_constant_is_zero_and_of_one_value_undefined():
-    assert float(spread(np.full(1000, 0.1))) == 0.0  # no residue of rounding
+    assert float(spread(np.full(1000, 0.1))) == 0.0  # without rounding errors
     assert math.isnan(float(spread(np.array([3.0]))))
 
 
@@ -71,7 +71,7 @@ def test_aggregates_work_along_the_last_axis():
 
 
 def test_a_sum_is_rounded_once_however_the_rollouts_are_shared_among_tasks():
-    values = [1e16, 1.0, -1e16, 1.0]  # task by task: 1e16 + 1 rounds the 1 away
+    values = [1e16, 1.0, -1e16, 1.0]  # sums by task would lose the 1 in 1e16 + 1
     rows = [{"task": "ab"[n // 2], "sample": n % 2, "reward": 0, "x": value} for n, value in enumerate(values)]
     found = calipers.score(rollouts(*rows, {"task": "c", "reward": 0}), "sum(column=x)")["sum(column=x)"]
     assert (found.value, found.tasks, found.samples, found.undefined_tasks) == (2.0, 2, 4, 1)

@@ -11,8 +11,8 @@ def usage(task, sample=0, reward=1, **fields):
 def test_usage_is_averaged_over_samples_then_tasks_and_missing_usage_is_missing():
     table = rollouts(
         usage("g1", latency_s=1, input_tokens=5, output_tokens=2, cost_usd=0.01),
-        usage("g3", 0, 0, latency_s=2, input_tokens=10),  # no output count: 0, but the input is known
-        {"task": "g3", "sample": 1, "reward": 1},  # no usage at all: not a zero
+        usage("g3", 0, 0, latency_s=2, input_tokens=10),  # the missing output count is 0, as the input count is known
+        {"task": "g3", "sample": 1, "reward": 1},  # without usage: missing, not zero
     )
     economics = calipers.score(table).groups[0].economics
     assert economics["time_per_task"].value == 1.5
@@ -69,13 +69,13 @@ def test_the_total_cost_of_a_task_is_of_all_its_samples():
         usage("a", 0, 1, cost_usd=1),
         usage("a", 1, 0, cost_usd=2),
         usage("b", 0, 0, cost_usd=5),
-        {"task": "c", "reward": 1},  # no price: not a task that cost nothing
+        {"task": "c", "reward": 1},  # without a price: not a task that cost nothing
     )
     found = calipers.score(table, ["total_cost_per_task", "cost_per_task", "cost_per_solved"])
     assert found["total_cost_per_task"].value == 4
     assert found["total_cost_per_task"].undefined_tasks == 1
-    assert found["cost_per_task"].value == 3.25  # of a sample: as released
-    solved = 1 / 2  # of the tasks that have a price
+    assert found["cost_per_task"].value == 3.25  # per sample, as in earlier versions
+    solved = 1 / 2  # of the tasks with a price
     assert found["cost_per_solved"].value == found["total_cost_per_task"].value / solved
     assert found.groups[0].economics["total_cost_per_task"].value == 4
 

@@ -1,4 +1,4 @@
-"""Bounds hold the value under every filling of what is missing: all fillings of small cases are tried."""
+"""The bounds contain the value for every filling of the missing samples; small cases try all fillings."""
 
 from itertools import product
 
@@ -27,7 +27,7 @@ def extremes(metric, task, k, ends=(0.0, 1.0)):
 
 
 def every_filling(metric, task, k, levels):
-    """The metric of one task under every filling: up to its plan, or to k."""
+    """The metric of one task for every filling, up to its planned number of samples or to k."""
     whole = [*task, *[GAP] * (k - len(task))]
     holes = [place for place, reward in enumerate(whole) if reward is GAP]
     for chosen in product(levels, repeat=len(holes)):
@@ -50,16 +50,16 @@ def test_no_filling_leaves_the_extremes_and_some_reach_them(metric, task, k):
 @pytest.mark.parametrize(
     ("metric", "task", "k", "expected"),
     [
-        (PASS_AT_K, [0, 1], 4, (1, 1)),  # a pass is a pass whatever else would have come
+        (PASS_AT_K, [0, 1], 4, (1, 1)),  # one pass is enough, whatever the missing samples are
         (PASS_AT_K, [0, 0], 4, (0, 1)),
         (PASS_AT_K, [], 4, (0, 1)),
         (PASS_HAT_K, [1, 0], 4, (0, 0)),
         (PASS_HAT_K, [1, 1], 4, (0, 1)),
-        (PASS_AT_K, [1, GAP, 0, GAP], 2, (0.5, 1)),  # planned and lost: its four samples, not two
+        (PASS_AT_K, [1, GAP, 0, GAP], 2, (0.5, 1)),  # planned and lost: four samples, not two
         (PASS_AT_K, [1, GAP], 4, (1, 1)),
         (MAX_AT_K, [0.3], 2, (0.3, 1)),
         (GPASS_AT_K, [1, 0], 4, (0, 1)),
-        (GPASS_AT_K, [1, 1, 0], 4, (1, 1)),  # half of four have passed already
+        (GPASS_AT_K, [1, 1, 0], 4, (1, 1)),  # half of four samples have already passed
         (ANY_OF_FIRST_K, [0], 2, (0, 1)),
     ],
 )
@@ -83,7 +83,7 @@ def test_bounds_are_over_all_tasks():
     found = calipers.score([[0, 0, 1, 0], [1], [0]], "pass@4")["pass@4"]
     assert (found.value, found.tasks, found.undefined_tasks) == (1, 1, 2)
     assert found.bounds == pytest.approx((2 / 3, 1))
-    assert calipers.score([[0, 1], [0, 0]], "pass@4")["pass@4"].bounds == (0.5, 1)  # also where there is no value
+    assert calipers.score([[0, 1], [0, 0]], "pass@4")["pass@4"].bounds == (0.5, 1)  # also if there is no value
     assert calipers.score([[0, 1], [0, 0]], "pass@2")["pass@2"].bounds is None
 
 

@@ -23,10 +23,10 @@ def test_few_values_stand_where_sorting_puts_them(values, data):
     [
         DRAW.lognormal(3, 1, MANY),
         DRAW.integers(0, 50, MANY).astype(float),
-        (DRAW.random(MANY) < 0.7).astype(float),  # both bounds are the same 1
-        DRAW.integers(0, 2, MANY).astype(float),  # the median is at the border of 0 and 1
+        (DRAW.random(MANY) < 0.7).astype(float),  # both bounds are the same value, 1
+        DRAW.integers(0, 2, MANY).astype(float),  # the median is between 0 and 1
         np.arange(float(MANY)),
-        np.where(np.arange(MANY) % (MANY // (1 << 13)) == 0, 1e9, DRAW.random(MANY)),  # the sample sees nothing else
+        np.where(np.arange(MANY) % (MANY // (1 << 13)) == 0, 1e9, DRAW.random(MANY)),  # the sample has only 1e9
         np.where(DRAW.random(MANY) < 0.4, np.where(DRAW.random(MANY) < 0.5, -np.inf, np.inf), DRAW.random(MANY)),
         np.zeros(MANY),
     ],
@@ -55,7 +55,7 @@ def test_no_rank_is_known_where_a_value_is_no_number(size):
 def test_percentiles_are_those_of_numpy_to_the_last_bit(size):
     values, levels = DRAW.lognormal(0, 3, size), [0, 0.1, 12.5, 49.9, 50, 50.1, 100]
     assert percentiles(values, levels).tolist() == np.percentile(values, levels).tolist()
-    for level in levels:  # each on its own: a sample bounds one of them closely, all of them never
+    for level in levels:  # one level at a time, because a sample bounds one level closely, but not all levels together
         assert percentiles(values, [level]).tolist() == [np.percentile(values, level)]
 
 

@@ -19,7 +19,7 @@ def values(column):
 
 @pytest.mark.parametrize(
     ("n", "c", "k", "expected"),
-    [  # the unbiased estimator of Chen et al. 2021, worked out with exact fractions
+    [  # the unbiased estimator of Chen et al. 2021, computed with exact fractions
         (10, 3, 5, 0.916666666667),
         (200, 10, 10, 0.4085478661),
         (200, 10, 100, 0.9992289739),
@@ -43,10 +43,10 @@ def test_pass_hat_k(n, c, k, expected):
     ("task", "k", "expected"),
     [
         ([1, 0, 0], 2, 2 / 3),
-        ([0.999, 0], 1, 0),  # just below the threshold is a fail
+        ([0.999, 0], 1, 0),  # just below the threshold is a failure
         ([1, GAP], 1, 1),  # a gap is not a sample
         ([1, 1, GAP], 3, GAP),  # fewer than k samples: undefined, neither 0 nor 1
-        ([math.nan, 1], 1, 0.5),  # NaN is a sample, and no pass
+        ([math.nan, 1], 1, 0.5),  # NaN is a sample, but not a pass
         ([2, -1], 1, 0.5),
         ([], 1, GAP),
     ],
@@ -68,9 +68,9 @@ def test_pass_and_hat_at_k_are_what_all_subsets_say(task, k):
     [
         ([0, 0, 0, 1], 3, 0, 0),  # the fourth sample comes too late
         ([1, 1, 1, 0], 3, 1, 1),
-        ([1, 0], 3, 1, 0),  # fewer than k: whatever exists is used
+        ([1, 0], 3, 1, 0),  # fewer than k: all of them are used
         ([1], 3, 1, 1),
-        ([GAP, 0, 1], 1, 0, 0),  # first means first given
+        ([GAP, 0, 1], 1, 0, 0),  # "first" means the first with a reward
         ([], 1, GAP, GAP),
     ],
 )
@@ -82,8 +82,8 @@ def test_first_k_by_order_of_samples(task, k, some, every):
 @pytest.mark.parametrize(
     ("task", "k", "undefined", "judged"),
     [
-        ([0, 0, 1], 4, 1, 1),  # stopped at its first pass: the fourth try was not needed
-        ([0, 0], 4, GAP, 0),  # nobody knows what the others would have been
+        ([0, 0, 1], 4, 1, 1),  # stopped at its first pass: the fourth sample is not needed
+        ([0, 0], 4, GAP, 0),  # the results of the other samples are unknown
         ([0, GAP, GAP, GAP], 4, GAP, 0),
         ([0, 0, 0, 0], 4, 0, 0),
         ([0, 0, 0, 0, 1], 4, 0, 0),
@@ -116,7 +116,7 @@ def test_max_at_k_is_pass_at_k_for_rewards_of_zero_and_one():
 def test_a_task_is_solved_when_its_mean_reaches_the_threshold():
     tasks = rewards([2, 0], [1, 0.99], [], [1, 1], [0.1] * 10)
     assert values(solved(*tasks, threshold=1.0)) == [1, 0, GAP, 1, 0]
-    assert values(solved(*rewards([0.1] * 10), threshold=0.1)) == [1]  # an exact mean: no 0.09999999999999999
+    assert values(solved(*rewards([0.1] * 10), threshold=0.1)) == [1]  # the mean is exact, not 0.09999999999999999
 
 
 def test_passes_and_samples_are_counted_apart():

@@ -24,7 +24,7 @@ def test_published_posteriors(tasks, mean, sd):
     ("n", "c", "k", "expected"),
     [
         (10, 3, 5, 0.818681),
-        (10, 0, 5, 0.3125),  # no pass yet is not never
+        (10, 0, 5, 0.3125),  # a rate without passes yet is not 0
         (10, 3, 100, 0.999945),  # beyond the samples: the model extrapolates
     ],
 )
@@ -41,7 +41,7 @@ def test_a_sure_thing_is_never_certain():
     assert 0 < low < found.value < high < 1
 
 
-@pytest.mark.parametrize("k", [1500, 100_000])  # one minus it, or its variance, is no longer a number
+@pytest.mark.parametrize("k", [1500, 100_000])  # 1 minus the chance, or its variance, would not be representable
 def test_a_chance_that_rounds_to_one_has_no_interval_and_says_so(k):
     found = calipers.score([[1] * 500 + [0] * 500] * 3, f"bayes_pass@{k}")[f"bayes_pass@{k}"]
     assert found.value == 1.0

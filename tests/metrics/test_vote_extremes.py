@@ -1,4 +1,4 @@
-"""No filling of missing samples takes maj@k out of its bounds: every vote and reward of small cases is tried."""
+"""The bounds of maj@k contain its value for every filling of the missing samples; small cases try all of them."""
 
 from itertools import product
 
@@ -31,7 +31,7 @@ def extremes(samples, gaps, k):
 
 
 def every_filling(samples, missing, k):
-    """What maj@k is for each filling; each is a task of one table."""
+    """maj@k for each filling; each filling is a task of one table."""
     new = range(3, 3 + missing)
     fillings = list(product(product([NONE, 0, 1, 2, *new], [0.0, 1.0]), repeat=missing))
     pairs = np.array([[*samples, *filling] for filling in fillings], dtype=float)  # [filling, sample, 2]
@@ -67,7 +67,7 @@ def test_how_many_ways_are_tried():
 
 
 def test_one_missing_vote_cannot_turn_a_clear_majority():
-    # with k = 3 of four samples, three of which agree on what is worth 1
+    # k = 3 of four samples, three of which agree on an answer with the reward 1
     assert extremes([(0, 1.0)] * 3, 1, 3) == (pytest.approx(0.75), 1.0)  # 3/4: the fourth agrees, and fails
     assert extremes([(0, 1.0), (1, 0.0)], 1, 3) == (pytest.approx(0.0), pytest.approx(1.0))
 

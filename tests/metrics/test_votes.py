@@ -15,14 +15,14 @@ from calipers.rollouts.column import Column
 
 
 def votes(answers, worth):
-    """One task whose samples gave these answers, each worth what the mapping says; None is silence."""
+    """One task whose samples have these answers, with the given rewards; None is no answer."""
     column, by = rewards([worth.get(answer, 0) for answer in answers])
     code = [ord(answer) - ord("A") if answer else 0 for answer in answers]
     return column, Column.of(code, [answer is not None for answer in answers]), by
 
 
 def expected(answers, worth, k):
-    """By hand: every subset, every winner."""
+    """maj@k by definition: all subsets, with all their winners."""
     found = []
     for subset in combinations(answers, k):
         ballots = Counter(answer for answer in subset if answer)
@@ -35,7 +35,7 @@ def expected(answers, worth, k):
     ("answers", "by_k"),
     [
         ("AAAABBBC", {1: 0.5, 2: 0.5, 3: 0.571429, 5: 0.660714, 8: 1}),
-        ("AAABBBBC", {1: 0.375, 2: 0.375, 3: 0.357143, 5: 0.339286, 8: 0}),  # the majority is wrong: more votes hurt
+        ("AAABBBBC", {1: 0.375, 2: 0.375, 3: 0.357143, 5: 0.339286, 8: 0}),  # a wrong majority
     ],
 )
 def test_expectation_over_all_subsets_with_ties_shared(answers, by_k):
@@ -71,7 +71,7 @@ def test_more_samples_than_floats_can_count_the_subsets_of(n, k):
     answers, worth = Column.of(np.arange(n) % 3 // 2), rewards([float(i % 3 < 2) for i in range(n)])
     assert math.comb(n, n // 2) > sys.float_info.max
     value = maj_at_k(worth[0], answers, worth[1], k=k).values[0]
-    # two thirds say 0, which is worth 1; a draw of two that disagrees is shared
+    # two thirds answer 0, which is worth 1; a draw of two different answers is a tie
     assert value == pytest.approx({1: 2 / 3, 2: 2 / 3}.get(k, 1.0), abs=1e-9)
 
 
@@ -88,7 +88,7 @@ def test_an_expectation_does_not_leave_its_values_by_a_rounding_error():
     rng = np.random.default_rng(0)
     by = rewards(*[[1.0] * 64] * 100)[1]
     values = maj_at_k(Column.of(np.ones(6400)), Column.of(rng.integers(0, 7, 6400)), by, k=32).values
-    assert set(values.tolist()) == {1.0}  # unclipped, some are 1.0000000000000002
+    assert set(values.tolist()) == {1.0}  # without clipping, some would be 1.0000000000000002
 
 
 def test_votes_come_from_the_records_answers():
@@ -97,7 +97,7 @@ def test_votes_come_from_the_records_answers():
     ]
     table = rollouts(*rows, {"task": "b", "reward": 0, "answer": None}, labels=["answer"])
     found = calipers.score(table, ["maj@1", "maj@3"])
-    assert found["maj@1"].value == pytest.approx(1 / 3)  # (2/3 + 0) / 2: silence is worth nothing
+    assert found["maj@1"].value == pytest.approx(1 / 3)  # (2/3 + 0) / 2: no answer is worth nothing
     assert (found["maj@3"].value, found["maj@3"].undefined_tasks) == (1.0, 1)
 
 

@@ -1,7 +1,7 @@
-"""A run that is killed again and again, at random moments; started by test_kills.py in a process of its own.
+"""A run that is killed again and again at random moments; test_kills.py starts it in a process of its own.
 
-It forks, so that a life costs no start-up: the child is a process like any other, and SIGKILL ends
-it like any other. After each life it looks at the log; at the end of all it says what it saw.
+It forks, so that a life needs no start-up; the child is a process like any other, and SIGKILL ends it like any other.
+After each life it checks the log, and at the end it prints its observations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JITTER = 0.05  # seconds: a kill comes so long after what it waited for, at most
 
 
 def life(work: Callable[[], bool], enough: Callable[[], bool], late: float = 0.0) -> bool:
-    """Let a child work until there is enough, and a little longer; whether it came to its end."""
+    """Let a child work until a condition holds, and a little longer; returns whether it has ended by itself."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -47,10 +47,10 @@ def life(work: Callable[[], bool], enough: Callable[[], bool], late: float = 0.0
 
 
 def mortal(work: Callable[[], bool], log: Path, planned: int, dice: random.Random) -> bool:
-    """A life that ends at a random line of the log, or before it can have written any; whether it came to its end.
+    """A life that is killed at a random line of the log, or before the first; returns whether it has ended by itself.
 
-    A life that has no line left to write is let live, save for those that end early: what it still has to do takes as
-    long as the machine likes.
+    A life with no line left to write is not killed, except for those that are killed early: the rest of its work takes
+    as long as the machine needs.
     """
     lines, late = whole(log).count(b"\n"), dice.uniform(0.0, JITTER)
     if dice.random() < EARLY:
@@ -62,7 +62,7 @@ def mortal(work: Callable[[], bool], log: Path, planned: int, dice: random.Rando
 
 
 def whole(log: Path) -> bytes:
-    """The whole lines of a log; a killed writer may leave half a line after them."""
+    """The complete lines of a log; a killed writer may leave an incomplete last line."""
     data = log.read_bytes() if log.exists() else b""
     return data[: data.rfind(b"\n") + 1]
 

@@ -1,4 +1,4 @@
-"""A small HTTP server on this machine, for as long as a test needs it."""
+"""A small HTTP server on this machine, running for the duration of a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import PATIENCE
 
 @contextmanager
 def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Its base URL."""
+    """The server's base URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
         thread = threading.Thread(target=http.serve_forever, args=[0.02], daemon=True)  # seconds that its end may take
         thread.start()
@@ -28,7 +28,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 @contextmanager
 def chat_model(answer: Callable[[str], str]) -> Iterator[str]:
-    """The base URL of an OpenAI-compatible server that answers the last message of each chat."""
+    """The base URL of an OpenAI-compatible server that replies to the last message of each chat."""
     numbers = count()
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ Post = tuple[str, Message, bytes]  # path, headers, body
 def hook(
     status: int = 200, headers: Sequence[tuple[str, str]] = (), delay: threading.Event | None = None
 ) -> Iterator[tuple[str, list[Post]]]:
-    """The URL of a webhook, and what it was sent; it answers when the event ``delay`` is set."""
+    """The URL of a webhook, and the posts that it received; it responds when the event ``delay`` is set."""
     posts: list[Post] = []
 
     class Handler(BaseHTTPRequestHandler):

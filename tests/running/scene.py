@@ -1,4 +1,4 @@
-"""What tests of whole runs need: a benchmark of sums, and the server that answers it in a process of its own."""
+"""Fixtures for tests of whole runs: a benchmark of sums, and its model server in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODEL = "openai/any"
 
 
 def sums(folder: Path, tasks: int = 30, name: str = "sums") -> str:
-    """A benchmark in a folder: ``a + b``, judged by exact match; its path."""
+    """Write a benchmark of ``a + b`` tasks with exact_match; returns its path."""
     home = folder / name
     home.mkdir()
     rows = [
@@ -34,19 +34,19 @@ def sums(folder: Path, tasks: int = 30, name: str = "sums") -> str:
 
 @contextmanager
 def weather(*arguments: str) -> Iterator[str]:
-    """The server's base URL, as long as it runs."""
+    """A context with the base URL of the running server."""
     with FORKS.server("clients.weather", "--port", "0", *arguments) as port:
         yield f"http://127.0.0.1:{int(port)}/v1"
 
 
 def served(url: str, go: str = "") -> Any:
-    """What the server says of the calls it had; "/go" also lets those go on that it holds."""
+    """The server's record of its calls; "/go" also releases calls that it holds."""
     with urllib.request.urlopen(url.replace("/v1", "/weather") + go, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """The log of a run."""
+    """The records in the log of a run."""
     return [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""Runs that a rule stops, for tests: a model whose speed a file decides, as rules look at a run four times a second."""
+"""Runs that a rule stops. A file sets the speed of the model, because rules are checked four times a second."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def answer(prompt):
 
 
 def model(folder: Path, share: float = 0.7, name: str = "model.py") -> str:
-    """A model that answers about this share of the sums right, always the same ones."""
+    """A model that answers about this share of the sums correctly, always the same ones."""
     (folder / name).write_text(MODEL.replace("SHARE", str(share)))
     return f"python/{folder}/{name}:answer"
 
 
 def job(folder: Path, **more: Any) -> Job:
-    """A job over the sums of a folder, which are made where they are not there."""
+    """A job with the sums of a folder, which are written if they do not exist."""
     home = folder / "sums"
     benchmark = str(home) if home.exists() else sums(folder, TASKS)
     given = {"concurrency": 4, "metrics": ("mean_reward", "pass@1"), "out": folder / "run", **more}
@@ -46,7 +46,7 @@ def job(folder: Path, **more: Any) -> Job:
 
 
 def stopped(folder: Path, **more: Any) -> Report:
-    """A run that its rule stopped; after it the model is quick."""
+    """A run that its rule has stopped; afterwards, the model is fast."""
     (folder / "slow").touch()
     report = perform(job(folder, **{"until": RULE, **more}))
     (folder / "slow").unlink()
@@ -54,6 +54,6 @@ def stopped(folder: Path, **more: Any) -> Report:
 
 
 def main() -> None:
-    """A run in a process of its own: its folder, its model and its rule."""
+    """The folder, the model and the rule of a run in its own process."""
     folder, spec, rule = sys.argv[1:]
     perform(job(Path(folder), model=spec, until=rule))

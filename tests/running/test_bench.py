@@ -1,4 +1,4 @@
-"""Completions judged outside a run: how many at once, in which order, and from inside a running loop."""
+"""Completions verified outside a run: how many concurrently, in which order, and inside a running event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calipers.verifiers import Verdict
 
 
 class Watchful:
-    """A verifier that notes how many judge at once, and in which loop; later texts are judged sooner."""
+    """A verifier that records the number of concurrent calls and their event loop; later texts are verified faster."""
 
     def __init__(self):
         self.now = self.most = 0
@@ -72,7 +72,7 @@ def test_a_bug_is_a_failure_of_each_case_and_says_its_own_name():
 
 
 class Sitting:
-    """A verifier for the length of a job."""
+    """A verifier that is opened for a job."""
 
     def __init__(self, secrets):
         secrets.add("sk-of-the-judge")
@@ -87,7 +87,7 @@ class Sitting:
 
 
 class Courteous:
-    """A verifier that wants to know how long it is needed, as one does that keeps connections."""
+    """A verifier that has to be opened and closed, like one that keeps connections."""
 
     def use(self, secrets):
         self.sitting = Sitting(secrets)

@@ -1,4 +1,4 @@
-"""``calipers.evaluate`` takes what ``calipers run`` takes, and gives the same result."""
+"""``calipers.evaluate`` takes the same arguments as ``calipers run``, and gives the same result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def printed(home, *arguments):
     ("benchmark", "settings", "command"),
     [
         ("task.yaml", {}, ["task.yaml"]),
-        (Path("other.yaml"), {}, ["other.yaml"]),  # which asks each question twice
+        (Path("other.yaml"), {}, ["other.yaml"]),  # this suite has each question twice
         ("made", {"include_path": "."}, ["made", "--include-path", "."]),
         ("tagged", {"include_path": ["."]}, ["tagged", "--include-path", "."]),
         ("both", {"include_path": ["."]}, ["both", "--include-path", "."]),  # a group: two runs, one result
@@ -78,13 +78,13 @@ def test_the_number(home):
 
 @pytest.mark.parametrize(("limit", "tasks"), [(0.3, 2), (0.5, 3), (0.51, 4), (1, 1), (1.0, 1), (2.0, 2)])
 def test_a_share_of_the_documents_as_lm_eval_takes_it(home, limit, tasks):
-    """Of six: rounded up, and 1.0 is one."""
+    """A tenth of six tasks is rounded up to one, and 1.0 is one task."""
     assert evaluate("task.yaml", ASKED, limit=limit).groups[0].ledger.tasks == tasks
 
 
 def test_a_share_of_any_benchmark(home):
     result = evaluate(sums(home), "python/model.py:answer", limit=0.1)
-    assert result.groups[0].ledger.tasks == 3  # of thirty
+    assert result.groups[0].ledger.tasks == 3  # of thirty tasks
 
 
 def test_in_a_notebook(home):

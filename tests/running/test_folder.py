@@ -70,7 +70,7 @@ def test_the_log_is_there_when_it_is_asked_for(tmp_path):
 
     with opened(tmp_path) as folder:
         assert not (tmp_path / "rollouts.jsonl").exists()
-        asyncio.run(append(folder))  # and is finished by leaving
+        asyncio.run(append(folder))  # leaving the context closes the log
     with opened(tmp_path) as folder:
         assert folder.history == {("a", 0): Past(1, "scored", 1.0, None)}
 
@@ -99,7 +99,7 @@ def test_another_run_is_refused_key_by_key(tmp_path, identity, said):
     assert text.startswith(": contains a different run: ")
     assert text.endswith(f"{said}; choose another --out")
     assert (tmp_path / "plan.json").read_bytes() == before
-    opened(tmp_path).close()  # the refusal let go of the lock
+    opened(tmp_path).close()  # the failed attempt has released the lock
 
 
 def test_long_texts_are_shown_where_they_part(tmp_path):
@@ -113,10 +113,10 @@ def test_long_texts_are_shown_where_they_part(tmp_path):
     ("first", "second", "expected", "kept"),
     [
         (plan("ab", 2), plan("ab", 2), {"a": 2, "b": 2}, 0),
-        (plan("ab", 2), plan("abc", 4), {"a": 4, "b": 4, "c": 4}, 0),  # it grew
+        (plan("ab", 2), plan("abc", 4), {"a": 4, "b": 4, "c": 4}, 0),  # the plan has grown
         (plan("ab", 4), plan("ab", 2), {"a": 4, "b": 4}, 4),
-        (plan("abc", 2), plan("dba", 2), {"a": 2, "b": 2, "c": 2, "d": 2}, 2),  # an order stays
-        (plan("abc", 1), plan("a", 3), {"a": 3, "b": 1, "c": 1}, 2),  # not 3 of each: nobody ever asked for those
+        (plan("abc", 2), plan("dba", 2), {"a": 2, "b": 2, "c": 2, "d": 2}, 2),  # the earlier order is kept
+        (plan("abc", 1), plan("a", 3), {"a": 3, "b": 1, "c": 1}, 2),  # not 3 of each: no command has requested that
     ],
 )
 def test_what_was_planned_stays_planned(tmp_path, first, second, expected, kept):
@@ -133,7 +133,7 @@ def test_what_was_planned_stays_planned(tmp_path, first, second, expected, kept)
         "were planned earlier and stay planned; choose another"
     )
     assert notes == ([f"{more} --out for a smaller run"] if kept else [])
-    opened(tmp_path, asked=second).close()  # and once more
+    opened(tmp_path, asked=second).close()  # and once again
     assert planned(tmp_path) == expected
 
 
@@ -158,7 +158,7 @@ def test_a_log_cut_off_at_any_byte_is_mended(tmp_path):
     lines=st.integers(0, 3),
     tail=st.one_of(
         st.binary(max_size=50).map(lambda data: data.replace(b"\n", b"")),
-        st.integers(0, 300_000).map(bytes),  # what a power failure may leave: a file that is longer than its bytes
+        st.integers(0, 300_000).map(bytes),  # a power failure may leave a file that is longer than the written bytes
     ),
     newline=st.booleans(),
 )
@@ -239,7 +239,7 @@ def test_killed_at_any_moment_nothing_finished_is_lost(tmp_path):
         with Folder.open(path, {}, {"samples": 1, "tasks": []}, untouched) as folder:
             history = folder.history
         assert len(history) >= finished
-        assert [*history] == [(str(number), 0) for number in range(len(history))]  # none twice, none left out
+        assert [*history] == [(str(number), 0) for number in range(len(history))]  # each exactly once
     assert finished > 0
 
 
@@ -251,13 +251,13 @@ def test_one_process_at_a_time(tmp_path):
     finally:
         child.kill()
         child.communicate()
-    assert (tmp_path / ".lock").read_text() == str(child.pid)  # the lock of the dead is no lock
+    assert (tmp_path / ".lock").read_text() == str(child.pid)  # the lock of a dead process is free
     with Folder.open(tmp_path, {}, {"samples": 1, "tasks": []}, untouched):
         assert f"(pid {os.getpid()})" in refused(tmp_path)
 
 
 def test_a_run_that_could_not_begin_takes_nothing_from_the_next_process(tmp_path):
-    """As soon as the lock is free another process may begin the same run: its files are its own."""
+    """As soon as the lock is released, another process may begin the same run in these files."""
     path = tmp_path / "new" / "run"
     others: list[Folder] = []
 
@@ -341,10 +341,10 @@ def test_no_key_is_written_anywhere(tmp_path):
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert written.keys() == {".lock", "plan.json", "rollouts.jsonl", "result.json", "report.html"}
     assert not [name for name, content in written.items() if b"verysecret" in content]
-    secrets.add("123456")  # in the plan it is a number
+    secrets.add("123456")  # the plan has it as a number
     secrets.add("another-key")
     rotated = {**IDENTITY, "headers": "Bearer another-key"}
-    with opened(tmp_path, rotated, asked, secrets.scrub_bytes) as folder:  # another key, the same run
+    with opened(tmp_path, rotated, asked, secrets.scrub_bytes) as folder:  # with another key it is the same run
         assert len(folder.history) == 1
     assert planned(tmp_path) == {"a": 123456, "b": 123456}
 
@@ -352,7 +352,7 @@ def test_no_key_is_written_anywhere(tmp_path):
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     with opened(tmp_path) as folder:
         folder.write("result.json", b"old")
-        (tmp_path / ".result.json.new").mkdir()  # in the way
+        (tmp_path / ".result.json.new").mkdir()  # a directory with the name of the temporary file
         with pytest.raises(LogError, match=r"result\.json: cannot be written \(Is a directory\)"):
             folder.write("result.json", b"new")
         assert (tmp_path / "result.json").read_bytes() == b"old"
@@ -374,12 +374,12 @@ def test_a_log_that_failed_is_said_once_on_leaving(tmp_path):
     with pytest.raises(LogError, match="No space left"), opened(tmp_path) as folder:
         asyncio.run(append(folder))
     (tmp_path / "rollouts.jsonl").unlink()
-    with pytest.raises(KeyError), opened(tmp_path) as folder:  # what went wrong first is what is told
+    with pytest.raises(KeyError), opened(tmp_path) as folder:  # the first error is the one that is raised
         asyncio.run(append_and_fail(folder))
 
 
 def test_new_tasks_stand_behind_those_planned_before(tmp_path):
-    """Whoever looks at tasks in the order of the plan, and then at more of them, has seen the first ones first."""
+    """A reader that sees the tasks in the order of the plan, and later more of them, has seen the first ones first."""
     with opened(tmp_path, asked=plan(["m", "c"])):
         pass
     with opened(tmp_path, asked=plan(["a", "c", "b", "m"])):
@@ -425,7 +425,7 @@ def test_a_folder_that_is_there_keeps_its_mode_and_its_files_follow(tmp_path, us
 
 
 def test_a_lock_that_was_removed_while_one_waited_for_it_is_none(tmp_path):
-    """Who opened the file before its holder took it back holds a lock that nobody else can see."""
+    """A process that opened the lock file before its holder removed it has a lock that others cannot see."""
     path = tmp_path / "lock"
     with open(path, "wb") as file:
         assert is_at(file.fileno(), path)

@@ -1,4 +1,4 @@
-"""Which folder a run goes on in, and what is said where it goes on in none."""
+"""The folder in which a run resumes, and the note if it resumes in none."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def asked(endpoint=HERE, **more):
 
 
 def begun(root, identity, age=0, **plan):
-    """A folder of a run as its version would have named it."""
+    """A run folder with the name that its version would have given it."""
     folder = root / folder_name(identity["benchmark"], identity["model"], identity)
     folder.mkdir(parents=True)
     written = {"schema": "calipers.plan/1", "samples": 1, "tasks": [], "model": identity["model"]}
@@ -27,7 +27,7 @@ def begun(root, identity, age=0, **plan):
 
 
 def earlier(root, url, **plan):
-    """A folder of a version that had no endpoint in its identity."""
+    """A run folder of a version without an endpoint in its identity."""
     return begun(root, PLAIN, settings={"base_url": {"value": url, "from": "default"}}, **plan)
 
 

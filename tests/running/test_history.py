@@ -14,13 +14,13 @@ def record(task="a", sample=0, attempt=1, **more):
     ("lines", "expected"),
     [
         ([record(attempt=1, reward=0.0), record(attempt=2)], Past(2, "scored", 1.0, None)),
-        ([record(attempt=2), record(attempt=1, reward=0.0)], Past(2, "scored", 1.0, None)),  # by number, not by place
+        ([record(attempt=2), record(attempt=1, reward=0.0)], Past(2, "scored", 1.0, None)),  # highest number
         ([record(reward=True)], Past(1, "scored", 1.0, None)),
         ([record(reward=None, outcome="refused")], Past(1, "refused", None, None)),
         ([record(reward=None, outcome=None)], Past(1, "missing", None, None)),
         ([record(outcome=None)], Past(1, "scored", 1.0, None)),
         ([record(usage={"cost_usd": 2.0, "input_tokens": 1}, judge_cost_usd=0.5)], Past(1, "scored", 1.0, 2.5)),
-        # what was spent on an attempt is spent, whatever came after it
+        # the cost of every attempt counts
         ([record(usage={"cost_usd": 2.0}), record(attempt=2, usage={"cost_usd": 4.0})], Past(2, "scored", 1.0, 6.0)),
         ([record(attempt=2), record(usage={"cost_usd": 2.0})], Past(2, "scored", 1.0, 2.0)),
         ([record(), ""], Past(1, "scored", 1.0, None)),

@@ -1,4 +1,4 @@
-"""A judge whose server the environment names: another server is another run."""
+"""A judge whose server the environment names: with another server, it is another run."""
 
 import json
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from calipers.running.perform import perform
 
 @contextmanager
 def judge(text):
-    """A chat server that always says this, and counts how often it was asked."""
+    """A chat server that always returns the same text, and counts its requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -74,7 +74,7 @@ def test_two_servers_of_one_judge_are_two_runs_and_two_numbers(tmp_path, job, mo
 
 def test_a_run_of_an_earlier_version_does_not_say_where_its_judge_was(job, monkeypatch):
     with judge("SCORE: 1") as (one, _):
-        earlier = perform(job(base_url=one))  # in the task: its content, as ever
+        earlier = perform(job(base_url=one))  # a base URL in the task is part of its content
         assert "judges" not in json.loads((earlier.folder / "plan.json").read_text())["identity"]
         monkeypatch.setenv("OPENAI_BASE_URL", one)
         first = perform(job())

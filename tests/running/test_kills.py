@@ -1,4 +1,4 @@
-"""A run survives SIGKILL at any moment: nothing finished is lost, nothing is counted twice."""
+"""A run survives SIGKILL at any moment: no finished rollout is lost, and none is counted twice."""
 
 from __future__ import annotations
 

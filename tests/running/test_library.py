@@ -1,4 +1,4 @@
-"""Benchmarks in memory: made of a table, run against a model, by verifiers that came with them."""
+"""Benchmarks in memory, made from a table, run against a model with their own verifiers."""
 
 from __future__ import annotations
 

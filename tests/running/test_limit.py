@@ -1,4 +1,4 @@
-"""How many tasks a limit takes: lm-evaluation-harness' numbers, and what it takes by accident refused."""
+"""The tasks of a limit: the same as in lm-evaluation-harness, except for values that it accepts by accident."""
 
 import pytest
 
@@ -12,17 +12,17 @@ from calipers.systems.lm_eval.tasks.requests import effective_limit
     [
         (40, 4, 4),
         (40, 0.1, 4),
-        (41, 0.1, 5),  # rounded up, so that a share is never nothing
+        (41, 0.1, 5),  # rounded up, so that a share is never zero tasks
         (3, 0.001, 1),
         (1319, 0.999999, 1319),
         (40, 1, 1),
-        (40, 1.0, 1),  # as there: a share is below 1, and all of them is no limit
+        (40, 1.0, 1),  # as in lm-evaluation-harness: only a number below 1 is a share
         (40, 2.0, 2),
         (40, 1000, 40),
         (40, None, 40),
         (10, 0.7, 7),
         (100, 0.29, 29),  # 28.999999999999996, rounded up
-        (100, 0.07, 8),  # 7.000000000000001: as there, and one more than one might think
+        (100, 0.07, 8),  # 7.000000000000001 rounded up, as in lm-evaluation-harness
     ],
 )
 def test_what_a_limit_takes(total, limit, taken):

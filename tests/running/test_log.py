@@ -21,7 +21,7 @@ def untouched(data):
 
 
 class Gate:
-    """A scrubber that stands still until it is opened: to the log a disk that is slow."""
+    """A scrubber that blocks until it is opened, which looks like a slow disk to the log."""
 
     def __init__(self):
         self.batches, self._reached, self._opened = [], threading.Event(), threading.Event()
@@ -40,7 +40,7 @@ class Gate:
 
 
 async def turns():
-    """Give everything that could go on the chance to."""
+    """Let all other tasks and threads run that can."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -78,7 +78,7 @@ def test_nobody_waits_for_the_disk_and_what_gathers_is_written_together(tmp_path
     async def main():
         gate = Gate()
         log = Log(tmp_path / "log", gate)
-        await log.append(b"first")  # an idle log takes it at once
+        await log.append(b"first")  # an idle log writes it at once
         gate.reached()
         for number in range(500):
             await log.append(b"%d" % number)
@@ -147,7 +147,7 @@ def test_a_log_outlives_the_loop_it_was_opened_in(tmp_path):
     log = asyncio.run(begin())
     gate.open()
     log.shut()
-    log.shut()  # a second time is no error
+    log.shut()  # closing it twice is not an error
     assert (tmp_path / "log").read_bytes() == b"one\n"
     with pytest.raises(ValueError, match="is closed"):
         asyncio.run(log.append(b"two"))
@@ -218,11 +218,11 @@ def filled(path, batch, limit=0):
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_a_file_that_may_not_grow_keeps_its_whole_lines(tmp_path, batch):
     path = tmp_path / "log"
-    said, code, written = filled(path, batch, limit=10_050)  # half a line more than a hundred
+    said, code, written = filled(path, batch, limit=10_050)  # one half of a line more than a hundred lines
     assert path.read_bytes() == b"".join(b"%099d\n" % number for number in range(100))
     assert written == 100
     assert code == 3
-    assert len(said) == 4  # the first, and each that came later
+    assert len(said) == 4  # the error of the first append, and of each later one
     assert set(said) == {
         f"{path}: cannot be written (File too large); what was finished before is kept: "
         "raise the limit on the size of a file and run the same command again"
@@ -264,7 +264,7 @@ KEY = "sk-verysecret"
     [
         (KEY, {"error": f"Bearer {KEY} refused"}, {"error": "Bearer [secret] refused"}),
         (KEY, {"metadata": {KEY: [KEY, 1]}}, {"metadata": {"[secret]": ["[secret]", 1]}}),
-        # a server that takes any key is given any: none of these may make the log unreadable
+        # some servers accept any key; none of these may make the log unreadable
         ("123456", {"usage": {"input_tokens": 1234567}}, {"usage": {"input_tokens": 1234567}}),
         ("reward", {"reward": 1, "completion": "reward"}, {"reward": 1, "completion": "[secret]"}),
         ("scored", {"outcome": "scored", "error": "scored"}, {"outcome": "scored", "error": "[secret]"}),
@@ -275,7 +275,7 @@ def test_keys_are_taken_out_and_records_stay_records(tmp_path, key, line, expect
     async def main():
         secrets = Secrets()
         log = Log(tmp_path / "log", secrets.scrub_bytes)
-        secrets.add(key)  # a client finds its key after the log was opened
+        secrets.add(key)  # a client adds its key after the log was opened
         await log.append(b'{"task":"a"}')
         await log.append(json.dumps(line).encode())
         await log.close()

@@ -1,4 +1,4 @@
-"""The loop: what it asks, how often, when it stops, and what it writes down."""
+"""The loop: its requests and retries, when it stops, and what it logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from calipers.verifiers import Verdict
 
 
 class Same:
-    """A judge who gives 1 for the task's target, and fails over a few words."""
+    """A verifier that gives 1 for the task's target, and fails for a few texts."""
 
     async def verify(self, task, completion):
         if completion.text == "crash":
@@ -40,7 +40,7 @@ class Same:
 
 
 class Nobody:
-    """An observer who keeps what it saw, and stops the run after so many."""
+    """An observer that records its calls, and stops the run after a number of rollouts."""
 
     def __init__(self, most: int | None = None) -> None:
         self.seen: list[tuple[int, int, str, float | None]] = []
@@ -65,7 +65,7 @@ def ask(one: Outstanding) -> Request:
 
 
 def run(tmp_path, client, rollouts, observer=None, ask=ask, **limits):
-    """The records of a run, and where it stood at its end."""
+    """The records of a run, and its status at the end."""
     status, observer = Status(len(rollouts)), observer or Nobody()
 
     async def scene():
@@ -94,7 +94,7 @@ def run(tmp_path, client, rollouts, observer=None, ask=ask, **limits):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    """The waits between tries are drawn from [0, this]; tests need not sit through them."""
+    """Waits between tries are drawn from [0, this], so that tests are fast."""
     monkeypatch.setattr(pace, "FIRST_WAIT", 0.0)
 
 
@@ -116,16 +116,16 @@ def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
     [
         ("a0", "scored", 1.0),
         ("no", "scored", 0.0),
-        ("", "empty", 0.0),  # the judge saw it, too
-        ("crash", "broke_verifier", None),  # as the judge has a verdict on the target
+        ("", "empty", 0.0),  # the verifier was called, too
+        ("crash", "broke_verifier", None),  # because the verifier has a verdict on the target
         ("nan", "broke_verifier", None),
         ("bug", "broke_verifier", None),
-        ("exit", "broke_verifier", None),  # whoever ends itself does not end the run
+        ("exit", "broke_verifier", None),  # a verifier that ends the process does not end the run
         ("nothing", "broke_verifier", None),
-        ("cancelled", "verifier_failed", None),  # which no answer does
-        ("busy", "judge_failed", None),  # the judge's fault is no wrong answer
+        ("cancelled", "verifier_failed", None),  # an answer cannot cause this
+        ("busy", "judge_failed", None),  # a failure of the judge is not a wrong answer
         (Completion("a", "length", "truncated"), "truncated", 0.0),
-        (Completion("a0", "length", "truncated"), "truncated", 1.0),  # cut short, and right all the same
+        (Completion("a0", "length", "truncated"), "truncated", 1.0),  # truncated, but still correct
         (Completion("I cannot", "content_filter", "refused"), "refused", 0.0),
         (ClientError("HTTP 400", kind="http_400"), "client_failed", None),
     ],
@@ -247,7 +247,7 @@ def test_no_more_calls_are_in_flight_than_allowed(tmp_path):
 
 
 def test_there_are_no_more_workers_than_rollouts(tmp_path):
-    """A concurrency of billions would take the memory of the machine before the first call."""
+    """Otherwise a concurrency of billions would use up the memory before the first call."""
     tasks = []
 
     async def count(request):
@@ -311,7 +311,7 @@ def test_a_task_without_a_verifier_is_kept_and_not_judged(tmp_path):
 
 
 class Cancelling(Scripted):
-    """A client in whose own depths something was cancelled, such as a call of a library with a time limit."""
+    """A client in whose code something is cancelled, such as a call of a library with a time limit."""
 
     async def complete(self, request):
         await super().complete(request)
@@ -325,7 +325,7 @@ def test_a_client_that_cancels_itself_fails_its_calls_and_holds_nobody_up(tmp_pa
 
 
 def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):
-    """Whoever waits for the first call is told that there will be none."""
+    """Workers that wait for the first call must learn that there will be none."""
     watching = Nobody()
 
     def asked_and_stopped(one):
@@ -342,7 +342,7 @@ def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):
 def test_a_rollout_that_a_log_has_no_room_for_is_not_kept_and_nothing_else_is_lost(
     tmp_path, monkeypatch, asked, outcome
 ):
-    """Readers take lines of so many bytes: with a longer one in it the whole log could not be read any more."""
+    """Readers accept lines up to a length; a single longer line would make the whole log unreadable."""
     monkeypatch.setattr(rollout_module, "LONGEST_LINE", 2000)
     rollouts = [Outstanding(0, Task("t0", asked, "same", "a0"), 0), *outstanding(2)[1:]]
     paid = Completion("a" * 5000, usage={"cost_usd": 0.5})

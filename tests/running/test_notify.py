@@ -1,4 +1,4 @@
-"""Who is told when a run ends: a real command, a real server on this machine, and the ones that fail."""
+"""Notifications at the end of a run: a real command, a real server on this machine, and failures of both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import PATIENCE, until
 from calipers.errors import InputError
 from calipers.running.notify import NotifyCommand, Webhook, listener, message_of, notify
 
-SHORT = 0.2  # seconds; the limit of those that never end by themselves
+SHORT = 0.2  # seconds; the limit for those that never end by themselves
 
 
 @dataclass
@@ -71,7 +71,7 @@ def test_a_webhook_gets_the_result_as_json(report):
 def test_an_answer_that_is_no_success_is_one_note_without_the_path(report, status):
     with hook(status, [("Location", "/elsewhere")]) as (url, posts):
         (note,) = notes_of(f"{url}/T0PSECRET?key=T0PSECRET", [report])
-    assert len(posts) == 1  # no redirect is followed, and nothing is tried again
+    assert len(posts) == 1  # redirects are not followed, and there are no retries
     assert note.startswith(f"--notify {url.removesuffix('/v1')}: HTTP {status}")
     assert "T0PSECRET" not in note
 
@@ -85,7 +85,7 @@ def test_a_server_that_never_answers_is_given_up(report):
 
 
 def test_a_server_that_answers_byte_by_byte_is_given_up(report):
-    """Each byte is in time; all of them are not."""
+    """Each byte arrives within the limit; all of them together do not."""
     over = threading.Event()
 
     def drip(server):
@@ -186,7 +186,7 @@ def test_a_command_that_never_ends_is_ended_with_all_it_started(report, tmp_path
 
     def gone(name):
         if not (tmp_path / name).exists():
-            return True  # on a busy machine it was ended before it could write
+            return True  # on a busy machine it was killed before it could write
         state = Path("/proc", (tmp_path / name).read_text(), "stat")
         return not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 

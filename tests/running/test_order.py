@@ -1,4 +1,4 @@
-"""The order of tasks and the seeds of samples: random, the same everywhere, moved by nothing but the seed."""
+"""The order of tasks and the seeds of samples: random, the same everywhere, and dependent only on the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs against a real server: resuming, growing, retrying, stopping, and bad weather."""
+"""Whole runs against a real server: resuming, growing, retrying, stopping, and failures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def written(folder):
 
 
 def test_two_servers_with_one_model_name_are_two_runs(tmp_path, monkeypatch):
-    """The usual way to evaluate checkpoints: one name, one script, another port."""
+    """The usual way to evaluate checkpoints: the same name and script, with another port."""
     monkeypatch.chdir(tmp_path)
     with weather("--seed", "0") as one, weather("--seed", "1") as two:
         first = perform(job(tmp_path, one, out=None))
@@ -76,7 +76,7 @@ def test_two_servers_with_one_model_name_are_two_runs(tmp_path, monkeypatch):
         (note,) = second.notes
         assert f"(endpoint: {one} there, {two} requested)" in note
         told = []
-        again = perform(job(tmp_path, one, out=None, samples=2), tell=told.append)  # each is found again
+        again = perform(job(tmp_path, one, out=None, samples=2), tell=told.append)  # each run is found again
         assert (again.folder, told, again.notes) == (first.folder, [], ("30 requested, 30 read from the log",))
         monkeypatch.setenv("OPENAI_BASE_URL", f"{two}/")  # named in another way, and the same
         assert perform(job(tmp_path, None, out=None, samples=2)).folder == second.folder
@@ -116,9 +116,7 @@ def test_the_same_model_goes_on_at_another_address(tmp_path):
         assert (
             f"--same-model: the run started with {one} and resumes with {two}; every rollout records its endpoint"
         ) in report.notes
-        assert perform(job(tmp_path, one)).notes == (
-            "0 requested, 30 read from the log",
-        )  # where it began it is itself
+        assert perform(job(tmp_path, one)).notes == ("0 requested, 30 read from the log",)  # it resumes where it began
     assert (tmp_path / "run" / "rollouts.jsonl").read_bytes().startswith(before)
     endpoints = [row["endpoint"] for row in records(tmp_path / "run")]
     assert endpoints == [one] * 20 + [two] * 10
@@ -131,7 +129,7 @@ def test_a_run_of_an_earlier_version_goes_on_where_its_url_is_asked(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     with weather("--seed", "0") as one, weather("--seed", "1") as two:
         now = perform(job(tmp_path, one, out=None, limit=20)).folder
-        plan = written(now)  # as it was written before: no endpoint, and its hash without one
+        plan = written(now)  # the plan of an earlier version: no endpoint, and a hash without one
         del plan["starts"], plan["identity"]["endpoint"]
         old = now.rename(now.parent / folder_name("sums", MODEL, plan["identity"]))
         (old / "plan.json").write_text(json.dumps(plan))
@@ -140,7 +138,7 @@ def test_a_run_of_an_earlier_version_goes_on_where_its_url_is_asked(tmp_path, mo
         other = perform(job(tmp_path, two, out=None, limit=20))
         assert other.folder != old
         assert f"because {old} differs (endpoint: {one} there, {two} requested)" in other.notes[0]
-        for _ in range(2):  # and once it has an endpoint it is still found, by the name it has
+        for _ in range(2):  # also with an endpoint, the run is found by its existing name
             assert perform(job(tmp_path, one, out=None)).folder == old
         assert served(one)["calls"] == 30
     starts = written(old)["starts"]
@@ -181,7 +179,7 @@ def test_only_the_gaps_are_tried_again(tmp_path):
         gaps = first.result.groups[0].ledger.gaps
         assert 0 < gaps < 30
         assert not first.complete
-        assert perform(job(tmp_path, url, retries=0)).result.digest == first.result.digest  # a gap stays a gap
+        assert perform(job(tmp_path, url, retries=0)).result.digest == first.result.digest  # still missing
         assert served(url)["calls"] == 30
         second = perform(job(tmp_path, url, retries=0, retry_failed=True))
         assert served(url)["calls"] == 30 + gaps
@@ -212,11 +210,11 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path, more, said):
 
 
 def test_bad_weather_loses_nothing_and_scores_nothing_zero_that_was_not_the_models_doing(tmp_path):
-    """30 % of first calls fail in ten ways; the ledger and every reward are what a patient client must find."""
+    """30 % of the first calls fail in ten ways; the ledger and all rewards must be those after successful retries."""
     with weather("--share", "0.3", "--slow", "60", "--wait", "0.01") as url:
         report = perform(job(tmp_path, url, tasks=60, samples=4, timeout=5.0, concurrency=16))
         troubles = served(url)["troubles"]
-    assert len(troubles) == 10, troubles  # every kind of weather was there
+    assert len(troubles) == 10, troubles  # every kind of failure has occurred
     rows = records(tmp_path / "run")
     ledger = report.result.groups[0].ledger
     assert (len(rows), ledger.planned, ledger.gaps) == (240, 240, 0)
@@ -230,7 +228,7 @@ def test_bad_weather_loses_nothing_and_scores_nothing_zero_that_was_not_the_mode
     fine = {(row["task"], row["sample"]): row.get("completion") for row in records(tmp_path / "fine")}
     scored = [row for row in rows if row["outcome"] == "scored"]
     same = [row for row in scored if fine[row["task"], row["sample"]] == row["completion"]]
-    assert len(same) > 150  # all that fine weather did not refuse or leave empty
+    assert len(same) > 150  # all that the model did not refuse or leave empty
 
 
 def test_no_secret_reaches_any_byte_that_is_written(tmp_path, monkeypatch, capfd):
@@ -267,7 +265,7 @@ def test_a_hopeless_first_call_leaves_nothing_behind(tmp_path):
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
-    """A machine on which no sandbox can be had."""
+    """A machine without a sandbox."""
     attempt.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     yield
@@ -293,14 +291,14 @@ def test_until_stops_between_tasks_and_says_so(tmp_path):
         more = {"samples": 2, "concurrency": 8, "metrics": ("pass_rate",)}
         report = perform(job(tmp_path, url, 3_000, until="width(pass@1) < 0.3", **more))
         again = perform(job(tmp_path, url, until="width(pass@1) < 0.3", **more))
-        assert served(url)["calls"] == len(records(tmp_path / "run"))  # sure enough already: nothing was asked
+        assert served(url)["calls"] == len(records(tmp_path / "run"))  # the rule was reached: no request
     assert report.complete
     assert again.result.digest == report.result.digest
     estimate = report.result["pass@1"]
     low, high = estimate.interval
     assert estimate.method == "beta_mixture"
     assert high - low < 0.3
-    assert estimate.samples == 2 * estimate.tasks  # whole tasks only
+    assert estimate.samples == 2 * estimate.tasks  # only complete tasks
     document = json.loads((tmp_path / "run" / "result.json").read_text())
     assert document["stopped"].startswith("--until 'width(pass@1) < 0.3' stopped the run after ")
     score = calipers.score(str(tmp_path / "run"), ["pass_rate", "pass@1"], interval="beta_mixture")
@@ -322,7 +320,7 @@ def test_what_failed_most_is_said_in_its_own_words(tmp_path):
     assert remedy in report.notes
     with weather() as url:
         same = job(tmp_path, url, same_model=True)
-        assert remedy in perform(same).notes  # nothing was asked, and the gaps are still there
+        assert remedy in perform(same).notes  # no request was made, and the rollouts are still missing
         assert remedy not in perform(replace(same, retry_failed=True)).notes
 
 
@@ -331,7 +329,7 @@ def test_failures_that_are_not_told_one_by_one_are_counted(tmp_path):
     report = perform(Job(sums(tmp_path, 130), f"replay/{tmp_path}/empty.jsonl", out=tmp_path / "run"))
     told = [note for note in report.notes if "no rollout with task" in note]
     assert len(told) == 3
-    assert "and at least 97 more, each with its error in the log" in report.notes  # of 130 different ones 100 are held
+    assert "and at least 97 more, each with its error in the log" in report.notes  # 100 of 130 errors are counted
 
 
 def test_answers_without_a_verdict_need_not_be_asked_for_again(tmp_path):

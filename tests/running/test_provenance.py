@@ -1,4 +1,4 @@
-"""What makes a run this run, and what it writes down before it begins."""
+"""The identity of a run, and its plan."""
 
 import hashlib
 from dataclasses import replace
@@ -18,18 +18,18 @@ JOB = Job("sums", "openai/m")
 @pytest.mark.parametrize(
     ("more", "same"),
     [
-        ({"samples": 8, "limit": 1}, True),  # how much of it: the same run, with more or less still owed
+        ({"samples": 8, "limit": 1}, True),  # the amount: the same run, with more or fewer outstanding rollouts
         ({"concurrency": 1, "retries": 0, "timeout": 1.0, "same_model": True}, True),
         ({"metrics": ("pass@3",), "by": ("level",), "missing": "zero", "confidence": 0.9}, True),
         ({"out": Path("elsewhere"), "max_cost": 1.0, "until": "width(pass@1) < 0.5"}, True),
         ({"model": "openai/other"}, False),
-        ({"temperature": 0.0}, False),  # None is the server's own, whatever that is
+        ({"temperature": 0.0}, False),  # None means the server's default, which is unknown
         ({"max_tokens": 5}, False),
         ({"stop": ("\n",)}, False),
         ({"system_prompt": "Be brief."}, False),
         ({"api": "completions"}, False),
         ({"gen_kwargs": {"top_p": 0.5}}, False),
-        ({"seed": 1}, False),  # samples have seeds of their own, made of it
+        ({"seed": 1}, False),  # the seeds of samples depend on it
         ({"predict_only": True}, False),  # its log has no rewards
     ],
 )
@@ -40,7 +40,7 @@ def test_what_makes_a_run_this_run(more, same):
 @pytest.mark.parametrize(
     ("given", "same"),
     [
-        ({"device": "cuda:1"}, True),  # where it is computed, not what
+        ({"device": "cuda:1"}, True),  # the device does not change the run
         ({"device_map": "auto"}, True),
         ({"parallelize": True}, True),
         ({"dtype": "float16"}, False),
@@ -63,7 +63,7 @@ def test_a_plan_has_the_batches_of_a_local_model():
 def test_where_the_answers_come_from_makes_a_run_this_run():
     here, there = (identity(JOB, SUITE, url) for url in ("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"))
     assert here == identity(JOB, SUITE, "http://127.0.0.1:1/v1") != there
-    assert identity(JOB, SUITE) == {key: value for key, value in here.items() if key != "endpoint"}  # nobody knows
+    assert identity(JOB, SUITE) == {key: value for key, value in here.items() if key != "endpoint"}  # unknown
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_the_tasks_say_counts(tasks, same):
 
 
 def test_a_plan_says_who_made_it_and_of_what(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # no repository: no commit
+    monkeypatch.chdir(tmp_path)  # without a repository there is no commit
     stored = tmp_path / "log.jsonl"
     stored.write_bytes(b"{}\n")
     made = plan(replace(JOB, model=f"replay/{stored}"), replace(SUITE, sha256="ab"), SUITE.tasks[::-1])
@@ -91,7 +91,7 @@ def test_a_plan_says_who_made_it_and_of_what(tmp_path, monkeypatch):
         {"path": "sums", "sha256": "ab"},
         {"path": str(stored), "sha256": hashlib.sha256(b"{}\n").hexdigest()},
     ]
-    assert [row["task"] for row in made["tasks"]] == ["b", "a"]  # as they start
+    assert [row["task"] for row in made["tasks"]] == ["b", "a"]  # in the order of the run
 
 
 def test_a_plan_says_how_it_was_started():
@@ -102,6 +102,6 @@ def test_a_plan_says_how_it_was_started():
     assert start == {
         "at": made["created_at"],
         "endpoint": "http://127.0.0.1:1/v1",
-        "settings": {"base_url": "http://127.0.0.1:1/v1/"},  # what was given; the defaults are the version's
+        "settings": {"base_url": "http://127.0.0.1:1/v1/"},  # the given settings; defaults belong to the version
         **{name: made[name] for name in ("versions", "git", "inputs")},
     }

@@ -1,4 +1,4 @@
-"""What a log can hold: a verdict is checked before it is written, and a line is always one that can be read again."""
+"""Verdicts are checked before they are logged, so that every line of a log can be read again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
         (Verdict(None), Verdict(None)),
         (Verdict(True), Verdict(1.0)),
         (Verdict(2), Verdict(2)),
-        (Verdict(np.float32(0.25)), Verdict(0.25)),  # numpy's numbers are none of JSON's
+        (Verdict(np.float32(0.25)), Verdict(0.25)),  # JSON cannot encode numpy's numbers
         (Verdict(None, {"a": np.int64(1), "b": None}), Verdict(None, {"a": 1.0})),
         (
             Verdict(0.0, fields={"n": np.float64(3)}, answer=[1, None]),
@@ -33,7 +33,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
         ),
         (Verdict(1.0, rewards=None, fields=None, usage=None, outcome=None), Verdict(1.0)),
         (Verdict(1.0, {"reward": 1, "style": 0.5}), Verdict(1.0, {"reward": 1.0, "style": 0.5})),
-        (Verdict(0.0, answer="\ud800"), Verdict(0.0, answer="\ud800")),  # `line` sees to half a character
+        (Verdict(0.0, answer="\ud800"), Verdict(0.0, answer="\ud800")),  # `line` replaces a lone surrogate
     ],
 )
 def test_a_verdict_that_a_log_can_hold(verdict, kept):
@@ -66,7 +66,7 @@ def test_a_verdict_that_no_log_can_hold(verdict, said):
 
 
 def test_a_field_never_takes_the_place_of_a_key_with_a_meaning(tmp_path):
-    """EvSys' info may well hold a number called ``error``; with such a line in it no log could be read."""
+    """EvSys' info may have a number called ``error``; a line with it would make the log unreadable."""
     names = (
         "error",
         "usage",
@@ -97,11 +97,11 @@ def test_a_field_never_takes_the_place_of_a_key_with_a_meaning(tmp_path):
     (tmp_path / "log.jsonl").write_bytes(line(record) + b"\n")
     table, _ = read([str(tmp_path / "log.jsonl")])
     assert [column.values.tolist() for name, column in table.columns.items() if name == "latency_s"] == [[1.0]]
-    assert "cost_usd" not in table.columns  # what a judge says it cost is not what the answer cost
+    assert "cost_usd" not in table.columns  # the cost of the judge is not the cost of the answer
 
 
 def test_a_reward_that_is_one_of_the_rewards_is_written_once(tmp_path):
-    """As of test.sh with the keys ``reward`` and ``style``: with the column twice in it no log could be read."""
+    """Such as test.sh with the keys ``reward`` and ``style``: with two columns of a name, a log is unreadable."""
     outstanding = Outstanding(0, Task("t", "q", "v", "a"), 0)
     verdict = Verdict(1.0, {"reward": 1.0, "style": 0.5})
     record = Made(outstanding, Request("t", 0, "q"), NOW, Completion("a"), verdict).record("d", "m", NOW)
@@ -114,7 +114,7 @@ def test_a_reward_that_is_one_of_the_rewards_is_written_once(tmp_path):
     ("record", "read_again"),
     [
         ({"a": "half \ud83d here"}, {"a": "half \ufffd here"}),
-        ({"a": "\ud83d\ude00"}, {"a": "\U0001f600"}),  # two halves are a whole
+        ({"a": "\ud83d\ude00"}, {"a": "\U0001f600"}),  # a valid pair of surrogates becomes one character
         ({"\udc00": [{"b": ("\ud800", 1, None)}]}, {"\ufffd": [{"b": ["\ufffd", 1, None]}]}),
         ({"a": "whole \U0001f600"}, {"a": "whole \U0001f600"}),
     ],
@@ -128,7 +128,7 @@ def test_half_a_character_is_no_reason_to_end_a_run(record, read_again):
     [
         ({"request_id": "r", "seed": 5}, {"id": "r", "seed": 5}),
         ({"seed": 0}, {"seed": 0}),
-        ({}, None),  # as before: a record without what nobody knows
+        ({}, None),  # as before: unknown values are left out of a record
     ],
 )
 def test_a_record_has_the_id_and_the_seed_of_its_request(facts, request_of):

@@ -1,4 +1,4 @@
-"""Whose failure it is when there is no verdict: the answer's, the verifier's or a server's."""
+"""The cause of a failed verification: the answer, the verifier or a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USED = {"cost_usd": 1.0, "input_tokens": 10.0}
 
 
 class Fussy:
-    """A verifier that fails on some texts so often, by an error of one's choice, and keeps what it was shown."""
+    """A verifier that fails for given texts a number of times, with a given error, and records the texts."""
 
     def __init__(self, fails, error=None):
         self.left, self.error, self.seen = dict(fails), error, []
@@ -34,7 +34,7 @@ class Fussy:
 
 
 def judged(fussy, *texts, task=TASK):
-    """What becomes of each text, judged one after the other."""
+    """The result for each text, verified one after the other."""
 
     async def scene():
         blame, found = Blame(), []
@@ -52,7 +52,7 @@ def test_an_answer_that_fails_twice_where_the_target_does_not_is_the_models_own(
     fussy = Fussy({"bad": 9})
     (error,) = judged(fussy, "bad")
     assert (error.outcome, str(error), fussy.seen) == ("broke_verifier", "no idea", ["bad", "42", "bad"])
-    assert error.usage == {"cost_usd": 3.0, "input_tokens": 30.0}  # all three calls
+    assert error.usage == {"cost_usd": 3.0, "input_tokens": 30.0}  # of all three calls
     assert error.tried == {"tries": 2, "neutral": "judged", "neutral_calls": 1, "failed_as": "judge_failed"}
 
 
@@ -60,7 +60,7 @@ def test_a_verifier_that_fails_on_the_target_too_is_no_answers_fault():
     fussy = Fussy({"bad": 9, "42": 9})
     first, second = judged(fussy, "bad", "bad")
     assert (first.outcome, second.outcome) == ("judge_failed", "judge_failed")
-    assert fussy.seen == ["bad", "42", "bad"]  # the neutral answer once, and nothing a second time
+    assert fussy.seen == ["bad", "42", "bad"]  # the neutral answer once, and the first answer twice
     assert (first.usage["cost_usd"], second.usage["cost_usd"]) == (2.0, 1.0)
     assert second.tried == {"tries": 1, "neutral": "failed", "neutral_calls": 0}
 
@@ -107,7 +107,7 @@ def test_whatever_a_verifier_raises_is_no_verdict():
 
 
 class Knows:
-    """A verifier that knows its gold answer, or not, or fails to say."""
+    """A verifier that knows a gold answer, or does not, or fails to give it."""
 
     def __init__(self, says):
         self.gold = says

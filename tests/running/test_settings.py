@@ -1,4 +1,4 @@
-"""A run's configuration file: what it may say, and how it is told what is wrong."""
+"""The configuration file of a run: its keys, and errors in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read(tmp_path, text):
     [
         ("benchmark: a\nmodel: m/x", [{"benchmark": ("a",), "model": ("m/x",)}]),
         ("benchmark: [a, b]\nmodel: [m/x, m/y]", [{"benchmark": ("a", "b"), "model": ("m/x", "m/y")}]),
-        ("benchmark: a\nmax-tokens: 5", [{"benchmark": ("a",), "max_tokens": 5}]),  # as the option is written
+        ("benchmark: a\nmax-tokens: 5", [{"benchmark": ("a",), "max_tokens": 5}]),  # with the option's spelling
         ("benchmark: a\ntemperature: 1", [{"benchmark": ("a",), "temperature": 1.0}]),
         ("benchmark: a\nprice: [0.1, 2]", [{"benchmark": ("a",), "price": Price(0.1, 2.0)}]),
         (
@@ -39,12 +39,12 @@ def test_our_own_words(tmp_path, text, expected):
         ("benchmark: a\nsamples: 1\nmodel: m/x\nsamples: 4", {4: "samples"}),
         ("benchmark:\n  path: a\n  limit: 1\n  limit: 2", {4: "limit"}),
         ("benchmark: a\ngen_kwargs: {a: {b: 1, b: 2}}", {2: "b"}),
-        ("benchmark: a\ngen_kwargs: {a: {b: 1}, c: {b: 2}}", {}),  # two mappings
-        ("benchmark: a\ngen_kwargs: {a: &x {b: 1, b: 1}, c: *x}", {2: "b"}),  # said once
+        ("benchmark: a\ngen_kwargs: {a: {b: 1}, c: {b: 2}}", {}),  # the same key in two mappings
+        ("benchmark: a\ngen_kwargs: {a: &x {b: 1, b: 1}, c: *x}", {2: "b"}),  # an alias is reported once
     ],
 )
 def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
-    """YAML takes the last of them without a word, and a slip of the pen would go unnoticed."""
+    """YAML uses the last value silently, so that a typing error would not be noticed."""
     _, notes = read(tmp_path, text)
     assert [note.partition("c.yaml:")[2] for note in notes] == [
         f"{line}: {key} appears twice; the last value is used" for line, key in lines.items()

@@ -1,4 +1,4 @@
-"""Arguments and files become jobs: the command line beats the file, the file beats the default."""
+"""Jobs from arguments and files: the command line takes precedence over the file, the file over the default."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def test_the_command_line_beats_the_file_and_the_plan_says_so(tmp_path):
     [
         ("openai/m", {}, 32),
         ("openai/m", {"concurrency": 5}, 5),
-        ("hf/m", {}, 2048),  # enough for any batch, whose size is automatic
+        ("hf/m", {}, 2048),  # enough for any automatic batch size
         ("hf/m", {"concurrency": 5}, 5),
-        ("hf/m", {"concurrency": 32}, 32),  # the default of a server, but given
-        ("hf/m", {"until": "width(mean_reward) <= 0.1"}, 128),  # few enough to stop early
+        ("hf/m", {"concurrency": 32}, 32),  # the default for a server, but given explicitly
+        ("hf/m", {"until": "width(mean_reward) <= 0.1"}, 128),  # few enough that the run can stop early
         ("hf/m", {"until": "width(mean_reward) <= 0.1", "concurrency": 500}, 500),
     ],
 )
@@ -44,7 +44,7 @@ def test_requests_in_flight(model, given, in_flight):
 
 @pytest.mark.parametrize(("given", "kept"), [(20.0, 20), (1.0, 1), (0.25, 0.25), (3, 3)])
 def test_a_limit_is_kept_as_it_is_meant(given, kept):
-    """The command line reads a number with a point; a plan that says 20.0 tasks would be odd."""
+    """The command line reads a float; "20.0 tasks" in a plan would be odd."""
     (job,), _ = jobs_of(["a"], {"model": ("m/x",), "limit": given})
     assert repr(job.settings()["limit"]["value"]) == repr(kept)
 
@@ -65,7 +65,7 @@ def test_gen_kwargs(text, found):
 @pytest.mark.parametrize(
     ("text", "temperature", "tokens"),
     [
-        ("do_sample=false,temperature=0.8", 0.0, None),  # greedy, whatever temperature stands beside it
+        ("do_sample=false,temperature=0.8", 0.0, None),  # greedy, whatever the temperature
         ("do_sample=true,temperature=0.8,max_new_tokens=9", 0.8, 9),
     ],
 )
@@ -104,7 +104,7 @@ def test_gen_kwargs_may_say_what_an_option_says_and_the_option_wins():
         ({"timeout": 0.0}, "--timeout: is 0; expected a number > 0"),
         ({"max_cost": float("nan")}, "--max-cost: is nan; expected a number > 0"),
         ({"temperature": -1.0}, "--temperature: is -1.0; expected >= 0"),
-        ({"temperature": float("inf")}, "--temperature: is inf; expected >= 0"),  # JSON has no word for it
+        ({"temperature": float("inf")}, "--temperature: is inf; expected >= 0"),  # JSON cannot represent it
         ({"samples": 2**31}, "--samples: is 2147483648; expected an integer <= 2147483647"),
         ({"price": "1"}, "--price: is '1'; expected IN,OUT in dollars per million tokens"),
         ({"price": "1,-2"}, "--price: is '1,-2'"),
@@ -128,7 +128,7 @@ def test_a_wrong_value_in_a_file_names_the_file(tmp_path):
     ("model", "given", "api", "extra"),
     [
         ("hf/tiny", {}, "completions", {"truncate": "left"}),
-        ("hf/tiny", {"api": "chat"}, "chat", {"truncate": "left"}),  # whoever asks for the template gets it
+        ("hf/tiny", {"api": "chat"}, "chat", {"truncate": "left"}),  # the template was requested explicitly
         ("openai/m", {}, "chat", {}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Jobs of several models at the same time, and those of one model one after the other."""
+"""Jobs of several models run concurrently, and those of one model one after the other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_tasks_of_a_library_are_one_lane():
 
 
 def test_models_wait_for_nobody_and_benchmarks_of_a_model_keep_their_order():
-    met = threading.Barrier(2)  # which nobody passes alone
+    met = threading.Barrier(2)  # two threads must be there at the same time
     order = []
 
     def work(job):
@@ -64,7 +64,7 @@ def test_what_one_job_raises_is_its_outcome_and_the_others_go_on():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_in_another_thread_it_works_too(count):
-    """As in a notebook, where signals are somebody else's."""
+    """As in a notebook, where other code handles signals."""
     ended = []
     some = jobs(*(("a", f"m/{number}") for number in range(count)))
     thread = threading.Thread(target=lambda: ended.extend(side_by_side(some, lambda job: job.model)))

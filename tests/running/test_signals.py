@@ -1,4 +1,4 @@
-"""Signals reach every loop of this process, and nobody else's handlers are lost by it."""
+"""Signals reach every event loop of this process, and handlers of other code are restored."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_no_task_of_a_group_starts_after_the_one_that_was_interrupted(tmp_path):
 
 
 def test_a_loop_that_begins_after_the_signal_is_stopped(tmp_path):
-    """A lane that still loads its tasks when the user presses Ctrl-C has no loop yet that could hear of it."""
+    """A lane that still loads its tasks when the user presses Ctrl-C has no event loop yet to interrupt."""
     assert json.loads(python(LANES, tmp_path)) == [["stopped"]]
 
 
@@ -133,5 +133,5 @@ print(asyncio.run(work()))
 
 
 def test_a_third_signal_does_not_cancel_the_end_and_a_fourth_does(tmp_path):
-    """Three signals may reach the loop in two of its turns: the third cancelled what the second had begun to close."""
+    """Three signals may reach the loop in two turns; the third one cancelled the cleanup after the second."""
     assert python(CLOSING, tmp_path).strip() == b"2"

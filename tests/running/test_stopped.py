@@ -1,4 +1,4 @@
-"""A run that --until stopped: what its folder keeps, and what every reader of the folder makes of it."""
+"""A run that --until has stopped: the records in its folder, and what all readers of the folder make of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def document(folder: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with a run that was stopped in it; tests only read it."""
+    """A folder with a stopped run, which tests only read."""
     folder = tmp_path_factory.mktemp("stopped")
     report = stopped(folder)
     assert report.by_rule
@@ -115,7 +115,7 @@ def test_an_interval_for_a_fixed_number_of_tasks_is_not_given_on_request_either(
 def test_a_gate_answers_alike_for_the_folder_and_for_its_result(home):
     plain = calipers.score([[one["reward"]] for one in records(home / "run")], "pass@1")["pass@1"]
     sequence = calipers.score(home / "run", "pass@1")["pass@1"]
-    between = (plain.interval[0] + sequence.interval[0]) / 2  # where the two rules would disagree
+    between = (plain.interval[0] + sequence.interval[0]) / 2  # a value for which the two rules differ
     wanted = [parse(f"lower(pass@1) > {between}"), parse("pass@1 > 0.5")]
     found = []
     for path in (home / "run", home / "run" / "result.json"):
@@ -215,7 +215,7 @@ def test_continued_to_its_full_plan_it_is_a_fixed_sample_again(tmp_path):
     found = calipers.score(tmp_path / "run", METRICS)
     assert (found.stopped, found["pass@1"].method) == (None, "wilson")
     assert found.groups[0].ledger.outcomes == {"scored": TASKS}
-    more = perform(job(tmp_path, samples=2))  # a plan that grows after that is as any other
+    more = perform(job(tmp_path, samples=2))  # a larger plan after that is like any other
     assert more.result["pass@1"].method == perform(job(tmp_path, samples=2)).result["pass@1"].method != "beta_mixture"
     assert kept(tmp_path / "run")["completed"]
 
@@ -224,14 +224,14 @@ def test_continued_to_anything_else_it_stays_a_sequence(tmp_path):
     stopped(tmp_path)
     rows = len(records(tmp_path / "run"))
     part = perform(job(tmp_path, limit=TASKS - 20))
-    assert not part.complete  # what is owed now is owed by the limit
+    assert not part.complete  # the rollouts are now outstanding because of the limit
     assert part.result["pass@1"].method == "beta_mixture"
     assert "a later start did not complete the plan" in part.result.stopped
     ledger = part.result.groups[0].ledger
     assert ledger.stopped_early == 0
     assert ledger.gaps == ledger.outcomes["not_run"] > 0
     assert ledger.scored > rows
-    grown = perform(job(tmp_path, samples=2))  # to the end of a larger plan
+    grown = perform(job(tmp_path, samples=2))  # to the end of the larger plan
     assert grown.complete
     assert grown.result["pass@1"].method == "beta_mixture"
     assert len(records(tmp_path / "run")) == 2 * TASKS
@@ -257,7 +257,7 @@ def test_the_same_command_again_asks_nothing_and_says_the_same(tmp_path):
     assert again.complete
     assert again.result.digest == first.result.digest
     assert records(tmp_path / "run") == rows
-    fewer = perform(job(tmp_path, limit=2))  # both were run before, or are now
+    fewer = perform(job(tmp_path, limit=2))  # both tasks were run before, or are run now
     assert fewer.result["pass@1"].method == "beta_mixture"
 
 
@@ -282,7 +282,7 @@ def test_a_run_that_is_killed_after_the_rule_was_reached_was_stopped_all_the_sam
     assert held.outcomes == {"scored": 59, "not_run": 1, "stopped_early": TASKS - 60}
     assert held.gaps == 1
     (tmp_path / "hangs").unlink()
-    done = perform(job(tmp_path, model=spec, until=rule))  # makes what was begun, and begins no task
+    done = perform(job(tmp_path, model=spec, until=rule))  # completes the tasks that were begun, and begins none
     assert done.complete
     assert len(records(tmp_path / "run")) == 60
     assert kept(tmp_path / "run")["finished"]

@@ -23,7 +23,7 @@ def asked(name):
 
 
 def followed(name, *tasks, planned=None, missing="gap"):
-    """A headline that has seen these tasks, each a list of (outcome, reward), in planned order."""
+    """A headline that has these tasks, each as a list of (outcome, reward), in planned order."""
     headline = Headline(asked(name), planned or len(tasks), len(tasks[0]), missing=missing)
     for position, task in enumerate(tasks):
         for sample, (outcome, reward) in enumerate(task):
@@ -50,7 +50,7 @@ def test_before_the_first_task_there_is_nothing_to_say():
 
 def test_only_the_settled_prefix_of_the_planned_order_counts():
     headline = Headline(asked("pass@1"), 5, 1)
-    for position in (1, 2, 4):  # task 0 takes long, as failing tasks do
+    for position in (1, 2, 4):  # task 0 takes longer, as failing tasks do
         headline.settle(position, 0, "scored", 1.0)
     assert headline.estimate().settled == 0
     headline.settle(0, 0, "scored", 0.0)
@@ -58,7 +58,7 @@ def test_only_the_settled_prefix_of_the_planned_order_counts():
     assert (live.settled, live.value) == (3, 2 / 3)  # task 4 waits for task 3
     headline.settle(3, 0, "scored", 0.0)
     live = headline.estimate()
-    assert (live.settled, live.value, live.interval) == (5, 0.6, (0.6, 0.6))  # nothing is left to come
+    assert (live.settled, live.value, live.interval) == (5, 0.6, (0.6, 0.6))  # no task is outstanding
 
 
 def test_a_task_settles_with_its_last_sample():
@@ -73,10 +73,10 @@ def test_a_task_settles_with_its_last_sample():
 @pytest.mark.parametrize(
     ("name", "task", "missing", "expected"),
     [
-        ("mean_reward", [("scored", 0.5), ("refused", None)], "gap", 0.25),  # the model's own doing is 0
-        ("mean_reward", [("scored", 0.5), ("truncated", 0.9)], "gap", 0.7),  # unless a verifier gave a reward
+        ("mean_reward", [("scored", 0.5), ("refused", None)], "gap", 0.25),  # a failure of the model is 0
+        ("mean_reward", [("scored", 0.5), ("truncated", 0.9)], "gap", 0.7),  # unless a verifier has given a reward
         ("mean_reward", [("scored", 0.5), ("client_failed", None)], "gap", 0.5),
-        ("mean_reward", [("scored", 0.5), ("judge_failed", 1.0)], "gap", 0.5),  # a gap, whatever stands beside it
+        ("mean_reward", [("scored", 0.5), ("judge_failed", 1.0)], "gap", 0.5),  # missing, whatever its reward
         ("mean_reward", [("scored", 0.5), ("client_failed", None)], "zero", 0.25),
         ("pass@2", [("scored", 1.0), ("client_failed", None)], "gap", None),  # too few samples: undefined
         ("pass@2", [("scored", 1.0), ("client_failed", None)], "zero", 1.0),
@@ -87,7 +87,7 @@ def test_a_task_settles_with_its_last_sample():
 def test_what_a_rollout_contributes(name, task, missing, expected):
     live = followed(name, task, missing=missing)
     assert live.value == expected
-    assert (live.settled, live.planned) == ((0, 0) if expected is None else (1, 1))  # an undefined task leaves both
+    assert (live.settled, live.planned) == ((0, 0) if expected is None else (1, 1))  # undefined: in neither number
 
 
 def test_an_undefined_task_does_not_hold_up_those_behind_it():
@@ -146,7 +146,7 @@ def test_rewards_that_leave_the_unit_range():
     live = followed("mean_reward", *tasks, planned=9)
     assert (live.value, live.interval, live.population) == (1.75, None, None)
     assert live.why == "rewards are outside [0, 1], and the metric declares no other range"
-    assert followed("pass@1", *tasks, planned=9).interval is not None  # a pass is 0 or 1 all the same
+    assert followed("pass@1", *tasks, planned=9).interval is not None  # a pass is 0 or 1 in any case
     live = followed("mean_reward", scored(math.nan))
     assert (live.value, live.interval, live.why) == (None, None, "a reward is not a finite number")
 
@@ -173,7 +173,7 @@ def test_somebody_elses_code_that_fails_does_not_stop_the_run():
 
 
 def run_of(tasks, samples, seed):
-    """A random run: records in the order they finished, and the place of each task in the plan."""
+    """A random run: records in the order in which they finished, and the position of each task in the plan."""
     rng = random.Random(seed)
     records = []
     for position in range(tasks):
@@ -188,7 +188,7 @@ def run_of(tasks, samples, seed):
 @pytest.mark.parametrize("missing", ["gap", "zero"])
 @pytest.mark.parametrize("name", ["mean_reward", "pass@1", "pass^2", "pass@2(threshold=0.3)", "max@2", "pass_rate"])
 def test_a_finished_run_shows_the_number_of_its_report(name, missing):
-    """To the last bit, whatever the order of finishing and however often one looked."""
+    """The result is exactly the same, whatever the order of finishing and the number of looks."""
     tasks, samples = 2 * BATCH + 7, 3
     records = run_of(tasks, samples, seed=3)
     plan = make_plan(name, missing=missing)
@@ -229,7 +229,7 @@ def test_a_settled_task_keeps_two_numbers():
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert held < 16 * tasks  # 400 bytes each with the samples
+    assert held < 16 * tasks  # 400 bytes for each task if the samples were kept
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_until_is_read(text, side, name, than, bound):
         ("width(pass@1) = 0.05", "cannot be read"),
         ("width(pass@1) < 0.05 or so", "cannot be read"),
         ("half(pass@1) < 0.05", "cannot be read"),
-        ("width(pass@1) > 0.05", "width cannot be compared with >; expected a rule such as"),  # so from the start
+        ("width(pass@1) > 0.05", "width cannot be compared with >; expected a rule such as"),  # true from the start
         ("lower(pass@1) < 0.5", "lower cannot be compared with <; expected a rule such as"),  # likewise
         ("upper(pass@1) > 0.5", "upper cannot be compared with >"),
         ("width(pass@1) < 5%", "5% is not a number between 0 and 1"),
@@ -282,7 +282,7 @@ def test_until_speaks_the_dialect_and_knows_no_clusters():
     ("text", "reached"),
     [  # 40 of 50: the run's own number lies in [0.601, 0.929], that of tasks like these in [0.591, 0.935]
         ("lower(pass@1) > 0.59", True),
-        ("lower(pass@1) > 0.595", False),  # the run's own interval would say so
+        ("lower(pass@1) > 0.595", False),  # the run's own interval would reach it
         ("upper(pass@1) < 0.94", True),
         ("upper(pass@1) < 0.93", False),
         ("width(pass@1) < 0.35", True),
@@ -301,7 +301,7 @@ def test_without_an_interval_nothing_stops():
 
 
 def test_stopping_by_what_is_shown_keeps_its_promise():
-    """Runs that stop as soon as the lower end passes the truth: at most alpha of them may."""
+    """Runs that stop as soon as the lower end exceeds the truth; the share of such runs is at most alpha."""
     rng = np.random.default_rng(2)
     until = Until.of("lower(pass@1) >= 0.3", NATIVE)
     fooled = 0

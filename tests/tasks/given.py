@@ -8,13 +8,13 @@ from typing import Any
 
 
 def row(task_id: Any = "a", expected: Any = "A", **more: Any) -> dict[str, Any]:
-    """A row that is a task with an exact match."""
+    """The row of a task with exact_match."""
     verifier = {"kind": "in_process", "fn_name": "exact_match", "expected": expected}
     return {"task_id": task_id, "instruction": f"q {task_id}", "verifier": verifier, **more}
 
 
 def benchmark(folder: Path, *rows: Any, name: str = "arith", metadata: str | None = None) -> Path:
-    """A benchmark's directory; a row that is text stands in the file as it is."""
+    """Write the directory of a benchmark; a row that is text is written unchanged."""
     place = folder / name
     place.mkdir(parents=True, exist_ok=True)
     lines = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in rows or (row(),)]

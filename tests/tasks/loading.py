@@ -1,4 +1,4 @@
-"""Every kind of task whose own code draws at random, loaded and worked out: the same whoever loads it, and when."""
+"""Loads every kind of task whose own code draws random numbers; the result is the same whoever loads it, and when."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def write_tasks(folder: Path) -> None:
 
 
 def load_all(folder: Path) -> dict[str, Any]:
-    """Of each task its documents, its requests, and what counts as right, as JSON has them."""
+    """The documents, requests and targets of each task as JSON."""
     from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
     from calipers.systems.lm_eval.tasks.requests import requests
 

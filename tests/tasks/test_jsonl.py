@@ -32,7 +32,7 @@ from examples import examples
 
 
 def refused(path):
-    """What a benchmark is refused with, without the directory it must name."""
+    """The error for a benchmark, without the directory, which it must name."""
     with pytest.raises(InputError) as caught:
         read_suite(path)
     text = str(caught.value)
@@ -63,7 +63,7 @@ def test_a_bare_file(tmp_path):
 
 
 def test_names_that_are_no_text_are_refused(tmp_path):
-    """EvSys takes pairs for an object, and a log has no key that is a number."""
+    """EvSys accepts a list of pairs as an object; the keys of a log must be text."""
     pairs = row(metadata=[[1, 2]])
     right = "expected an object with names that are text"
     assert refused(benchmark(tmp_path, pairs)) == f'tasks.jsonl:1: metadata is {{"1": 2}}; {right}'
@@ -254,7 +254,7 @@ def test_a_verifier_that_the_metadata_names_once(tmp_path):
     assert list(suite.tasks) == [
         Task("a", "?", "numeric_match", "4", common),
         Task("b", "?", "numeric_match", "4", {**common, "rel_tol": 0.5}),
-        Task("c", "q c", "exact_match", "A"),  # a row may have its own
+        Task("c", "q c", "exact_match", "A"),  # a row may have its own verifier
     ]
     assert list(suite.notes) == []
 
@@ -285,7 +285,7 @@ def test_a_verifier_in_the_metadata_that_is_none(tmp_path):
     assert refused(benchmark(tmp_path, bare, metadata="verifier: [1]\n")).startswith("metadata.yaml: verifier is [1]")
     assert "unknown verifier kind: 'x'" in refused(benchmark(tmp_path, bare, metadata="verifier: {kind: x}\n"))
     assert "'verifier' is missing" in refused(benchmark(tmp_path, bare, metadata="name: x\n"))
-    assert len(read_suite(benchmark(tmp_path, row("c"), metadata="verifier: [1]\n")).tasks) == 1  # nobody needs it
+    assert len(read_suite(benchmark(tmp_path, row("c"), metadata="verifier: [1]\n")).tasks) == 1  # not needed
 
 
 def test_the_signatures_are_evsys_own():
@@ -340,7 +340,7 @@ def test_metadata_is_copied_one_level_deep():
 @pytest.mark.parametrize(
     ("bad", "python_error", "text"),
     [
-        ({}, KeyError, "'task_id'"),  # the text that a KeyError has
+        ({}, KeyError, "'task_id'"),  # like the text of a KeyError
         ({"task_id": 1}, KeyError, "'instruction'"),
         ({"task_id": 1, "instruction": ""}, KeyError, "'verifier'"),
         (row(verifier={}), ValueError, "unknown verifier kind: None"),
@@ -426,7 +426,7 @@ def test_our_task(task, said):
     ("task", "python_error", "text"),
     [
         (HarborTask(None, "q", None), ValueError, "task_id is null"),
-        (HarborTask(True, "q", None), ValueError, "task_id is true"),  # a boolean is no number here
+        (HarborTask(True, "q", None), ValueError, "task_id is true"),  # a boolean is not a number here
         (HarborTask(1.5, "q", None), ValueError, "task_id is 1.5"),
         (HarborTask("a", None, None), ValueError, "instruction is null"),
         (HarborTask("a", [], None), ValueError, "instruction is []"),

@@ -1,4 +1,4 @@
-"""Rows into tasks: which column is what, ids that stay, choices, and whatever of a row cannot be asked."""
+"""Tasks from the rows of a table: the roles of columns, stable ids, choices, and rows that cannot be used."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_without_an_id_an_inserted_row_moves_nothing():
     before = [task.id for task in tasks(*rows)]
     after = [task.id for task in tasks({"question": "new?", "answer": "1"}, *rows)]
     assert after[1:] == before
-    assert [name.rpartition("-")[2] for name in (before[2], before[4])] == ["2", "3"]  # the prompt's second time, third
+    assert [name.rpartition("-")[2] for name in (before[2], before[4])] == ["2", "3"]  # 2nd and 3rd row of a prompt
     assert len({*before}) == 5
     assert [task.id for task in tasks(*reversed(rows))][1] == before[3]
     (note,) = suite(*rows).notes
@@ -224,9 +224,9 @@ MC = {"question": "Capital of Italy?", "A": "Paris", "B": "Rome", "C": "Bern"}
         (["b", "(A)"], "BA", {}),
         (["Rome", "Paris"], "BA", {}),
         ([" rome ", "PARIS"], "BA", {}),
-        ([1, 0], "BA", {}),  # a 0 stands there, so they are counted from 0
+        ([1, 0], "BA", {}),  # one target is 0, so they are counted from 0
         (["1", "0"], "BA", {}),
-        ([3, 1], "CA", {}),  # the third of three: counted from 1
+        ([3, 1], "CA", {}),  # one target is 3, of three choices, so they are counted from 1
         ([2, 1], "BA", {"index_from": 1}),
         ([2, 1], "CB", {"index_from": 0}),
         (["Rome", "A"], "BA", {}),
@@ -353,7 +353,7 @@ ROW = {"question": "2 + 2?", "my col": "x", "braces": "{question}"}
         ("Q: {question}\nA:", "Q: 2 + 2?\nA:"),
         ("{my col}", "x"),
         ("{{{question}}}", "{2 + 2?}"),
-        ("{braces}{{question}}", "{question}{question}"),  # a cell is no template
+        ("{braces}{{question}}", "{question}{question}"),  # the text of a cell is not a template
         ("{question}{question}", "2 + 2?2 + 2?"),
     ],
 )

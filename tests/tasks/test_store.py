@@ -38,7 +38,7 @@ def test_versions_of_one_benchmark(tmp_path):
 
 
 def test_other_metadata_beside_the_same_tasks_is_a_new_version(tmp_path):
-    """EvSys calls it unchanged: it looks at the tasks only."""
+    """EvSys would call it unchanged, because it compares only the tasks."""
     first = store.publish(benchmark(tmp_path, metadata="name: arith\nsplits: [a]"))
     second = store.publish(benchmark(tmp_path, metadata="name: arith\nsplits: [b]"))
     assert (second.version, second.status) == (2, "updated")
@@ -114,7 +114,7 @@ def test_a_benchmark_by_what_names_it(tmp_path, spec):
     done = store.publish(benchmark(tmp_path))
     suite = store.load_suite(done.id if spec == "calipers-id" else spec)
     assert suite.sha256 == done.sha256
-    assert suite.name == ("tasks" if spec.endswith("jsonl") else "arith")  # not the v1 that its directory is called
+    assert suite.name == ("tasks" if spec.endswith("jsonl") else "arith")  # not "v1", the name of its directory
 
 
 def test_a_name_in_the_store_where_no_path_is(tmp_path):
@@ -148,7 +148,7 @@ def test_a_version_somebody_damaged(tmp_path):
     record.write_text("{")
     with pytest.raises(InputError, match=r"published\.json: cannot be read \(.*\); delete this version$"):
         store.find("arith")
-    record.unlink()  # no version of ours: the next one is the second
+    record.unlink()  # not a published version any more, so the next one is the second
     assert store.publish(benchmark(tmp_path)).version == 2
 
 

@@ -1,4 +1,4 @@
-"""Tables of questions, as people have them: what is read of a file, what of memory, and what is refused where."""
+"""Tables of questions in files and in memory, and the errors for those that cannot be read."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SAME = {
     "plain.csv": CSV,
     "returns.csv": CSV.replace("\n", "\r\n").replace("What is\r\n", "What is\n"),
     "bom.csv": b"\xef\xbb\xbf" + CSV.encode(),
-    "utf16.csv": CSV.encode("utf-16"),  # with its mark
+    "utf16.csv": CSV.encode("utf-16"),  # with a byte order mark
     "utf16be.csv": b"\xfe\xff" + CSV.encode("utf-16-be"),
     "utf16_without_mark.csv": CSV.encode("utf-16-le"),
-    "semicolons.csv": 'question;answer\n2 + 2?;4\n"What is\n3 + 4, then?";7\n',  # a comma in a cell parts nothing
+    "semicolons.csv": 'question;answer\n2 + 2?;4\n"What is\n3 + 4, then?";7\n',  # a comma in a cell
     "excel.csv": 'sep=;\nquestion;answer\n2 + 2?;4\n"What is\n3 + 4, then?";7\n',
     "pipes.csv": 'question|answer\n2 + 2?|4\n"What is\n3 + 4, then?"|7\n',
     "tabs.tsv": 'question\tanswer\n2 + 2?\t4\n"What is\n3 + 4, then?"\t7\n',
@@ -111,7 +111,7 @@ def test_a_file_that_is_not_there(tmp_path):
     ("name", "content", "is_one"),
     [
         ("tasks.jsonl", '{"task_id": "a", "instruction": "?", "verifier": {}}', False),
-        ("mistyped.jsonl", '{"task_id": "a", "instruction": "?", "verifer": {}}', False),  # a slip stays an error there
+        ("mistyped.jsonl", '{"task_id": "a", "instruction": "?", "verifer": {}}', False),  # still an error
         ("qa.jsonl", '{"question": "?"}', True),
         ("array.json", "[]", True),
         ("broken.jsonl", "{", False),
