@@ -1,6 +1,6 @@
 """Live runs: the loop that calls clients and verifiers, and the log it writes.
 
-Except for `watcher`, which follows a metric, nothing in this package computes with arrays or knows metrics. A `Job` has
+Only `perform`, which scores the log, and `watcher`, which follows a metric during the run, know metrics. A `Job` has
 the settings of one run: every value resolved, with its origin.
 """
 

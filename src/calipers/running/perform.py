@@ -224,13 +224,7 @@ def perform(
     questions = _questions(job, suite)
     if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
-    scoring = _scoring(job)
-    for name in (scoring.reward, *(request.params.get("reward") for request in scoring.asked)):
-        if name and suite.rewards and name not in suite.rewards:
-            raise UnknownName.of(f"reward of {suite.name}", name, suite.rewards)
-    until = Until.of(job.until, scoring) if job.until else None
-    if until and until.asked.text not in [request.text for request in scoring.asked]:
-        scoring = replace(scoring, asked=[*scoring.asked, until.asked])
+    scoring, until = _scoring_and_rule(job, suite)
     verifiers, warnings = _judges(questions, benchmark.verifiers, scoring.dialect.lenient, suite.places)
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
@@ -290,25 +284,18 @@ def perform(
             remaining = chain([first_rollout], remaining)
         try:
             conduct(loop, client, folder.log, remaining, judges.values())
-        except SandboxError:  # no request was made
+        except (SandboxError, ClientError) as error:  # no request was made, or the first one failed
             folder.stays()
             folder.abandon()
+            if isinstance(error, ClientError):
+                raise _first_call_failed(job.model, error) from None
             raise
-        except ClientError as error:  # the first request shows that no other can succeed
-            folder.stays()
-            folder.abandon()
-            raise _first_call_failed(job.model, error) from None
         watcher.last(status)
         stop = watcher.stop
         if stop is not None and watcher.headline is not None:
             finished = watcher.headline.settled_all(max(begun_before, loop.begun))
             _keep(folder, stop, status, finished=finished)
-        result = score_plan([str(path)], scoring)
-        part, report_notes = benchmark.report(path)
-        if part is not None and not job.predict_only:
-            folder.write(DOCUMENTS, library().documents(part, path))
-        result = with_own_numbers(result, [part])
-        folder.write("result.json", safe_json(result.to_json()).encode())
+        result, part, report_notes = _scored(folder, benchmark, scoring)
     notes = (
         *opening_notes,
         *suite.notes,
@@ -320,6 +307,29 @@ def perform(
     )
     scrubbed = tuple(map(secrets.scrub, notes))
     return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part)
+
+
+def _scoring_and_rule(job: Job, suite: Suite) -> tuple[Plan, Until | None]:
+    """The scoring settings of a job, checked for its suite and with the metric of its stopping rule; and the rule."""
+    scoring = _scoring(job)
+    for name in (scoring.reward, *(request.params.get("reward") for request in scoring.asked)):
+        if name and suite.rewards and name not in suite.rewards:
+            raise UnknownName.of(f"reward of {suite.name}", name, suite.rewards)
+    until = Until.of(job.until, scoring) if job.until else None
+    if until and until.asked.text not in [request.text for request in scoring.asked]:
+        scoring = replace(scoring, asked=[*scoring.asked, until.asked])
+    return scoring, until
+
+
+def _scored(folder: Folder, benchmark: JobBenchmark, scoring: Plan) -> tuple[Result, TaskReport | None, Sequence[str]]:
+    """Score the log of a run and write the result; also the task library's own report, and notes on it."""
+    result = score_plan([str(folder.path)], scoring)
+    part, notes = benchmark.report(folder.path)
+    if part is not None and not benchmark.job.predict_only:
+        folder.write(DOCUMENTS, library().documents(part, folder.path))
+    result = with_own_numbers(result, [part])
+    folder.write("result.json", safe_json(result.to_json()).encode())
+    return result, part, notes
 
 
 def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
