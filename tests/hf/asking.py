@@ -1,4 +1,4 @@
-"""Some calls to a checkpoint, all at once, and what each comes to."""
+"""Concurrent calls to a checkpoint, and their results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def request(prompt: Any = "the cat", **settings: Any) -> Request:
 
 
 def batch_plan(**sizes: int) -> dict[str, Any]:
-    """A batch plan for the processor, as a run keeps it."""
+    """A batch plan for the CPU, as in the plan of a run."""
     plan = {"device": "cpu", "name": "", "devices": 1, "memory": None}
     return plan | {"tokens": 2**11, "cached": 2**20, "places": 2**20} | sizes
 
 
 def connected(path: str, batch: Any = None, **connection: Any) -> HfModel:
-    """The client of a checkpoint, with the batch plan that a run has kept."""
+    """The client of a checkpoint, with the batch plan of a run."""
     model = connect(path, Connection(**connection))
     if batch is not None:
         model.batch_plan(batch)
@@ -29,7 +29,7 @@ def connected(path: str, batch: Any = None, **connection: Any) -> HfModel:
 
 
 def ask(path: str, *requests: Request, **connection: Any) -> list[Any]:
-    """The ends of some calls, errors included."""
+    """The results of calls, including errors."""
     return asked(path, *requests, **connection)[0]
 
 
@@ -45,7 +45,7 @@ def asked(path: str, *requests: Request, **connection: Any) -> tuple[list[Any], 
 
 
 def score(path: str, *calls: Any, **connection: Any) -> list[Any]:
-    """The ends of some calls for likelihoods, each a list of texts."""
+    """The results of calls for likelihoods, each with a list of texts."""
 
     async def together() -> list[Any]:
         model = connected(path, **connection)
@@ -58,7 +58,7 @@ def score(path: str, *calls: Any, **connection: Any) -> list[Any]:
 
 
 def in_turn(path: str, calls: Any, **connection: Any) -> list[Any]:
-    """The ends of some calls for likelihoods, one after the other, of one model."""
+    """The results of calls for likelihoods, one after the other, with one model."""
 
     async def one_by_one() -> list[Any]:
         model = connected(path, **connection)

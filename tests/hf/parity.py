@@ -1,6 +1,6 @@
-"""What lm-evaluation-harness and we are both asked of the tiny checkpoints, and its answers.
+"""Requests to the tiny checkpoints, and the answers of lm-evaluation-harness.
 
-The answers were recorded by ``tests/golden/record_hf.py``, in an environment of its own.
+``tests/golden/record_hf.py`` recorded the answers, in an environment of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHOICES = [" the mat", " the dog ran", " the dog ran away", " on", " not"]
 EXAMPLES = "".join(f"question {n}: the cat sat\nanswer: the dog{' ran' * n}\n\n" for n in range(2))
 PAIRS = [
     ("the cat", " sat"),
-    ("the cat ", "sat"),  # the space belongs to what follows
+    ("the cat ", "sat"),  # the space belongs to the continuation
     ("the cat \n", "sat on"),
     ("the ca", "t sat on"),  # encoded together the border falls inside a token,
     ("the c", "at and then"),  # and as many tokens as the context has alone are passed over
@@ -30,17 +30,17 @@ PAIRS = [
     ("caf\u00e9 \u4f60\u597d", " \U0001f600!"),
     ("not the", " catastrophe, hello world"),
     *[("then the cat sat on", choice) for choice in CHOICES],
-    *[(LONG[:90], choice) for choice in CHOICES],  # shared, and long enough to be worth it
+    *[(LONG[:90], choice) for choice in CHOICES],  # shared, and long enough to be computed once
     *[(LONG[7:97], choice) for choice in CHOICES],
     *[(LONG[2:70], choice) for choice in CHOICES],
     *[(EXAMPLES + question, choice) for question in ("the", "the cat:", "hello world") for choice in CHOICES],
-    (LONG, " the cat"),  # too long: it loses its beginning
+    (LONG, " the cat"),  # too long: it is cut at its beginning
     (LONG, " the cat ran away"),
     (LONG, LONG[:60]),
     ("not the,", "z"),  # what the one model would have said itself,
     ("cat,", "m"),  # and the other
     ("cat,", "mat"),
-    *[("hello world", letter) for letter in "ABCD"],  # one token each: one row
+    *[("hello world", letter) for letter in "ABCD"],  # one token each, so they share a row
 ]
 WHOLE = [
     "",
@@ -62,18 +62,18 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("and then", {"max_gen_toks": 1}),
     ("not", {"max_gen_toks": 16, "until": "e"}),
     *[(EXAMPLES + question, {"max_gen_toks": 16, "until": ["\n\n", "q"]}) for question in ("the", "cat", "the dog")],
-    (LONG, {"max_gen_toks": 10}),  # too long: it loses its beginning,
-    (LONG[:120], {"max_gen_toks": 50}),  # and so does one that leaves the answer too little room
+    (LONG, {"max_gen_toks": 10}),  # too long: it is cut at its beginning,
+    (LONG[:120], {"max_gen_toks": 50}),  # and so is a prompt that leaves too little room for the answer
 ]
-# Asked one by one, as some of them stop lm-evaluation-harness.
+# Requested one by one, because some of them stop lm-evaluation-harness.
 ODD_PAIRS = [
     ("the", ""),
     ("", ""),
-    ("the cat ", ""),  # a space is a continuation
+    ("the cat ", ""),  # a space is a valid continuation
     ("the", "n"),  # "then" is one token, and the context has as many
     ("then hello wor", "ld"),  # one token fewer than the context has
     ("a", LONG),
-    ("  ", "the"),  # nothing is left of the context
+    ("  ", "the"),  # the context is empty without its spaces
     (" \n", ""),
 ]
 ODD_ASKED: list[tuple[str, dict[str, Any]]] = [
@@ -81,7 +81,7 @@ ODD_ASKED: list[tuple[str, dict[str, Any]]] = [
     ("the cat", {"max_gen_toks": 4000}),
 ]
 
-# How a checkpoint is loaded: its kind, and the arguments; a path is filled in by name.
+# The arguments for loading a checkpoint: its kind, and the arguments; paths are filled in by name.
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "as it is": ("llama", {}),
     "dtype": ("llama", {"dtype": "float64"}),

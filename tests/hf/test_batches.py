@@ -1,4 +1,4 @@
-"""Batches by size, by fit, and by what the memory bears; none of it needs torch."""
+"""Batches by size, by room, and by the device's memory; these tests do not need torch."""
 
 import pytest
 
@@ -7,11 +7,11 @@ from calipers.clients.huggingface.score import windows
 
 
 class OutOfMemoryError(RuntimeError):
-    """As torch raises it, by its name."""
+    """An error with the name of torch's."""
 
 
 def anything(first):
-    """A batch that takes every row."""
+    """A batch that accepts every row."""
     return lambda row: True
 
 
@@ -20,7 +20,7 @@ def anything(first):
     [
         ([], 4, 99, []),
         ([1] * 5, 2, 99, [2, 2, 1]),
-        ([9, 1, 1], 3, 8, [1, 2]),  # one that never fits goes alone
+        ([9, 1, 1], 3, 8, [1, 2]),  # a row that never fits is alone
     ],
 )
 def test_sizes(rows, most, largest, sizes):
@@ -44,7 +44,7 @@ def test_memory_that_runs_out_halves_the_batch():
         return batch
 
     assert in_batches(list(range(9)), 8, anything, work) == list(range(9))
-    assert tried == [8, 4, 2, 2, 2, 2, 1]  # what did not fit once is not tried again
+    assert tried == [8, 4, 2, 2, 2, 2, 1]  # a size that did not fit is not tried again
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("one row is too much"), RuntimeError("of another kind")])
@@ -62,7 +62,7 @@ def test_errors_that_halving_does_not_mend(error):
     [
         (1, 4, [((0,), (1,))]),
         (4, 4, [((0,), (1, 2, 3, 4))]),
-        (5, 4, [((0,), (1, 2, 3, 4)), ((1, 2, 3, 4), (5,))]),  # the last reaches back as far as it can
+        (5, 4, [((0,), (1, 2, 3, 4)), ((1, 2, 3, 4), (5,))]),  # the last window begins as early as possible
         (8, 4, [((0,), (1, 2, 3, 4)), ((4,), (5, 6, 7, 8))]),
         (3, 1, [((0,), (1,)), ((1,), (2,)), ((2,), (3,))]),
     ],

@@ -1,4 +1,4 @@
-"""Calls gathered into batches, with a thread that does no more than a test wants; none of it needs torch."""
+"""Calls collected into batches, with a thread under the control of the test; these tests do not need torch."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ from calipers.verifiers import Verdict
 
 
 class Scene:
-    """A gathering whose work waits until it is let go, and tells what it was given."""
+    """A batching whose work waits until it is released, and records its calls."""
 
     def __init__(self, answer=lambda one: one * 10):
         self.batches, self.answer = [], answer
@@ -55,7 +55,7 @@ def test_what_arrives_while_it_is_busy_waits_and_goes_together():
         first = asyncio.create_task(scene.gathering.ask(1))
         await scene.busy()
         others = [asyncio.create_task(scene.gathering.ask(n)) for n in (2, 3)]
-        await asyncio.sleep(0)  # they have asked
+        await asyncio.sleep(0)  # so that they have called
         scene.go.set()
         return await asyncio.gather(first, *others)
 
@@ -106,7 +106,7 @@ def test_a_caller_who_goes_away_is_not_answered_and_holds_nobody_up():
     first, second, third = asyncio.run(all_of_them())
     assert first.cancelled()
     assert (second, third) == (20, 30)
-    assert scene.batches == [[1, 2], [3]]  # the one who left before it began is not asked for
+    assert scene.batches == [[1, 2], [3]]  # the call that was cancelled before the batch is left out
 
 
 def test_it_can_be_asked_from_one_loop_after_another():
@@ -116,7 +116,7 @@ def test_it_can_be_asked_from_one_loop_after_another():
 
 
 class Model:
-    """A client of a run whose calls are gathered; it notes the tasks of each batch."""
+    """A client of a run that batches calls, and records the tasks of each batch."""
 
     def __init__(self, fails=()):
         self.callers, self.batches, self.fails = Callers(), [], list(fails)
@@ -141,7 +141,7 @@ class Model:
 
 
 class Slow:
-    """A verifier that takes as many turns of the loop as the dice say."""
+    """A verifier that takes a random number of turns of the event loop."""
 
     name, rerunnable = "slow", True
 
@@ -158,7 +158,7 @@ class Slow:
 
 
 class Nobody:
-    """Watches, and stops nothing."""
+    """An observer that does nothing."""
 
     def settled(self, position, sample, outcome, reward):
         pass

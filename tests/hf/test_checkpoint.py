@@ -1,4 +1,4 @@
-"""A loaded checkpoint: texts into tokens, many at once as one by one; and how its scores are computed."""
+"""A loaded checkpoint: encoding many texts gives the same tokens as one by one, and how scores are computed."""
 
 import threading
 from dataclasses import replace
@@ -26,7 +26,7 @@ def test_many_texts_are_encoded_as_one_by_one(checkpoints, kind, given):
         checkpoint = replace(checkpoint, tokenizer=tiny.pieces())
     asked = [(text, whole) for text in TEXTS for whole in (True, False)]
     checkpoint.tokenizer.model_max_length = 9
-    cut = checkpoint.encode("the cat sat " * 9, cut=True)  # leaves a limit behind in the tokenizer
+    cut = checkpoint.encode("the cat sat " * 9, cut=True)  # it leaves a limit in the tokenizer
     found = checkpoint.encode_all([*asked, *asked])
     assert found == {key: checkpoint.encode(*key) for key in asked}
     assert checkpoint.encode("the cat sat " * 9, cut=True) == cut
@@ -46,7 +46,7 @@ def test_a_text_that_cannot_be_encoded_is_left_to_whoever_asks_for_it(checkpoint
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("places", [3, 2**20])
 def test_scores_that_are_no_linear_function_of_states_are_the_models_own(checkpoints, kind, linear, keeps, places):
-    """With and without the argument that spares the scores of places nobody asks for."""
+    """With and without the argument that omits scores at unwanted places."""
     checkpoint = load(checkpoints[kind])
     assert checkpoint.linear is linear
     assert "logits_to_keep" in checkpoint.takes
@@ -63,7 +63,7 @@ def test_scores_that_are_no_linear_function_of_states_are_the_models_own(checkpo
 
 @pytest.mark.parametrize("kind", ["llama", "gemma", "mamba"])
 def test_the_order_of_calls_changes_no_digit(checkpoints, kind):
-    """Who shares a batch follows from the texts, so that even the last digit is the same."""
+    """The batches depend only on the texts, so that even the last digit is the same."""
     bounds = BatchBounds(4, 600, threading.Event(), BatchPlan(**batch_plan(tokens=60)))
     asked = [(LONG[:n], choice) for n in range(5, 60, 6) for choice in CHOICES]
     found = []

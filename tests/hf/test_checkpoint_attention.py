@@ -1,4 +1,4 @@
-"""Attention with shared keys: the same numbers as transformers' own, with and without a mask."""
+"""Attention with shared key heads gives the same numbers as transformers' own, with and without a mask."""
 
 from types import SimpleNamespace
 

@@ -49,7 +49,7 @@ BEGUN = [*TURNS, {"role": "assistant", "content": "sat on"}]
 
 
 def ran(home, checkpoint, text, **given):
-    """A task's run: its report, and what stands in the file of its samples."""
+    """The report of a task's run, and the content of its samples file."""
     (home / "data.jsonl").write_text(json.dumps(DOCS[WRITTEN if WRITTEN in text else CHOICE]) + "\n")
     (home / "task.yaml").write_text(text)
     chat = {"apply_chat_template": True, "system_instruction": "Be brief."}

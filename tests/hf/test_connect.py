@@ -1,4 +1,4 @@
-"""What is checked before the first call; it needs neither torch nor a model."""
+"""The checks before the first call, which need neither torch nor a model."""
 
 import asyncio
 import importlib.util
@@ -37,7 +37,7 @@ def test_connecting_loads_nothing(checkpoints, monkeypatch):
     ("name", "said"),
     [
         ("no/such", "hf/no/such: no such directory; expected a directory with a config.json"),
-        ("../up", "hf/../up: no such directory; expected a directory with a config.json"),  # no id of the hub's either
+        ("../up", "hf/../up: no such directory; expected a directory with a config.json"),  # not a hub id, either
         (".", "hf/.: it has no config.json; expected a directory with a checkpoint"),
     ],
 )
@@ -50,7 +50,7 @@ def test_a_checkpoint_that_is_not_there(monkeypatch, tmp_path, name, said):
 
 
 def test_an_id_that_the_hubs_cache_holds(checkpoints, monkeypatch, tmp_path):
-    """The cache's own layout; nothing is asked of the hub."""
+    """The cache's own layout; the hub is not contacted."""
     from pathlib import Path
 
     import huggingface_hub.constants

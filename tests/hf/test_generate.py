@@ -1,4 +1,4 @@
-"""Answers of real checkpoints: limits, stops, dice, templates, and batches that change nothing."""
+"""Completions of real checkpoints: limits, stop strings, sampling, templates, and independence of batches."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def test_a_greedy_answer_is_the_likeliest_token_each_time(checkpoints):
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom", "gemma", "mamba"])
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_an_answer_does_not_depend_on_the_batch(checkpoints, kind, temperature):
-    """Prompts of many lengths, limits of their own, seeds of their own: one at a time, by threes, all at once."""
+    """Prompts of many lengths with their own limits and seeds: one at a time, by threes, all together."""
     requests = [
         request("the cat" + " sat on the mat" * i, max_tokens=6 + 3 * (i % 3), temperature=temperature, seed=i // 2)
         for i in range(7)
@@ -89,7 +89,7 @@ def test_a_prompt_that_fills_the_model_fails_alone(checkpoints):
 
 
 def test_a_prompt_that_is_too_long_may_lose_its_beginning(checkpoints):
-    """As lm-evaluation-harness has it: the answer keeps its room, and the prompt what is left of the model's 64."""
+    """As in lm-evaluation-harness: the answer has its room, and the prompt gets the rest of the model's 64 tokens."""
     cut, kept = ask(
         checkpoints["gpt2"],
         request("cat" * 80, extra={"truncate": "left"}),
@@ -102,7 +102,7 @@ def test_a_prompt_that_is_too_long_may_lose_its_beginning(checkpoints):
 
 
 def test_rows_near_the_end_of_the_model_do_not_run_over(checkpoints):
-    """The first has room for 4 tokens and the second for 50: side by side the first would have to go on."""
+    """The first has room for 4 tokens and the second for 50, so in one batch the first would have to continue."""
     near = request("cat" * 60, max_tokens=50)
     apart = [ask(checkpoints["gpt2"], one)[0].text for one in (near, request(max_tokens=50))]
     together = ask(checkpoints["gpt2"], near, request(max_tokens=50))
@@ -127,7 +127,7 @@ def test_the_end_token_ends_the_answer_and_is_not_shown(checkpoints):
 
 
 def test_a_steering_token_may_be_a_stop(checkpoints):
-    """Its text is never shown, so it is looked for as the token that it is."""
+    """Its text is never shown, so the stop string is compared as a token."""
     seeds = [{"max_tokens": 60, "temperature": 2.5, "seed": seed} for seed in range(60)]
     plain = ask(checkpoints["llama"], *[request(**seed) for seed in seeds])
     stopped = ask(checkpoints["llama"], *[request(stop=("<|turn|>",), **seed) for seed in seeds])
@@ -139,7 +139,7 @@ def test_a_steering_token_may_be_a_stop(checkpoints):
 
 
 def test_a_chat_goes_through_the_template(checkpoints):
-    """With the turns as the template writes them, the beginning once, and the system's turn first."""
+    """With the messages as the template formats them, one BOS token, and the system message first."""
     text = "<s>[system]Be brief.</s><s>[user]the cat</s><s>[assistant]"
     chat, plain, turns = ask(
         checkpoints["chatty"],
@@ -200,7 +200,7 @@ def test_an_empty_prompt_is_the_beginning_of_a_text(checkpoints):
 
 
 def test_a_checkpoints_own_taste_stays_out_of_it(checkpoints, tmp_path):
-    """Only the tokens that end an answer are taken from it."""
+    """Only the tokens that end a completion are used from it."""
     (plain,) = ask(checkpoints["gpt2"], request(max_tokens=20))
     for file in Path(checkpoints["gpt2"]).iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -227,7 +227,7 @@ def test_a_closed_model_ends_what_it_is_busy_with(checkpoints):
     async def leave():
         model = connect(checkpoints["bloom"], Connection())
         await model.complete(request(max_tokens=1))
-        model._closed.set()  # what close() does first; the thread is still there to be asked
+        model._closed.set()  # what close() does first; the thread still gets calls
         return await asyncio.gather(model.complete(request()), return_exceptions=True)
 
     (end,) = asyncio.run(leave())
@@ -235,7 +235,7 @@ def test_a_closed_model_ends_what_it_is_busy_with(checkpoints):
 
 
 def test_a_checkpoint_that_cannot_be_loaded(checkpoints, tmp_path):
-    """Each call says so; a run ends at the first, as no other would fare better."""
+    """Each call has this error; a run ends at the first, because every other call would fail, too."""
     (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
     first, second = ask(str(tmp_path), request(), request())
     assert (first.kind, first.retry, first.hopeless) == ("model", False, True)
@@ -244,7 +244,7 @@ def test_a_checkpoint_that_cannot_be_loaded(checkpoints, tmp_path):
 
 
 def test_examples_before_several_prompts_are_read_once(checkpoints, monkeypatch):
-    """And change no answer."""
+    """The completions stay the same."""
     read = []
     plain = batches.ForwardPass.__call__
 
@@ -269,9 +269,9 @@ TEXTS = [*tiny.WORDS, " ", "  ", "\n", "\n\n", ".", ",", "é", "日", "本", "\N
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "pieces"])
 @pytest.mark.usefixtures("packages")
 def test_a_stop_is_found_at_the_token_that_completes_it(kind):
-    """However it is cut into tokens: half characters, spaces that a single token does not show, tokens without text.
+    """However the text is divided into tokens: parts of characters, spaces that a token omits, tokens without text.
 
-    The plain way is to decode the whole answer after every token.
+    The reference is to decode the whole completion after every token.
     """
     import torch
 
@@ -300,7 +300,7 @@ def test_a_stop_is_found_at_the_token_that_completes_it(kind):
 
 @pytest.fixture
 def model_of(checkpoints):
-    """A function that gives the torch model of a kind, loaded and idle, as the next call will take it."""
+    """A function that returns the torch model of a kind, loaded and idle, so that the next call uses it."""
     from calipers.clients.huggingface import client
 
     def idle(kind):
@@ -312,7 +312,7 @@ def model_of(checkpoints):
 
 
 def rows_of(model, bears):
-    """The numbers of rows that a model is given at once; more than it ``bears`` are too much for its memory."""
+    """Records the numbers of rows per call of a model; more than it ``bears`` exceed its memory."""
     import torch
 
     seen = []

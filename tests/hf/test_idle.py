@@ -1,4 +1,4 @@
-"""A checkpoint is loaded once for models that come one after the other, and never shared by two at once."""
+"""A checkpoint is loaded once for models that are used one after the other, and never shared by two at once."""
 
 import asyncio
 import shutil
@@ -13,7 +13,7 @@ from calipers.clients.huggingface.client import connect
 
 @pytest.fixture
 def loads(monkeypatch):
-    """The paths that checkpoints are loaded from."""
+    """The paths from which checkpoints are loaded."""
     found = []
     plain = client.load
     monkeypatch.setattr(client, "_idle", [])
@@ -60,7 +60,7 @@ def test_a_closed_model_does_not_take_it_back(checkpoints, loads):
         model = connect(checkpoints["gpt2"], Connection())
         await model.complete(request())
         await model.close()
-        return model._complete([request()])  # what a call that was already on its way would do
+        return model._complete([request()])  # what a call that is already on its way would do
 
     (end,) = asyncio.run(late())
     assert (end.kind, len(loads), len(client._idle)) == ("closed", 1, 1)

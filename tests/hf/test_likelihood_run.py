@@ -1,6 +1,6 @@
-"""Tasks that ask for likelihoods, run against a checkpoint; and texts that a model cannot score as they are.
+"""Runs of log-likelihood tasks with a checkpoint, and texts that a model cannot score.
 
-What is right is worked out by transformers directly, one text at a time, by lm-evaluation-harness' definitions.
+The expected values are computed with transformers, one text at a time, by lm-evaluation-harness' definitions.
 """
 
 import json
@@ -28,7 +28,7 @@ CLOSE = {"rel": 1e-5, "abs": 1e-5}
 
 
 def run(home: Path, kind: str, checkpoint: str, docs, out="r"):
-    """Run a task over these documents; the likelihoods in the log, or the error, by document; and the report."""
+    """Run a task with these documents; returns the logged likelihoods, or the error, by document; and the report."""
     (home / "data.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
     (home / "task.yaml").write_text(f"task: {kind}\n{HEAD}{TASKS[kind]}")
     given = {"model": (f"hf/{checkpoint}",), "out": home / out, "concurrency": 8}
@@ -50,7 +50,7 @@ def parts(path):
 
 
 def reference(path, tokens, count):
-    """The log-likelihood of the last tokens of a sequence that the model reads whole."""
+    """The log-likelihood of the last tokens of a sequence that fits into the model's context."""
     import torch
 
     _, model = parts(path)
@@ -88,7 +88,7 @@ def test_multiple_choice_from_file_to_numbers(checkpoints, kind, tmp_path, monke
 
 
 def test_the_same_command_gives_the_same_digits(checkpoints, tmp_path, monkeypatch):
-    """All of them: who shares a batch follows from the plan, whatever the verifiers and the disk are doing."""
+    """The last digits agree: the batches follow from the plan, whatever the timing of verifiers and disk."""
     monkeypatch.chdir(tmp_path)
     docs = [{"q": LONG[: 9 + 5 * n], "c": [" sat on", " the dog", " not", " ran away"], "n": n % 3} for n in range(40)]
     first, second = (run(tmp_path, "mc", checkpoints["llama"], docs, out)[0] for out in "ab")
@@ -101,8 +101,8 @@ def test_a_text_that_lm_eval_stops_at_is_a_gap_and_the_rest_is_scored(checkpoint
         {"q": "the cat", "t": " sat"},
         {"q": "the cat", "t": ""},  # nothing to score
         {"q": "the", "t": "n"},  # with its context it is the one token "then"
-        {"q": "the", "t": "n ran"},  # a token across the border: passed over, and the rest scored after "the"
-        {"q": LONG.strip(), "t": " the cat"},  # too long: it loses its beginning
+        {"q": "the", "t": "n ran"},  # a token crosses the border: it is skipped, and the rest scored after "the"
+        {"q": LONG.strip(), "t": " the cat"},  # too long: it is cut at its beginning
         {"q": "a", "t": LONG},  # a continuation that is longer than the model
     ]
     path = checkpoints["gpt2"]
@@ -123,7 +123,7 @@ def test_a_text_that_lm_eval_stops_at_is_a_gap_and_the_rest_is_scored(checkpoint
 
 
 def last_two(path, tokens):
-    """Of one token more than the model reads: the last is only scored."""
+    """One token more than the model's context length: the last token is only scored."""
     import torch
 
     _, model = parts(path)
@@ -133,7 +133,7 @@ def last_two(path, tokens):
 
 
 def without_beginning(folder: Path, checkpoint: str, *, ends: bool) -> str:
-    """A copy of a checkpoint whose tokenizer has no token for the beginning of a text; or none for its end, either."""
+    """A copy of a checkpoint whose tokenizer has no BOS token, or no EOS token, either."""
     shutil.copytree(checkpoint, folder)
     place = folder / "tokenizer_config.json"
     held = json.loads(place.read_text())

@@ -1,4 +1,4 @@
-"""How a checkpoint is loaded: every answer of lm-evaluation-harness' ``hf`` model with the same arguments."""
+"""Options for loading a checkpoint: all answers of lm-evaluation-harness' ``hf`` model with the same arguments."""
 
 import importlib.util
 import json
@@ -27,7 +27,7 @@ CLOSE = {"rel": 1e-5, "abs": 1e-5}
 
 @pytest.fixture(scope="session")
 def paths(checkpoints, tmp_path_factory):
-    """Paths by name: of the checkpoints, of a tokenizer with a limit, and of an adapter where peft is installed."""
+    """Paths by name: of the checkpoints, of a tokenizer with a limit, and of an adapter if peft is installed."""
     home = tmp_path_factory.mktemp("options")
     llama = shutil.copytree(checkpoints["llama"], home / "llama")
     tiny.build(llama / "inner", "gpt2")
@@ -102,7 +102,7 @@ def test_a_revision_is_one_of_the_hubs_cache(checkpoints, monkeypatch, tmp_path)
 
 
 def test_one_checkpoint_in_two_dtypes_is_loaded_twice(paths):
-    """The one that is idle is not taken for the other."""
+    """The idle checkpoint with other options is not used."""
     text = request(max_tokens=20)
     first = ask(paths["llama"], text)[0].text
     shorter = ask(paths["llama"], text, model_args={"max_length": 10})[0]
@@ -214,7 +214,7 @@ def test_a_device_that_is_not_here(paths, monkeypatch):
 
 
 def test_every_argument_of_lm_evaluation_harness_is_taken_or_refused_by_name():
-    """Those of its ``hf`` model, 0.4.13, in their order; what it passes on to transformers is in the other tests."""
+    """The arguments of its ``hf`` model, 0.4.13, in their order; other tests cover those passed on to transformers."""
     theirs = [
         "pretrained",
         "backend",
@@ -268,7 +268,7 @@ def test_the_table_of_arguments_in_the_documentation_is_complete():
         {"device_map": "auto"},
         {"device_map": {"": "cpu"}},
         {"parallelize": True},
-        {"trust_remote_code": True},  # there is no code in it
+        {"trust_remote_code": True},  # it has no code
     ],
 )
 def test_how_it_is_computed_changes_no_answer(paths, given):
@@ -287,7 +287,7 @@ def test_the_attention_is_the_one_that_was_asked_for(paths):
 
 
 def test_the_code_of_a_checkpoint_runs_only_if_it_is_trusted(paths, tmp_path, monkeypatch):
-    """And is part of the endpoint then."""
+    """It is part of the endpoint then."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     from calipers.clients.address import endpoint

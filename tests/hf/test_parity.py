@@ -1,4 +1,4 @@
-"""Every answer of lm-evaluation-harness' ``hf`` model, given by ours; where it stops with an error, what ours does."""
+"""Our model gives every answer of lm-evaluation-harness' ``hf`` model; where that one fails, ours does not."""
 
 import json
 
@@ -12,11 +12,11 @@ from calipers.clients.huggingface import batches
 from calipers.errors import ClientError
 
 THEIRS = json.loads(FIXTURE.read_text())
-CLOSE = {"rel": 1e-5, "abs": 1e-5}  # both add hundreds of numbers of 32 bits, in another order
+CLOSE = {"rel": 1e-5, "abs": 1e-5}  # both sum hundreds of 32-bit numbers, in different orders
 
 
 def written(text, how):
-    """A request as lm-evaluation-harness makes it: greedy, and a prompt that is too long loses its beginning."""
+    """A request as lm-evaluation-harness makes it: greedy, and a prompt that is too long is cut at its beginning."""
     until = how.get("until", ())
     stop = (until,) if isinstance(until, str) else until
     return request(text, max_tokens=how["max_gen_toks"], temperature=0.0, stop=stop, extra={"truncate": "left"})
@@ -24,7 +24,7 @@ def written(text, how):
 
 @pytest.fixture(params=[0, 128])
 def worth(request, monkeypatch):
-    """With every beginning that texts share read by itself, and with those that are worth it: here none."""
+    """With every common prefix computed separately, and with those that save enough (here none)."""
     monkeypatch.setattr(batches, "WORTH", request.param)
 
 
@@ -42,7 +42,7 @@ def test_some_continuations_are_what_the_model_would_say():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_continuations_that_may_have_no_likelihood(checkpoints, kind):
-    """It ends at the first; ours fails for that question alone, and reads spaces alone as the beginning of a text."""
+    """lm-evaluation-harness stops at the first; ours fails only for that text, and reads spaces as no context."""
     ours = score(checkpoints[kind], *[[Continuation(*pair)] for pair in ODD_PAIRS])
     for pair, mine, theirs in zip(ODD_PAIRS, ours, THEIRS[kind]["odd loglikelihood"], strict=True):
         context, continuation = pair
@@ -76,7 +76,7 @@ def test_answers(checkpoints, kind, most, worth):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_that_may_not_be_written(checkpoints, kind):
-    """A prompt of nothing is the beginning of a text; an answer as long as the model leaves no room for a prompt."""
+    """An empty prompt is the beginning of a text; an answer as long as the context leaves no room for a prompt."""
     (nothing, endless) = ask(checkpoints[kind], *[written(*one) for one in ODD_ASKED], api="completions")
     theirs = THEIRS[kind]["odd generated"]
     assert nothing.text == theirs[0] if isinstance(theirs[0], str) else nothing.text

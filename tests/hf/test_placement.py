@@ -1,4 +1,4 @@
-"""Where a checkpoint goes, and how large its batches are: by files and devices, before any weight is read."""
+"""The placement of a checkpoint and its batches follow from files and devices, before any weight is read."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def weights(folder: Path, tensors, name="model.safetensors") -> None:
 
 @pytest.fixture
 def large(checkpoints, tmp_path):
-    """A checkpoint whose weights are said to be larger than any machine."""
+    """A checkpoint whose weights are larger than any machine, by its header."""
     home = shutil.copytree(checkpoints["llama"], tmp_path / "large")
     weights(home, [("F32", [10**6, 10**9])])
     return home
@@ -37,7 +37,7 @@ def large(checkpoints, tmp_path):
 
 @pytest.fixture
 def devices(monkeypatch):
-    """Devices as torch would report them, with so many bytes each; what is free there may not be asked for."""
+    """Devices as torch reports them, with these numbers of bytes; reading their free memory is an error."""
     import torch
 
     def present(*sizes):
@@ -82,7 +82,7 @@ def test_the_batches_of_an_accelerator_follow_from_its_memory(checkpoints, devic
         ([("F32", [10**9])], {"dtype": "bfloat16"}, 2),
         ([("BF16", [1000, 10**6])], {"dtype": "float64"}, 8),
         ([("F16", [10**9]), ("F32", [])], {"dtype": "float16"}, 2),
-        ([("I32", [10**9])], {"dtype": "float16"}, 4),  # packed by a quantization: no dtype changes it
+        ([("I32", [10**9])], {"dtype": "float16"}, 4),  # packed by a quantization, so the dtype does not matter
         ([("F8_E4M3", [10**9])], {"dtype": "float16"}, 1),
         ([("F16", [8 * 10**9])], {"load_in_8bit": True}, 8),
         ([("F16", [8 * 10**9])], {"load_in_4bit": True}, 4),
@@ -100,7 +100,7 @@ def test_weights_are_compared_with_the_memory_of_the_device(large, devices, tens
 
 
 def test_weights_in_several_files(large, devices):
-    """The index says which of them are loaded."""
+    """The index determines which of the files are loaded."""
     (large / "model.safetensors").unlink()
     for name in ("a", "b", "consolidated"):
         weights(large, [("F32", [10**9])], f"{name}.safetensors")
@@ -114,7 +114,7 @@ def test_weights_in_several_files(large, devices):
 def test_weights_that_torch_has_pickled(large, devices):
     (large / "model.safetensors").unlink()
     with (large / "pytorch_model.bin").open("wb") as file:
-        file.truncate(3 * GB)  # a hole, of which nothing is on the disk
+        file.truncate(3 * GB)  # a sparse file, without data on the disk
     devices(2 * GB)
     with pytest.raises(InputError, match=r"its weights take 3\.0 GB"):
         placed(large)
@@ -165,7 +165,7 @@ def test_a_plan_that_calipers_did_not_write(broken):
 
 
 def test_a_run_keeps_its_batches_on_another_device(checkpoints, tmp_path):
-    """A second start takes the plan as it stands, and says that the device is another one."""
+    """A second start uses the plan unchanged, and notes that the device is another one."""
     command = ["run", words(tmp_path), "--model", f"hf/{checkpoints['llama']}", "--max-tokens", "4", "--out", "r"]
     first = calipers(*command, "--limit", "2", cwd=tmp_path)
     assert first.returncode == 0, first.stderr

@@ -1,4 +1,4 @@
-"""What texts begin with alike: found in tokens alone, so none of it needs torch."""
+"""Common prefixes of texts, found in tokens alone, so that these tests do not need torch."""
 
 import pytest
 
@@ -9,7 +9,7 @@ LONG = tuple(range(300))
 
 
 def sizes(texts, known=()):
-    """The length of each prefix, and how many texts grow from it."""
+    """The length of each prefix, and the number of texts with it."""
     return sorted((len(prefix), len(members)) for prefix, members in branches(texts, known))
 
 
@@ -17,12 +17,12 @@ def sizes(texts, known=()):
     ("texts", "known", "expected"),
     [
         ([], (), []),
-        ([LONG], (), [(0, 1)]),  # alone it shares with nobody,
-        ([LONG], [LONG[:200]], [(200, 1)]),  # unless that was read before,
-        ([LONG], [LONG], [(299, 1)]),  # and of all that was read before, something is left to read
-        ([LONG, LONG], (), [(0, 1)]),  # the same text is one
+        ([LONG], (), [(0, 1)]),  # a single text shares nothing,
+        ([LONG], [LONG[:200]], [(200, 1)]),  # unless a part of it was computed before,
+        ([LONG], [LONG], [(299, 1)]),  # and at least one token is always left to compute
+        ([LONG, LONG], (), [(0, 1)]),  # equal texts are one
         ([(*LONG, 7, 7), (*LONG, 8, 8)], (), [(300, 2)]),
-        ([LONG, (*LONG, 8)], (), [(299, 2)]),  # a prefix ends before any of its texts does
+        ([LONG, (*LONG, 8)], (), [(299, 2)]),  # a prefix is shorter than each of its texts
         ([(*LONG[:100], n) for n in (7, 8)], (), [(0, 2)]),  # 100 tokens are not worth a call,
         ([(*LONG[:100], n) for n in (7, 8, 9)], (), [(100, 3)]),  # twice 100 are
         ([(*LONG, 1), (*LONG, 2), (5, 6)], (), [(0, 1), (300, 2)]),  # one stranger does not spoil it
