@@ -472,7 +472,7 @@ def mean_metric(plan: Plan, *, named: bool) -> RequestedMetric:
         if isinstance(metric, Metric) and metric.is_mean and metric.higher_is_better is not None:
             return request
     name = plan.asked[0].text if named and plan.asked else plan.dialect.name
-    reason = (
-        f"metric {name!r} is no mean over tasks" if named else f"dialect {name!r} has no mean over tasks by default"
-    )
-    raise InputError(f"{reason}; expected one, such as --metric mean_reward or --metric pass@3")
+    problem = f"metric {name!r} is no mean over tasks"
+    if not named:
+        problem = f"dialect {name!r} has no mean over tasks by default"
+    raise InputError(f"{problem}; expected one, such as --metric mean_reward or --metric pass@3")

@@ -138,9 +138,7 @@ class Connection:
     most: int = 64  # maximum number of calls in flight
     price: Price | None = None
     secrets: Secrets = field(default_factory=Secrets)  # a client adds the keys it uses
-    template: str | None = (
-        None  # the chat template of a local model, applied as lm-evaluation-harness does; "": its own
-    )
+    template: str | None = None  # a local model's chat template, applied as in lm-evaluation-harness; "": its own
     model_args: Mapping[str, Any] = field(default_factory=dict)  # the options for loading a local model
     trust: bool = False  # the user trusts code that comes with the model
     callers: Callers = field(default_factory=Callers)  # the callers of a local model, which answers in batches

@@ -110,9 +110,8 @@ def _shown(value: Any, other: Any) -> str:
     if len(text) <= LONGEST_VALUE:
         return text
     other_text = other if isinstance(other, str) else "" if other is ABSENT else json.dumps(other, ensure_ascii=False)
-    common = next(
-        (i for i, (a, b) in enumerate(zip(text, other_text, strict=False)) if a != b), min(len(text), len(other_text))
-    )
+    pairs = enumerate(zip(text, other_text, strict=False))
+    common = next((i for i, (a, b) in pairs if a != b), min(len(text), len(other_text)))
     start = max(0, min(common - 10, len(text) - LONGEST_VALUE))
     end = start + LONGEST_VALUE
     return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"

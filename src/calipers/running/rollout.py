@@ -83,15 +83,9 @@ class Made(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """The cost in dollars, if known; verification included."""
-        answering_cost = None if self.completion is None else self.completion.usage.get("cost_usd")
-        judging_cost = self.judging.get("cost_usd")
-        return (
-            judging_cost
-            if answering_cost is None
-            else answering_cost
-            if judging_cost is None
-            else answering_cost + judging_cost
-        )
+        usage = {} if self.completion is None else self.completion.usage
+        costs = [part["cost_usd"] for part in (usage, self.judging) if "cost_usd" in part]
+        return sum(costs) if costs else None
 
     @property
     def judging(self) -> Mapping[str, float]:

@@ -105,10 +105,9 @@ class LoadOptions:
                 values[name] = _checked(location, name, value)
         options = cls(**values)
         for group in (PLACEMENT, QUANTIZED):
-            if len(exclusive := [name for name in group if getattr(options, name)]) > 1:
-                raise InputError.at(
-                    location, f"{exclusive[0]} and {exclusive[1]} exclude each other", "expected one of the two"
-                )
+            if len(given_names := [name for name in group if getattr(options, name)]) > 1:
+                problem = f"{given_names[0]} and {given_names[1]} exclude each other"
+                raise InputError.at(location, problem, "expected one of the two")
         return options
 
     @property

@@ -307,10 +307,8 @@ class HfModel:
         own_plan = checkpoint.batch
         plan = self._plan or own_plan
         if plan.where != own_plan.where:
-            note = (
-                f"the run was planned for {plan.device_words} and now uses {own_plan.device_words}; its batches stay "
-            )
-            note += "as planned, but the last digits of scores may differ"
+            note = f"the run was planned for {plan.device_words} and now uses {own_plan.device_words}; "
+            note += "its batches stay as planned, but the last digits of scores may differ"
             self.notes += [note] if note not in self.notes else []
         return BatchBounds(self._connection.most, self._connection.timeout, self._closed, plan)
 
