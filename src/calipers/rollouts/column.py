@@ -1,10 +1,10 @@
-"""A column, which is numbers and a mask of which of them exist; which rows belong to which task; and exact sums.
+"""Columns (numbers with a mask of the values that exist), groups (the rows of each task), and exact sums.
 
-The sums are the same in any row order, shard layout or interpreter. A float sum depends on the order of its terms. Here
-every value is split by folding: adding and subtracting a large ``sigma`` leaves the part of it that lies on a coarse
-grid. Numbers on one grid add up without rounding, so their sum is exact in any order; what the fold left over is folded
-again, until nothing is left (two folds in practice). The float sum of two exact fold sums is the correctly rounded
-total; more of them go through `math.fsum`.
+The sums are the same for any row order, split into files or interpreter, although a float sum depends on the order of
+its terms. Every value is split by folding: adding and subtracting a large ``sigma`` leaves the part of the value that
+lies on a coarse grid. Numbers on one grid add up without rounding, so their sum is exact in any order. The remainder
+of the fold is folded again, until it is zero (two folds in practice). The float sum of two exact fold sums is the
+correctly rounded total; more than two are added with `math.fsum`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALIKE = WeakValueDictionary[tuple[int, bool], Bools]()
 
 
 def alike(size: int, flag: bool) -> Bools:
-    """So many times the same flag. All masks of a size share one, as long as there are any; nobody may write to it."""
+    """A read-only mask of ``size`` equal flags. Masks of equal size and flag share one array while one is in use."""
     mask = _ALIKE.get((size, flag))
     if mask is None:
         _ALIKE[size, flag] = mask = np.full(size, flag)
@@ -39,8 +39,8 @@ def alike(size: int, flag: bool) -> Bools:
 class Column:
     """Numbers with a mask of the ones that exist.
 
-    A gap is a row where ``given`` is false; its value does not matter. NaN where ``given`` is true is a number from the
-    input, and stays a number.
+    A gap is a row where ``given`` is false; its value does not matter. A NaN where ``given`` is true is a value from
+    the input and is kept.
     """
 
     values: Floats  # [N] or [N, S]
@@ -50,12 +50,12 @@ class Column:
     def of(cls, values: ArrayLike, given: ArrayLike | None = None) -> Column:
         """A column of these values; without ``given``, all of them exist."""
         numbers = np.asarray(values, dtype=np.float64)
-        there = alike(len(numbers), True) if given is None else np.asarray(given, dtype=bool)
-        return cls(numbers, there)
+        mask = alike(len(numbers), True) if given is None else np.asarray(given, dtype=bool)
+        return cls(numbers, mask)
 
     @classmethod
     def gaps(cls, rows: int) -> Column:
-        """A column with gaps only."""
+        """A column of gaps."""
         return cls(np.zeros(rows), alike(rows, False))
 
     @classmethod
@@ -74,7 +74,7 @@ class Column:
         return self.values if self.given.all() else self.values[self.given]
 
     def take(self, rows: slice | Ints | Bools) -> Column:
-        """The same column over some of its rows."""
+        """The column restricted to these rows."""
         if isinstance(rows, np.ndarray) and rows.dtype != bool:  # several times as fast as indexing
             given = alike(len(rows), True) if self.given.all() else self.given.take(rows)
             axis = 0 if self.values.ndim > 1 else None  # None is faster, and flattens
@@ -82,21 +82,21 @@ class Column:
         return Column(self.values[rows], self.given[rows])
 
     def filled(self, value: float) -> Column:
-        """The same column with every gap turned into this value."""
+        """The column with every gap replaced by ``value``."""
         return Column(np.where(self.given, self.values, value), alike(len(self), True))
 
 
-CHUNK = 1 << 17  # values; what is folded at a time stays in the processor's cache
-FEW = 256  # values; `math.fsum` adds so many up sooner than an array is folded, and rounds the same true sum once
-_HUGE = 2.0**1000  # above this, sigma itself would overflow: scale down by a power of two first
+CHUNK = 1 << 17  # values folded at once, so that they stay in the processor's cache
+FEW = 256  # up to this many values, `math.fsum` is faster than folding; it also rounds the true sum once
+_HUGE = 2.0**1000  # above this, sigma itself would overflow, so values are first scaled by a power of two
 Add = Callable[[Floats], Floats]
-"""Plain sums of a fold: over everything, or per task."""
+"""A function that adds a fold up with plain sums, in total or per task."""
 
 
 def sum_by(code: Ints, values: Floats, size: int) -> Floats:
-    """The exact sum of the values that carry each code, [size]; 0 where none does.
+    """The exact sum of the values of each code, [size]; 0 for a code without values.
 
-    NaN and infinities spread as in ordinary addition, inside their own code only.
+    NaN and infinities propagate as in ordinary addition, within their own code only.
     """
     most = int(np.bincount(code, minlength=1).max()) if len(code) else 0
     return total(values, most, lambda part: np.bincount(code, part, size).astype(np.float64, copy=False))
@@ -106,7 +106,7 @@ _ADD_LAST: Add = partial(np.sum, axis=-1)
 
 
 def terms(values: Floats) -> list[float]:
-    """Few numbers whose exact sum is that of the values, [N]; `total_of` adds those of several arrays up."""
+    """A few numbers with the same exact sum as the values, [N]; `total_of` adds the terms of several arrays."""
     pieces = [values[start : start + CHUNK] for start in range(0, len(values), CHUNK)]
     if not math.isfinite(_size(values)) or _size(values) > _HUGE:
         return [float(total(values))]
@@ -114,15 +114,15 @@ def terms(values: Floats) -> list[float]:
 
 
 def total_of(sums: Sequence[float]) -> float:
-    """The exact sum of what `terms` gave, rounded once; NaN and infinities spread as in ordinary addition."""
+    """The exact sum of numbers from `terms`, rounded once; NaN and infinities propagate as in ordinary addition."""
     return math.fsum(sums) + 0.0 if all(map(math.isfinite, sums)) else float(sum(sums))
 
 
 def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floats:
-    """The exact sum along the last axis, ``[..., N] -> [...]``; 0 of nothing.
+    """The exact sum along the last axis, ``[..., N] -> [...]``; 0 if there are no values.
 
-    ``values`` are folded, each fold is added up, and the fold sums are joined; ``add`` adds them up in another way, at
-    most ``most`` terms a sum.
+    ``values`` are folded, ``add`` adds each fold up (by default along the last axis), and the sums of the folds are
+    added. ``most`` is the largest number of terms in one of the sums of ``add``.
 
     >>> float(total(np.array([1e16, 1.0, -1e16])))
     1.0
@@ -130,7 +130,7 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
     if add is _ADD_LAST and values.ndim == 1 and values.size <= FEW:
         try:
             return np.asarray(math.fsum(values.tolist()) + 0.0)
-        except (ValueError, OverflowError):  # infinities of both signs; sums beyond the floats on the way
+        except (ValueError, OverflowError):  # infinities of both signs; an intermediate sum beyond the largest float
             pass
     biggest = _size(values)
     if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
@@ -151,34 +151,34 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
 
 
 def _folds(values: Floats, most: int, add: Add, biggest: float) -> list[Floats]:
-    """Sums of finite values, each of them exact, that add up to the true sum; ``biggest`` is their `_size`."""
+    """Exact partial sums of finite values, one per fold, which add up to the true sum; ``biggest`` is their `_size`."""
     if biggest == 0.0:
         return [add(values)]
     bits = max(most - 1, 1).bit_length() + 1
     folds = []
-    rest = values
+    remainder = values
     while biggest > 0.0:
         sigma = math.ldexp(1.5, math.frexp(biggest)[1] + bits)
-        high = rest + sigma
+        high = remainder + sigma
         high -= sigma
         folds.append(add(high))
-        rest = rest - high
-        biggest = max(float(rest.max(initial=0.0)), -float(rest.min(initial=0.0)))
+        remainder = remainder - high
+        biggest = max(float(remainder.max(initial=0.0)), -float(remainder.min(initial=0.0)))
     return folds
 
 
 def _size(values: Floats) -> float:
-    """The largest absolute value; NaN if there is one, 0 of nothing."""
-    least, most = values.min(initial=0.0), values.max(initial=0.0)  # no copy, as taking absolute values makes
+    """The largest absolute value; NaN if a value is NaN, 0 if there are no values."""
+    least, most = values.min(initial=0.0), values.max(initial=0.0)  # np.abs would copy the array
     return float(np.maximum(most, -least))
 
 
 def _with_infinities(values: Floats, most: int, add: Add) -> Floats:
-    """Sum the finite part exactly; NaN and infinities only decide the sums they belong to."""
+    """As `total`: the exact sum of the finite values, plus the plain sum of NaN and infinities."""
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
-        odd = add(np.where(finite, 0.0, values))
-        return total(np.where(finite, values, 0.0), most, add) + odd
+        nonfinite = add(np.where(finite, 0.0, values))
+        return total(np.where(finite, values, 0.0), most, add) + nonfinite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,11 +186,11 @@ class Groups:
     """A partition of R rows into T tasks. Rows are sorted by task, then by sample."""
 
     code: Ints  # [R] the task of each row, ascending
-    starts: Ints  # [T + 1] where each task's rows begin; a task may have none
+    starts: Ints  # [T + 1] the first row of each task, then R; a task may have no rows
 
     @classmethod
     def of(cls, code: Ints, size: int) -> Groups:
-        """The partition of rows that carry these ascending codes into ``size`` tasks."""
+        """The partition of rows into ``size`` tasks, by the ascending task code of each row."""
         counts = np.bincount(code, minlength=size)
         return cls(code, starts_of(counts))
 
@@ -201,21 +201,21 @@ class Groups:
 
     @property
     def sizes(self) -> Ints:
-        """The rows of each task, [T]."""
+        """The number of rows of each task, [T]."""
         return self.starts[1:] - self.starts[:-1]
 
     def count(self, mask: Bools) -> Ints:
-        """How many rows of each task the mask marks, [T]."""
+        """The number of marked rows of each task, [T]."""
         if mask.all():
             return self.sizes
         counts: Ints = _add(self.starts, mask).astype(np.int64)
         return counts
 
     def sum(self, column: Column) -> Floats:
-        """The exact sum of each task's given values, [T]; 0 for a task without any."""
+        """The exact sum of each task's given values, [T]; 0 for a task without values."""
         values = column.values if column.given.all() else np.where(column.given, column.values, 0.0)
         most = int(self.sizes.max(initial=0))
-        step = max(1, CHUNK // max(most, 1))  # tasks at a time; each task's sum stands for itself
+        step = max(1, CHUNK // max(most, 1))  # tasks per chunk; the sum of a task does not depend on the others
         sums = np.empty(self.size)
         for first in range(0, self.size, step):
             starts = self.starts[first : first + step + 1]
@@ -224,7 +224,7 @@ class Groups:
         return sums
 
     def rank(self, mask: Bools) -> Ints:
-        """For each marked row its index among the marked rows of its task, from 0; -1 elsewhere.
+        """The index of each marked row among the marked rows of its task, from 0; -1 for other rows.
 
         >>> Groups.of(np.array([0, 0, 0, 1]), 2).rank(np.array([True, False, True, True])).tolist()
         [0, -1, 1, 0]
@@ -234,8 +234,10 @@ class Groups:
         return np.where(mask, np.cumsum(mask) - 1 - before[self.code], -1)
 
     def blocks(self, column: Column) -> list[tuple[Ints, Floats]]:
-        """The given values as matrices: for each number n of values a task has, the tasks that
-        have it and their values, ``([t], [t, n])``. Tasks without values are excluded.
+        """The given values as one matrix for each number of values per task.
+
+        For each n that occurs, the pair ``([t], [t, n])``: the tasks that have n values, and their values. Tasks
+        without values are excluded.
         """
         counts = self.count(column.given)
         kept = column.kept()
@@ -248,7 +250,7 @@ class Groups:
 
 
 def starts_of(sizes: Ints) -> Ints:
-    """Where stretches of these sizes begin, one after the other, and where the last ends, [N + 1].
+    """The start of each of N consecutive segments of these sizes, and the end of the last, [N + 1].
 
     >>> starts_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]
@@ -261,8 +263,8 @@ NO_ROWS = Groups(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 
 def _add(starts: Ints, values: Bools | Floats) -> Floats:
-    """Plain sums of the stretches that begin at ``starts``, the last of which is the end."""
-    filled = starts[:-1] < starts[1:]  # reduceat knows no empty stretches
+    """Plain sums of the segments given by ``starts`` (as `starts_of` returns them)."""
+    filled = starts[:-1] < starts[1:]  # reduceat cannot handle empty segments
     kind = np.int64 if values.dtype == bool else np.float64
     if len(filled) and filled.all():
         return np.add.reduceat(values, starts[:-1], dtype=kind).astype(np.float64, copy=False)

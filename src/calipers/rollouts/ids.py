@@ -1,4 +1,4 @@
-"""Task ids by the million: text in one buffer, or plain numbers, in the order of the table."""
+"""Compact storage for millions of task ids: one text buffer, or an array of numbers; and their sort order."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from calipers.rollouts.record import NUMBER_DIGITS, id_order
 Bytes = NDArray[np.uint8]
 
 AT_A_TIME = 1 << 18  # ids that are copied at once
-WIDEST = 64  # bytes of an id beyond what all have in common; longer ones are sorted as Python's text
+WIDEST = 64  # bytes of an id after the common prefix; longer ids are sorted as Python bytes
 _ZERO, _NINE = b"09"
-SPARSE = 8  # so many times as many numbers as ids: then a table of all numbers costs more than sorting
+SPARSE = 8  # if the numbers span a range more than this many times their count, sorting is cheaper than a lookup table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ids(Sequence[str]):
-    """N task ids: a buffer of text and where each begins, or numbers, each the text of itself."""
+    """N task ids: either a buffer of text with the start of each id, or whole numbers (the id 7 is the text "7")."""
 
-    text: Bytes | None  # None: numbers
-    starts: Ints  # [N + 1] where the text of each begins; of numbers, [N] the numbers
+    text: Bytes | None  # None if the ids are numbers
+    starts: Ints  # [N + 1] where the text of each id begins; or, without text, [N] the numbers
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> Ids:
-        """These ids."""
+        """The ids as one text buffer."""
         pieces = [task.encode("utf-8", "surrogatepass") for task in ids]
         sizes = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
         return cls(np.frombuffer(b"".join(pieces), dtype=np.uint8), starts_of(sizes))
 
     @classmethod
     def of_numbers(cls, numbers: Ints) -> Ids:
-        """Whole numbers, each the text of itself."""
+        """Ids that are whole numbers."""
         return cls(None, numbers)
 
     def __len__(self) -> int:
@@ -49,16 +49,16 @@ class Ids(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | Ids:
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
-        at = int(index)
-        if not -len(self) <= at < len(self):
+        row = int(index)
+        if not -len(self) <= row < len(self):
             raise IndexError(index)
         if self.text is None:
-            return str(int(self.starts[at]))
-        at %= len(self)
-        return _decoded(self.text[self.starts[at] : self.starts[at + 1]].tobytes())
+            return str(int(self.starts[row]))
+        row %= len(self)
+        return self.text[self.starts[row] : self.starts[row + 1]].tobytes().decode("utf-8", "surrogatepass")
 
     def take(self, rows: Ints) -> Ids:
-        """The ids in these places."""
+        """The ids at these indices."""
         if self.text is None:
             return Ids(None, self.starts[rows])
         if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
@@ -69,55 +69,55 @@ class Ids(Sequence[str]):
             return Ids(self.text.reshape(-1, width)[rows].reshape(-1), np.arange(len(rows) + 1) * width)
         sizes = np.diff(self.starts)[rows]
         starts, text = starts_of(sizes), np.empty(int(sizes.sum()), dtype=np.uint8)
-        for first in range(0, len(rows), AT_A_TIME):  # each byte has an index of eight bytes
-            some = slice(first, first + AT_A_TIME)
+        for first in range(0, len(rows), AT_A_TIME):  # in chunks, as each byte needs an index of eight bytes
+            chunk = slice(first, first + AT_A_TIME)
             begin = starts[first]
-            places = np.repeat(self.starts[:-1][rows[some]] - starts[:-1][some] + begin, sizes[some])
-            text[begin : begin + len(places)] = self.text[places + np.arange(len(places))]
+            offsets = np.repeat(self.starts[:-1][rows[chunk]] - starts[:-1][chunk] + begin, sizes[chunk])
+            text[begin : begin + len(offsets)] = self.text[offsets + np.arange(len(offsets))]
         return Ids(text, starts)
 
     @property
     def width(self) -> int:
-        """The bytes of each id, where all have as many; else 0."""
+        """The length of every id in bytes, if all are equally long; else 0."""
         if self.text is None or not len(self) or len(self.text) % len(self):
             return 0
         width = len(self.text) // len(self)
         return width if bool((np.diff(self.starts) == width).all()) else 0
 
     def as_text(self) -> Ids:
-        """The same ids with their text written out."""
+        """The same ids as a text buffer."""
         return self if self.text is not None else Ids.of(map(str, self.starts.tolist()))
 
     def order(self) -> Ints:
-        """The rows by ascending id: numbers by size, before all other text."""
+        """The indices that sort the ids: numbers by size, before all other text."""
         if self.text is None:
-            negative = self.starts < 0  # "-7" is text: it begins with a sign
+            negative = self.starts < 0  # "-7" sorts as text, because it begins with a sign
             return _order_of_text(self.as_text()) if negative.any() else np.argsort(self.starts, kind="stable")
         return _order_of_text(self)
 
     def same_as_before(self, order: Ints) -> Bools:
-        """For each row of an order whether its id is that of the row before."""
+        """Whether each id, in this order, equals the id before it, [N]."""
         if self.text is None:
             numbers = self.starts[order]
             return np.concatenate([[False], numbers[1:] == numbers[:-1]])[: len(order)]
         sizes = np.diff(self.starts)[order]
         same = np.concatenate([[False], sizes[1:] == sizes[:-1]])[: len(order)]
-        for at in range(0, int(sizes.max(initial=0)), 8):  # a word at a time, for the pairs that may still agree
+        for offset in range(0, int(sizes.max(initial=0)), 8):  # eight bytes at a time, of the pairs equal so far
             rows = np.flatnonzero(same)
             if not len(rows):
                 break
-            same[rows] = self._words(order[rows], at) == self._words(order[rows - 1], at)
+            same[rows] = self._words(order[rows], offset) == self._words(order[rows - 1], offset)
         return same
 
-    def _words(self, rows: Ints, at: int) -> NDArray[np.uint64]:
-        """Eight bytes of each of these ids from there on, as a number that sorts as they do; 0 beyond its end."""
+    def _words(self, rows: Ints, offset: int) -> NDArray[np.uint64]:
+        """The eight bytes at ``offset`` of each of these ids, as a big-endian number; bytes beyond its end are 0."""
         text: Any = self.text
         if width := self.width:
             padded = np.zeros((len(rows), 8), dtype=np.uint8)
-            octets = text.reshape(-1, width)[rows, at : at + 8]
+            octets = text.reshape(-1, width)[rows, offset : offset + 8]
             padded[:, : octets.shape[1]] = octets
             return padded.view(">u8").reshape(-1).astype(np.uint64)
-        begins, sizes = self.starts[:-1][rows] + at, np.diff(self.starts)[rows] - at
+        begins, sizes = self.starts[:-1][rows] + offset, np.diff(self.starts)[rows] - offset
         words = np.zeros(len(rows), dtype=np.uint64)
         for step in range(8):
             octets = text.take(begins + step, mode="clip") if len(text) else 0
@@ -126,7 +126,7 @@ class Ids(Sequence[str]):
 
 
 class Chained(Sequence[str]):
-    """Several lists of ids as one, without a copy."""
+    """Several lists of ids, seen as one list without copying."""
 
     def __init__(self, lists: Sequence[Sequence[str]]) -> None:
         self._lists = lists
@@ -141,21 +141,21 @@ class Chained(Sequence[str]):
     def __getitem__(self, index: slice) -> Sequence[str]: ...
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
         if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        which = int(np.searchsorted(self._ends, index, side="right"))
-        return self._lists[which][int(index) - (int(self._ends[which - 1]) if which else 0)]
+            return [self[row] for row in range(*index.indices(len(self)))]
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self._lists[number][int(index) - (int(self._ends[number - 1]) if number else 0)]
 
 
 def union(lists: Sequence[Ids]) -> tuple[Ids, list[Ints]]:
-    """All ids once, in their order; and for each list the place of each of its ids among them."""
+    """The distinct ids of all lists, sorted; and for each list the index of each of its ids among them."""
     if len(lists) == 1:
         joined = lists[0]
     elif all(ids.text is None for ids in lists):
         joined = Ids(None, np.concatenate([ids.starts for ids in lists]))
     else:
         joined = _joined([ids.as_text() for ids in lists])
-    if joined.text is None and (places := dense(joined.starts)) is not None:
-        distinct, code = places
+    if joined.text is None and (ranked := dense(joined.starts)) is not None:
+        distinct, code = ranked
         ids = Ids(None, distinct)
     else:
         order = joined.order()
@@ -168,18 +168,21 @@ def union(lists: Sequence[Ids]) -> tuple[Ids, list[Ints]]:
 
 
 def dense(numbers: Ints) -> tuple[Ints, Ints] | None:
-    """Distinct numbers, ascending, and the place of each among them; None where they lie far apart."""
+    """The distinct numbers, ascending, and the index of each number among them.
+
+    None if there are no numbers, if one is negative, or if they are too far apart for a lookup table.
+    """
     if not len(numbers) or int(numbers.min()) < 0:
         return None
     lowest, most = int(numbers.min()), int(numbers.max())
     if most - lowest > SPARSE * len(numbers) + 1_000_000:
         return None
-    there = np.zeros(most - lowest + 1, dtype=bool)
-    there[numbers - lowest] = True
-    distinct = np.flatnonzero(there)
-    if len(distinct) == len(there):
+    occurs = np.zeros(most - lowest + 1, dtype=bool)
+    occurs[numbers - lowest] = True
+    distinct = np.flatnonzero(occurs)
+    if len(distinct) == len(occurs):
         return distinct + lowest, numbers - lowest
-    return distinct + lowest, (np.cumsum(there, dtype=np.int64) - 1)[numbers - lowest]
+    return distinct + lowest, (np.cumsum(occurs, dtype=np.int64) - 1)[numbers - lowest]
 
 
 def _joined(lists: Sequence[Ids]) -> Ids:
@@ -189,11 +192,11 @@ def _joined(lists: Sequence[Ids]) -> Ids:
 
 
 def _order_of_text(ids: Ids) -> Ints:
-    """The rows by ascending id, of ids with their text written out."""
+    """The indices that sort ids in a text buffer."""
     if ids.text is None or not len(ids):
         return np.zeros(0, dtype=np.int64)
     sizes = np.diff(ids.starts)
-    if bool((ids.text > 127).any()):  # digits of other scripts are numbers, too
+    if bool((ids.text > 127).any()):  # digits of other scripts also make numbers
         texts = list(ids)
         if any(task.isdecimal() and not task.isascii() for task in texts):
             return np.array(sorted(range(len(texts)), key=lambda row: id_order(texts[row])), dtype=np.int64)
@@ -202,7 +205,7 @@ def _order_of_text(ids: Ids) -> Ints:
     if number.any():
         numbers, others = np.flatnonzero(number), np.flatnonzero(~number)
         values = _values(ids, numbers)
-        # of one number, "07" comes before "7" as text does, and "0" before "00"
+        # equal numbers are in the order of their text: "07" before "7", and "0" before "00"
         width = np.where(values > 0, -sizes[numbers], sizes[numbers])
         first = numbers[np.lexsort((width, values))]
         return np.concatenate([first, others[_by_bytes(ids, others)]])
@@ -210,7 +213,7 @@ def _order_of_text(ids: Ids) -> Ints:
 
 
 def _is_number(ids: Ids, sizes: Ints) -> Bools:
-    """Which ids are whole numbers of few digits."""
+    """Whether each id is a whole number of at most NUMBER_DIGITS digits, [N]."""
     text: Any = ids.text
     number = (sizes > 0) & (sizes <= NUMBER_DIGITS)
     for step in range(min(int(sizes.max()), NUMBER_DIGITS)):
@@ -223,7 +226,7 @@ def _is_number(ids: Ids, sizes: Ints) -> Bools:
 
 
 def _values(ids: Ids, rows: Ints) -> Ints:
-    """The numbers that these ids are."""
+    """The numeric value of each of these ids."""
     text: Any = ids.text
     begins, sizes = ids.starts[:-1][rows], np.diff(ids.starts)[rows]
     values = np.zeros(len(rows), dtype=np.int64)
@@ -234,13 +237,13 @@ def _values(ids: Ids, rows: Ints) -> Ints:
 
 
 def _by_bytes(ids: Ids, rows: Ints) -> Ints:
-    """The order of these ids by their bytes, which is that of their characters."""
+    """The order of these ids by their bytes, which for UTF-8 is also the order of their characters."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
     text: Any = ids.text
     begins, sizes = ids.starts[:-1][rows], np.diff(ids.starts)[rows]
     shared = int(sizes.min())
-    for step in range(shared):  # what all of them begin with decides nothing
+    for step in range(shared):  # skip the common prefix
         octets = text[begins + step]
         if octets[0] != octets.max() or octets[0] != octets.min():
             shared = step
@@ -251,9 +254,5 @@ def _by_bytes(ids: Ids, rows: Ints) -> Ints:
             text[begin : begin + size].tobytes() for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True)
         ]
         return np.array(sorted(range(len(pieces)), key=pieces.__getitem__), dtype=np.int64)
-    words = [ids._words(rows, at) for at in range(shared, max(widest, shared + 1), 8)]
+    words = [ids._words(rows, offset) for offset in range(shared, max(widest, shared + 1), 8)]
     return np.lexsort((sizes, *reversed(words)))
-
-
-def _decoded(octets: bytes) -> str:
-    return octets.decode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Slices and clusters: rollouts grouped by a value that they carry."""
+"""Slices and clusters: rollouts grouped by one of their values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?") 
 
 
 def slices(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> tuple[Ints, list[str]]:
-    """Which slice each rollout of a group belongs to, [R], and the slices' names: numbers by size, then text.
+    """The slice of each rollout of a group, [R], and the names of the slices: numbers by size, then text.
 
     ``key`` is a dotted path into metadata, else a key of the row, else agent, model or dataset, else
-    task, sample or outcome; a rollout without it belongs to ``__missing__``. ``split+step`` is each pair of both.
+    task, sample or outcome; a rollout without a value belongs to ``__missing__``. ``split+step`` makes one slice of
+    each pair of values that occurs.
     """
     labels = _labels_of(rollouts, key)
     if _is_pair(rollouts, key):
@@ -37,24 +38,24 @@ def slices(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> tuple[In
 
 
 def _is_pair(rollouts: Rollouts, key: str) -> bool:
-    """Whether a key names several labels, and no label has this very name."""
+    """Whether a key joins several labels with ``+``, and is not itself the name of a label."""
     return PAIR in key and not bool((_labels_of(rollouts, key).code >= 0).any())
 
 
 def _pairs(cuts: list[tuple[Ints, list[str]]]) -> tuple[Ints, list[str]]:
-    """Several ways to cut the same rollouts as one: a slice for each combination that occurs, in their order."""
+    """Combine several slicings of the same rollouts: one slice for each combination that occurs, in their order."""
     code = np.zeros(len(cuts[0][0]), dtype=np.int64)
     names = [""]
     for part, texts in cuts:
-        kept, code = np.unique(code * len(texts) + part, return_inverse=True)
-        names = [f"{names[at // len(texts)]}, {texts[at % len(texts)]}".removeprefix(", ") for at in kept.tolist()]
+        pairs, code = np.unique(code * len(texts) + part, return_inverse=True)
+        names = [f"{names[n // len(texts)]}, {texts[n % len(texts)]}".removeprefix(", ") for n in pairs.tolist()]
     return code, names
 
 
 def steps_of(rollouts: Rollouts) -> str:
-    """What tells the steps of a training run apart, where the rollouts are of several: ``step``, or ``split+step``.
+    """The slice key that separates the training steps of the rollouts: ``step`` or ``split+step``; "" for one step.
 
-    "" for the rollouts of one step: only the reader of a training system keeps steps that nobody asked for.
+    Only readers of training systems add these labels without being asked for them.
     """
     counts = {name: len(np.unique(rollouts.labels[name].code)) for name in (SPLIT, STEP) if name in rollouts.labels}
     if counts.get(SPLIT, 1) > 1:
@@ -63,27 +64,27 @@ def steps_of(rollouts: Rollouts) -> str:
 
 
 def over_steps(rollouts: Rollouts) -> list[str]:
-    """A note for numbers of rollouts of several training steps; none for those of one."""
+    """A list with the note that the rollouts are of several training steps; an empty list if they are of one step."""
     note = "its numbers are over several training steps, the score of no policy; give the file of one step"
     return [note] if steps_of(rollouts) else []
 
 
 def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
-    """The rollouts of a group slice by slice; a slice has its share of what a stopping rule left undone, too."""
+    """The rollouts of a group by slice, each with its share of the tasks that a stopping rule left undone."""
     parts = _cut(rollouts, key, name)
     if rollouts.left is None:
         return parts
     left = _cut(rollouts.left, key, name)
     empty = rollouts.where(np.zeros(0, dtype=np.int64))
-    every = list(dict.fromkeys([*parts, *left])) if PAIR in key else sorted({*parts, *left}, key=slice_order)
-    return {part: replace(parts.get(part, empty), left=left.get(part)) for part in every}
+    names = list(dict.fromkeys([*parts, *left])) if PAIR in key else sorted({*parts, *left}, key=slice_order)
+    return {text: replace(parts.get(text, empty), left=left.get(text)) for text in names}
 
 
 def _cut(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
     code, names = slices(rollouts, key, name)
     ends = np.cumsum(np.bincount(code, minlength=len(names)))[:-1]
-    rows = np.split(np.argsort(code, kind="stable"), ends)  # looking at all rows once for each slice is slow
-    return {part: rollouts.where(some) for part, some in zip(names, rows, strict=bool(names))}
+    rows = np.split(np.argsort(code, kind="stable"), ends)  # sorts once; a mask of all rows per slice is slow
+    return {text: rollouts.where(part) for text, part in zip(names, rows, strict=bool(names))}
 
 
 def has(rollouts: Rollouts, key: str) -> bool:
@@ -96,28 +97,28 @@ def has(rollouts: Rollouts, key: str) -> bool:
 def without(
     tables: Sequence[Rollouts], exclude: Sequence[tuple[str, str]], name: Callable[[Any], str]
 ) -> list[Rollouts]:
-    """The tables without the rollouts of these slices, (key, value) each, and with notes on that.
+    """The tables without the rollouts of these slices, (key, value) each, and with a note about each exclusion.
 
-    InputError for a slice that no table has, and where nothing is left of a table.
+    InputError for a slice that no table has, and for a table that would be empty.
     """
     remaining = list(tables)
     for key, value in exclude:
-        place = f"--exclude {key}={value}"
+        option = f"--exclude {key}={value}"
         masks = [_in_slice(table, key, value, name) for table in remaining]
         if not any(mask.any() for mask in masks):
-            raise InputError.at(place, *_not_there(remaining, key, value, name))
+            raise InputError.at(option, *_no_such_slice(remaining, key, value, name))
         if any(mask.all() for mask in masks):
-            raise InputError.at(place, "no rollout is left", "exclude less")
+            raise InputError.at(option, "no rollout is left", "exclude less")
         left = [table.left and table.left.where(~_in_slice(table.left, key, value, name)) for table in remaining]
         remaining = [
-            replace(_outside(table, mask, place), left=undone)
+            replace(_without(table, mask, option), left=undone)
             for table, mask, undone in zip(remaining, masks, left, strict=True)
         ]
     return remaining
 
 
 def _in_slice(rollouts: Rollouts, key: str, value: str, name: Callable[[Any], str]) -> Bools:
-    """The rollouts of a slice, whichever their group, [R]."""
+    """Whether each rollout belongs to a slice, in any group, [R]."""
     masks = [np.zeros(0, dtype=bool)]
     for part in rollouts.groups():
         code, names = slices(part, key, name)
@@ -125,13 +126,13 @@ def _in_slice(rollouts: Rollouts, key: str, value: str, name: Callable[[Any], st
     return np.concatenate(masks)
 
 
-def _outside(rollouts: Rollouts, mask: Bools, place: str) -> Rollouts:
-    """The rollouts that are not marked, [R], and a note on the others; groups with none left go, too."""
+def _without(rollouts: Rollouts, mask: Bools, option: str) -> Rollouts:
+    """The rollouts without those marked by the mask, [R], with a note about them; empty groups are dropped, too."""
     if not mask.any():
         return rollouts
     part = rollouts.where(~mask)
     tasks = len(np.unique(rollouts.task[mask]))
-    note = f"{place}: {_many(int(mask.sum()), 'rollout')} of {_many(tasks, 'task')} excluded"
+    note = f"{option}: {_count(int(mask.sum()), 'rollout')} of {_count(tasks, 'task')} excluded"
     if rollouts.left is not None:  # its groups are those of the table
         return replace(part, notes=[*rollouts.notes, note])
     groups, owner = np.unique(part.owner, return_inverse=True)
@@ -139,18 +140,18 @@ def _outside(rollouts: Rollouts, mask: Bools, place: str) -> Rollouts:
     return replace(part, keys=keys, owner=owner, notes=[*rollouts.notes, note])
 
 
-def _many(number: int, word: str) -> str:
+def _count(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def _not_there(tables: Sequence[Rollouts], key: str, value: str, name: Callable[[Any], str]) -> tuple[str, str]:
-    """Why a slice cannot be excluded, and what could be."""
+def _no_such_slice(tables: Sequence[Rollouts], key: str, value: str, name: Callable[[Any], str]) -> tuple[str, str]:
+    """The error for a slice that does not exist: what is wrong, and what was expected."""
     parts = [part for table in tables for part in table.groups()]
     if not any(has(part, key) for part in parts):
         return f"no rollout has {key!r}", "expected task, sample, outcome, or a key of the rows or of their metadata"
     known = sorted({text for part in parts for text in slices(part, key, name)[1]}, key=slice_order)
-    some = ", ".join(map(repr, nearest(value, known) or known[:8]))
-    return f"no rollout has the value {value!r} of {key!r}", f"expected one of its values, such as {some}"
+    examples = ", ".join(map(repr, nearest(value, known) or known[:8]))
+    return f"no rollout has the value {value!r} of {key!r}", f"expected one of its values, such as {examples}"
 
 
 def clusters(rollouts: Rollouts, key: str) -> Ints:
@@ -167,34 +168,34 @@ def named_clusters(rollouts: Rollouts, key: str) -> tuple[Ints, list[str]]:
     np.maximum.at(highest, rollouts.task, code)
     absent = names.index(ABSENT) if ABSENT in names else -1
     for task in np.flatnonzero((lowest != highest) | (lowest == absent))[:1].tolist():
-        wrong = f"task {rollouts.tasks[task]!r} has no {key!r}"
+        problem = f"task {rollouts.tasks[task]!r} has no {key!r}"
         if lowest[task] != highest[task] and highest[task] >= 0:
-            wrong = f"task {rollouts.tasks[task]!r} has several values for {key!r}"
-        raise InputError(f"--cluster {key}: {wrong}; expected one cluster for each task")
+            problem = f"task {rollouts.tasks[task]!r} has several values for {key!r}"
+        raise InputError(f"--cluster {key}: {problem}; expected one cluster for each task")
     return lowest, names
 
 
 def answers(rollouts: Rollouts) -> Column:
-    """The answers of rollouts as numbers, equal where they are equal as JSON, [R]; null is no answer.
+    """The answer of each rollout as a number, equal for answers that are equal as JSON, [R]; null is a gap.
 
-    InputError when the rollouts never had any: then there is nothing to vote on.
+    InputError if the rollouts have no key for answers, as there is nothing to vote on.
     """
     labels = rollouts.labels.get("answer")
     if labels is None:
         raise InputError("no rollout has an answer; expected the key 'answer' (--columns answer=KEY) for a vote")
-    number: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     codes = {-1: -1}
     for code in np.unique(labels.code[labels.code >= 0]).tolist():
         value = labels.values[code]
-        codes[code] = -1 if value is None else number.setdefault(json.dumps(value), len(number))
+        codes[code] = -1 if value is None else numbers.setdefault(json.dumps(value), len(numbers))
     code = _translated(labels, codes)
     return Column(np.maximum(code, 0).astype(np.float64), code >= 0)
 
 
 def _translated(labels: Labels, table: Mapping[int, int]) -> Ints:
-    """The codes of some rows, each by what stands for it.
+    """The codes of the rows, [R], replaced by those of the table, which has every code that occurs in these rows.
 
-    Labels are shared by all groups and slices: what others have in them costs these rows nothing.
+    Labels are shared by all groups and slices, so the table need not have the values of the other rows.
     """
     new = np.empty(len(labels.values) + 1, dtype=np.int64)  # -1 is the last
     new[list(table)] = list(table.values())

@@ -1,4 +1,4 @@
-"""The ledger: every planned rollout ends in exactly one outcome, and the counts add up."""
+"""The ledger: counts of planned rollouts by outcome. Every planned rollout has exactly one, so the counts add up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calipers.rollouts.record import ASKED_AGAIN, CODE, FIRST_GAP, FIRST_NIL, MI
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
-"""What happens with missing rollouts: they are excluded, count as 0, or stop the score."""
+"""How missing rollouts are treated: excluded (gap), counted as 0 (zero), or refused with an error (fail)."""
 
 ERROR_KIND = "error.kind"
 """The label for the type of error of a rollout, if the reader knows it."""
@@ -31,11 +31,11 @@ class Ledger:
     attempts: int
     outcomes: dict[str, int]  # outcome -> rollouts, only those that occur, in the order of OUTCOMES
     exceptions: dict[str, int] = field(default_factory=dict)  # kind of error -> rollouts, the most frequent first
-    lacking: dict[str, int] = field(default_factory=dict)  # reward that is read -> scored rollouts with others alone
-    passed: int | None = None  # scored rollouts with reward 1, where every reward is 0 or 1; None where one is neither
-    rewarded: dict[str, int] = field(default_factory=dict)  # outcome beside scored -> rollouts that keep their reward
+    lacking: dict[str, int] = field(default_factory=dict)  # requested reward -> scored rollouts with other rewards only
+    passed: int | None = None  # scored rollouts with reward 1; None unless every reward is 0 or 1
+    rewarded: dict[str, int] = field(default_factory=dict)  # outcome other than scored -> rollouts that keep a reward
     samples_per_task: tuple[int, int] | None = None  # the fewest and the most planned rollouts of a task
-    asked_again: int | None = None  # rollouts that were asked for again, as their worker was lost; None where none was
+    asked_again: int | None = None  # rollouts that were repeated because their worker was lost; None for zero
 
     @property
     def stopped_early(self) -> int:
@@ -44,7 +44,10 @@ class Ledger:
 
     @classmethod
     def of(cls, rollouts: Rollouts) -> Ledger:
-        """Count the rollouts of a group, also those not run because of a stopping rule; the sums are checked."""
+        """The ledger of a group, including the rollouts not run because of a stopping rule.
+
+        RuntimeError if the outcomes do not add up to the planned rollouts.
+        """
         parts = [rollouts] if rollouts.left is None else [rollouts, rollouts.left]
         counts = np.bincount(np.concatenate([part.outcome for part in parts]), minlength=len(OUTCOMES)).tolist()
         ledger = cls(
@@ -65,20 +68,21 @@ class Ledger:
 
 
 def zero_or_one(column: Column) -> bool:
-    """Whether every number of a column is 0 or 1."""
+    """Whether every given value of a column is 0 or 1."""
     kept = column.kept()
     return bool(((kept == 0) | (kept == 1)).all())
 
 
 def joined_ledgers(ledgers: Sequence[Ledger], rewards: Sequence[tuple[int, bool]]) -> Ledger:
-    """The ledger of several sets of whole tasks.
+    """The sum of the ledgers of disjoint sets of tasks.
 
-    ``rewards`` says for each how many rollouts have the reward that `passed` is of, and whether all are 0 or 1.
+    ``rewards`` has for each set the number of rollouts with the reward that `passed` counts, and whether all of these
+    rewards are 0 or 1.
     """
     if len(ledgers) == 1:
         return ledgers[0]
     spans = [ledger.samples_per_task for ledger in ledgers if ledger.samples_per_task]
-    outright = any(count for count, _ in rewards) and all(simple for count, simple in rewards if count)
+    pass_or_fail = any(count for count, _ in rewards) and all(binary for count, binary in rewards if count)
     exceptions = _added(ledger.exceptions for ledger in ledgers)
     return replace(
         ledgers[0],
@@ -90,7 +94,7 @@ def joined_ledgers(ledgers: Sequence[Ledger], rewards: Sequence[tuple[int, bool]
         outcomes=_by_outcome(ledger.outcomes for ledger in ledgers),
         exceptions=dict(sorted(exceptions.items(), key=lambda item: (-item[1], item[0]))),
         lacking=_added(ledger.lacking for ledger in ledgers),
-        passed=sum(ledger.passed or 0 for ledger in ledgers) if outright else None,
+        passed=sum(ledger.passed or 0 for ledger in ledgers) if pass_or_fail else None,
         rewarded=_by_outcome(ledger.rewarded for ledger in ledgers),
         samples_per_task=(min(low for low, _ in spans), max(high for _, high in spans)) if spans else None,
         asked_again=sum(ledger.asked_again or 0 for ledger in ledgers) or None,
@@ -116,7 +120,7 @@ def _asked_again(part: Rollouts) -> int:
 
 
 def _samples_per_task(parts: Sequence[Rollouts]) -> tuple[int, int] | None:
-    """The fewest and the most rows of a task; a task may have some of its rows in each part."""
+    """The fewest and the most rows of a task, whose rows may be spread over several parts; None without tasks."""
     counts: dict[str, int] = {}
     if len(parts) == 1:
         rows = np.bincount(parts[0].task, minlength=len(parts[0].tasks))
@@ -129,31 +133,32 @@ def _samples_per_task(parts: Sequence[Rollouts]) -> tuple[int, int] | None:
 
 
 def with_rewards(ledger: Ledger, rollouts: Rollouts, key: str) -> Ledger:
-    """The ledger with what a reward adds to it: the passes of 0/1 rewards, and rewards of outcomes beside `scored`."""
+    """The ledger with ``passed`` and ``rewarded`` filled in for one reward."""
     reward = rollouts.rewards.get(key)
     if reward is None:
         return ledger
     counts = contributed(rollouts, key)
-    kept, scored = counts.kept(), (rollouts.outcome == SCORED) & reward.given
-    outright = bool(len(kept)) and zero_or_one(counts)
-    own = (rollouts.outcome != SCORED) & (rollouts.outcome < FIRST_NIL) & reward.given
-    rewarded = np.bincount(rollouts.outcome[own], minlength=len(OUTCOMES)).tolist() if own.any() else []
+    scored = (rollouts.outcome == SCORED) & reward.given
+    pass_or_fail = bool(counts.given.any()) and zero_or_one(counts)
+    keeps_reward = (rollouts.outcome != SCORED) & (rollouts.outcome < FIRST_NIL) & reward.given
+    unscored = rollouts.outcome[keeps_reward]
+    rewarded = np.bincount(unscored, minlength=len(OUTCOMES)).tolist() if len(unscored) else []
     return replace(
         ledger,
-        passed=int((reward.values[scored] == 1).sum()) if outright else None,
+        passed=int((reward.values[scored] == 1).sum()) if pass_or_fail else None,
         rewarded={word: n for word, n in zip(OUTCOMES, rewarded, strict=False) if n},
     )
 
 
 def lacking(rollouts: Rollouts, keys: Iterable[str]) -> dict[str, int]:
-    """For each reward, how many scored rollouts have other rewards but not this one; only rewards that some lack."""
+    """For each of these rewards, the number of scored rollouts that have only other rewards; without zero counts."""
     if len(rollouts.rewards) < 2:
         return {}
-    some = np.logical_or.reduce([column.given for column in rollouts.rewards.values()])
+    rewarded = np.logical_or.reduce([column.given for column in rollouts.rewards.values()])
     counts = {}
     for key in dict.fromkeys(keys):
         column = rollouts.rewards.get(key) or Column.gaps(len(rollouts))
-        counts[key] = int(((rollouts.outcome == SCORED) & some & ~column.given).sum())
+        counts[key] = int(((rollouts.outcome == SCORED) & rewarded & ~column.given).sum())
     return {key: count for key, count in counts.items() if count}
 
 
@@ -167,7 +172,7 @@ def _exceptions(rollouts: Rollouts) -> dict[str, int]:
 
 
 def contribution(outcome: str | None, reward: float | None) -> float | None:
-    """The number that one rollout contributes to a reward metric, as `contributed` has it for all of them.
+    """The number that one rollout contributes to a reward metric, or None; `contributed` does this for a table.
 
     >>> contribution(None, 0.5), contribution("truncated", None), contribution("client_failed", 1.0)
     (0.5, 0.0, None)
@@ -181,16 +186,16 @@ def contribution(outcome: str | None, reward: float | None) -> float | None:
 def contributed(rollouts: Rollouts, key: str) -> Column:
     """The number each rollout contributes to a reward metric, [R].
 
-    Its reward, unless the outcome means that the rollout is missing. Without a reward, 0 for an outcome that the model
-    caused (`refused`, `truncated`, ...), else a gap; a gap, too, where it is a reward of other datasets. A rollout that
-    broke its verifier, or tampered with it, is 0 even with a reward.
+    This is its reward, unless the outcome means that the rollout is missing. Without a reward, it is 0 for an outcome
+    that the model caused (`refused`, `truncated`, ...), else a gap; also a gap if only other datasets have this reward.
+    A rollout that broke its verifier, or tampered with it, is 0 even with a reward.
     """
     reward = rollouts.rewards.get(key) or Column.gaps(len(rollouts))
-    numbered = rollouts.outcome < FIRST_GAP
-    nil = numbered & (rollouts.outcome >= FIRST_NIL)
-    if bool((numbered & reward.given & ~nil).all()):
+    counted = rollouts.outcome < FIRST_GAP
+    nil = counted & (rollouts.outcome >= FIRST_NIL)
+    if bool((counted & reward.given & ~nil).all()):
         return reward
-    own_doing = numbered & (rollouts.outcome != SCORED) & (~reward.given | nil)
+    failed = counted & (rollouts.outcome != SCORED) & (~reward.given | nil)
     if key in rollouts.elsewhere:
-        own_doing &= ~rollouts.lacks(key)
-    return Column(np.where(own_doing, 0.0, reward.values), (reward.given & numbered) | own_doing)
+        failed &= ~rollouts.lacks(key)
+    return Column(np.where(failed, 0.0, reward.values), (reward.given & counted) | failed)

@@ -1,13 +1,13 @@
-"""Rollouts in few bytes: each distinct row once, and a small code for each rollout, by task and sample.
+"""Packed rollouts: each distinct row is stored once, and each rollout is a small code, by task and sample.
 
-Most rollouts are alike: a reward of 0 or 1, one outcome, one model. Here L distinct rows are kept as they are, its
-*kinds*, and each of R rollouts is the number of its kind: one byte, most of the time. Nothing is lost, so that rollouts
-may be packed file by file, or piece by piece, and `merge` gives the same table in whatever order and split they come.
+Most rollouts are alike: a reward of 0 or 1, one outcome, one model. The L distinct rows, called *kinds*, are kept in
+full, and each of the R rollouts is the number of its kind, which takes one byte in most files. Packing is lossless, so
+rollouts can be packed file by file, or piece by piece, and `merge` returns the same table for every order and split.
 
 ::
 
     Part ──pack──► Loose ──┐
-    Part ──pack──► Loose ──┴─ merge ──► Packed ──blocks──► Rollouts, some tasks at a time
+    Part ──pack──► Loose ──┴─ merge ──► Packed ──blocks──► Rollouts of a range of tasks
 """
 
 from __future__ import annotations
@@ -41,47 +41,47 @@ from calipers.rollouts.table import (
 )
 
 Unsigned = NDArray[Any]
-"""Whole numbers in as few bytes as the largest needs."""
+"""Non-negative integers in the smallest dtype that holds the largest."""
 
-AT_A_TIME = 1 << 18  # rollouts; what is unpacked at once stays in the processor's cache
-THREADS = 2  # that write to slots: more wait for memory
-LOOSE = 64  # so many slots of a byte for each rollout: with more, sorting takes less
-_PROBED = 4096  # values of a column that are looked at to learn which it takes
-_FEW = 8  # of them
+AT_A_TIME = 1 << 18  # rollouts unpacked at once, so that they stay in the processor's cache
+THREADS = 2  # threads that write to slots; more of them would wait for memory
+LOOSE = 64  # slots per rollout, up to which a table of slots is cheaper than sorting
+_PROBED = 4096  # values at the start of a column from which its distinct values are guessed
+_FEW = 8  # distinct values, up to which comparing with each is cheaper than a search
 
 
 @dataclass(frozen=True, slots=True)
 class Loose:
-    """R rollouts of one file or a piece of it, in any order."""
+    """R packed rollouts of one file or a piece of it, in any order."""
 
-    kinds: Part  # [L] the distinct rows; their tasks and samples mean nothing
+    kinds: Part  # [L] the distinct rows; their tasks and samples have no meaning
     tasks: Ids  # [N] distinct
     task: Unsigned  # [R] codes into tasks
     sample: Unsigned  # [R]
     code: Unsigned  # [R] rows of kinds
-    tries: Ints  # [L] attempts that were read for each rollout of a kind
+    tries: Ints  # [L] the number of attempts read for each rollout of a kind
     inputs: str = ""  # the name of the file, for errors
 
     def __len__(self) -> int:
         return len(self.code)
 
     def rows(self) -> Iterator[tuple[Ints, Unsigned, Unsigned]]:
-        """(task, sample, kind) of some rollouts at a time."""
+        """(task, sample, kind) of the rollouts, in chunks."""
         for start in range(0, len(self.code), AT_A_TIME):
-            some = slice(start, start + AT_A_TIME)
-            yield self.task[some].astype(np.int64), self.sample[some], self.code[some]
+            chunk = slice(start, start + AT_A_TIME)
+            yield self.task[chunk].astype(np.int64), self.sample[chunk], self.code[chunk]
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """R rollouts of T tasks, sorted by group, task and sample, one for each planned (task, sample)."""
+    """R packed rollouts of T tasks, sorted by group, task and sample, one for each planned (task, sample)."""
 
-    kinds: Part  # [L] the distinct rows; their tasks and samples mean nothing
+    kinds: Part  # [L] the distinct rows; their tasks and samples have no meaning
     tries: Ints  # [L]
-    tasks: Ids  # [N] distinct ids, in their order
-    unit: Ints | None  # [T] the id of each task; None: task n has id n
-    starts: Ints  # [T + 1] where the rollouts of each task begin
-    sample: Unsigned | None  # [R]; None: each task has samples 0, 1, 2, ...
+    tasks: Ids  # [N] distinct ids, sorted
+    unit: Ints | None  # [T] codes into tasks; None if task n has id n
+    starts: Ints  # [T + 1] the first rollout of each task, then R
+    sample: Unsigned | None  # [R]; None if each task has samples 0, 1, 2, ...
     code: Unsigned  # [R] rows of kinds
     inputs: str = ""
 
@@ -89,15 +89,15 @@ class Packed:
         return len(self.code)
 
     def rows(self) -> Iterator[tuple[Ints, Unsigned, Unsigned]]:
-        """(task, sample, kind) of some rollouts at a time."""
+        """(task, sample, kind) of the rollouts, in chunks; the task is a code into `tasks`."""
         for first, last in self.ranges(np.array([0, len(self.starts) - 1])):
             counts = np.diff(self.starts[first : last + 1])
-            some = slice(int(self.starts[first]), int(self.starts[last]))
+            chunk = slice(int(self.starts[first]), int(self.starts[last]))
             ids = np.arange(first, last) if self.unit is None else self.unit[first:last]
-            yield np.repeat(ids, counts), self._samples(first, last), self.code[some]
+            yield np.repeat(ids, counts), self._samples(first, last), self.code[chunk]
 
     def _samples(self, first: int, last: int) -> Unsigned:
-        """The sample numbers of the rollouts of these tasks."""
+        """The sample numbers of the rollouts of a range of tasks."""
         starts = self.starts[first : last + 1]
         if self.sample is not None:
             return self.sample[starts[0] : starts[-1]]
@@ -107,7 +107,7 @@ class Packed:
         return np.arange(starts[0], starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
 
     def ranges(self, owners: Ints) -> Iterator[tuple[int, int]]:
-        """Ranges of tasks with few rollouts each, at least one task; none reaches over two of these stretches."""
+        """Ranges of tasks with at most AT_A_TIME rollouts, or one task; no range crosses one of these boundaries."""
         for begin, end in zip(owners[:-1].tolist(), owners[1:].tolist(), strict=True):
             first = begin
             while first < end:
@@ -120,7 +120,7 @@ class Packed:
 
 def table_of(packed: Packed) -> PackedRollouts:
     """Packed rollouts as a table to score."""
-    labels = dict(packed.kinds.labels)
+    labels = dict(packed.kinds.labels)  # `group_keys` removes some of them
     keys, group = group_keys(labels, len(packed.kinds))
     tasks = len(packed.starts) - 1
     owner = np.zeros(tasks, dtype=np.int64)
@@ -150,10 +150,10 @@ def table_of(packed: Packed) -> PackedRollouts:
 
 @dataclass(frozen=True, slots=True)
 class PackedRollouts:
-    """A table of packed rollouts, handed out as `Rollouts` of some tasks at a time."""
+    """A table of packed rollouts, which is unpacked into `Rollouts` of a range of tasks at a time."""
 
     packed: Packed
-    kinds: Rollouts  # [L] the distinct rows: its columns, labels, keys and notes are those of the table
+    kinds: Rollouts  # [L] the distinct rows; the names of columns and labels, the keys and notes are those of the table
     owner: Ints  # [T] the group of each task, ascending
 
     def __len__(self) -> int:
@@ -165,13 +165,13 @@ class PackedRollouts:
         return bool((self.kinds.outcome == STOPPED_EARLY).any())
 
     def blocks(self, group: int) -> list[Callable[[], Rollouts]]:
-        """The rollouts of a group, some whole tasks in each block; one block without rows where it has none."""
+        """Functions that unpack the rollouts of a group, a range of tasks each; at least one, even without tasks."""
         first, last = np.searchsorted(self.owner, [group, group + 1])
         ranges = list(self.packed.ranges(np.array([first, last])))
         return [partial(self._block, begin, end, group) for begin, end in ranges or [(int(first), int(first))]]
 
     def whole(self) -> Rollouts:
-        """All rollouts at once, as if they had never been packed."""
+        """All rollouts, unpacked at once."""
         return without_left(self._rollouts(0, len(self.owner), self.kinds.keys, self.owner))
 
     def _block(self, first: int, last: int, group: int) -> Rollouts:
@@ -194,10 +194,7 @@ class PackedRollouts:
 
 
 def pack(part: Part, keep: Collection[str] | None = None) -> Loose:
-    """The rollouts of a part, packed. Of its columns only those of ``keep`` stay; None: all of them.
-
-    Rewards and labels stay in any case.
-    """
+    """The rollouts of a part, packed, with the columns in ``keep`` (None for all) and with all rewards and labels."""
     if keep is not None:
         part = replace(part, columns={name: column for name, column in part.columns.items() if name in keep})
     part = replace(part, others=unread_of([part]), outcome=outcomes_of([part]))
@@ -209,7 +206,7 @@ def pack(part: Part, keep: Collection[str] | None = None) -> Loose:
 
 
 def _coded(part: Part, tries: Ints | None = None) -> tuple[Ints, Ints]:
-    """A code for each row, [R], equal where rows are; and the first row of each code."""
+    """A code for each row, [R], equal for equal rows (apart from task and sample); and the first row of each code."""
     code = _refined(part.outcome.astype(np.int64), part.attempt)
     code = code if tries is None else _refined(code, tries)
     for column in (*part.rewards.values(), *part.columns.values()):
@@ -223,25 +220,25 @@ def _coded(part: Part, tries: Ints | None = None) -> tuple[Ints, Ints]:
 
 
 def _refined(code: Ints, other: Unsigned) -> Ints:
-    """Codes that are equal where both are."""
+    """Codes that are equal for rows that agree in both."""
     least, most = int(other.min(initial=0 if not len(other) else other[0])), int(other.max(initial=0))
     return code if least == most else renumbered(code * (most + 1) + other)
 
 
 def _levels(column: Column) -> Unsigned:
-    """A code for each distinct value, by its bits; 0 for a gap."""
+    """A code for each row, equal for values with equal bits; 0 for a gap."""
     bits = np.ascontiguousarray(column.values).view(np.int64)
     known = np.unique(bits[:_PROBED])
     code = np.zeros(len(bits), dtype=np.uint8)
-    if len(known) <= _FEW:  # comparing with each costs less than a search
+    if len(known) <= _FEW:
         for number, value in enumerate(known.tolist()):
             code += (bits == value) * np.uint8(number + 1)
         if bool((code > 0).all()):
             return code if column.given.all() else np.where(column.given, code, 0)
-    places = np.minimum(np.searchsorted(known, bits), len(known) - 1) if len(known) else bits
-    if len(known) > _PROBED // 8 or not bool((known[places] == bits).all()):
-        known, places = np.unique(bits, return_inverse=True)
-    return np.where(column.given, places + 1, 0)
+    ranks = np.minimum(np.searchsorted(known, bits), len(known) - 1) if len(known) else bits
+    if len(known) > _PROBED // 8 or not bool((known[ranks] == bits).all()):
+        known, ranks = np.unique(bits, return_inverse=True)
+    return np.where(column.given, ranks + 1, 0)
 
 
 def _kinds(part: Part, rows: Ints) -> Part:
@@ -252,7 +249,7 @@ def _kinds(part: Part, rows: Ints) -> Part:
 
 
 def laid_end_to_end(pieces: Sequence[Loose], tasks: Ids, place: Ints) -> Loose:
-    """Pieces of one file, whose task codes are of one numbering, as one; ``place`` is where each code's id stands."""
+    """The pieces of one file, whose task codes share one numbering, as one; ``place`` is the index of each in tasks."""
     kinds, tries, of_kind = joined_kinds(pieces)
     task = np.concatenate([piece.task for piece in pieces])
     if not bool((place == np.arange(len(place))).all()):
@@ -263,18 +260,18 @@ def laid_end_to_end(pieces: Sequence[Loose], tasks: Ids, place: Ints) -> Loose:
 
 
 def small(numbers: NDArray[Any]) -> Unsigned:
-    """The same numbers, none negative, in as few bytes as the largest needs."""
+    """Non-negative numbers in the smallest dtype that holds the largest."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))), copy=False)
 
 
 class Repeated(Exception):
-    """A rollout that is in two inputs, or twice in one: (task, sample, attempt, the names of both)."""
+    """A rollout that is in two inputs, or twice in one: (task, sample, attempt, the names of both inputs)."""
 
 
 def merge(parts: Sequence[Loose | Packed]) -> Packed:
-    """All rollouts as one table: the highest attempt of each (task, sample), as in `rollouts.table.assemble`.
+    """All rollouts as one table, with the highest attempt of each (task, sample), as in `rollouts.table.assemble`.
 
-    The result depends neither on the order of the parts nor on how rollouts are split among them. InputError for a
+    The result depends neither on the order of the parts nor on how rollouts are split among them. `Repeated` for a
     (task, sample, attempt) that appears twice in one group.
     """
     kinds, tries, of_kind = joined_kinds(parts)
@@ -282,8 +279,8 @@ def merge(parts: Sequence[Loose | Packed]) -> Packed:
     keys, group = group_keys(labels, len(kinds))
     ids, of_task = union([part.tasks for part in parts])
     units, unit_of, tasks = _units(parts, of_kind, of_task, group, keys, len(ids))
-    ends = [part_ends(part) for part in parts if len(part)]
-    least, most = min((low for low, _ in ends), default=0), 1 + max((high for _, high in ends), default=0)
+    bounds = [part_ends(part) for part in parts if len(part)]
+    least, most = min((low for low, _ in bounds), default=0), 1 + max((high for _, high in bounds), default=0)
     rows = sum(map(len, parts))
     once = bool((kinds.attempt == 1).all()) and bool((tries == 1).all())
     slots = None
@@ -297,7 +294,7 @@ def merge(parts: Sequence[Loose | Packed]) -> Packed:
 
 
 def part_ends(part: Loose | Packed) -> tuple[int, int]:
-    """The smallest and the largest sample number."""
+    """The smallest and the largest sample number of a part that has rollouts."""
     if part.sample is not None:
         return int(part.sample.min()), int(part.sample.max())
     starts: Ints = part.starts  # only packed rollouts lack sample numbers
@@ -305,7 +302,7 @@ def part_ends(part: Loose | Packed) -> tuple[int, int]:
 
 
 UnitOf = Any
-"""``unit_of(part number, ids, kinds) -> the task of each rollout``."""
+"""``unit_of(part number, task, kind)``: the task of each rollout in the merged table."""
 
 
 def _units(
@@ -316,22 +313,25 @@ def _units(
     keys: Sequence[Any],
     ids: int,
 ) -> tuple[Ints | None, UnitOf, int]:
-    """Tasks as (group, id), groups in their order, ids in theirs."""
+    """The tasks, one for each (group, id), sorted by group and id: `Packed.unit`, a `UnitOf`, and the number of tasks.
+
+    An id without rollouts becomes one task, of the group without names if there is one, else of the first group.
+    """
     if len(keys) == 1:
-        as_they_are = [len(place) == ids and bool((place == np.arange(ids)).all()) for place in of_task]
+        unchanged = [len(places) == ids and bool((places == np.arange(ids)).all()) for places in of_task]
 
-        def alone(number: int, task: Ints, code: Unsigned) -> Ints:
-            return task if as_they_are[number] else of_task[number][task]
+        def in_one_group(number: int, task: Ints, code: Unsigned) -> Ints:
+            return task if unchanged[number] else of_task[number][task]
 
-        return None, alone, ids
+        return None, in_one_group, ids
     seen = [np.zeros(0, dtype=np.int64)]
     for number, part in enumerate(parts):
         for task, _, code in part.rows():
             seen.append(np.unique(group[of_kind[number][code]] * ids + of_task[number][task]))
     pairs = np.unique(np.concatenate(seen))
-    nameless = keys.index(NAMELESS) if NAMELESS in keys else 0  # where tasks without rollouts belong
-    idle = np.setdiff1d(np.arange(ids), pairs % max(ids, 1)) + nameless * ids
-    pairs = np.union1d(pairs, idle)
+    nameless = keys.index(NAMELESS) if NAMELESS in keys else 0
+    without_rollouts = np.setdiff1d(np.arange(ids), pairs % max(ids, 1)) + nameless * ids
+    pairs = np.union1d(pairs, without_rollouts)
 
     def among_groups(number: int, task: Ints, code: Unsigned) -> Ints:
         return np.searchsorted(pairs, group[of_kind[number][code]] * ids + of_task[number][task])
@@ -348,11 +348,14 @@ def _slots(
     kinds: int,
     rows: int,
 ) -> tuple[Ints, Unsigned | None, Unsigned] | None:
-    """(starts, samples, codes) by a table with a slot for each sample of each task; None where two want one slot."""
-    kind = np.min_scalar_type(kinds)
-    nobody = kinds
+    """(starts, sample, code) of `Packed`, by a table with a slot for each sample of each task.
+
+    ``samples`` is the range of the sample numbers. None if two rollouts have the same slot.
+    """
+    dtype = np.min_scalar_type(kinds)
+    empty = kinds  # the code of a slot without a rollout
     least, most = samples[0], samples[1] - samples[0]
-    slots = np.full(tasks * most, nobody, dtype=kind)
+    slots = np.full(tasks * most, empty, dtype=dtype)
 
     def fill(number: int, task: Ints, sample: Unsigned, code: Unsigned) -> None:
         slot = unit_of(number, task, code)
@@ -361,7 +364,7 @@ def _slots(
         slot -= least
         slots[slot] = codes[number][code]
 
-    codes = [places.astype(kind) for places in of_kind]
+    codes = [numbers.astype(dtype) for numbers in of_kind]
     with ThreadPoolExecutor(THREADS) as pool:
         waiting: deque[Future[None]] = deque()
         for number, part in enumerate(parts):
@@ -372,11 +375,11 @@ def _slots(
         for future in waiting:
             future.result()
     pieces = (slots[start : start + AT_A_TIME] for start in range(0, len(slots), AT_A_TIME))
-    if sum(int(np.count_nonzero(piece != nobody)) for piece in pieces) != rows:
+    if sum(int(np.count_nonzero(piece != empty)) for piece in pieces) != rows:
         return None
     if rows == len(slots) and not least:
         return np.arange(0, rows + 1, most), None, slots
-    taken = (slots != nobody).reshape(tasks, most)
+    taken = (slots != empty).reshape(tasks, most)
     counts = np.count_nonzero(taken, axis=1)
     starts = starts_of(counts)
     last = most - np.argmax(taken[:, ::-1], axis=1)
@@ -401,7 +404,10 @@ def _sorted(
     ids: Ids,
     units: Ints | None,
 ) -> tuple[Ints, Unsigned | None, Unsigned, Part, Ints]:
-    """The same by sorting, for samples that are far apart and rollouts with several attempts."""
+    """As `_slots`, by sorting, for sample numbers that are far apart and rollouts with several attempts.
+
+    Also returns the kinds and their tries, as a rollout with several attempts is of a new kind.
+    """
     pieces: list[tuple[Ints, Ints, Ints, Ints]] = []
     for number, part in enumerate(parts):
         for task, sample, code in part.rows():
@@ -415,10 +421,10 @@ def _sorted(
     same = (np.diff(unit) == 0) & (np.diff(sample) == 0)
     twice = np.flatnonzero(same & (np.diff(attempt) == 0))
     if len(twice):
-        at = int(twice[0])
-        name = ids[int(unit[at]) if units is None else int(units[unit[at]])]
-        inputs = parts[int(owner[at])].inputs, parts[int(owner[at + 1])].inputs
-        raise Repeated(name, int(sample[at]), int(attempt[at]), *inputs)
+        row = int(twice[0])
+        name = ids[int(unit[row]) if units is None else int(units[unit[row]])]
+        inputs = parts[int(owner[row])].inputs, parts[int(owner[row + 1])].inputs
+        raise Repeated(name, int(sample[row]), int(attempt[row]), *inputs)
     last = np.append(~same, True)[: len(unit)]
     rollout = np.cumsum(np.concatenate([[True], ~same])[: len(unit)]) - 1
     read = np.bincount(rollout, tries[code]).astype(np.int64) if len(unit) else tries[:0]
@@ -435,7 +441,7 @@ _NO_ROWS = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))
 
 
 def joined_kinds(parts: Sequence[Loose | Packed]) -> tuple[Part, Ints, list[Ints]]:
-    """The distinct rows of all parts, each once; its tries; and for each part the number of each of its kinds."""
+    """The distinct kinds of all parts, the tries of each, and for each part the new number of each of its kinds."""
     tables = [part.kinds for part in parts]
     if len(parts) == 1:
         return tables[0], parts[0].tries, [np.arange(len(tables[0]))]

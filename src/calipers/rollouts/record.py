@@ -1,6 +1,6 @@
-"""The record of one rollout: its keys, its outcomes, and what is wrong with a bad one; and how a run was stopped.
+"""The record of one rollout: its keys, its outcomes, and the errors for a malformed one.
 
-`Stop` is of a run that was stopped by its own results: the rule, how far the run came, and the bias of its numbers.
+`Stop` describes a run that a stopping rule ended: the rule, how far the run came, and the bias of its numbers.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ Outcome = Literal[
     "missing",
     "stopped_early",
 ]
-"""Outcomes of a planned rollout: the first eight contribute a number, the others are missing.
+"""Outcomes of a planned rollout. The first eight contribute a number; the others are missing, except for the last.
 
-The last is not missing: a stopping rule ended the run before this rollout, as planned.
+The last, "stopped_early", is not missing: a stopping rule ended the run before this rollout, as planned.
 """
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
 SCORED, MISSING, STOPPED_EARLY = CODE["scored"], CODE["missing"], CODE["stopped_early"]
 FIRST_NIL = CODE["broke_verifier"]
-"""Outcomes from this code to the first gap count as 0, even with a reward."""
+"""Outcomes from this code up to (excluding) FIRST_GAP count as 0, even with a reward."""
 
 FIRST_GAP = CODE["filter_timeout"]
-"""Outcomes from this code on have no number, even with a reward; all but the last are gaps."""
+"""Outcomes from this code on contribute no number, even with a reward; all but the last are gaps."""
 
 UNSTATED = 255
-"""The record has no outcome: `scored` with a reward, `missing` without."""
+"""The code of a record without an outcome, which becomes `scored` with a reward and `missing` without."""
 
 NOTHING_CAME: Final = frozenset({"client_failed", "cancelled", "not_run", "stopped_early"})
 """Outcomes without a completion."""
 
 SAID_NOTHING: Final = frozenset({"empty", "refused"})
-"""Outcomes under which no completion is the text ""."""
+"""Outcomes for which an absent completion is read as the text ""."""
 
 ABSENT = "__missing__"
 """The slice of rollouts that have no value for a ``--by`` key."""
 
 USAGE: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd", "latency_s")
-ASKED_AGAIN: Final = "asked_again"  # the column: workers of a cluster that were lost with a rollout, before it was done
+ASKED_AGAIN: Final = "asked_again"  # column: the number of workers of a cluster lost before the rollout was done
 GROUP: Final = ("agent", "model", "dataset")
 TEXTS: Final = ("prompt", "completion")
 ROLES: Final = (
@@ -65,20 +65,20 @@ ROLES: Final = (
 """The keys with a special meaning. Any other key is a column, or a label for ``--by``."""
 
 
-NUMBER_DIGITS: Final = 18  # of an id that is sorted as a number: more do not fit 63 bits
-COMMON_WORDS: Final = {  # words that people write for a reward -> their usual opposite
+NUMBER_DIGITS: Final = 18  # ids of at most this many digits are sorted as numbers; more do not fit 63 bits
+COMMON_WORDS: Final = {  # words used as rewards -> their opposites
     "yes": "no", "pass": "fail", "passed": "failed", "correct": "incorrect", "right": "wrong", "y": "n",
     "success": "failure", "solved": "unsolved", "resolved": "unresolved", "correct answer": "wrong answer",
 }  # fmt: skip
 
 
 def id_order(task: str) -> tuple[int, int, str]:
-    """The order of ids: numbers by size, before all other text."""
+    """The sort key of a task id: numbers by size, before all other text."""
     return (0, int(task), task) if task.isdecimal() and len(task) <= NUMBER_DIGITS else (1, 0, task)
 
 
 def words_hint(value: object) -> str:
-    """How to say which reward a word is, for an error about a reward that is one; "" where it is no usual word.
+    """A hint to use ``--truth``, for the error about a reward that is a common word; "" for any other value.
 
     >>> words_hint("No")
     '; words become rewards with --truth yes=1,no=0'
@@ -91,7 +91,7 @@ def words_hint(value: object) -> str:
 
 
 def meant(names: Mapping[str, str]) -> dict[str, str]:
-    """The role of each key of a file, when ``names`` says what the file calls some of the roles.
+    """The role of each key of a file. ``names`` maps a role to its key, for roles that the file calls otherwise.
 
     A key that is used for a role has no other meaning: with ``{"task": "prompt"}`` no key is the prompt.
     """
@@ -100,7 +100,7 @@ def meant(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def label(value: Any) -> str:
-    """A JSON value as the name of a slice: text as it is, null as absent, all else as JSON.
+    """The name of the slice for a JSON value: text itself, ABSENT for null, and JSON for other values.
 
     >>> label("easy"), label(1), label(True), label(None)
     ('easy', '1', 'true', '__missing__')
@@ -111,10 +111,10 @@ def label(value: Any) -> str:
 
 
 def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong with one decoded record, and what would be right; None for a good one.
+    """What is wrong with a decoded record, and what was expected; None for a valid record.
 
-    ``names`` gives the file's names of roles (``--columns task=id``). It is slow and thorough, and used only for rows
-    that the fast path refused.
+    ``names`` maps roles to the file's keys (``--columns task=id``). This check is slow and thorough; it is used only
+    for rows that the fast decoder refused.
     """
     if not isinstance(row, dict):
         return f"a rollout is {_kind(row)}", "expected a JSON object"
@@ -122,11 +122,11 @@ def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
     if task not in row:
         return f"no key {task!r}", _advice(row)
     keys = {role: key for key, role in meant(names).items()}
-    for role, (right, good) in _RULES.items():
+    for role, (expected, is_valid) in _RULES.items():
         key = keys.get(role)
-        if key in row and not good(row[key]):
+        if key in row and not is_valid(row[key]):
             hint = words_hint(row[key]) if role == "reward" else ""
-            return f"{key} is {shown(row[key])}", f"expected {right}{hint}"
+            return f"{key} is {shown(row[key])}", f"expected {expected}{hint}"
     for role in ("rewards", "usage"):
         for key, value in (row.get(keys.get(role)) or {}).items():
             if not (value is None or _number(value)):
@@ -139,17 +139,17 @@ def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float))  # a boolean is an int: 0 or 1
+    return isinstance(value, (int, float))  # True and False are the ints 1 and 0
 
 
-def _whole(value: Any, least: int) -> bool:
+def _integer(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
 
 
 _RULES: Final[Mapping[str, tuple[str, Any]]] = {
     "task": ("text or an integer", lambda v: isinstance(v, (str, int)) and not isinstance(v, bool)),
-    "sample": ("an integer >= 0", lambda v: _whole(v, 0)),
-    "attempt": ("an integer >= 1", lambda v: _whole(v, 1)),
+    "sample": ("an integer >= 0", lambda v: _integer(v, 0)),
+    "attempt": ("an integer >= 1", lambda v: _integer(v, 1)),
     "outcome": (f"one of {', '.join(OUTCOMES)}", lambda v: v is None or v in OUTCOMES),
     "reward": ("a number or null", lambda v: v is None or _number(v)),
     "rewards": ("an object of numbers", lambda v: v is None or isinstance(v, dict)),
@@ -169,7 +169,7 @@ def _kind(value: Any) -> str:
 
 
 def said_text(completion: Any, outcome: str | None) -> str | None:
-    """The text of a stored completion, of several turns the last; None when nothing came."""
+    """The text of a stored completion (the last of several turns); None if there was no completion."""
     if outcome in NOTHING_CAME:
         return None
     if isinstance(completion, list):
@@ -180,12 +180,12 @@ def said_text(completion: Any, outcome: str | None) -> str | None:
 
 
 def named(key: str) -> str:
-    """A key as an error shows it: as it is, if that is one plain line."""
+    """A key as shown in errors: unchanged if it is printable, else as JSON."""
     return key if key.isprintable() else shown(key)
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: the first characters of its JSON."""
+    """A value as shown in errors: the first characters of its JSON."""
     try:
         text = json.dumps(value, default=str)
     except RecursionError:
@@ -206,7 +206,7 @@ SEQUENCE: Final = "beta_mixture"
 class Stop:
     """A stopping rule that ended a run before its plan, and how far the run had come."""
 
-    rule: str = ""  # as given, such as "lower(pass@1) > 0.6"; "" where the file does not have it
+    rule: str = ""  # as the user gave it, such as "lower(pass@1) > 0.6"; "" if the file does not have it
     metric: str = ""
     side: str = ""  # width, lower or upper
     tasks: int | None = None  # finished at the stop
@@ -215,7 +215,7 @@ class Stop:
 
     @property
     def fact(self) -> str:
-        """What happened."""
+        """The fact of the stop, as a clause."""
         if not self.rule:  # a file of rows shows only that some rollouts were not run
             return "a stopping rule ended the run early"
         far = "" if self.tasks is None else f" after {self.tasks:,} of {self.planned_tasks or 0:,} tasks"
@@ -224,17 +224,17 @@ class Stop:
 
     @property
     def sentence(self) -> str:
-        """What happened, and how the intervals allow for it."""
+        """The fact of the stop, and how the intervals allow for it."""
         return f"{self.fact}; its intervals ({SEQUENCE}) are valid at any stopping time"
 
     @property
     def notes(self) -> tuple[str, str]:
-        """The notes for a reader, one sentence each."""
+        """The notes for a report, one sentence each."""
         return self.sentence, self.bias
 
     @property
     def bias(self) -> str:
-        """In which direction the value is biased, in words."""
+        """A sentence about the direction in which the value is biased."""
         if self.side not in ("lower", "upper"):
             return BY_WIDTH if self.side == "width" else UNKNOWN
         word = "high" if self.side == "lower" else "low"
@@ -250,6 +250,6 @@ UNKNOWN: Final = "its values may be biased: the rule that stopped the run is not
 
 
 def not_said(notes: Sequence[str], sentences: Iterable[str]) -> list[str]:
-    """The notes of readers without these sentences, which are shown elsewhere; a file name before them is ignored."""
+    """The notes without those that end with one of these sentences, which are shown elsewhere."""
     known = tuple(sentences)
     return [note for note in notes if not note.endswith(known)] if known else list(notes)

@@ -1,6 +1,7 @@
-"""The table of rollouts: a row per rollout, columns by name, in an order that does not depend on files.
+"""The table of rollouts: a row per rollout, columns by name, in an order that does not depend on the input files.
 
-It is assembled from parts, which readers return: the rows of one file as columns, before they are joined and checked.
+`assemble` makes it from the parts that readers return. A `Part` has the rows of one file as columns, before the parts
+are joined and checked.
 """
 
 from __future__ import annotations
@@ -19,40 +20,40 @@ from calipers.rollouts.ids import Ids
 from calipers.rollouts.record import GROUP, MISSING, SCORED, STOPPED_EARLY, UNSTATED, Stop, id_order, label
 
 P = TypeVar("P", bound="Part")
-_SPARSE = 4  # so many times as many numbers as rows: then a table of all numbers costs more than sorting
+_SPARSE = 4  # if the largest number is more than this many times the row count, sorting is cheaper than a lookup table
 
 
 class BadRow(Exception):
-    """A row that cannot be: (its place among the rows, what is wrong, what would be right)."""
+    """An invalid row: (its index, what is wrong, what was expected)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of JSON values, each distinct one kept once."""
+    """A column of JSON values, stored as codes into a list of the distinct values."""
 
-    code: Ints  # [R]; -1 where the row has none
+    code: Ints  # [R]; -1 for a row without a value
     values: Sequence[Any]  # the distinct values, by code
 
     @classmethod
     def absent(cls, rows: int) -> Labels:
-        """Labels of rows that have none."""
+        """A column without values."""
         return cls(np.full(rows, -1, dtype=np.int64), [])
 
     def take(self, rows: slice | Ints | Bools) -> Labels:
-        """The same labels over some of the rows."""
+        """The labels restricted to these rows."""
         return Labels(self.code[rows], self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where each row of a file stood, remembered a block at a time."""
+    """The line of each row of a file, recorded a block of rows at a time."""
 
     path: str
     unit: str = ""  # "" for text lines (path:17), else a word ("row": path:row 17)
     blocks: list[tuple[int, int | Ints]] = field(default_factory=list)  # (first row, first line | all lines)
 
     def add(self, first_row: int, lines: int | Ints) -> None:
-        """Rows from here on stand on these lines, or on this line and the ones after it."""
+        """Record the lines of a block of rows: an array, or the line of the first row if the lines are consecutive."""
         self.blocks.append((first_row, lines))
 
     def of(self, row: int) -> str:
@@ -60,27 +61,27 @@ class Places:
         return f"{self.path}:{self.unit}{self.line(row)}"
 
     def line(self, row: int) -> int:
-        """The line that a row stands on."""
+        """The line of a row."""
         first, lines = self.blocks[bisect_right(self.blocks, row, key=lambda block: block[0]) - 1]
         return lines + row - first if isinstance(lines, int) else int(lines[row - first])
 
     def lines(self, rows: int) -> Ints:
-        """The line of each of so many rows."""
-        firsts = [*(first for first, _ in self.blocks), rows]
-        each = [
-            np.arange(lines, lines + firsts[at + 1] - first) if isinstance(lines, int) else lines
-            for at, (first, lines) in enumerate(self.blocks)
+        """The line of each row, [rows]."""
+        ends = [*(first for first, _ in self.blocks[1:]), rows]
+        pieces = [
+            np.arange(lines, lines + end - first) if isinstance(lines, int) else lines
+            for (first, lines), end in zip(self.blocks, ends, strict=False)
         ]
-        return np.concatenate(each) if each else np.zeros(0, dtype=np.int64)
+        return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 
     def shifted(self, lines: int) -> Places:
-        """The same places when ``lines`` more lines stand before them."""
-        return Places(self.path, self.unit, [(first, at + lines) for first, at in self.blocks])
+        """The same places, if ``lines`` more lines come before them."""
+        return Places(self.path, self.unit, [(first, numbers + lines) for first, numbers in self.blocks])
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """R rows of one file. Columns that a file does not have are simply absent here."""
+    """R rows of one file. Columns that the file does not have are absent."""
 
     places: Places
     tasks: Sequence[str]  # the distinct ids, by code
@@ -90,25 +91,25 @@ class Part:
     outcome: NDArray[np.uint8]  # [R] codes of record.OUTCOMES, or UNSTATED
     rewards: dict[str, Column] = field(default_factory=dict)
     columns: dict[str, Column] = field(default_factory=dict)
-    labels: dict[str, Labels] = field(default_factory=dict)  # agent, model, dataset and what was asked for
-    planned_from: str = "rows"  # what says which rollouts were planned
-    named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
-    digests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (dataset, task) -> that of its content
-    others: Sequence[str] = ()  # keys without a role, where no row has a reward: one of them may be it
-    notes: Sequence[str] = ()  # what the reader passed over, for the user
-    stop: Stop | None = None  # of the run that the file is of, where its own results ended it
-    # [R] among all rows of all parts, where rows do not stand in the order in which their tasks were begun
+    labels: dict[str, Labels] = field(default_factory=dict)  # agent, model, dataset and the labels requested
+    planned_from: str = "rows"  # the source of the list of planned rollouts
+    named: frozenset[str] = frozenset()  # the keys named by --columns that occur in a row
+    digests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (dataset, task) -> digest of the task
+    others: Sequence[str] = ()  # keys without a role, if no row has a reward: one of them may be the reward
+    notes: Sequence[str] = ()  # what the reader skipped, for the user
+    stop: Stop | None = None  # the stopping rule that ended the run of this file, if any
+    # [R] the position among the rows of all parts, by the start of their tasks; None if rows are in that order
     turn: Floats | None = None
 
-    rollout_ids: Ints | None = None  # [R] a hash of the id that the file gives each rollout, -1 where it gives none
-    headline: str = ""  # the reward to read where nobody picks one; "" for `reward`, or each
-    unnumbered: bool = False  # the file has no sample numbers: they are given in order of appearance
+    rollout_ids: Ints | None = None  # [R] a hash of the rollout's id in the file, -1 for a rollout without an id
+    headline: str = ""  # the reward to read if the user picks none; "" for `reward`, or else every reward
+    unnumbered: bool = False  # the file has no sample numbers, so that samples are numbered in order of appearance
 
     def __len__(self) -> int:
         return len(self.task)
 
     def take(self, rows: Ints, places: Places) -> Self:
-        """These rows, in this order, with the tasks as they are; ``places`` is where they stand."""
+        """These rows, in this order, with the list of tasks unchanged; ``places`` has the lines of these rows."""
         return replace(
             self,
             places=places,
@@ -125,7 +126,7 @@ class Part:
 
 
 def renumbered(numbers: Ints) -> Ints:
-    """The same numbers without those that nobody has, in their order.
+    """The rank of each number among the distinct numbers, from 0.
 
     >>> renumbered(np.array([7, 2, 7])).tolist()
     [1, 0, 1]
@@ -133,13 +134,13 @@ def renumbered(numbers: Ints) -> Ints:
     most = int(numbers.max(initial=0))
     if most > _SPARSE * len(numbers):
         return np.unique(numbers, return_inverse=True)[1].reshape(-1)
-    there = np.zeros(most + 1, dtype=bool)
-    there[numbers] = True
-    return (np.cumsum(there) - 1).take(numbers)
+    occurs = np.zeros(most + 1, dtype=bool)
+    occurs[numbers] = True
+    return (np.cumsum(occurs) - 1).take(numbers)
 
 
 def paired(first: Ints, second: Ints) -> Ints:
-    """Numbers that sort as the pairs do, and are equal where the pairs are."""
+    """One number for each pair (first, second), such that the numbers compare as the pairs do."""
     width = int(second.max(initial=0)) + 1
     if int(first.max(initial=0)) >= 2**62 // width:
         return np.unique(np.stack([first, second]), axis=1, return_inverse=True)[1].reshape(-1)
@@ -149,9 +150,9 @@ def paired(first: Ints, second: Ints) -> Ints:
 
 
 def order_of(numbers: Ints) -> Ints | None:
-    """The rows by ascending number, where no two rows share one and few numbers are left out; else None.
+    """The rows by ascending number, found without sorting; None if two rows have equal numbers, or the gaps are large.
 
-    A plan of so many samples for each task leaves none out, and then nothing has to be compared.
+    A run that has every planned sample of every task has no gaps.
 
     >>> order_of(np.array([2, 0, 3])).tolist()
     [1, 0, 2]
@@ -161,10 +162,10 @@ def order_of(numbers: Ints) -> Ints | None:
         return None
     row_of = np.full(most + 1, -1, dtype=np.int64)
     row_of[numbers] = np.arange(len(numbers))
-    there = row_of >= 0
-    if np.count_nonzero(there) < len(numbers):
+    occurs = row_of >= 0
+    if np.count_nonzero(occurs) < len(numbers):
         return None
-    return row_of if len(row_of) == len(numbers) else row_of[there]
+    return row_of if len(row_of) == len(numbers) else row_of[occurs]
 
 
 NAMELESS = (None, None, None)
@@ -175,8 +176,8 @@ NAMELESS = (None, None, None)
 class Rollouts:
     """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
 
-    Rows are sorted by group, task and sample; of several attempts only the highest is kept. Tasks that were not run
-    because of a stopping rule have no rows here: they are in ``left``, for the ledger only.
+    Rows are sorted by group, task and sample; of several attempts only the highest is kept. Tasks that were not
+    finished because of a stopping rule have no rows here; they are in ``left``, for the ledger only.
     """
 
     keys: Sequence[tuple[str | None, ...]]  # (agent, model, dataset) of each group
@@ -188,15 +189,15 @@ class Rollouts:
     rewards: dict[str, Column]
     columns: dict[str, Column]
     labels: dict[str, Labels]
-    tries: Ints | None = None  # [R] attempts read of each, the replaced ones too; None: one each
+    tries: Ints | None = None  # [R] the number of attempts read, including replaced ones; None if all are 1
     planned_from: str = "rows"
-    notes: Sequence[str] = ()  # what the readers passed over, for the user
-    stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # of the groups that a rule ended
-    left: Rollouts | None = None  # the tasks that a stopping rule left undone, all rows of them
-    turn: Floats | None = None  # [T] rising in the order in which tasks were begun; None: as they stand here
-    headline: str = ""  # the reward to read where nobody picks one, as the system whose files these are says
-    unread: Sequence[str] = ()  # keys of rows that say neither a reward nor an outcome: one of them may be the reward
-    elsewhere: Mapping[str, frozenset[str | None]] = field(default_factory=dict)  # as `rewards_elsewhere` has it
+    notes: Sequence[str] = ()  # what the readers skipped, for the user
+    stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # group -> the rule that ended its run
+    left: Rollouts | None = None  # the tasks that a stopping rule left undone, with all their rows
+    turn: Floats | None = None  # [T] ascending in the order in which tasks were begun; None if that is their order here
+    headline: str = ""  # the reward to read if the user picks none, according to the system that wrote the files
+    unread: Sequence[str] = ()  # keys of rows without reward and outcome: one of them may be the reward
+    elsewhere: Mapping[str, frozenset[str | None]] = field(default_factory=dict)  # see `rewards_elsewhere`
 
     def __len__(self) -> int:
         return len(self.task)
@@ -208,11 +209,11 @@ class Rollouts:
 
     @property
     def usual_reward(self) -> str:
-        """The reward that is read where nobody picks one: the headline, or `reward`; "" where there is neither."""
+        """The reward to read if the user picks none: the headline, else `reward`; "" if there is neither."""
         return next((key for key in (self.headline, "reward") if key in self.rewards), "")
 
     def lacks(self, key: str) -> Bools:
-        """Whether the dataset of each row has other rewards and never this one, [R]."""
+        """Whether the dataset of each row has other rewards but never this one, [R]."""
         absent = self.elsewhere.get(key, ())
         return np.array([dataset in absent for _, _, dataset in self.keys])[self.owner[self.task]]
 
@@ -247,7 +248,7 @@ class Rollouts:
             )
 
     def where(self, rows: Bools | Ints) -> Rollouts:
-        """The rollouts a mask marks, [R], or those of ascending rows, and only their tasks."""
+        """The rows marked by a mask, [R], or with these ascending indices; and only their tasks."""
         kept, code = np.unique(self.task[rows], return_inverse=True)
         part = self.take(rows)
         turn = None if self.turn is None else self.turn[kept]
@@ -255,7 +256,7 @@ class Rollouts:
         return replace(part, tasks=tasks, owner=self.owner[kept], task=code, turn=turn, left=None)
 
     def take(self, rows: slice | Bools | Ints) -> Rollouts:
-        """Some of the rows, with the tasks as they are."""
+        """Some of the rows, with `task` and the list of tasks unchanged."""
         return replace(
             self,
             sample=self.sample[rows],
@@ -268,11 +269,11 @@ class Rollouts:
 
 
 def assemble(parts: Sequence[Part]) -> Rollouts:
-    """Join the parts of the readers into one table; it does not depend on the row order or the split into files.
+    """Join the parts of the readers into one table, which does not depend on the row order or the split into files.
 
-    Of the row order only each task's turn is kept, for tests that look at tasks one after another.
-    InputError names both places of a (task, sample, attempt) that appears twice in one group, and
-    the place of a `scored` rollout without a reward.
+    Only ``turn`` keeps the order of the rows, for tests that look at tasks one after another.
+    InputError names both lines of a (task, sample, attempt) that appears twice in one group, and
+    the line of a `scored` rollout without a reward.
     """
     ids, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
     sample = np.concatenate([part.sample for part in parts])
@@ -302,9 +303,9 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
 def rewards_elsewhere(
     rewards: Mapping[str, Column], keys: Sequence[tuple[str | None, ...]], group: Ints
 ) -> dict[str, frozenset[str | None]]:
-    """For each reward, the datasets whose rollouts have other rewards and never this one; ``group``: [R] into keys.
+    """For each reward, the datasets whose rollouts have other rewards but never this one; ``group``: [R] into keys.
 
-    It is no reward of theirs, so a rollout that the model failed there is not 0 under it.
+    The reward does not apply to these datasets, so a failed rollout there is missing and not 0.
     """
     datasets = list(dict.fromkeys(dataset for _, _, dataset in keys))
     if len(datasets) < 2 or len(rewards) < 2:
@@ -312,50 +313,53 @@ def rewards_elsewhere(
     number = {dataset: code for code, dataset in enumerate(datasets)}
     code = np.array([number[dataset] for _, _, dataset in keys])[group]
     has = {name: np.bincount(code[column.given], minlength=len(datasets)) > 0 for name, column in rewards.items()}
-    some = np.logical_or.reduce([*has.values()])
-    without = {name: frozenset(datasets[n] for n in np.flatnonzero(some & ~has[name])) for name in rewards}
+    has_any = np.logical_or.reduce([*has.values()])
+    without = {name: frozenset(datasets[n] for n in np.flatnonzero(has_any & ~has[name])) for name in rewards}
     return {name: absent for name, absent in without.items() if absent}
 
 
 def headline_of(parts: Sequence[Part]) -> str:
-    """The reward that all parts with rewards name as the one to read; "" where they do not agree."""
+    """The headline that all parts with rewards share; "" if they disagree."""
     named = {part.headline for part in parts if part.rewards}
     return named.pop() if len(named) == 1 else ""
 
 
 def unread_of(parts: Sequence[Part]) -> list[str]:
-    """The keys of all rows, where none of them has a reward or says what became of it."""
+    """The keys without a role, if every part has some and no row has a reward or an outcome; else none."""
     if any(part.rewards or not part.others or bool((part.outcome != UNSTATED).any()) for part in parts):
         return []
     return list(dict.fromkeys(key for part in parts for key in part.others))
 
 
 def numbered(parts: Sequence[Part]) -> list[Part]:
-    """The parts with the samples of each task numbered in order of appearance, through all of them.
+    """The parts with the samples of each task numbered in order of appearance, across all parts.
 
-    InputError for a retry: which sample it is of, only a number can say.
+    InputError for a retry: without a number, the sample that it repeats is unknown.
     """
     counts: dict[tuple[Any, ...], int] = {}
     renumbered_parts = []
     for part in parts:
         if len(retries := np.flatnonzero(part.attempt != 1)):
-            wrong, right = "an attempt, and samples without numbers", "expected a sample number beside each attempt"
-            raise InputError.at(part.places.of(int(retries[0])), wrong, right)
+            problem, expected = (
+                "an attempt, and samples without numbers",
+                "expected a sample number beside each attempt",
+            )
+            raise InputError.at(part.places.of(int(retries[0])), problem, expected)
         groups = [part.labels.get(name) or Labels.absent(len(part)) for name in GROUP]
         unit = part.task
-        for labels in groups:  # renumbered at each step, so that no product of sizes is too large
+        for labels in groups:  # renumbered at each step, so that the codes do not overflow
             unit = renumbered(unit * (len(labels.values) + 1) + labels.code + 1)
-        # rows without numbers are all sample 0, so that they stay as they are; a reader may have ranked them
+        # rows without numbers are all sample 0 and keep their order; a reader may have ranked them
         order = np.lexsort((part.sample, unit)) if part.sample.any() else np.argsort(unit, kind="stable")
         first = np.flatnonzero(np.diff(unit[order], prepend=-1))
         sizes = np.diff(np.append(first, len(order)))
         before = np.zeros(len(first), dtype=np.int64)
-        alone = len(parts) == 1  # nobody else has samples of these tasks
-        for at, (row, size) in enumerate(() if alone else zip(order[first].tolist(), sizes.tolist(), strict=True)):
+        alone = len(parts) == 1  # no other part has samples of these tasks
+        for number, (row, size) in enumerate(() if alone else zip(order[first].tolist(), sizes.tolist(), strict=True)):
             names = (labels.values[code] if (code := int(labels.code[row])) >= 0 else None for labels in groups)
-            who = (part.tasks[int(part.task[row])], *names)
-            before[at] = counts.get(who, 0)
-            counts[who] = int(before[at]) + size
+            key = (part.tasks[int(part.task[row])], *names)
+            before[number] = counts.get(key, 0)
+            counts[key] = int(before[number]) + size
         sample = np.empty(len(part), dtype=np.int64)
         sample[order] = np.arange(len(part)) - np.repeat(first - before, sizes)
         renumbered_parts.append(replace(part, sample=sample))
@@ -363,7 +367,7 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
 
 
 def refuse_repeated(parts: Sequence[Part]) -> None:
-    """InputError for a rollout that appears twice, by the id that its file gives it."""
+    """InputError if two rollouts have the same id in their files."""
     if all(part.rollout_ids is None for part in parts):
         return
     ids = rollout_ids_of(parts)
@@ -371,21 +375,21 @@ def refuse_repeated(parts: Sequence[Part]) -> None:
     order = known[np.argsort(ids[known], kind="stable")]
     twice = np.flatnonzero(np.diff(ids[order]) == 0)
     if len(twice):
-        at = int(twice[np.argmin(order[twice + 1])])
-        earlier, later = int(order[at]), int(order[at + 1])
-        wrong = f"the same rollout as {place(parts, earlier)}: both have the same id"
-        raise InputError.at(place(parts, later), wrong, "expected each rollout once")
+        first = int(twice[np.argmin(order[twice + 1])])  # the pair whose second row comes first in the files
+        earlier, later = int(order[first]), int(order[first + 1])
+        problem = f"the same rollout as {place(parts, earlier)}: both have the same id"
+        raise InputError.at(place(parts, later), problem, "expected each rollout once")
 
 
 def rollout_ids_of(parts: Sequence[Part]) -> Ints:
-    """The hash of each rollout's id, [R], -1 where the file gives it none."""
+    """The hash of each rollout's id, [R], -1 for a rollout without an id."""
     return np.concatenate(
         [np.full(len(part), -1, dtype=np.int64) if part.rollout_ids is None else part.rollout_ids for part in parts]
     )
 
 
 def end_to_end(parts: Sequence[P], places: Places) -> P:
-    """The rows of several parts as one, with all else as the first has it; ``places`` is where they stand."""
+    """The rows of several parts as one part with these places; all other fields are those of the first part."""
     tasks, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
     return replace(
         parts[0],
@@ -403,7 +407,7 @@ def end_to_end(parts: Sequence[P], places: Places) -> P:
 
 
 def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group: Ints) -> dict[Any, Stop]:
-    """The stopping rule of each group that a part says one of."""
+    """The stopping rule of each group that has rows in a part with a stopping rule."""
     stops: dict[Any, Stop] = {}
     start = 0
     for part in parts:
@@ -415,21 +419,21 @@ def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group:
 
 
 def without_left(table: Rollouts) -> Rollouts:
-    """The table without the tasks that a stopping rule did not finish: these are its ``left``.
+    """The table with the tasks that a stopping rule left unfinished moved to ``left``.
 
-    Finished rollouts of such a task do not count either: the rule looks at whole tasks.
+    Finished rollouts of such a task are moved as well, because the rule looks at whole tasks.
     """
-    spared = table.outcome == STOPPED_EARLY
-    if not spared.any():
+    skipped = table.outcome == STOPPED_EARLY
+    if not skipped.any():
         return table
-    undone = np.bincount(table.task[spared], minlength=len(table.tasks)) > 0
-    gone = undone[table.task]
-    unnamed = {tuple(table.keys[g]): Stop() for g in np.unique(table.owner[undone]).tolist()}
-    return replace(table.where(~gone), left=table.where(gone), stops={**unnamed, **table.stops})
+    unfinished = np.bincount(table.task[skipped], minlength=len(table.tasks)) > 0
+    rows_left = unfinished[table.task]
+    unnamed = {tuple(table.keys[g]): Stop() for g in np.unique(table.owner[unfinished]).tolist()}
+    return replace(table.where(~rows_left), left=table.where(rows_left), stops={**unnamed, **table.stops})
 
 
 def join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[list[Any], Ints]:
-    """One list of distinct values and one code per row, from one of each per part."""
+    """Merge the lists of distinct values of several parts, and recode their rows into the merged list."""
     if len(lists) == 1:
         return list(lists[0]), codes[0]
     index: dict[Any, int] = {}
@@ -444,12 +448,12 @@ def join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[l
             if number == len(distinct):
                 distinct.append(value)
         end += len(code)
-        np.take([*table, -1], code, out=joined[end - len(code) : end], mode="wrap")  # -1 is the last
+        np.take([*table, -1], code, out=joined[end - len(code) : end], mode="wrap")  # code -1 takes the last, -1
     return distinct, joined
 
 
 def _as_json(value: Any) -> Any:
-    """What tells JSON values apart: 1, 1.0 and True, 0.0 and -0.0 are equal in Python but not there."""
+    """A key that is equal for equal JSON values only: 1, 1.0 and True, or 0.0 and -0.0, are equal in Python."""
     return type(value), label(value)
 
 
@@ -464,20 +468,23 @@ def join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
 
 
 def group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | None, ...]], Ints]:
-    """The distinct (agent, model, dataset), sorted by (dataset, model, agent), and each row's."""
+    """The distinct (agent, model, dataset), sorted by (dataset, model, agent), and the group of each row, [R].
+
+    Removes agent, model and dataset from ``labels``.
+    """
     columns = [labels.pop(name, None) for name in GROUP]
     if rows == 0 or not any(columns):
         return [NAMELESS], np.zeros(rows, dtype=np.int64)
     code = np.zeros(rows, dtype=np.int64)
     for column in columns:
-        if column:  # renumbered at each step, so that no product of sizes is too large
+        if column:  # renumbered at each step, so that the codes do not overflow
             width = len(column.values) + 1
             code = renumbered(code * width + column.code + 1)
-    some = np.empty(int(code.max()) + 1, dtype=np.int64)
-    some[code] = np.arange(rows)  # a row of each group, whichever
+    example = np.empty(int(code.max()) + 1, dtype=np.int64)
+    example[code] = np.arange(rows)  # any row of each group
     keys = [
         tuple(column.values[c] if column and (c := int(column.code[row])) >= 0 else None for column in columns)
-        for row in some.tolist()
+        for row in example.tolist()
     ]
     order = sorted(range(len(keys)), key=lambda i: [(part is not None, part or "") for part in reversed(keys[i])])
     rank = np.empty(len(keys), dtype=np.int64)
@@ -486,26 +493,29 @@ def group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | N
 
 
 def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> tuple[list[str], Ints, Ints]:
-    """Tasks as (group, id), groups in their order, ids in theirs: (ids, owners, code per row)."""
-    plain = not any(map(str.isdecimal, ids))  # no numbers among them: text sorts as it is
+    """The tasks, one for each (group, id), sorted by group and id: their ids, their groups, and the task of each row.
+
+    An id without rows becomes one task, of the group without names if there is one, else of the first group.
+    """
+    plain = not any(map(str.isdecimal, ids))  # without numbers, ids sort as plain text
     order = sorted(range(len(ids)), key=ids.__getitem__ if plain else lambda i: id_order(ids[i]))
     rank = np.empty(len(ids), dtype=np.int64)
     rank[order] = np.arange(len(ids))
     if len(keys) == 1:
         return [ids[i] for i in order], np.zeros(len(ids), dtype=np.int64), rank[task]
     pair, code = np.unique(group * len(ids) + rank[task], return_inverse=True)
-    nameless = keys.index(NAMELESS) if NAMELESS in keys else 0  # where tasks without rollouts belong
-    idle = np.setdiff1d(np.arange(len(ids)), pair % len(ids)) + nameless * len(ids)
-    if len(idle):
-        every = np.union1d(pair, idle)
+    nameless = keys.index(NAMELESS) if NAMELESS in keys else 0
+    without_rows = np.setdiff1d(np.arange(len(ids)), pair % len(ids)) + nameless * len(ids)
+    if len(without_rows):
+        every = np.union1d(pair, without_rows)
         pair, code = every, np.searchsorted(every, pair)[code]
     return [ids[order[i]] for i in (pair % len(ids)).tolist()], pair // len(ids), code
 
 
 def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints | None, Ints | None]:
-    """The rows to keep, by (task, sample), the highest attempt of each, and how many attempts each had.
+    """The rows to keep, sorted by (task, sample), with the highest attempt of each; and the number of attempts of each.
 
-    None for all rows as they are, and None for one attempt each.
+    The rows are None if all are kept in their order; the attempts are None if each rollout has one.
     """
     rollout = paired(unit, sample)  # one number for each (task, sample), in their order
     if bool((rollout[1:] > rollout[:-1]).all()):
@@ -519,10 +529,10 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
     same = np.diff(rollout[rows]) == 0
     twice = same & (np.diff(attempt[rows]) == 0)
     if twice.any():
-        # of all that stand twice, report the one found first in the files
+        # report the repetition that comes first in the files
         second = rows[1:][twice]
-        at = int(np.argmin(second))
-        earlier, later = sorted((int(rows[:-1][twice][at]), int(second[at])))
+        first = int(np.argmin(second))
+        earlier, later = sorted((int(rows[:-1][twice][first]), int(second[first])))
         task, number = parts_task(parts, earlier), int(sample[earlier])
         raise InputError.at(
             place(parts, later),
@@ -538,9 +548,9 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
 
 
 def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Floats | None:
-    """The turn of each task, [T], that of its first row; None where tasks stand in the order of the rows.
+    """The turn of each task, [T], which is the turn of its first row; infinite for a task without rows.
 
-    Tasks without rows come last.
+    None if the tasks are in the order of the rows.
     """
     if ascending and all(part.turn is None for part in parts):
         return None
@@ -560,7 +570,7 @@ def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Fl
 def join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:
     """The columns of the parts laid end to end, or these rows of them.
 
-    One at a time: the room that laying them end to end takes is the same for all of them.
+    One column is joined at a time, so that only one joined column is held in memory beside the result.
     """
     joined = {}
     for name in sorted({name for _, columns in parts for name in columns}):
@@ -585,7 +595,7 @@ def outcomes_of(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _rewarded(part: Part) -> Bools:
-    """The rows that have a reward, whichever, [R]."""
+    """Whether each row has any reward, [R]."""
     rewarded = np.zeros(len(part), dtype=bool)
     for column in part.rewards.values():
         rewarded |= column.given
