@@ -1,7 +1,7 @@
-"""Files into rollouts. A format: how one kind of files is recognised and read, and what else it provides.
+"""Files into rollouts. A `Format` says how one kind of file is recognised and read, and what else it provides.
 
-Every format has a line in `names.FORMATS`. That of another system is loaded when the sign beside its name there is
-seen, so that who reads only records of ours loads no other system.
+Every format has a line in `names.FORMATS`. The format of another system is imported only when a file shows the sign
+beside its name there, so that reading our own records imports no other system.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 
-Columns = Mapping[str, str]  # role -> the key that the files have for it
+Columns = Mapping[str, str]  # role -> its key in the files
 Extras = Iterator[Mapping[str, Any]]
-"""What each row holds beside numbers, by the key of a record: texts, answer, error, metadata, and keys of its own."""
+"""The non-numeric values of each row, by the keys of a record: texts, answer, error, metadata, and other keys."""
 Settings = Iterator[tuple[str, Any]]  # name, value
 NUMBERED: Final = "#"
-"""What ``--columns sample=#`` says: nobody numbered the samples, so they are numbered in order of appearance."""
+"""The key in ``--columns sample=#``: the files have no sample numbers, so samples are numbered by appearance."""
 
 
 class Named(dict[str, str]):
-    """What the files call a role, role -> key; the rewards that words are; the format that the user insists on."""
+    """The options for reading files: the key of each role (the dict), the reward of each word, and the format."""
 
     def __init__(self, names: Columns, words: Mapping[str, float] | None = None, format: str = "") -> None:
         super().__init__(names)
@@ -45,42 +45,42 @@ class Named(dict[str, str]):
 
 
 def worths(names: Columns) -> Mapping[str, float]:
-    """The rewards that words are, as the user said with ``--truth``; none where nothing was said."""
+    """The reward of each word, as given with ``--truth``; empty without that option."""
     return names.words if isinstance(names, Named) else {}
 
 
 def insisted(names: Columns) -> str:
-    """The name of the format that the user insists on with ``--input-format``; "" where the content decides."""
+    """The name of the format given with ``--input-format``; "" if the format is recognised from the content."""
     return names.format if isinstance(names, Named) else ""
 
 
-Progress = Callable[[int], None]  # told how many more bytes are read
+Progress = Callable[[int], None]  # called with the number of bytes read since the last call
 
 
 class Text(NamedTuple):
-    """What one rollout says; a value may be JSON that nobody has decoded yet, as most of it is never looked at."""
+    """The texts of one rollout. A value may be raw JSON, as most texts are never looked at and need no decoding."""
 
-    agent: str | None  # these three as far as the record says
+    agent: str | None  # None if the record does not have it; likewise model and dataset
     model: str | None
     dataset: str | None
     task: str
-    sample: float  # of several rollouts of a task, the one with the least comes first
-    document: str = ""  # the hash of what the task is made of
-    target: str = ""  # the hash of the right answer, as `target_hash` gives it; "" where the record has none
-    completion: Any = None  # all that was said
+    sample: float  # rollouts of a task are ordered by it
+    document: str = ""  # the hash of the document that the task is made from
+    target: str = ""  # the hash of the right answer (see `target_hash`); "" if the record has none
+    completion: Any = None  # text, or messages
     prompt: Any = None  # text, or messages
-    answer: Any = None  # what was taken for the answer; where it says nothing, the completion is shown
-    error: Any = None  # what went wrong: text, or an object with kind and message
+    answer: Any = None  # the extracted answer; if it is empty, the completion is shown
+    error: Any = None  # text, or an object with kind and message
 
 
-TARGET: Final = "target"  # the key of a right answer, in records and in their metadata
-HASH_DIGITS: Final = 16  # of a target's hash
+TARGET: Final = "target"  # the key of the right answer, in records and in their metadata
+HASH_DIGITS: Final = 16  # hexadecimal digits of a target's hash
 
 
 def target_hash(target: Any) -> str:
-    """The hash of a task's right answer, by which two records of a task are held against each other; "" without one.
+    """The hash of a task's right answer, to compare the answers of two records of a task; "" without an answer.
 
-    A text that says a number has the hash of that number, and a list of one answer has that of the answer.
+    A whole number has the hash of its text, and a list of one answer has the hash of that answer.
 
     >>> target_hash("18") == target_hash([18.0]) != target_hash("19"), target_hash(None)
     (True, '')
@@ -96,81 +96,81 @@ def target_hash(target: Any) -> str:
 
 
 class OpenInput(Protocol):
-    """A file or a folder that is open to be read, and hashed meanwhile."""
+    """An open file or folder, which is read, and hashed in the background."""
 
     path: str
     size: int  # bytes
-    format: str  # the name of its format, where that is known before it is read; else ""
+    format: str  # the name of its format if known before reading, else ""
 
     def start_hashing(self) -> None:
-        """Begin to hash what is to be hashed in the background."""
+        """Start hashing in the background."""
 
     def sha256(self) -> str:
-        """The hash of what was read."""
+        """The hash of what was read; waits for the hashing to end."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Close the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What is looked at to recognise a file."""
+    """The beginning of a file, from which its format is recognised."""
 
     path: str
-    head: bytes  # its first bytes, unpacked
+    head: bytes  # the first bytes, unpacked
     line: bytes = b""  # the first line that is not blank
-    row: Mapping[str, Any] | None = None  # that line as a JSON object, its values not decoded; None when it is none
+    row: Mapping[str, Any] | None = None  # that line as an object of raw JSON values; None if it is not an object
     columns: Columns = field(default_factory=dict)
 
     @property
     def is_record(self) -> bool:
-        """Whether the line is one of our own, or the user says which key is the task's."""
+        """Whether the line is one of our own records, or the user names the key of the task."""
         return "task" in self.columns or (self.row is not None and "task" in self.row)
 
 
 def no_file(start: Beginning) -> bool:
-    """Recognise nothing: the format is one of directories."""
+    """Recognise no file, for formats of directories."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How one kind of files is recognised, read, and asked for what it says beside numbers."""
+    """The functions that recognise and read one kind of file, and return its texts and provenance."""
 
     name: str
     read: Callable[[Any, Columns, Collection[str], Progress], list[Part]]
     """``read(opened, columns, labels, progress)``."""
     recognise: Callable[[Beginning], bool]
     texts: Callable[[str, Columns, frozenset[str]], Iterator[Text]] | None = None
-    """``texts(path, columns, wanted tasks)``: the prompt of each task, the answers of the wanted ones."""
+    """``texts(path, columns, wanted tasks)``: the prompt of each task, and the answers of the wanted tasks."""
     provenance: Callable[[str, str | None], Settings] | None = None
-    """``provenance(path, dataset)``: how the run was made, as far as the file says."""
+    """``provenance(path, dataset)``: the settings of the run, if the file has them."""
     folder: Callable[[str], tuple[Sequence[str | OpenInput], Sequence[str]]] | None = None
-    """``folder(path)``: what of a directory is to be read, and notes; nothing when it is none of this format's."""
+    """``folder(path)``: the inputs to read in a directory, and notes; no inputs for a directory of another format."""
     whole: Callable[[str], bool] | None = None
-    """``whole(path)``: whether a directory is one run by its own files, so that nothing in it is a run by itself."""
+    """``whole(path)``: whether a directory's own files show that it is one run, so that it contains no other runs."""
     without_companions: Callable[[Sequence[str]], Sequence[str]] | None = None
-    """``without_companions(paths)``: the paths but for those that are read anyway, beside another of them."""
+    """``without_companions(paths)``: the paths without those that are read together with another of the paths."""
     join: Callable[[Sequence[Part]], list[Part]] | None = None
-    """``join(parts)``: the parts, with what only all of them together say."""
+    """``join(parts)``: the parts, completed with information that only all parts together have."""
     in_folders: bool = False  # whether the files of this format in a folder are one set
     of_folder: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[str]]] | None = None
-    """``of_folder(paths)``: of the files of this format in one folder, those to read, and notes."""
+    """``of_folder(paths)``: the files to read among the files of this format in one folder, and notes."""
     extras: Callable[[Part, Columns], Extras] | None = None
-    """``extras(part, columns)``: of each row of the file that a part was read from, in their order."""
+    """``extras(part, columns)``: the `Extras` of the rows of the file that a part was read from, in file order."""
     said: Callable[[Mapping[str, Raw]], Sequence[Mapping[str, Any]]] | None = None
-    """``said(row)``: as ``extras``, of each rollout in one line of a file, whose values are not decoded."""
+    """``said(row)``: as ``extras``, for the rollouts in one line of a file, given as an object of raw JSON values."""
     packed: (
         Callable[[Any, Columns, Collection[str], Collection[str] | None, Progress], Sequence[Loose | Packed]] | None
     ) = None
-    """``packed(opened, columns, labels, keep, progress)``: as ``read``, a few bytes a rollout, for many of them."""
-    labels: Sequence[str] = ()  # that its reader knows, beside those of metadata
-    stands_for_others: bool = False  # its rollouts lie in files beside it
-    has_documents: bool = False  # its records carry the hash of the document each task is made of
+    """``packed(opened, columns, labels, keep, progress)``: as ``read``, packed into a few bytes per rollout."""
+    labels: Sequence[str] = ()  # the labels that its reader provides, beside those of metadata
+    stands_for_others: bool = False  # its rollouts are in other files beside it
+    has_documents: bool = False  # its records have the hash of the document that each task is made from
 
 
 def flat(value: Any, path: str) -> Settings:
-    """The values inside a mapping, each under the path of its keys.
+    """The values inside nested mappings, each with its dotted path.
 
     >>> list(flat({"sampling": {"seed": 1}}, ""))
     [('sampling.seed', 1)]

@@ -1,8 +1,9 @@
-"""Canonical JSON by RFC 8785, and the hash of what a record says in words: for certificates.
+"""Canonical JSON (RFC 8785), and the hash of a record's non-numeric values (its words), for certificates.
 
-Two texts have the same canonical form exactly where they say the same: keys are sorted by their UTF-16 code units,
-there are no blanks, and a number is the shortest text of its IEEE double. So 1, 1.0 and 1e0 are one number, -0 is 0,
-and an integer beyond 2^53 is the double nearest to it. Texts are not normalised: two Unicode forms of a letter differ.
+Two JSON texts have the same canonical form if and only if they have the same value: keys are sorted by their UTF-16
+code units, there are no blanks, and a number is the shortest text of its IEEE double. So 1, 1.0 and 1e0 are one number,
+-0 is 0, and an integer beyond 2^53 is its nearest double. Texts are not normalised: two Unicode forms of a letter
+differ.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from calipers.formats.repeated_keys import Doubled
 from calipers.rollouts.column import Bools, Floats
 
 LANES: Final = tuple(f"{WORDS} {lane}" for lane in range(4))
-"""The columns that such a hash comes in, eight bytes in each number."""
+"""The four columns of a hash of words, with eight bytes of it in each number."""
 
 TIMES: Final = ("started_at", "finished_at")
 LATENCY: Final = "latency_s"
-_DIGITS: Final = 21  # ECMAScript writes a number without an exponent up to so many digits before the point
-_ZEROS: Final = -6  # and from so many zeros after it
+_DIGITS: Final = 21  # ECMAScript writes a number with more digits before the point with an exponent,
+_ZEROS: Final = -6  # and also one with at least this many zeros after the point
 _NUMBERS: Final = re.compile(rb"[:\[,]\s*-?\d")
 _ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
-_MESSAGES: Final = msgspec.json.Decoder(list[dict[str, str]]).decode  # of a chat, the most frequent prompt
+_MESSAGES: Final = msgspec.json.Decoder(list[dict[str, str]]).decode  # chat messages, the most frequent prompt
 _NULL: Final = b"null"
 _UNREAL: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 _NO_HASH: Final = bytes(32)
 _QUOTE: Final = ord('"')
 _ESCAPES: Final = np.frombuffer(b"\\u\\/", dtype=np.uint16)
-_PLAIN: Final = (1e-3, 1e15)  # the sizes between which every writer of JSON writes the same digits
-MOST_KNOWN: Final = 10_000  # objects whose canonical form is held
+_PLAIN: Final = (1e-3, 1e15)  # between these sizes, all JSON encoders write the same digits
+MOST_KNOWN: Final = 10_000  # objects whose canonical form is cached
 
 
 class NotCanonical(ValueError):
-    """A value without a canonical form: what is wrong, and what would be right."""
+    """A value without a canonical form: (what is wrong, what was expected)."""
 
 
 def is_time(key: str) -> bool:
-    """Whether a key of a record says when or how long, which no certificate holds.
+    """Whether a key of a record is for a time or a duration, which certificates leave out.
 
     >>> [is_time(key) for key in ("started_at", "judge_latency_s", "output_tokens")]
     [True, True, False]
@@ -58,7 +59,7 @@ def is_time(key: str) -> bool:
 
 
 def number(value: float) -> str:
-    """A number as ECMAScript writes it; what is not finite is a text.
+    """A number as ECMAScript writes it; NaN and infinities as JSON texts.
 
     >>> [number(x) for x in (1.0, -0.0, 1e21, 1e20, 0.1, 1e-7, 123456789012345683968.0)]
     ['1', '0', '1e+21', '100000000000000000000', '0.1', '1e-7', '123456789012345680000']
@@ -66,16 +67,16 @@ def number(value: float) -> str:
     if value == 0:
         return "0"
     text = repr(value)
-    if "e" not in text:  # from 0.0001 to 1e16 both write the same digits
+    if "e" not in text:  # from 0.0001 to 1e16, Python and ECMAScript write the same digits
         return text.removesuffix(".0") if text[-1] not in "nf" else _UNREAL[text]
     sign, text = ("-", repr(-value)) if value < 0 else ("", repr(value))
     mantissa, _, exponent = text.partition("e")
     before, _, after = mantissa.partition(".")
     after = "" if after == "0" else after
-    point = len(before) + int(exponent or 0)  # where the point stands among the digits
+    point = len(before) + int(exponent or 0)  # the number of digits before the point
     digits = before + after
-    lost = len(digits) - len(digits.lstrip("0"))
-    digits, point = digits[lost:].rstrip("0"), point - lost
+    zeros = len(digits) - len(digits.lstrip("0"))
+    digits, point = digits[zeros:].rstrip("0"), point - zeros
     if len(digits) <= point <= _DIGITS:
         return f"{sign}{digits}{'0' * (point - len(digits))}"
     if 0 < point <= _DIGITS:
@@ -87,7 +88,7 @@ def number(value: float) -> str:
 
 
 def number_texts(values: Floats) -> list[bytes]:
-    """Many numbers as ECMAScript writes them, as `number` does, but faster.
+    """Many numbers as ECMAScript writes them; equal to `number`, but faster.
 
     >>> number_texts(np.array([1.0, -0.0, 0.25, 1e21]))
     [b'1', b'0', b'0.25', b'1e+21']
@@ -96,18 +97,18 @@ def number_texts(values: Floats) -> list[bytes]:
     plain = ((sizes >= _PLAIN[0]) & (sizes < _PLAIN[1])) | (sizes == 0)
     written = b"%b," % msgspec.json.encode(np.where(plain, values + 0.0, 0.0).tolist())[1:-1]
     texts = written.replace(b".0,", b",")[:-1].split(b",") if len(values) else []
-    for at in np.flatnonzero(~plain).tolist():
-        texts[at] = number(float(values[at])).encode()
+    for row in np.flatnonzero(~plain).tolist():
+        texts[row] = number(float(values[row])).encode()
     return texts
 
 
 def utf16(key: str) -> bytes:
-    """What keys are sorted by."""
+    """The sort key of an object's key: its UTF-16 code units."""
     return key.encode("utf-16-be")
 
 
 def canonical(value: Any) -> bytes:
-    """The canonical form of a decoded value; NotCanonical for half a character, or a number without a double.
+    """The canonical form of a decoded value; NotCanonical for half a surrogate pair, or a number out of range.
 
     >>> canonical({"b": [1.0, None, True], "a": "é"}).decode()
     '{"a":"é","b":[1,null,true]}'
@@ -132,7 +133,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Raw):
         return canonical_raw(bytes(value)).decode()
     if isinstance(value, dict):
-        plain = all(map(str.isascii, value))  # the order of code units is that of characters then
+        plain = all(map(str.isascii, value))  # then the order of code units is that of characters
         keys = sorted(value) if plain else sorted(value, key=utf16)
         return f"{{{','.join([f'{encode_basestring(key)}:{_text(value[key])}' for key in keys])}}}"
     if isinstance(value, (list, tuple)):
@@ -143,10 +144,10 @@ def _text(value: Any) -> str:
 def canonical_raw(raw: bytes) -> bytes:
     """The canonical form of JSON text; NotCanonical also for a key that appears twice in one object."""
     if raw[:1] == b'"' and b"\\u" not in raw and b"\\/" not in raw:
-        return raw  # all other escapes are those of the canonical form
+        return raw  # the other escapes are as in the canonical form
     plain = raw.isascii() and b"\\u" not in raw
     if plain and raw[:1] == b"[":
-        with suppress(msgspec.DecodeError):  # what is no message, or none at all: see below
+        with suppress(msgspec.DecodeError):  # not a list of messages: handled below
             messages: bytes = _ENCODE(_MESSAGES(raw))
             if raw.count(b":") == messages.count(b":"):  # else a key may appear twice
                 return messages
@@ -169,24 +170,25 @@ def canonical_raw(raw: bytes) -> bytes:
 
 
 class WordHashes:
-    """The hashes of what rows say in words, a block of rows at a time."""
+    """The hashes of the words of rows, a block of rows at a time."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, dict[bytes, bytes]] = {}  # of objects, which tasks share: their canonical form, by key
+        # key -> raw value -> its canonical form with the key; a cache, as the rows of a task share objects
+        self._known: dict[bytes, dict[bytes, bytes]] = {}
 
     def digests(self, keyed: Sequence[tuple[str, Sequence[Any]]], rows: int) -> tuple[list[Floats], Bools]:
-        """The four lanes of the hash of each row, from its raw values by key, and whether it has words at all."""
+        """The four lanes of the hash of each row, from its raw values by key; and whether the row has any words."""
         named = sorted(((key, values) for key, values in keyed if not is_time(key)), key=lambda pair: utf16(pair[0]))
         if not named:
             return [np.zeros(rows)] * len(LANES), np.zeros(rows, dtype=np.bool_)
-        columns: list[Iterable[Any]] = []  # what is joined for each row
+        columns: list[Iterable[Any]] = []  # the pieces of text that are joined for each row
         for key, values in named:
             head = f'{"," if columns else "{"}"{key}":'.encode()
             if _as_written(values):
                 columns += [repeat(head, rows), values]
             else:
                 columns.append(self._pieces(head, _texts(values)))
-        if isinstance(columns[0], list) and not all(columns[0]):  # another key is the first of some rows
+        if isinstance(columns[0], list) and not all(columns[0]):  # some rows lack the first key
             texts = [*map(b"".join, zip(*columns, strict=True))]
             hashes = [sha256(b"{%b}" % text[1:]).digest() if text else _NO_HASH for text in texts]
             given = np.fromiter(map(bool, texts), dtype=np.bool_, count=rows)
@@ -200,7 +202,7 @@ class WordHashes:
         return [np.ascontiguousarray(lanes[:, lane]) for lane in range(len(LANES))], given
 
     def _pieces(self, head: bytes, raws: list[bytes]) -> list[bytes]:
-        """What one key adds to the text of each row; nothing where a row has no value."""
+        """The text that one key adds to each row; b"" for a row without a value."""
         known = self._known.setdefault(head, {})
         if len(known) > MOST_KNOWN:
             known.clear()
@@ -213,13 +215,13 @@ class WordHashes:
                 pieces[row] = known.get(raw) or head + canonical_raw(raw)
             except NotCanonical as error:
                 raise NotCanonical(row, *error.args) from None
-            if raw[:1] != b'"':  # texts are seldom the same
+            if raw[:1] != b'"':  # texts are seldom equal, so they are not cached
                 known[raw] = pieces[row]
         return pieces
 
 
 def _hashes(head: bytes, raws: Sequence[Any]) -> list[bytes]:
-    """The hash of each row with one text, as it is written, behind its key; nothing is joined before."""
+    """The hash of each row that has one key with a text in canonical form, without joining the pieces first."""
     begun, hashes = sha256(head), []
     for raw in raws:
         row = begun.copy()
@@ -230,13 +232,13 @@ def _hashes(head: bytes, raws: Sequence[Any]) -> list[bytes]:
 
 
 def _texts(raws: Sequence[Any]) -> list[bytes]:
-    """Raw values as bytes; one by one they take twice the time."""
-    texts = b"\0".join(raws).split(b"\0")  # a byte that no JSON has
+    """Raw values as bytes, converted together, which takes half the time."""
+    texts = b"\0".join(raws).split(b"\0")  # a byte that does not occur in JSON
     return texts if len(texts) == len(raws) else [*map(bytes, raws)]
 
 
 def _as_written(raws: Sequence[Any]) -> bool:
-    """Whether every value is a text that is canonical as it is written: no escape has a shorter form."""
+    """Whether every value is a text that is written in its canonical form, without escapes that have a shorter form."""
     sizes = np.fromiter(map(len, raws), dtype=np.int64, count=len(raws))
     if not sizes.all() or bytes(raws[0])[:1] != b'"':
         return False
@@ -245,8 +247,8 @@ def _as_written(raws: Sequence[Any]) -> bool:
 
 
 def _escapes(octets: NDArray[np.uint8]) -> bool:
-    """Whether a backslash stands before a u or a slash: pairs of bytes, from the first and from the second on."""
-    for start in (0, 1):
+    """Whether the bytes contain a backslash before a u or a slash."""
+    for start in (0, 1):  # pairs of bytes at even and at odd positions
         pairs = octets[start : len(octets) - (len(octets) - start) % 2].view(np.uint16)
         if any((pairs == escape).any() for escape in _ESCAPES):
             return True
@@ -254,6 +256,6 @@ def _escapes(octets: NDArray[np.uint8]) -> bool:
 
 
 def words_digest(words: dict[str, Any]) -> str | None:
-    """The hash of some words by key, as hexadecimal digits; None where there are none."""
+    """The hash of words by key, as hexadecimal digits; None if there are none."""
     kept = {key: value for key, value in words.items() if value is not None and not is_time(key)}
     return sha256(canonical(kept)).hexdigest() if kept else None

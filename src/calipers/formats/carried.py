@@ -1,8 +1,8 @@
-"""What a converted file carries of its source beside the records: an object under one key of a row.
+"""The facts about its source that a converted file keeps, as an object under one key of a row.
 
-A run's plan, a job's lock or a log's header says what was planned; a file of plain rows cannot. `calipers convert`
-therefore writes such facts into the rows themselves, where they survive sorting, cutting and joining. Readers that do
-not know the key pass it over.
+A run's plan, a job's lock or a log's header states what was planned; a file of plain rows cannot. `calipers convert`
+therefore writes such facts into the rows, where they survive sorting, cutting and joining of files. Readers that do
+not know the key ignore it.
 """
 
 from __future__ import annotations
@@ -22,47 +22,50 @@ from calipers.rollouts.record import Stop
 from calipers.rollouts.table import BadRow, Labels, Part
 
 CARRIED: Final = "_calipers"
-"""The key of a row."""
+"""The key of the object in a row."""
 
-ROWS: Final = "rows"  # what a file of plain rows is planned from: itself
+ROWS: Final = "rows"  # `planned_from` of a file of plain rows: the rows themselves
 
 
 class Carried(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """What one row carries; nothing that its record has already."""
+    """The facts that one row carries, without those that its record has already."""
 
-    # what said which rollouts were planned; a page shows it as its own words
+    # the source of the list of planned rollouts; checked, because pages show it as their own text
     planned_from: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_. ]{1,80}\Z")] | None = None
-    turn: float | None = None  # the place of its task in the order in which tasks were begun
-    error_kind: str | None = None  # what the ledger counts as its exception
-    digest: str | None = None  # of the content of its task
+    turn: float | None = None  # the position of its task in the order in which tasks were begun
+    error_kind: str | None = None  # the kind of exception, for the ledger
+    digest: str | None = None  # the digest of its task's content
     target: str | None = None  # the hash of its task's target
-    stop: Stop | None = None  # of its run, where a stopping rule ended that
-    headline: str | None = None  # the reward to read where nobody picks one
-    labels: dict[str, int | float | str] = {}  # a training run's step and split, by which its numbers are shown
-    empty_tasks: list[str] = []  # in the first row: planned tasks that have no rollout
-    keys: dict[str, Any] = {}  # in a table: values of keys whose column has numbers only
+    stop: Stop | None = None  # the stopping rule that ended its run, if any
+    headline: str | None = None  # the reward to read if the user picks none
+    labels: dict[str, int | float | str] = {}  # the step and split of a training run
+    empty_tasks: list[str] = []  # in the first row: planned tasks without rollouts
+    keys: dict[str, Any] = {}  # in Parquet: the non-numeric values of keys whose column holds numbers
 
 
 DECODER: Final = msgspec.json.Decoder(Carried)
 
 
 class CarriedRows:
-    """What the rows of a file carry, in the making."""
+    """The facts carried by the rows of a file, collected a block of rows at a time."""
 
     def __init__(self) -> None:
-        self._planned_from: str | None = None  # of the first row of the file
+        self._planned_from: str | None = None  # that of the first row of the file
         self._kinds, self._digests = GrowingLabels(), GrowingLabels()
         self._turn = Growing(np.float64)
-        self._turns = 0  # rows that have one
-        self._stops: dict[Stop | None, int] = {}  # -> the first row that it is of
+        self._turns = 0  # the number of rows with a turn
+        self._stops: dict[Stop | None, int] = {}  # stop -> its first row
         self._empty: list[str] = []
         self._headlines: dict[str, None] = {}
-        self._labels = defaultdict[str, GrowingLabels](GrowingLabels)  # of values as JSON, in which 1 and 1.0 are two
+        self._labels = defaultdict[str, GrowingLabels](GrowingLabels)  # values as JSON, where 1 and 1.0 differ
 
     def put(self, start: int, raws: Sequence[bytes | None]) -> None:
-        """What the rows from there on carry, as JSON; None or nothing where a row has none. BadRow for what is none."""
+        """Add the objects of the rows from ``start`` on, as JSON; None or b"" for a row without one.
+
+        BadRow for an object that is not as `calipers convert` writes it.
+        """
         if start and not self._stops:
-            self._stops[None] = 0  # rows before the first that carries something
+            self._stops[None] = 0  # the rows before carried nothing
         rows = [self._decoded(start + at, raw) for at, raw in enumerate(raws)]
         if start == 0 and rows:
             self._planned_from = rows[0].planned_from
@@ -81,7 +84,7 @@ class CarriedRows:
             self._labels[name].put(start, values)
 
     def finish(self, part: Part) -> Part:
-        """The part with what its rows carry; BadRow where some of them are of a stopped run and others are not."""
+        """The part with the facts that its rows carry; BadRow if its rows are of runs with different stops."""
         if len(self._stops) > 1:
             row = sorted(self._stops.values())[1]
             raise BadRow(row, "it is of another run, and one of them was stopped early", "expected one run in a file")
@@ -98,7 +101,6 @@ class CarriedRows:
         )
 
     def _finished_labels(self, rows: int) -> dict[str, Labels]:
-        """The labels of all rows."""
         coded = {name: labels.finish(rows) for name, labels in self._labels.items()}
         return {name: Labels(each.code, [*map(msgspec.json.decode, each.values)]) for name, each in coded.items()}
 
@@ -107,17 +109,17 @@ class CarriedRows:
         try:
             return DECODER.decode(raw) if raw else Carried()
         except BAD as error:
-            wrong = f"{CARRIED} is not as calipers convert writes it ({error})"
-            raise BadRow(row, wrong, "expected the object as it was written, or no such key") from None
+            problem = f"{CARRIED} is not as calipers convert writes it ({error})"
+            raise BadRow(row, problem, "expected the object as it was written, or no such key") from None
 
 
 def _by_task(part: Part, digests: Labels) -> dict[tuple[str, str], str]:
-    """(dataset, task) -> the digest of its content."""
+    """The digest of each task's content, by (dataset, task)."""
     if not digests.values:
         return {}
     datasets = part.labels.get("dataset")
-    found = {}
+    by_task = {}
     for row in np.flatnonzero(digests.code >= 0).tolist():
         dataset = datasets.values[code] if datasets and (code := int(datasets.code[row])) >= 0 else ""
-        found[dataset, part.tasks[int(part.task[row])]] = digests.values[int(digests.code[row])]
-    return found
+        by_task[dataset, part.tasks[int(part.task[row])]] = digests.values[int(digests.code[row])]
+    return by_task

@@ -1,7 +1,8 @@
 """Converts rollouts of any format into our own: JSON Lines, packed or not, or Parquet.
 
-The numbers, outcomes and counts of a score are the same before and after. Records in JSON Lines pass line by line.
-Of any other format, what a score holds is held: the numbers of all rows; texts pass row by row.
+The numbers, outcomes and counts of a score are the same before and after. Our own JSON Lines are converted line by
+line. For any other format, the numbers of all rows are in memory, as they are for a score, and texts are read row by
+row.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
-CHECKED: Final = 64  # blocks of lines that one reader checks, so that what it gathers stays small
+CHECKED: Final = 64  # blocks of lines that one reader checks, so that its columns stay small
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _ROW: Final = msgspec.json.Decoder(dict[str, Raw])
-_BATCH: Final = 1 << 16  # rows whose numbers are Python's at once
+_BATCH: Final = 1 << 16  # rows whose numbers are converted to Python numbers at once
 
 Record = dict[str, Any]
 Records = Callable[[], Iterator[Record]]
@@ -51,11 +52,11 @@ Records = Callable[[], Iterator[Record]]
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What was converted."""
+    """The result of a conversion."""
 
-    path: str  # of the new file
-    format: str  # that was read, a name in FORMATS
-    rollouts: int  # rows, those that were planned and never run among them
+    path: str  # the path of the new file
+    format: str  # the format that was read, a name in FORMATS
+    rollouts: int  # the number of rows, including rollouts that were planned and never run
     notes: Sequence[str] = ()
 
 
@@ -71,31 +72,34 @@ def convert(
 ) -> Conversion:
     """Write the rollouts of a file or folder to ``target``: ``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst`` or ``.parquet``.
 
-    A score of the new file has the same numbers, outcomes and digest. What was planned travels with it. Without
-    ``texts``, prompts and completions are left out. An existing target is replaced only with ``force``, and only when
+    A score of the new file has the same numbers, outcomes and digest. The plan of the rollouts is kept. Without
+    ``texts``, prompts and completions are left out. An existing target is replaced only with ``force``, and only after
     everything is written. ``columns`` and ``truth`` are those of `score`.
     """
     with uploaded(os.fspath(target), force=force) as out:
-        done = _convert(local(os.fspath(source)), out, Named(columns or {}, truth), texts, force, progress)
-    return replace(done, path=display(out))
+        conversion = _convert(local(os.fspath(source)), out, Named(columns or {}, truth), texts, force, progress)
+    return replace(conversion, path=display(out))
 
 
 def _convert(path: str, out: str, names: Named, texts: bool, force: bool, progress: Progress | None) -> Conversion:
     suffix = _checked(path, out, force)
-    found = _streamed(path, names, progress) or _tabled(path, names, suffix, progress)
-    records = partial(_without_texts, found.records) if not texts else found.records
+    rollouts = _streamed(path, names, progress) or _tabled(path, names, suffix, progress)
+    records = partial(_without_texts, rollouts.records) if not texts else rollouts.records
     try:
-        with atomic_path(os.path.realpath(out)) as beside:  # a link stays a link
-            rows = _write_parquet(records, beside) if suffix == ".parquet" else _write_lines(records, beside, suffix)
-            with open(beside, "rb+") as file:
+        with atomic_path(os.path.realpath(out)) as temporary:  # realpath, so that a link stays a link
+            if suffix == ".parquet":
+                rows = _write_parquet(records, temporary)
+            else:
+                rows = _write_lines(records, temporary, suffix)
+            with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
     except OSError as error:
         raise InputError.at(out, f"cannot be written ({error.strerror or error})") from None
-    return Conversion(out, found.format, rows, found.notes)
+    return Conversion(out, rollouts.format, rows, rollouts.notes)
 
 
 def _checked(path: str, out: str, force: bool) -> str:
-    """The suffix of the target; InputError for a target that cannot be."""
+    """The suffix of the target; InputError if the target cannot be written, or the source cannot be read twice."""
     suffix = next((end for end in sorted(SUFFIXES, key=len, reverse=True) if out.endswith(end)), None)
     if suffix is None:
         raise InputError.at(out, "its ending names no format", f"expected {', '.join(SUFFIXES)}")
@@ -134,7 +138,7 @@ def _write_lines(records: Records, path: str, suffix: str) -> int:
 
 @contextmanager
 def _packed(file: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
-    """A file that packs what is written to it; the same content gives the same bytes."""
+    """A file that packs the bytes written to it; equal content gives equal bytes."""
     if suffix == ".jsonl.gz":
         with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
             yield packed  # type: ignore[misc]  # it is one in all that is used here
@@ -148,28 +152,28 @@ def _packed(file: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What is to be converted, as records that can be gone through more than once."""
+class _Rollouts:
+    """The rollouts to convert, as records that can be iterated more than once."""
 
     records: Records
     format: str
     notes: Sequence[str] = ()
 
 
-def _streamed(path: str, names: Named, progress: Progress | None) -> _Found | None:
-    """Our own records in JSON Lines, line by line; None for anything else."""
+def _streamed(path: str, names: Named, progress: Progress | None) -> _Rollouts | None:
+    """The rollouts of a file of our own records, read line by line; None for any other format."""
     if names or os.path.isdir(path):
         return None
     with Source(path) as source:
         kind = found_format(source)
-    return _Found(partial(_lines, path, progress), kind.name) if kind.name == "native" else None
+    return _Rollouts(partial(_lines, path, progress), kind.name) if kind.name == "native" else None
 
 
 def _lines(path: str, progress: Progress | None) -> Iterator[Record]:
-    """The records of a file as they are; InputError for the first that is no rollout, as in a score."""
+    """The records of a file, unchanged; InputError for the first that is not a rollout, as in a score."""
     with Source(path) as source:
         source.head = source.head.removeprefix(BOM)
-        blocks = done = lines = 0
+        blocks = bytes_read = lines = 0
         reader = JsonLines(path, {}, ())
         try:
             for block in line_blocks(source.readinto):
@@ -181,19 +185,19 @@ def _lines(path: str, progress: Progress | None) -> Iterator[Record]:
                 for line in bytes(block).split(b"\n"):
                     if line.strip():
                         yield _ROW.decode(line)
-                lines, blocks, done = reader.lines, blocks + 1, done + len(block)
+                lines, blocks, bytes_read = reader.lines, blocks + 1, bytes_read + len(block)
                 if progress is not None:
-                    progress(min(done, source.size) if source.size else done, source.size)
+                    progress(min(bytes_read, source.size) if source.size else bytes_read, source.size)
             reader.finish()
         except LongLine:
-            wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-            raise InputError.at(f"{path}:{lines + 1}", wrong, "expected one rollout per line") from None
+            problem = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+            raise InputError.at(f"{path}:{lines + 1}", problem, "expected one rollout per line") from None
         except LineError as error:
             raise error.at(path) from None
 
 
-def _tabled(path: str, names: Named, suffix: str, progress: Progress | None) -> _Found:
-    """The rollouts of any format, from what a score reads of it, with what its rows say beside numbers."""
+def _tabled(path: str, names: Named, suffix: str, progress: Progress | None) -> _Rollouts:
+    """The rollouts of any format: the numbers that a score reads, and the non-numeric values of the rows."""
     sources = _sources([path], names)
     labels = sorted({name for kind in sources.values() for name in kind.labels})
     parts: list[Part] = []
@@ -202,55 +206,57 @@ def _tabled(path: str, names: Named, suffix: str, progress: Progress | None) -> 
         for part in parts:
             _check_json(part)
     format_read = next(iter(sources.values())).name
-    return _Found(partial(_rows, parts, sources, names), format_read, rollouts.notes)
+    return _Rollouts(partial(_rows, parts, sources, names), format_read, rollouts.notes)
 
 
 def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence[Part]) -> Iterator[Record]:
-    """A record for each row of the parts that were read from these paths, with what the row says beside numbers."""
+    """A record for each row of the parts that were read from these paths, with its non-numeric values."""
     names = Named(columns)
     yield from _rows(parts, _sources(paths, names), names)
 
 
 def refuse_pipes(paths: Sequence[str]) -> None:
-    """InputError for standard input or a pipe, which passes only once: a record needs its row and its texts."""
+    """InputError for standard input or a pipe, as they can be read only once: for numbers, and not again for texts."""
     for path in paths:
         if path == STDIN or (os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)):
-            what = "standard input" if path == STDIN else "a pipe"
-            raise InputError.at(path, f"{what} passes only once", "expected a file or a folder")
+            name = "standard input" if path == STDIN else "a pipe"
+            raise InputError.at(path, f"{name} passes only once", "expected a file or a folder")
 
 
 def texts_of_rows(path: str, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
-    """What the rows of a file say, from its records: the first row of each task, and all of the wanted tasks.
+    """The texts of the rows of a file: of the first row of each task, and of all rows of the wanted tasks.
 
-    For formats that give their texts row by row, and not by task.
+    For formats that have ``extras`` or ``said``, which give texts row by row, but no ``texts``.
     """
     names = Named(columns)
     parts: list[Part] = []
     begin([path], columns=names, kept=parts)
     seen = set[tuple[Any, ...]]()
     for record in _rows(parts, _sources([path], names), names):
-        who = (record.get("agent"), record.get("model"), record.get("dataset"), record["task"])
-        if who in seen and record["task"] not in wanted:
+        key = (record.get("agent"), record.get("model"), record.get("dataset"), record["task"])
+        if key in seen and record["task"] not in wanted:
             continue
-        seen.add(who)
-        said = {key: record[key] for key in ("completion", "prompt", "answer", "error") if record.get(key) is not None}
-        yield Text(*who, float(record["sample"]), target=_target_hash(record), **said)
+        seen.add(key)
+        values = {name: record[name] for name in TEXT_ROLES if record.get(name) is not None}
+        yield Text(*key, float(record["sample"]), target=_target_hash(record), **values)
 
 
 def _target_hash(record: Record) -> str:
-    """The hash of a row's right answer, which is a key of its own or stands in its metadata."""
+    """The hash of the target of a record, which is a key of its own or of its metadata."""
     metadata = _value(record.get("metadata"))
     inside = metadata.get(TARGET) if isinstance(metadata, dict) else None
     return target_hash(_value(record.get(TARGET, inside)))
 
 
 def _value(value: Any) -> Any:
-    """A value that may not be decoded yet."""
-    return msgspec.json.decode(value) if isinstance(value, Raw) and value else None if isinstance(value, Raw) else value
+    """A value, decoded if it is raw JSON; None if it is empty."""
+    if not isinstance(value, Raw):
+        return value
+    return msgspec.json.decode(value) if value else None
 
 
 def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
-    """What is read of some paths, and the format of each."""
+    """The inputs to read at some paths, and the format of each."""
     kinds = {}
     for each in with_folders([path for path in paths if path != STDIN], names)[0]:
         with closing(opened(each)) as source:
@@ -259,47 +265,47 @@ def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
 
 
 def _check_json(part: Part) -> None:
-    """InputError for what a line of JSON cannot say."""
+    """InputError for a key or a number that JSON Lines cannot have."""
     for name, column in {**part.columns, **part.rewards}.items():
         if odd_key([name]) is not None:
-            wrong = f"{name!r} contains a quote, a backslash or a control character"
-            raise InputError.at(part.places.path, wrong, "no record can have such a key; convert to .parquet")
+            problem = f"{name!r} contains a quote, a backslash or a control character"
+            raise InputError.at(part.places.path, problem, "no record can have such a key; convert to .parquet")
         odd = np.flatnonzero(column.given & ~np.isfinite(column.values))
         if len(odd):
-            wrong = f"{name} is {column.values[odd[0]]}"
-            raise InputError.at(part.places.of(int(odd[0])), wrong, "JSON has no such number; convert to .parquet")
+            problem = f"{name} is {column.values[odd[0]]}"
+            raise InputError.at(part.places.of(int(odd[0])), problem, "JSON has no such number; convert to .parquet")
 
 
 def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> Iterator[Record]:
     """A record for each row of the parts."""
     extras: dict[str, Extras | None] = {}
     empty = _empty_tasks(parts)
-    spoken = _Spoken({path: kind for path, kind in kinds.items() if kind.extras is None and kind.said is None}, names)
+    texts = _TextsBySample({path: kind for path, kind in kinds.items() if not (kind.extras or kind.said)}, names)
     fallback = next(iter(kinds.values()), None)
     for part in parts:
         path = part.places.path
         if path not in extras:
             kind = kinds.get(path, fallback)
-            if path == STDIN or (kind and kind.said and path not in kinds):  # it has passed, or is a plan
+            if path == STDIN or (kind and kind.said and path not in kinds):  # cannot be read again, or is a plan
                 extras[path] = repeat({})
             elif kind and kind.said and not part.places.unit:
                 lines = [each.places.lines(len(each)) for each in parts if each.places.path == path]
                 extras[path] = _said(path, kind.said, np.concatenate(lines))
             else:
                 extras[path] = kind.extras(part, names) if kind and kind.extras else None
-        beside = extras[path]
+        row_extras = extras[path]
         for record in _of_part(part):
-            more = spoken.of(record) if beside is None else next(beside, None)
+            more = texts.of(record) if row_extras is None else next(row_extras, None)
             if more is None:
                 raise RuntimeError(f"{path} has fewer rows than rollouts")
-            if empty:  # in the first row
+            if empty:  # written into the first row
                 record[CARRIED] = msgspec.structs.replace(record.get(CARRIED) or Carried(), empty_tasks=empty)
                 empty = []
             yield _joined(record, more)
 
 
 def _said(path: str, said: Callable[[Record], Sequence[Mapping[str, Any]]], places: Ints) -> Extras:
-    """What the lines of a file say beside numbers, of each rollout that they have: one line is held at a time."""
+    """The non-numeric values of each rollout in a file, one line at a time; ``places`` has the line of each rollout."""
     wanted = iter(zip(*np.unique(places, return_counts=True), strict=True))
     line, rollouts = next(wanted, (0, 0))
     with Source(path) as source:
@@ -310,15 +316,15 @@ def _said(path: str, said: Callable[[Record], Sequence[Mapping[str, Any]]], plac
                 number += 1
                 if number == line:
                     try:
-                        words = said(_decoded(text))
+                        values = said(_decoded(text))
                     except BAD as error:
                         raise LineError(number, *unreadable(error)).at(path) from None
-                    yield from (words[at] if at < len(words) else {} for at in range(rollouts))
+                    yield from (values[n] if n < len(values) else {} for n in range(rollouts))
                     line, rollouts = next(wanted, (0, 0))
 
 
 def _decoded(line: bytes) -> Record:
-    """A line as an object, its values not decoded; NaN, which some systems write, is null."""
+    """A line as an object of raw JSON values; NaN, which some systems write, is read as null."""
     try:
         return _ROW.decode(line)
     except msgspec.DecodeError:
@@ -326,20 +332,20 @@ def _decoded(line: bytes) -> Record:
 
 
 def _empty_tasks(parts: Sequence[Part]) -> list[str]:
-    """The tasks that no row is of."""
+    """The tasks without rows."""
     every = dict.fromkeys(task for part in parts for task in part.tasks)
-    some = {part.tasks[code] for part in parts for code in np.unique(part.task).tolist()}
-    return [task for task in every if task not in some]
+    with_rows = {part.tasks[code] for part in parts for code in np.unique(part.task).tolist()}
+    return [task for task in every if task not in with_rows]
 
 
 def _joined(record: Record, more: Mapping[str, Any]) -> Record:
-    """A record with what its row says beside numbers: where both have a key, the row's own way to write it."""
+    """A record with the further values of its row; for a key of both, the number as the row writes it."""
     for key, value in more.items():
         if key == CARRIED and isinstance(value, dict):
             record[key] = msgspec.structs.replace(record.get(key) or Carried(), **value)
-        elif key in record.get("rewards", ()) or key in record.get("usage", ()):  # a number that the row has at its top
+        elif key in record.get("rewards", ()) or key in record.get("usage", ()):  # a number that is already known
             continue
-        elif key in record and isinstance(value, str):  # the cell of a table, of which the number is known
+        elif key in record and isinstance(value, str):  # the cell of a table, whose number is already known
             if _NUMBER.fullmatch(value.strip()):
                 record[key] = Raw(value.strip().encode())
             elif value.strip().lower() in ("true", "false"):
@@ -350,13 +356,13 @@ def _joined(record: Record, more: Mapping[str, Any]) -> Record:
 
 
 def _of_part(part: Part) -> Iterator[Record]:
-    """A record for each row, with its numbers, outcome and group, and what it carries of its source."""
+    """A record for each row, with its numbers, outcome and group, and its `Carried` object."""
     for start in range(0, len(part), _BATCH):
         rows = slice(start, start + _BATCH)
         task, sample, attempt = part.task[rows].tolist(), part.sample[rows].tolist(), part.attempt[rows].tolist()
         outcome = part.outcome[rows].tolist()
         rewards = [(name, *_lists(column, rows)) for name, column in part.rewards.items()]
-        columns = [(name, _place(name), *_lists(column, rows)) for name, column in part.columns.items()]
+        columns = [(name, _is_top_level(name), *_lists(column, rows)) for name, column in part.columns.items()]
         groups = [(name, _label(part.labels.get(name), rows)) for name in GROUP]
         others = [
             (name, _label(labels, rows)) for name, labels in part.labels.items() if name not in (*GROUP, ERROR_KIND)
@@ -403,53 +409,54 @@ def _lists(column: Column, rows: slice) -> tuple[list[float], list[bool]]:
 
 
 def _label(labels: Labels | None, rows: slice) -> list[Any]:
-    """The value of each row, None where it has none; nothing where no row has one."""
+    """The value of each row, None for a row without a value; an empty list without labels."""
     if labels is None:
         return []
     values = [*labels.values, None]
     return [values[code] for code in labels.code[rows].tolist()]
 
 
-def _place(name: str) -> bool:
-    """Whether a column of numbers is a key of the record itself; else it is usage, whose keys have no other meaning."""
+def _is_top_level(name: str) -> bool:
+    """Whether a column of numbers is a key of the record itself; if not, it is a key of its usage."""
     return name not in USAGE and name not in ROLES and name != CARRIED and bool(name)
 
 
-class _Spoken:
-    """The texts of formats that give them by task and sample: held in memory until they are asked for."""
+class _TextsBySample:
+    """The texts of formats that give them by task and sample; all of them are read when the first is asked for."""
 
     def __init__(self, kinds: Mapping[str, Format], names: Named) -> None:
         self._kinds, self._names = kinds, names
         self._texts: dict[tuple[str, float], list[Text]] | None = None
 
     def of(self, record: Record) -> Mapping[str, Any]:
-        """The prompt, completion and answer of a rollout, as far as its file has them."""
+        """The prompt, completion and answer of a rollout that its file has."""
         if self._texts is None:
             self._texts = self._read()
         group = [record.get(name) for name in GROUP]
         for text in self._texts.get((record["task"], record["sample"]), ()):
-            if all(said in (None, known) for said, known in zip(text[: len(GROUP)], group, strict=True)):
-                said = (("prompt", text.prompt), ("completion", text.completion), ("answer", text.answer))
-                return {key: value for key, value in said if value is not None and value != Raw(b"")}
+            if all(name in (None, known) for name, known in zip(text[: len(GROUP)], group, strict=True)):
+                values = (("prompt", text.prompt), ("completion", text.completion), ("answer", text.answer))
+                return {key: value for key, value in values if value is not None and value != Raw(b"")}
         return {}
 
     def _read(self) -> dict[tuple[str, float], list[Text]]:
-        found: dict[tuple[str, float], list[Text]] = {}
+        texts: dict[tuple[str, float], list[Text]] = {}
         for path, kind in self._kinds.items():
-            for text in kind.texts(path, self._names, _All()) if kind.texts else ():
-                found.setdefault((text.task, text.sample), []).append(text)
-        return found
+            for text in kind.texts(path, self._names, _AllTasks()) if kind.texts else ():
+                texts.setdefault((text.task, text.sample), []).append(text)
+        return texts
 
 
-class _All(frozenset[str]):
-    """All tasks there are: every task is among them."""
+class _AllTasks(frozenset[str]):
+    """The set of all tasks, which contains any task."""
 
     def __contains__(self, task: object) -> bool:
         return True
 
 
-BATCH_ROWS: Final = 1 << 12  # held at once; a text may be long
-GROUP_ROWS: Final = 1 << 14  # of a row group, which polars holds until it is full
+BATCH_ROWS: Final = 1 << 12  # rows held at once, as texts may be long
+GROUP_ROWS: Final = 1 << 14  # rows of a row group, which polars holds until it is full
+TEXT_ROLES: Final = ("completion", "prompt", "answer", "error")
 OBJECTS: Final = ("rewards", "usage")
 WHOLE: Final = ("sample", "attempt")
 TEXT: Final = ("task", "outcome", *GROUP)
@@ -458,7 +465,7 @@ MOST_WHOLE: Final = 2**63 - 1
 
 
 def _write_parquet(records: Records, path: str) -> int:
-    """Write the records to a new file, packed with zstd; how many they are. OSError where it cannot be written."""
+    """Write the records to a new file, compressed with zstd; returns their number. OSError if it cannot be written."""
     import polars as pl
     from polars.io.plugins import register_io_source
 
@@ -467,7 +474,7 @@ def _write_parquet(records: Records, path: str) -> int:
         table.learn(record)
     schema = table.schema()
 
-    failures: list[Exception] = []  # polars wraps what is raised within its own reading
+    failures: list[Exception] = []  # polars wraps exceptions of the function that it reads from
 
     def batches(*_: Any) -> Iterator[pl.DataFrame]:
         try:
@@ -488,14 +495,14 @@ def _write_parquet(records: Records, path: str) -> int:
 
 
 class _Columns:
-    """The columns of a table: each key of the records, and the kinds of value that it has."""
+    """The columns of a table: each key of the records, with the kinds of its values."""
 
     def __init__(self) -> None:
         self.rows = 0
         self._kinds: dict[str, set[str]] = {}
 
     def learn(self, record: Record) -> None:
-        """One more record."""
+        """Add the keys and kinds of a record."""
         self.rows += 1
         for column, _, value in _cells(record):
             self._kinds.setdefault(column, set()).add(_value_kind(value))
@@ -511,17 +518,17 @@ class _Columns:
         return pl.Schema(types)
 
     def as_json(self) -> list[str]:
-        """The columns whose text is JSON."""
+        """The columns that hold JSON text."""
         return [key for key, kinds in self._kinds.items() if _is_json(key, kinds - {""})]
 
     def _is_aside(self, column: str, kind: str) -> bool:
-        """Whether a value of this kind has no place in its column, which has numbers only."""
+        """Whether a value of this kind does not fit its column, which has numbers, and is kept under `CARRIED`."""
         if kind in ("", *NUMBERS) or column in (*TEXT, *KEPT, CARRIED):
             return False
         return column.partition(".")[0] in OBJECTS or bool(self._kinds[column] & NUMBERS)
 
     def frame(self, records: list[Record], schema: pl.Schema) -> pl.DataFrame:
-        """Some records as a table."""
+        """A batch of records as a table."""
         import polars as pl
 
         encoded = frozenset(self.as_json())
@@ -571,9 +578,10 @@ def _type(column: str, kinds: set[str]) -> Any:
 
 
 def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
-    """(column, key, value): the keys of rewards and usage are columns of their own.
+    """(column, key, value) of each value of a record, where the keys of rewards and usage are columns of their own.
 
-    A key rewards.x would be taken for a reward in a table, so its column is usage.rewards.x: any number may be usage.
+    A key named rewards.x would be read as a reward in a table, so its column is usage.rewards.x, as any number may be
+    usage.
     """
     for key, value in record.items():
         value = msgspec.json.decode(value) if isinstance(value, Raw) else value
@@ -587,7 +595,7 @@ def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
 
 
 def _carried(value: Any) -> Carried:
-    """What a row carries; a key of the user's own that happens to have this name is kept as one."""
+    """The `Carried` object of a row; any other value under this key is the user's own, and is kept as a key."""
     if isinstance(value, Carried):
         return value
     return msgspec.convert(value, Carried) if isinstance(value, dict) else Carried(keys={CARRIED: value})

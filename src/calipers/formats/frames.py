@@ -1,6 +1,6 @@
-"""Builds the columns of a table: batches of polars columns, checked as columns, joined to one `Part`.
+"""Tables into rollouts: batches of polars columns are checked column by column, and joined into one `Part`.
 
-Nothing here walks over rows in Python, but for labels that are lists or objects.
+There is no Python loop over rows here, except for labels that are lists or objects.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from calipers.rollouts.table import BadRow, Labels, Part, Places
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_WHOLE = 2**53  # from here on, floats skip integers
+MOST_WHOLE = 2**53  # beyond this, floats cannot represent every integer
 LEAST = {"sample": 0, "attempt": 1}
-RIGHT = {
+EXPECTED = {
     "task": "text or an integer",
     "sample": "an integer >= 0",
     "attempt": "an integer >= 1",
@@ -39,16 +39,16 @@ RIGHT = {
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What one column of a table is read as; a column may be read as two things."""
+    """How one column of a table is read; a column may have two meanings."""
 
-    at: int  # its position in the table
-    key: str  # its name there
-    what: str  # a role; reward or number: must hold numbers; column: may hold them; label; object
-    name: str  # the name it gets
+    at: int  # the position of the column in the table
+    key: str  # the name of the column in the table
+    what: str  # a role; reward or number (must hold numbers); column (may hold numbers); label; object
+    name: str  # the name of the resulting reward, column or label
 
 
 def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[str]) -> list[Meaning]:
-    """What the columns of a table are read as; those that nobody asks for are left out."""
+    """The meanings of the columns of a table; columns that are not needed have none."""
     roles, columns_read = meant(names), []
     usage = {key: name for name, key in names.items() if name not in ROLES}
     for at, key in enumerate(keys):
@@ -62,7 +62,7 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
         elif role == "answer":
             columns_read += [Meaning(at, key, "label", role)] if role in labels else []
         elif role is not None:
-            columns_read += [Meaning(at, key, role, role)] if role in RIGHT else []
+            columns_read += [Meaning(at, key, role, role)] if role in EXPECTED else []
         elif inside in ("rewards", "usage"):
             columns_read.append(Meaning(at, key, "reward" if inside == "rewards" else "number", rest))
         elif inside == "metadata":
@@ -74,29 +74,29 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
 
 
 def without_role(keys: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """The keys of a table without a role, usage left out: where there is no reward, one of them may be it."""
+    """The keys of a table without a role, except those of usage; if there is no reward, one of them may be it."""
     roles = meant(names)
     known = {"", CARRIED, *roles, *(key for key in keys if roles.get(key.partition(".")[0]) == "usage")}
     return [key for key in keys if key not in known]
 
 
 class Frames:
-    """The rows of one table, taken in a batch at a time."""
+    """The rows of one table, collected a batch at a time."""
 
     def __init__(self, places: Places, words: Mapping[str, float] | None = None) -> None:
         self.places = places
-        self._words = words or {}  # the rewards that words are
+        self._words = words or {}  # word -> reward
         self.rows = 0
-        self._held: dict[Meaning, list[pl.Series]] = {}
+        self._batches: dict[Meaning, list[pl.Series]] = {}
         self._json: dict[str, list[pl.Series]] = {}  # label -> its values as JSON
         self._carried: CarriedRows | None = None
 
     def begin(self, lines: int | Ints) -> None:
-        """The rows of the next batch stand on these lines, or from this line on."""
+        """Start a batch whose rows are on these lines, or on consecutive lines from this one on."""
         self.places.add(self.rows, lines)
 
     def take(self, meaning: Meaning, batch: pl.Series) -> None:
-        """The batch's values of one column; null is a gap. InputError for one that cannot be."""
+        """Add the batch's values of one column; null is a gap. InputError for an invalid value."""
         import polars as pl
 
         if self._words and meaning.what == "reward" and batch.dtype in (pl.String, pl.Categorical, pl.Enum):
@@ -104,10 +104,10 @@ class Frames:
         if batch.dtype == pl.Null:
             batch = batch.cast(pl.Float64 if meaning.what in ("reward", "number", "column") else pl.String)
         if not _fits(meaning.what, batch.dtype):
-            wrong = f"column {meaning.key!r} is {str(batch.dtype)[:60]}"
+            problem = f"column {meaning.key!r} is {str(batch.dtype)[:60]}"
             hint = words_hint(next(iter(batch.drop_nulls()), None)) if meaning.what == "reward" else ""
-            right = RIGHT[meaning.what].format(key=meaning.key)
-            raise InputError.at(self.places.path, wrong, f"expected {right}{hint}")
+            expected = EXPECTED[meaning.what].format(key=meaning.key)
+            raise InputError.at(self.places.path, problem, f"expected {expected}{hint}")
         if meaning.what in LEAST:
             batch = self._whole(meaning, batch)
         elif meaning.what == "outcome":
@@ -118,14 +118,14 @@ class Frames:
             batch = batch.cast(pl.String)
         if meaning.what == "task" and batch.null_count():
             self.refuse(meaning, batch, batch.is_null())
-        self._held.setdefault(meaning, []).append(batch)
+        self._batches.setdefault(meaning, []).append(batch)
 
     def take_json(self, name: str, batch: pl.Series) -> None:
-        """The batch's values of a label, each written as JSON."""
+        """Add the batch's values of a label, as JSON text."""
         self._json.setdefault(name, []).append(batch)
 
     def carry(self, batch: pl.Series) -> None:
-        """What the rows of the batch carry of the file that they were converted from, as JSON."""
+        """Add the `Carried` objects of the batch, as JSON text."""
         self._carried = self._carried or CarriedRows()
         try:
             self._carried.put(self.rows, batch.to_list())
@@ -133,11 +133,11 @@ class Frames:
             raise self._at(error) from None
 
     def _at(self, error: BadRow) -> InputError:
-        row, wrong, right = error.args
-        return InputError.at(self.places.of(row), wrong, right)
+        row, problem, expected = error.args
+        return InputError.at(self.places.of(row), problem, expected)
 
     def with_words(self, batch: pl.Series) -> pl.Series:
-        """A column of text with the words that are rewards as numbers; what is no such word stays."""
+        """A column of text with the words of ``--truth`` replaced by their rewards; other text is unchanged."""
         if not self._words:
             return batch
         plain = batch.str.strip_chars().str.to_lowercase()
@@ -145,11 +145,11 @@ class Frames:
         return worth.fill_null(batch)
 
     def expected(self, wanted: str) -> str:
-        """What a reward may be, for an error, with the words that are rewards."""
+        """The expected values of a reward for an error message: ``wanted``, and the words of ``--truth`` if any."""
         return f"{wanted}, or one of the words of --truth: {', '.join(self._words)}" if self._words else wanted
 
     def _numbers_of_words(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
-        """Rewards that are text as numbers, by the words that are rewards; InputError for any other text."""
+        """Rewards as numbers, from text that is a number or a word of ``--truth``; InputError for other text."""
         import polars as pl
 
         numbers = self.with_words(batch).cast(pl.Float64, strict=False)
@@ -157,18 +157,18 @@ class Frames:
         return numbers
 
     def drop(self, meaning: Meaning) -> None:
-        """Forget what was taken of a column."""
-        self._held.pop(meaning, None)
+        """Drop the values of a column."""
+        self._batches.pop(meaning, None)
 
-    def refuse(self, meaning: Meaning, batch: pl.Series, bad: pl.Series, right: str = "") -> None:
-        """InputError for the first value marked as bad, if any is."""
+    def refuse(self, meaning: Meaning, batch: pl.Series, bad: pl.Series, expected: str = "") -> None:
+        """InputError for the first value that the mask ``bad`` marks, if any."""
         row = bad.fill_null(False).arg_max()
         if row is not None and bad[row]:
             value = "missing" if batch[row] is None else shown(batch[row])
-            right = right or RIGHT[meaning.what].format(key=meaning.key)
-            wrong = f"{named(meaning.key)} is {value}"
+            expected = expected or EXPECTED[meaning.what].format(key=meaning.key)
+            problem = f"{named(meaning.key)} is {value}"
             hint = words_hint(batch[row]) if meaning.what == "reward" and not self._words else ""
-            raise InputError.at(self.places.of(self.rows + row), wrong, f"expected {right}{hint}")
+            raise InputError.at(self.places.of(self.rows + row), problem, f"expected {expected}{hint}")
 
     def _whole(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
         import polars as pl
@@ -189,13 +189,13 @@ class Frames:
         return code.fill_null(UNSTATED)
 
     def finish(self, named: frozenset[str], others: Sequence[str], *, alone: bool = False) -> Part:
-        """All rows taken, as one `Part`; ``others`` are the keys without a role. ``alone``: without their tasks."""
+        """All rows, as one `Part`; ``others`` are the keys without a role. With ``alone``, the tasks are left out."""
         import polars as pl
 
         whole: dict[str, Ints] = {}
         numbers: dict[str, dict[str, Column]] = {"reward": {}, "number": {}}
         labels: dict[str, Labels] = {}
-        for meaning, batches in self._held.items():
+        for meaning, batches in self._batches.items():
             column = pl.concat(batches)
             if meaning.what in ("reward", "number", "column"):
                 kind = "reward" if meaning.what == "reward" else "number"
@@ -226,7 +226,7 @@ class Frames:
             raise self._at(error) from None
 
     def _add(self, columns: dict[str, Column], name: str, series: pl.Series) -> None:
-        """One more column of numbers; InputError where a row has the same one already."""
+        """Add a column of numbers; InputError if a row has a number from another column of the same name."""
         if series.null_count() == len(series):
             return
         column = Column(series.fill_null(0.0).to_numpy(), series.is_not_null().to_numpy())
@@ -234,15 +234,15 @@ class Frames:
             other = columns[name]
             twice = np.flatnonzero(other.given & column.given)
             if len(twice):
-                wrong = f"{named(name)} appears twice in one row"
-                raise InputError.at(self.places.of(int(twice[0])), wrong, "expected it once")
+                problem = f"{named(name)} appears twice in one row"
+                raise InputError.at(self.places.of(int(twice[0])), problem, "expected it once")
             values = np.where(other.given, other.values, column.values)
             column = Column(values, other.given | column.given)
         columns[name] = column
 
 
 def coded(column: pl.Series) -> Labels:
-    """A column as its distinct values and a code for each row, -1 for null."""
+    """A column as labels, with code -1 for null."""
     import polars as pl
 
     if column.dtype.is_decimal():
@@ -251,7 +251,7 @@ def coded(column: pl.Series) -> Labels:
         column = column.dt.to_string("%T%.f")  # a cast has no fractions of a second
     text = not (column.dtype.is_numeric() or column.dtype == pl.Boolean) or column.dtype == pl.Int128
     if text and not column.dtype.is_nested():
-        with suppress(pl.exceptions.PolarsError):  # durations, and bytes that are no text
+        with suppress(pl.exceptions.PolarsError):  # durations, and bytes that are not text
             column = column.cast(pl.String)
     if text and column.dtype not in (pl.String, pl.Null):
         texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
@@ -267,14 +267,14 @@ def coded(column: pl.Series) -> Labels:
 
 
 def coded_json(texts: pl.Series) -> Labels:
-    """The same of values that are written as JSON."""
+    """A column of JSON text as labels."""
     labels = coded(texts)
     return Labels(labels.code, [json.loads(text) for text in labels.values])
 
 
 def _coded_integers(values: Any) -> Labels:
-    """The same for integers without gaps; ids that lie close together need no sorting."""
-    # in their own few bytes the distances may not fit
+    """A column of integers without nulls as labels; close ids need no sorting."""
+    # as int64, because the differences may overflow the column's own type
     if len(values) and (close := dense(values.astype(np.int64) - values.min().astype(np.int64))) is not None:
         steps, code = close
         lowest = int(values.min())

@@ -1,11 +1,11 @@
-"""Calipers' own records: decoded in blocks of lines into columns; unknown keys are noticed.
+"""Calipers' own records, decoded in blocks of lines into columns.
 
-Those in a JSON array or in memory are read as lines, too, with the same rules.
+Records in a JSON array or in memory are read as lines as well, by the same rules.
 
 ``--columns task=meta.id`` names a value inside an object, ``--columns text=choices.0.text`` one inside a list, and
 ``--columns "task=tags.'eval.item'"`` one whose key has a dot. ``--truth yes=1,no=0`` gives words their rewards. Both
-are applied to the text of a block, line by line, before the records are decoded, so that all rules and messages of the
-reader apply. What a row holds beside numbers is for `calipers convert` (`of_blocks`).
+options are applied to the text of a block, line by line, before the records are decoded, so that all rules and messages
+of the reader apply. `of_blocks` reads the non-numeric values of rows, for `calipers convert`.
 """
 
 from __future__ import annotations
@@ -69,23 +69,23 @@ from calipers.rollouts.packed import Loose, Packed
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant, named, shown
 from calipers.rollouts.table import BadRow, Part, Places
 
-LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
+LONGEST_NUMBER = 64  # bytes; a longer value in place of a text is not a number
 AT_ONCE = 1 << 15  # records that are converted to lines at a time
 GIVEN_AWAY = "calipers: no key of a record: "
-WORDS = "calipers: words"  # the label that asks for a hash of each row's words: canonical.py
+WORDS = "calipers: words"  # the label that requests a hash of each row's words (see canonical.py)
 
 WORTH: Final = "calipers: the reward that a word is worth"
 """The key of a line's reward if words are rewards."""
 
 KEPT: Final = ("prompt", "completion", "answer", "error", "metadata")
-"""The roles that hold no number and name no rollout."""
+"""The roles whose values are neither numbers nor part of a rollout's identity."""
 
 QUOTE: Final = "'"
 _STEP: Final = re.compile(r"'([^']*)'|([^.]*)")
 
 _NEWLINE = ord(b"\n")
 _NUMBER = float | bool
-_NO_NUMBERS = {b'"', b"[", b"{", b"n", b""}  # what a text, messages, a message, null and nothing begin with
+_NO_NUMBERS = {b'"', b"[", b"{", b"n", b""}  # the first byte of a text, messages, a message, null, and no value
 _ROLE_TYPES: Mapping[str, Any] = {
     "sample": Annotated[int, msgspec.Meta(ge=0, lt=2**53)],
     "attempt": Annotated[int, msgspec.Meta(ge=1, lt=2**53)],
@@ -94,7 +94,7 @@ _ROLE_TYPES: Mapping[str, Any] = {
     "answer": float | bool | str | SkippedList | None,
     **dict.fromkeys(GROUP, str | None),
 }
-_BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # of an object, a text and null
+_BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # first bytes of an object, a text and null
 _BLANKS = b" \t\r\n"
 _ROW = msgspec.json.Decoder(dict[str, Raw])
 _LIST = msgspec.json.Decoder(list[Raw])
@@ -107,7 +107,7 @@ Reshape = Callable[[Block, int], Block]
 class RecordSchema:
     """The keys and kinds of value seen so far, and a decoder for exactly those.
 
-    ``names`` says what the file calls a role; ``labels`` are the paths asked for by ``--by`` and
+    ``names`` maps roles to keys of the file; ``labels`` are the paths requested by ``--by`` and
     ``--cluster``, whose values are kept as raw JSON.
     """
 
@@ -117,15 +117,15 @@ class RecordSchema:
         self._names = names
         self.roles = meant(names)
         self.numbers = {key: name for name, key in names.items() if name not in ROLES}  # key -> column
-        self.words = WORDS in labels  # whether what is no number is kept as raw JSON, to be hashed
+        self.words = WORDS in labels  # whether values that are not numbers are kept as raw JSON, to be hashed
         self.labels = sorted(name for name in labels if name != WORDS)
         self.seen: set[str] = set()  # roles that occur
         self.inside: dict[str, list[str]] = {"rewards": [], "usage": []}
-        self.extra = Kinds()  # of the other keys
+        self.extra = Kinds()  # the other keys
         self.rebuild()
 
     def learn(self, number: int, line: bytes) -> bool:
-        """Widen the schema to fit one line; False when it knew all of it already, or cannot."""
+        """Widen the schema to fit one line; False if nothing in the line is new, or it can never fit."""
         line.decode()
         row = _ROW.decode(line)
         inside = {  # the keys of each object of numbers
@@ -150,20 +150,20 @@ class RecordSchema:
         return learnt
 
     def refuse(self, number: int, line: bytes) -> None:
-        """LineError for a line that never fits."""
+        """Raise the LineError for a line that can never fit."""
         raise LineError(number, *_faults(line, self._names))
 
     def keys(self) -> frozenset[str]:
-        """The keys that occur."""
+        """The keys that occur in the rows."""
         return frozenset(self.extra) | {key for key, role in self.roles.items() if role in self.seen}
 
     def size(self) -> tuple[int, int]:
-        """How many columns of numbers the schema holds, and how many keys that have no role."""
+        """The number of columns of numbers, and the number of keys without a role."""
         return self.extra.numeric + sum(map(len, self.inside.values())), len(self.extra)
 
     def rebuild(self) -> None:
-        """Make the decoder for what is known now; `fields` says what stands where in its rows."""
-        self.fields: list[tuple[str, str]] = []  # (what, name) of each position of a row
+        """Make the decoder for the keys and kinds known now, and `fields`, which describes the fields of its rows."""
+        self.fields: list[tuple[str, str]] = []  # (what, name) of each field of a row
         self.first_steps = sorted({path.split(".")[0] for path in self.labels})
         spec: list[tuple[str, Any, Any]] = []
 
@@ -216,23 +216,23 @@ class RecordSchema:
             or self.labels
             or self.words
         )
-        self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
+        self.skips = bool(unread)  # whether some values are skipped undecoded, so that their UTF-8 must be checked
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
-        """Whether what is passed over is what it may be; the decoder lets any JSON pass there."""
+        """Whether the raw values are of an allowed kind, as the decoder accepts any JSON for them."""
         texts = (columns[at] for at in self._texts)
         return all(map(_no_number, texts)) and all(_begins(columns[at], known) for at, known in self._begin)
 
 
 def _no_number(column: Sequence[Raw]) -> bool:
-    """Whether no raw value is a number or a truth value; one that is long is none, and most texts are long."""
+    """Whether no raw value is a number or a boolean. A long value never is, and most texts are long."""
     if min(map(len, column)) >= LONGEST_NUMBER:
         return True
     return {bytes(raw)[:1] for raw in column if len(raw) < LONGEST_NUMBER} <= _NO_NUMBERS
 
 
 def _begins(column: Sequence[Raw], known: bytes) -> bool:
-    """Whether each raw value that there is begins with one of these bytes."""
+    """Whether each raw value that is not empty begins with one of the ``known`` bytes."""
     sizes = np.fromiter(map(len, column), dtype=np.int64, count=len(column))
     octets = np.frombuffer(b"".join(column), dtype=np.uint8)
     firsts = octets[(np.cumsum(sizes) - sizes)[sizes > 0]]
@@ -240,11 +240,11 @@ def _begins(column: Sequence[Raw], known: bytes) -> bool:
 
 
 class JsonLines:
-    """Blocks of whole lines in, one `Part` out."""
+    """A reader of records: takes blocks of whole lines, and returns one `Part`."""
 
     def __init__(self, path: str, names: Mapping[str, str], labels: Collection[str], unit: str = "") -> None:
         self.lines = 0
-        self.ends = np.zeros(0, dtype=np.int64)  # where the lines of the latest block end, in it
+        self.ends = np.zeros(0, dtype=np.int64)  # the positions of the newlines in the latest block
         self._places = Places(path, unit)
         self._named = names
         self._reshape, reshaped = reshaping(names)
@@ -255,12 +255,12 @@ class JsonLines:
         self._colons = Colons()
         self._words: Any = None
         if WORDS in labels:
-            from calipers.formats.canonical import WordHashes  # for certificates alone
+            from calipers.formats.canonical import WordHashes  # only certificates need it
 
             self._words = WordHashes()
 
     def read(self, block: Block) -> None:
-        """Take in one block of whole lines; LineError for the first that is no rollout."""
+        """Read one block of whole lines; LineError for the first line that is not a rollout."""
         if self._reshape is not None:
             block = self._reshape(block, self.lines)
         octets = np.frombuffer(block, dtype=np.uint8)
@@ -283,11 +283,11 @@ class JsonLines:
 
     @property
     def rows(self) -> int:
-        """Rows read, or read since the last flush."""
+        """The number of rows read since the last flush."""
         return self._gather.rows
 
     def flush(self) -> Part:
-        """The rows since the last flush; the next one begins with none."""
+        """The rows read since the last flush, which are then forgotten."""
         if self._carried:
             raise NotPackable("records that were converted carry more than their columns")
         part = self.finish()
@@ -306,11 +306,11 @@ class JsonLines:
         return replace(part, named=frozenset(self._named.values()) & keys, others=others)
 
     def _line_error(self, error: BadRow) -> LineError:
-        row, wrong, right = error.args
-        return LineError(self._places.line(row), wrong, right)
+        row, problem, expected = error.args
+        return LineError(self._places.line(row), problem, expected)
 
     def _refuse_twice(self, block: Block) -> None:
-        """LineError for the first line with a key twice; counting alone could not tell."""
+        """LineError for the first line with a repeated key, if there is one; called if counting proved nothing."""
         inside = [key for key, role in self._schema.roles.items() if role in self._schema.inside]
         for number, line in filled(block, self.lines):
             try:
@@ -321,7 +321,7 @@ class JsonLines:
                 raise LineError(number, *said_twice(key))
 
     def _take(self, what: str, name: str, column: Sequence[Any]) -> int:
-        """Take in the block's values of a field; how many keys they stand for."""
+        """Store the block's values of a field; returns the number of keys in the block that the values came from."""
         gather = self._gather
         if what == "task":
             gather.tasks(column)
@@ -335,7 +335,7 @@ class JsonLines:
         if what in ("raw", "text", "error", "metadata", "carried", "said"):
             self._take_raw(what, name, column)
             return len(column) if all(column) else sum(map(bool, column))
-        column, there = with_none(column)
+        column, present = with_none(column)
         if what == "outcome":
             gather.whole(what, [UNSTATED if word is None else CODE[word] for word in column])
         elif what in GROUP:
@@ -343,24 +343,24 @@ class JsonLines:
         elif what in ("rewards", "usage"):
             kind = "reward" if what == "rewards" else "column"
             for inner, values in _unpacked(column, self._schema.inside[what], ABSENT):
-                there += gather.numbers(kind, inner, values)
-        return there
+                present += gather.numbers(kind, inner, values)
+        return present
 
     def _hash_words(self, columns: Sequence[Sequence[Any]], rows: int) -> None:
-        """Take in the hash of what each row of the block says in words; LineError for words that have none."""
+        """Store the hash of the non-numeric values of each row of the block; LineError for a value without a hash."""
         from calipers.formats.canonical import LANES, NotCanonical
 
-        said = []
+        words = []
         for (what, name), column in zip(self._schema.fields, columns, strict=True):
             if what in ("text", "error", "metadata") or (what in ("raw", "said") and name == "answer"):
-                said.append((name, column))
-            elif what in ("raw", "said"):  # a number where it is one, which the columns hold
-                said.append((name, [raw if kind_of(raw) != "number" else NOTHING for raw in column]))
+                words.append((name, column))
+            elif what in ("raw", "said"):  # numbers are left out, because they are in the columns
+                words.append((name, [raw if kind_of(raw) != "number" else NOTHING for raw in column]))
         try:
-            lanes, given = self._words.digests(said, rows)
+            lanes, given = self._words.digests(words, rows)
         except NotCanonical as error:
-            row, wrong, right = error.args
-            raise self._line_error(BadRow(self._gather.rows + row, wrong, right)) from None
+            row, problem, expected = error.args
+            raise self._line_error(BadRow(self._gather.rows + row, problem, expected)) from None
         for name, lane in zip(LANES, lanes, strict=True):
             self._gather.floats("column", name, lane, given)
 
@@ -369,8 +369,8 @@ class JsonLines:
             if name == "answer":
                 odd = next((row for row, raw in enumerate(column) if kind_of(raw) == "object"), None)
                 if odd is not None:
-                    wrong = BadRow(self._gather.rows + odd, "answer is an object", "expected a JSON scalar or a list")
-                    raise self._line_error(wrong)
+                    error = BadRow(self._gather.rows + odd, "answer is an object", "expected a JSON scalar or a list")
+                    raise self._line_error(error)
             else:
                 numbers = [
                     float(msgspec.json.decode(raw)) if raw and kind_of(raw) == "number" else None for raw in column
@@ -382,8 +382,8 @@ class JsonLines:
             self._carried = self._carried or CarriedRows()
             try:
                 self._carried.put(self._gather.rows, column)
-            except BadRow as error:
-                raise self._line_error(error) from None
+            except BadRow as bad_row:
+                raise self._line_error(bad_row) from None
         elif what == "metadata" and self._schema.labels:
             rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
             for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
@@ -391,16 +391,16 @@ class JsonLines:
 
 
 def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[tuple[str, Sequence[Any]]]:
-    """A column of objects as one column per name; a missing object lacks them all."""
+    """A column of structs as one column per name; a missing struct gives ``absent`` for every name."""
     if not names:
         return []
-    nothing = (absent,) * len(names)
-    rows = [nothing if row is None else astuple(row) for row in column]
+    absent_row = (absent,) * len(names)
+    rows = [absent_row if row is None else astuple(row) for row in column]
     return list(zip(names, zip(*rows, strict=True), strict=True))
 
 
 def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
-    """What is wrong with a line that no schema can hold, and what would be right."""
+    """What is wrong with a line that fits no schema, and what was expected."""
     try:
         row = json.loads(line.decode(), parse_constant=_no_constant)
         problem = fault(row, names) or _odd(row, names)
@@ -409,7 +409,7 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
         return unreadable(error)
     except _Constant as error:
         return f"{error} is not JSON", "expected a finite number or null"
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # an integer with thousands of digits
         problem = None
     return problem or ("a number is out of range", "expected at most 1.8e308 in size")
 
@@ -423,7 +423,7 @@ def _odd(row: dict[str, Any], names: Mapping[str, str]) -> tuple[str, str] | Non
 
 
 class _Constant(Exception):
-    """NaN or Infinity, which Python's decoder takes for numbers."""
+    """NaN or Infinity, which Python's decoder accepts as numbers."""
 
 
 def _no_constant(word: str) -> Any:
@@ -431,26 +431,26 @@ def _no_constant(word: str) -> Any:
 
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> JsonLines:
-    """A reader of records, wherever in the file they stand."""
+    """A reader of records; a `Lines` maker, for which it does not matter where in the file the lines start."""
     return JsonLines(path, names, labels)
 
 
 read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:lines")
-"""``read(source, names, labels, progress)``: the rollouts of a source, one `Part` for each process that read some."""
+"""``read(source, names, labels, progress)``: the rollouts of a source, one `Part` for each process that read it."""
 
 packed: Callable[..., list[Loose | Packed]] = partial(read_packed, "calipers.formats.jsonl:lines")
 """``packed(source, names, labels, keep, progress)``: the same, packed."""
 
 
 def read_array(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts in a JSON array of objects, one each."""
+    """The rollouts in a JSON array with an object for each."""
     text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
     progress(len(text))
     try:
         records = _LIST.decode(text)
     except BAD as error:
-        right = "expected an array of objects, or one object per line"
-        raise InputError.at(source.path, f"not JSON ({error})", right) from None
+        expected = "expected an array of objects, or one object per line"
+        raise InputError.at(source.path, f"not JSON ({error})", expected) from None
     return [read_records(map(_array_line, records), source.path, names, labels)] if records else []
 
 
@@ -459,20 +459,20 @@ def _array_line(record: Raw) -> bytes:
 
 
 def read_records(lines: Iterable[bytes], path: str, names: Mapping[str, str], labels: Collection[str]) -> Part:
-    """The rollouts in records, given as lines of JSON; errors name the ``path`` and the record's number, from 1."""
+    """The rollouts in records given as lines of JSON; errors name the ``path`` and the record's number, from 1."""
     reader = JsonLines(path, names, labels, "row ")
-    left = iter(lines)
+    remaining = iter(lines)
     try:
-        while block := list(islice(left, AT_ONCE)):
+        while block := list(islice(remaining, AT_ONCE)):
             reader.read(b"\n".join(block) + b"\n")
         return reader.finish()
     except LineError as error:
-        number, wrong, right = error.args
-        raise InputError.at(f"{path}:row {number}", wrong, right) from None
+        number, problem, expected = error.args
+        raise InputError.at(f"{path}:row {number}", problem, expected) from None
 
 
 def path_steps(path: str) -> list[str]:
-    """The keys of a path, between its dots; a key that has a dot itself is in quotes.
+    """The keys of a dotted path; a key that contains a dot is in quotes.
 
     >>> path_steps("meta.id"), path_steps("tags.'eval.item'")
     (['meta', 'id'], ['tags', 'eval.item'])
@@ -481,7 +481,7 @@ def path_steps(path: str) -> list[str]:
     while True:
         step = _STEP.match(path, at)
         if step is None or (step.end() < len(path) and path[step.end()] != "."):
-            return path.split(".")  # a quote inside a key is part of it
+            return path.split(".")  # not valid quoting, so quotes are part of the keys
         steps.append(step[1] if step[1] is not None else step[2])
         if step.end() >= len(path):
             return steps
@@ -489,7 +489,10 @@ def path_steps(path: str) -> list[str]:
 
 
 def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, str]]:
-    """A function of a block of lines and the number of lines before it, and the names that apply to its result."""
+    """A function that adds the values of dotted paths and of ``--truth`` to the lines of a block, and the new names.
+
+    The function takes a block and the number of lines before it; None if there is nothing to add.
+    """
     paths = {key: steps for key in names.values() if len(steps := path_steps(key)) > 1 or QUOTE in key}
     words = worths(names)
     if not paths and not words:
@@ -498,9 +501,9 @@ def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, st
 
     def reshape(block: Block, before: int) -> Block:
         lines = bytes(block).split(b"\n")
-        for at, line in enumerate(lines):
+        for n, line in enumerate(lines):
             if line and not line.isspace():
-                lines[at] = _reshaped(line, before + at + 1, paths, reward, words)
+                lines[n] = _reshaped(line, before + n + 1, paths, reward, words)
         return b"\n".join(lines)
 
     return reshape, ({**names, "reward": WORTH} if words else names)
@@ -509,11 +512,11 @@ def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, st
 def _reshaped(
     line: bytes, number: int, paths: Mapping[str, list[str]], reward: str, words: Mapping[str, float]
 ) -> bytes:
-    """One line with the values of the paths as additional keys, and its reward as a number."""
+    """One line with the value of each path as an additional key, and its reward as a number."""
     try:
         row = _ROW.decode(line)
         added = {key: value for key, steps in paths.items() if key not in row and (value := _inside(row, steps))}
-    except BAD:  # the reader has a better message
+    except BAD:  # left to the reader, which has a better message
         return line
     if words and (raw := row.get(reward) or added.get(reward)):
         added[WORTH] = _worth(raw, number, reward, words)
@@ -524,7 +527,7 @@ def _reshaped(
 
 
 def _inside(row: Mapping[str, Raw], steps: list[str]) -> Raw | None:
-    """The value of a path: keys for objects, numbers for lists; None if there is no such value."""
+    """The value at a path of object keys and list indices; None if there is no such value."""
     raw = row.get(steps[0])
     for step in steps[1:]:
         first = bytes(memoryview(raw)[:1]) if raw is not None else b""
@@ -539,18 +542,18 @@ def _inside(row: Mapping[str, Raw], steps: list[str]) -> Raw | None:
 
 
 def _worth(raw: Raw, number: int, key: str, words: Mapping[str, float]) -> Raw:
-    """The reward, unchanged or by its word; LineError for an unknown word."""
+    """The reward, with a word replaced by its number; LineError for an unknown word."""
     if bytes(memoryview(raw)[:1]) != b'"':
         return raw
     text = _TEXT.decode(raw)
     if (value := words.get(text.strip().lower())) is None:
-        right = f"expected a number, null or one of the words of --truth: {', '.join(words)}"
-        raise LineError(number, f"{named(key)} is {shown(text)}", right)
+        expected = f"expected a number, null or one of the words of --truth: {', '.join(words)}"
+        raise LineError(number, f"{named(key)} is {shown(text)}", expected)
     return Raw(str(value).encode())
 
 
 def texts(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
-    """Of records in blocks of lines: the first of each task, whose prompt is its prompt, and all of wanted tasks."""
+    """The texts of records: of the first record of each task, which has its prompt, and of all wanted tasks."""
     key_of = {role: key for key, role in meant(names).items()}
     text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
@@ -558,7 +561,7 @@ def texts(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[
         *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, CARRIED)),
         *((name, str | None, None) for name in GROUP),
     ]
-    # the key of a role may be given away by --columns: then it is to be found nowhere
+    # --columns may use the key of a role for another role; then no key has the first role
     keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
     keys |= {name: name for name in (TARGET, CARRIED) if name not in names.values()}
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
@@ -567,20 +570,20 @@ def texts(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[
     marks = [b""] if numbered else [f'"{key}"'.encode() for key in marked]
     seen = Counter[tuple[Any, ...]]()
     for record in marked_rows(blocks, row, marks, reshaping(dict(names))[0]):
-        who = (record.task, record.agent, record.model, record.dataset)
+        key = (record.task, record.agent, record.model, record.dataset)
         task = str(record.task)
-        seen[who] += 1
-        if seen[who] > 1 and task not in wanted:
+        seen[key] += 1
+        if seen[key] > 1 and task not in wanted:
             continue
-        sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
-        target = _target(record.target, record.metadata, record._calipers) if seen[who] == 1 else ""
-        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer, record.error)
+        sample = seen[key] - 1 if numbered else int(bytes(record.sample) or b"0")
+        target = _target(record.target, record.metadata, record._calipers) if seen[key] == 1 else ""
+        yield Text(*key[1:], task, sample, "", target, record.completion, record.prompt, record.answer, record.error)
 
 
 def marked_rows(
     blocks: Iterable[Block], row: Any, marks: Sequence[bytes], reshape: Reshape | None = None
 ) -> Iterator[Any]:
-    """The lines of blocks as structs of one type; blocks without any of the marks are passed over."""
+    """The lines of blocks as structs of type ``row``; blocks that contain none of the marks are skipped."""
     decoder = msgspec.json.Decoder(row)
     for block in blocks:
         data = bytes(block if reshape is None else reshape(block, 0))
@@ -594,7 +597,7 @@ def marked_rows(
 
 def _one_by_one(data: bytes, decoder: Any) -> Iterator[Any]:
     for line in data.split(b"\n"):
-        with suppress(*BAD):  # a row that the reader of rollouts knows what to do with
+        with suppress(*BAD):  # a bad row is left to the reader of rollouts
             if line.strip():
                 yield decoder.decode(without_unreal(line)[0])  # some systems write NaN
 
@@ -604,7 +607,7 @@ class _Targeted(msgspec.Struct, gc=False):
 
 
 def _target(stored: Raw, metadata: Raw, carried: Raw) -> str:
-    """The hash of a record's target, or of the one in its metadata; a converted record may carry the hash itself."""
+    """The hash of the target of a record or of its metadata; a converted record may have the hash itself."""
     try:
         if stored:
             return target_hash(msgspec.json.decode(stored))
@@ -617,7 +620,7 @@ def _target(stored: Raw, metadata: Raw, carried: Raw) -> str:
 
 
 def of_blocks(blocks: Iterable[Block], names: Columns) -> Extras:
-    """What records in blocks of whole lines hold beside numbers."""
+    """The non-numeric values of each record in blocks of lines."""
     reshape = reshaping(names)[0]
     for block in blocks:
         data = bytes(block if reshape is None else reshape(block, 0))
@@ -627,7 +630,7 @@ def of_blocks(blocks: Iterable[Block], names: Columns) -> Extras:
 
 
 def of_row(row: Mapping[str, Any], names: Columns) -> dict[str, Any]:
-    """What one record holds beside numbers; its roles have these names."""
+    """The non-numeric values of one record, by role; other keys are added as they are."""
     roles, numbers = meant(names), {key for role, key in names.items() if role not in ROLES}
     known: dict[str, Any] = {}
     others: dict[str, Any] = {}
@@ -641,7 +644,7 @@ def of_row(row: Mapping[str, Any], names: Columns) -> dict[str, Any]:
 
 
 def placed(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by role, and other keys beside them; a key that a record cannot have as its own is in its metadata."""
+    """A record with these values by role, and the others by key; a key that a record cannot have goes to metadata."""
     kept = {key: value for key, value in known.items() if value is not None}
     inside: dict[str, Any] = {}
     for key, value in others.items():
@@ -657,7 +660,7 @@ def placed(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any
 
 
 def _other_keys(start: Beginning) -> bool:
-    """Whether the user says where the task is, or says other keys of rows without one."""
+    """Whether the user names the key of the task, or other keys of rows without a key ``task``."""
     return bool(start.columns) and ("task" in start.columns or (start.row is not None and "task" not in start.row))
 
 

@@ -1,9 +1,9 @@
-"""Lines of JSON into columns, for every reader of them: one stream, or a large file split among processes.
+"""Lines of JSON into columns, for every reader of JSON Lines: as one stream, or a large file split among processes.
 
-What the lines mean, a reader says, by the schema of its rows: a strict decoder that is widened on surprise.
-Decoding into a fixed `msgspec` struct is several times faster than decoding into dicts, and a strict one can
-lose nothing: a row with a new key, or a new kind of value, does not fit and raises. Then that row teaches the
-schema what it lacked, and its block is decoded again.
+A reader describes its rows by a schema, which makes a strict decoder and is widened when a row does not fit.
+Decoding into a fixed `msgspec` struct is several times faster than decoding into dicts, and a strict struct loses
+nothing: a row with a new key, or a new kind of value, raises an error. Then the schema learns the new key or kind from
+that row, and the block is decoded again.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from calipers.rollouts.column import Ints
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack
 from calipers.rollouts.table import BadRow, Part
 
-WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
-PACE = 0.85  # of another process: this one also hashes what it reads
+WORTH_DIVIDING = 45 << 20  # bytes that one process reads in the time that another takes to start and to send its answer
+PACE = 0.85  # the speed of this process, which also hashes, relative to a child process
 NOTHING = Raw(b"")
-_RAW = object()  # stands for NOTHING in a key of a cache: raw JSON has no hash
-ABSENT = msgspec.UNSET  # in the place of a value whose key a row does not have
-MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
-MOST_KEYS = 4000  # of any kind; each takes room in every row of a block
+_RAW = object()  # replaces NOTHING in a cache key, because raw JSON is not hashable
+ABSENT = msgspec.UNSET  # the value of a key that the row does not have
+MOST_COLUMNS = 1000  # if there are more keys of numbers, they are ids used as keys, and not columns
+MOST_KEYS = 4000  # keys of any kind; each takes memory in every row of a block
 UNREADABLE = (UnicodeDecodeError, UnicodeEncodeError, RecursionError, json.JSONDecodeError)
 
 Block = bytes | memoryview
@@ -63,31 +63,31 @@ child()
 
 
 class LineError(Exception):
-    """A line that is no rollout: (its number, what is wrong, what would be right)."""
+    """A line that is not a rollout: (its number, what is wrong, what was expected)."""
 
     def at(self, path: str, lines_before: int = 0) -> InputError:
-        """The error for the user, once it is known how many lines stand before."""
-        line, wrong, right = self.args
-        return InputError.at(f"{path}:{line + lines_before}", wrong, right)
+        """The error for the user; ``lines_before`` is the number of lines before the one counted as line 1."""
+        line, problem, expected = self.args
+        return InputError.at(f"{path}:{line + lines_before}", problem, expected)
 
 
 class SkippedObject(msgspec.Struct, gc=False):
-    """Any JSON object, skipped unread."""
+    """Any JSON object, skipped without decoding its values."""
 
 
 class SkippedList(msgspec.Struct, array_like=True, gc=False):
-    """Any JSON list, skipped unread."""
+    """Any JSON list, skipped without decoding its values."""
 
 
 class Kinds(dict[str, set[str]]):
-    """Keys of rows in the order they were met, and the kinds of value that each has had: number, text, object, list."""
+    """Keys of rows by first appearance, and the kinds of value seen for each: number, text, object, list."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.numeric = 0  # keys that have had a number
+        self.numeric = 0  # the number of keys seen with a number
 
     def learn(self, key: str, kind: str) -> bool:
-        """Whether the key, or this kind of its value, is new; "" is the kind of null."""
+        """Add a key with a kind of value ("" for null); returns whether the key, or this kind for it, is new."""
         if key in self and (not kind or kind in self[key]):
             return False
         self.setdefault(key, set()).update([kind] if kind else ())
@@ -96,17 +96,17 @@ class Kinds(dict[str, set[str]]):
 
 
 def union(kinds: Collection[str], number: Any) -> Any:
-    """The type of a value that is of one of these kinds, or null; ``number`` is the type of a number."""
-    # beside an object a list cannot be a struct: they would have to be tagged
+    """The type of a value of one of these kinds, or null; ``number`` is the type of a number."""
+    # beside an object struct, a list cannot be a struct, because msgspec would need tags to tell them apart
     skipped_list = list[Raw] if "object" in kinds else SkippedList
     types = {"number": number, "text": str, "object": SkippedObject, "list": skipped_list}
     return reduce(or_, (types[kind] for kind in sorted(kinds)), NoneType)
 
 
 def struct_of(name: str, fields: Sequence[tuple[str, Any, Any]], *, strict: bool = True) -> Any:
-    """A struct with fields of any keys: (key, type, default) of each. A strict one refuses other keys.
+    """A struct type with fields (key, type, default) for arbitrary keys. A strict struct refuses other keys.
 
-    The same fields give the same struct: to define one takes longer than to read a short file with it.
+    Struct types are cached, because defining one takes longer than reading a short file with it.
     """
     hashable = ((key, kind, _RAW if default is NOTHING else default) for key, kind, default in fields)
     return _struct_of(name, tuple(hashable), strict)
@@ -124,57 +124,60 @@ def _struct_of(name: str, fields: tuple[tuple[str, Any, Any], ...], strict: bool
 
 
 def odd_key(keys: Iterable[str]) -> str | None:
-    """The first key that no field of a struct can be called by, if any."""
+    """The first key that cannot be the name of a struct field, if any."""
     return next((key for key in keys if '"' in key or "\\" in key or min(key, default=" ") < " "), None)
 
 
 class RowSchema(Protocol):
-    """What a reader's rows look like so far, and a strict decoder for exactly that."""
+    """The keys and kinds of value of a reader's rows so far, and a strict decoder for exactly those."""
 
     decoder: msgspec.json.Decoder[Any]
-    skips: bool  # whether some of a row is passed over, so that nobody looks at its bytes
-    ids_elsewhere: str  # the advice to who uses ids as keys
+    skips: bool  # whether some values are skipped undecoded, so that their UTF-8 must be checked
+    ids_elsewhere: str  # the advice for a file that uses ids as keys
 
     def learn(self, number: int, line: bytes) -> bool:
-        """Widen to one line; False when all of it was known, or it cannot be. `rebuild` makes the decoder for it."""
+        """Widen the schema to fit one line; False if nothing in it is new, or it can never fit.
+
+        The decoder changes only with `rebuild`.
+        """
         ...
 
     def rebuild(self) -> None:
-        """Make the decoder for what is known now."""
+        """Make the decoder for the keys and kinds known now."""
         ...
 
     def size(self) -> tuple[int, int]:
-        """How many columns of numbers there are, and how many other keys take room in a row."""
+        """The number of columns of numbers, and the number of other keys that take memory in each row."""
         ...
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
-        """Whether what is passed over is what it may be."""
+        """Whether the values that the decoder skipped are of an allowed kind."""
         ...
 
     def refuse(self, number: int, line: bytes) -> None:
-        """LineError for a line that will never fit, unless the reader has another way to read it."""
+        """LineError for a line that can never fit, unless the reader has another way to read it."""
         ...
 
 
 class Learner:
-    """Blocks of lines into columns, by a schema that is widened to the lines that do not fit it."""
+    """Turns blocks of lines into columns, and widens the schema when lines do not fit it."""
 
     def __init__(self, schema: RowSchema) -> None:
         self._schema = schema
-        self._wide = False
-        self._stale = False  # the decoder does not know all that the schema does
+        self._check_utf8 = False
+        self._stale = False  # the schema has learnt something since its decoder was made
 
     def columns(self, block: Block, octets: NDArray[np.uint8], before: int) -> list[Sequence[Any]] | None:
-        """The block as columns, one for each field of the schema; none where it has no row.
+        """The block as columns, one for each field of the schema; no columns if the block has no row.
 
-        None where a line never fits, or lines that fit one by one do not as a block: a list of them is deeper than
-        each. So many lines stand ``before`` the block.
+        None if a line can never fit, or if the lines fit singly but not as a block, because msgspec's list of them is
+        nested one level deeper. ``before`` is the number of lines before the block.
         """
         schema = self._schema
         while True:
             try:
-                if schema.skips and (self._wide or octets.max(initial=0) > _LAST_ASCII):
-                    self._wide = True  # where one block has letters beyond ASCII, most have
+                if schema.skips and (self._check_utf8 or octets.max(initial=0) > _LAST_ASCII):
+                    self._check_utf8 = True  # if one block is not ASCII, most of the later ones are not
                     utf_8_decode(block, "strict", True)
                 columns = columns_of(schema.decoder.decode_lines(block))
                 if not columns or schema.sound(columns):
@@ -185,13 +188,13 @@ class Learner:
                 return None
 
     def learn(self, block: Block, before: int) -> bool:
-        """Widen the schema to the lines that do not fit it; False when none does not, or one never will.
+        """Widen the schema to the lines that do not fit it; False if all lines fit, or one can never fit.
 
-        LineError for a line that is no row, or brings a key too many.
+        LineError for a line that is not a row, or with too many new keys.
         """
         widened = False
-        waiting: list[tuple[int, bytes]] = []  # lines that do not fit the decoder there is, and were learnt from
-        patience = 1
+        waiting: list[tuple[int, bytes]] = []  # lines that were learnt but do not fit the current decoder
+        patience = 1  # the number of such lines after which a new decoder is made
         for number, line in filled(block, before):
             if self._fits(line):
                 continue
@@ -202,7 +205,7 @@ class Learner:
                 learnt = self._schema.learn(number, line)
             self._stale = self._stale or learnt
             many = self.too_many() if learnt else ""
-            # a decoder costs as much as many lines: where each line brings a key, few are made
+            # a decoder costs as much as many lines, so few are made even if every line has a new key
             if many or len(waiting) >= patience:
                 if not self._rebuilt(waiting) and not many:
                     return False
@@ -212,14 +215,14 @@ class Learner:
         return widened and self._rebuilt(waiting)
 
     def too_many(self) -> str:
-        """What the rows have too many of, if they have."""
+        """An error if the rows have too many columns or keys; else ""."""
         columns, keys = self._schema.size()
         if columns > MOST_COLUMNS:
             return f"the file has more than {MOST_COLUMNS} columns of numbers"
         return f"the file has more than {MOST_KEYS} different keys" if keys > MOST_KEYS else ""
 
     def _rebuilt(self, lines: Sequence[tuple[int, bytes]]) -> bool:
-        """Make the decoder for what was learnt; whether all of these lines fit it."""
+        """Make the decoder for what was learnt; returns whether all of these lines fit it."""
         if self._stale:
             self._schema.rebuild()
             self._stale = False
@@ -231,7 +234,7 @@ class Learner:
 
     def _fits(self, line: bytes) -> bool:
         try:
-            line.decode()  # what is skipped unread must be UTF-8 too
+            line.decode()  # skipped values must be UTF-8, too
             return self._schema.sound(columns_of([self._schema.decoder.decode(line)]))
         except BAD:
             return False
@@ -243,14 +246,14 @@ def columns_of(rows: Iterable[Any]) -> list[Sequence[Any]]:
 
 
 def filled(block: Block, before: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers; so many lines stand before the block."""
+    """The lines that are not blank, with their numbers; ``before`` is the number of lines before the block."""
     for number, line in enumerate(bytes(block).split(b"\n"), before + 1):
         if line.strip(b" \t\r"):
             yield number, line
 
 
 def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
-    """Whether each line is exactly one object: the decoder also takes two on a line, and one on two."""
+    """Whether each line is exactly one object, as the decoder also accepts two on a line, and one over two lines."""
     if not len(octets) or octets[0] != _OPEN:
         return not rows and not len(octets)
     whole = octets[-1] == _NEWLINE
@@ -258,22 +261,22 @@ def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
     if _RETURN in before[-1:]:
         before = np.where(before == _RETURN, octets[ends - 2], before)
     after = octets[(ends[:-1] if whole else ends) + 1]
-    # inside an object no newline stands between } and {, so here each one parts two objects
+    # inside an object there is no newline between } and {, so each newline here separates two objects
     return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
 
 
 def note_places(
     block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints, before: int, learner: Learner
 ) -> int | Ints:
-    """The line of the first row, where each line is one row; else the line of each. LineError for two on one line."""
+    """The line of the first row if each line is one row, else the line of each row; LineError for two on one line."""
     if one_a_line(octets, ends, rows):
         return before + 1
-    learner.learn(block, before)  # raises where a line is not exactly one object
+    learner.learn(block, before)  # raises if a line is not exactly one object
     return np.array([number for number, _ in filled(block, before)])
 
 
 def without_unreal(block: Block) -> tuple[Block, int]:
-    """Text with null in the place of NaN and infinities, which Python writes and JSON does not have; how many."""
+    """The text with NaN and infinities, which Python writes and JSON does not have, as null; and their number."""
     text, count = bytes(block), 0
     if b"NaN" not in text and b"Infinity" not in text:
         return text, 0
@@ -292,13 +295,13 @@ def without_unreal(block: Block) -> tuple[Block, int]:
 def kind_of(raw: Raw) -> str:
     """The kind of a raw JSON value, from its first byte; "" for null."""
     first = bytes(memoryview(raw)[:1])
-    named = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
-    return named.get(first, "number")
+    kinds = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
+    return kinds.get(first, "number")
 
 
 def unreadable(error: Exception) -> tuple[str, str]:
-    """What Python's decoder found in a line, one of `UNREADABLE`: what is wrong, and what would be right."""
-    right = "expected one JSON object per line"
+    """What is wrong with a line, by the error of Python's decoder (one of `UNREADABLE`), and what was expected."""
+    expected = "expected one JSON object per line"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
     if isinstance(error, UnicodeEncodeError):
@@ -306,30 +309,30 @@ def unreadable(error: Exception) -> tuple[str, str]:
     if not isinstance(error, json.JSONDecodeError):
         return "it is nested too deeply", "expected a flat object"
     if error.msg == "Extra data":
-        return "two values on one line", right
-    return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", right
+        return "two values on one line", expected
+    return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", expected
 
 
 class NotPackable(Exception):
-    """Rollouts that are not worth packing, or cannot be: they are read as they are."""
+    """Rollouts that cannot be packed, or not usefully; they are read unpacked instead."""
 
 
 PIECE = 1 << 16  # rows that are packed at once
 SEVERAL = 12  # pieces that are merged at once
-MOST_KINDS = 1 << 14  # distinct rows in a piece: with more of them, packing saves little
-LOOKED_AT = 1 << 21  # bytes at the start of a file that say whether its rows are alike
+MOST_KINDS = 1 << 14  # distinct rows in a piece, beyond which packing saves little
+LOOKED_AT = 1 << 21  # bytes at the start of a file that show whether its rows are alike
 
 
 def packed_lines(
     reader: Any, blocks: Iterable[memoryview], keep: Collection[str] | None, progress: Progress
 ) -> Loose | Packed:
-    """The rollouts in blocks of lines, packed a piece at a time; NotPackable where they are not alike."""
+    """The rollouts in blocks of lines, packed a piece at a time; NotPackable if too many of them differ."""
     pieces: list[Loose | Packed] = []
 
     def flush() -> None:
         try:
             piece = pack(reader.flush(), keep)
-        except (InputError, BadRow) as error:  # reading it once more says it better
+        except (InputError, BadRow) as error:  # reading the rows unpacked gives a better message
             raise NotPackable(str(error)) from None
         if len(piece.kinds) > MOST_KINDS:
             raise NotPackable("rollouts differ in too many values")
@@ -346,7 +349,7 @@ def packed_lines(
         progress(len(block))
         if reader.rows >= PIECE:
             flush()
-            # each piece names its tasks once more, so they do not wait long; what is merged is copied each time
+            # merging early saves the task names that each piece repeats, but copies the merged piece each time
             if len(pieces) > SEVERAL and sum(map(len, pieces[1:])) > len(pieces[0]) // 8:
                 pieces[:] = [merged()]
     if reader.rows:
@@ -359,20 +362,21 @@ def packed_lines(
 class Lines(Protocol):
     """A reader of blocks of lines.
 
-    Its maker is ``make(path, names, labels, start)``: the first line stands at this byte, at None in a stream.
+    It is made by a function ``make(path, names, labels, start)``; ``start`` is the byte at which the first line starts,
+    or None in a stream.
     """
 
     @property
     def lines(self) -> int:
-        """Lines read so far."""
+        """The number of lines read so far."""
         ...
 
     def read(self, block: memoryview) -> None:
-        """Take in some whole lines; LineError for the first that is wrong."""
+        """Read some whole lines; LineError for the first bad line."""
         ...
 
     def finish(self) -> Part:
-        """What all of them were."""
+        """The rollouts of all lines read."""
         ...
 
 
@@ -381,7 +385,7 @@ def read_lines(
 ) -> list[Any]:
     """The rollouts of a source; one part for each process that read some of it.
 
-    ``maker`` is the ``module:function`` that makes a reader, so that a child finds it, too.
+    ``maker`` is the ``module:function`` that makes a reader, so that a child process can import it.
     """
     request = {"maker": maker, "names": dict(names), "labels": sorted(labels), "words": dict(worths(names))}
     with _divided("calipers.formats.lines:read_range", source, request, progress) as (reader, blocks, others):
@@ -402,9 +406,9 @@ def read_lines(
 def _divided(
     function: str, source: Source, request: dict[str, Any], progress: Progress
 ) -> Iterator[tuple[Any, Iterator[memoryview], Iterator[tuple[Any, int]]]]:
-    """A reader of a source, the blocks that it reads here, and what child processes make of all others, in order.
+    """A reader, the blocks for this process to read, and the answers of the child processes for the other ranges.
 
-    Only a large source is divided; each child calls the function with its range of bytes.
+    Only a large source is divided. Each child calls ``function`` with its range of bytes; answers are in file order.
     """
     count = processes()
     ranges = _ranges(source, count) if source.divisible and source.size >= WORTH_DIVIDING and count > 1 else []
@@ -436,14 +440,14 @@ def _divided(
 def _range(
     maker: str, path: str, start: int, end: int, names: dict[str, str], labels: list[str], words: dict[str, float]
 ) -> Iterator[tuple[Any, Iterator[memoryview]]]:
-    """A reader of a range of whole lines, and its blocks."""
+    """A reader of a range of whole lines, and the blocks of the range."""
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         yield load(maker)(path, Named(names, words), labels, start), line_blocks(file.readinto, end - start)
 
 
 def read_range(**request: Any) -> tuple[Any, int]:
-    """The rollouts in a range of whole lines, or its LineError; lines count from its start."""
+    """The rollouts in a range of whole lines, or their LineError, and the number of lines; lines count from 1."""
     with _range(**request) as (reader, blocks):
         try:
             return _drive(reader, blocks, lambda _: None), reader.lines
@@ -459,7 +463,7 @@ def read_packed(
     keep: Collection[str] | None,
     progress: Progress,
 ) -> list[Loose | Packed]:
-    """As `read_lines`, packed: a few bytes a rollout. NotPackable where that saves nothing."""
+    """As `read_lines`, packed into a few bytes per rollout; NotPackable if that would save nothing."""
     request: dict[str, Any] = {"maker": maker, "names": dict(names), "labels": sorted(labels)}
     request |= {"words": dict(worths(names)), "keep": None if keep is None else sorted(keep)}
     if source.divisible:
@@ -467,7 +471,7 @@ def read_packed(
     with _divided("calipers.formats.lines:packed_range", source, request, progress) as (reader, blocks, others):
         try:
             parts = [packed_lines(reader, blocks, keep, progress)]
-        except (LineError, LongLine) as error:  # read once more as they are, the error names its line
+        except (LineError, LongLine) as error:  # reading the rows unpacked gives an error that names the line
             raise NotPackable(str(error)) from None
         for part, _ in others:
             if not isinstance(part, (Loose, Packed)):
@@ -477,17 +481,18 @@ def read_packed(
 
 
 def _check_alike(source: Source, request: Mapping[str, Any]) -> None:
-    """NotPackable where the first rows differ too often: before processes are started to pack all of them."""
+    """NotPackable if the first rows differ too often; checked before processes are started to pack all rows."""
     start = len(BOM) if source.head.startswith(BOM) else 0
     first, _ = packed_range(**request, path=source.path, start=start, end=next_line(source.path, LOOKED_AT))
     if not isinstance(first, (Loose, Packed)):
         raise NotPackable(str(first))
-    if len(first.kinds) > MOST_KINDS * -math.expm1(-len(first) / MOST_KINDS):  # so many would be met among rows drawn
+    # the expected number of distinct rows in a sample of this size, if MOST_KINDS were equally frequent
+    if len(first.kinds) > MOST_KINDS * -math.expm1(-len(first) / MOST_KINDS):
         raise NotPackable("rollouts differ in too many values")
 
 
 def packed_range(keep: list[str] | None, **request: Any) -> tuple[Any, int]:
-    """The rollouts in a range of whole lines, packed, or why they are not."""
+    """The packed rollouts in a range of whole lines, or the reason why they cannot be packed; and the line count."""
     with _range(**request) as (reader, blocks):
         try:
             return packed_lines(reader, blocks, keep, lambda _: None), reader.lines
@@ -496,16 +501,16 @@ def packed_range(keep: list[str] | None, **request: Any) -> tuple[Any, int]:
 
 
 def processes() -> int:
-    """How many processes may read."""
+    """The number of processes that may read at once."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, 8) if sys.executable else 1
 
 
 def _ranges(source: Source, count: int) -> list[tuple[int, int]]:
-    """Ranges of bytes that start and end with a line, as large as will be read in one time; the first is read here."""
+    """Ranges of whole lines that take equally long to read, by this process (the first range) and its children."""
     share = int((source.size - PACE * WORTH_DIVIDING) / (count - 1 + PACE))
-    wished = [source.size - share * (count - n) for n in range(1, count)]
-    return list(pairwise([0, *(next_line(source.path, cut) for cut in wished), source.size]))
+    cuts = [source.size - share * (count - n) for n in range(1, count)]
+    return list(pairwise([0, *(next_line(source.path, cut) for cut in cuts), source.size]))
 
 
 def _drive(reader: Lines, blocks: Iterable[memoryview], progress: Progress) -> Part:
@@ -514,8 +519,8 @@ def _drive(reader: Lines, blocks: Iterable[memoryview], progress: Progress) -> P
             reader.read(block)
             progress(len(block))
     except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise LineError(reader.lines + 1, wrong, "expected one rollout per line") from None
+        problem = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+        raise LineError(reader.lines + 1, problem, "expected one rollout per line") from None
     return reader.finish()
 
 
@@ -523,10 +528,10 @@ A = TypeVar("A")
 
 
 class ChildProcess(Generic[A]):
-    """A call of one function of ours in another process; should that die, the function is called here.
+    """A call of one of our functions in another process; if that process dies, the function is called in this one.
 
-    ``way`` is its ``module:function``, ``request`` its arguments. With ``given``, the function has the argument
-    ``given`` too: an iterator over values, none of them None, that are sent while both processes work.
+    ``way`` is the ``module:function``, ``request`` its arguments. With ``given``, the function also gets the argument
+    ``given``: an iterator over values other than None, which are sent while both processes work.
     """
 
     def __init__(self, way: str, request: dict[str, Any], given: Callable[[], Iterator[Any]] | None = None) -> None:
@@ -542,17 +547,17 @@ class ChildProcess(Generic[A]):
         stream, sink = self._process.stdout, self._process.stdin
         if stream is None or sink is None:
             return
-        # it died: the function is called here
+        # if the process died, `result` calls the function in this process
         with suppress(BrokenPipeError, EOFError, pickle.UnpicklingError):
             pickle.dump((self._way, self._request, self._given is not None), sink, protocol=5)
             for value in [] if self._given is None else chain(self._given(), [None]):
                 pickle.dump(value, sink, protocol=5)
             sink.flush()
-            self._answer = (pickle.load(stream),)  # our own child's words
+            self._answer = (pickle.load(stream),)  # trusted: written by our own child process
             self._is_idle = True
 
     def result(self) -> A:
-        """What the function returned."""
+        """Wait for the function's return value."""
         self._listening.join()
         answer, self._answer = self._answer, None
         if answer is not None:
@@ -562,7 +567,7 @@ class ChildProcess(Generic[A]):
         return returned
 
     def stop(self) -> None:
-        """End the process if its answer is no longer wanted, or keep it for the next call."""
+        """Keep the process for the next call if it has answered and processes are kept; else end it."""
         idle = _IDLE.get()
         if self._is_idle and idle is not None:
             idle.append(self._process)
@@ -573,12 +578,12 @@ class ChildProcess(Generic[A]):
 
 
 _IDLE: Final[ContextVar[list[subprocess.Popen[bytes]] | None]] = ContextVar("_IDLE", default=None)
-"""Processes that wait for a call; None where none is kept."""
+"""Processes that wait for a call; None if processes are not kept."""
 
 
 @contextmanager
 def kept_processes() -> Iterator[None]:
-    """Keep each process that has answered for the next call, until the end of the block: to start one takes time."""
+    """Keep each process that has answered for the next call, until the end of the block, because starting is slow."""
     idle: list[subprocess.Popen[bytes]] = []
     before = _IDLE.set(idle)
     try:
@@ -592,17 +597,17 @@ def kept_processes() -> Iterator[None]:
 def _new_process() -> subprocess.Popen[bytes]:
     """A process that waits for a call."""
     return subprocess.Popen(
-        # -P and our own sys.path: the child imports what we import, and nothing from its folder
+        # -P and our own sys.path: the child imports what we import, and nothing from the working directory
         [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pipesize=1 << 20,
-        env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # starting threads it never uses costs it 0.1 s
+        env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # saves 0.1 s for threads that the child never uses
     )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that nobody listens to."""
+    """End a process."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
@@ -612,13 +617,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def child() -> None:
-    """What a child process does: call functions, and answer each call on standard output."""
+    """The main function of a child process: perform calls from standard input, and answer on standard output."""
     calls, answers = sys.stdin.buffer, sys.stdout.buffer
     answer: Any = None
     with suppress(EOFError):
         while True:
-            way, request, streams = pickle.load(calls)  # our own parent's words
-            answer = None  # not earlier: most processes have one call, and taking its rows apart takes time
+            way, request, streams = pickle.load(calls)  # trusted: written by our own parent process
+            answer = None  # freed only now, because most processes have one call, and freeing its rows takes time
             given = {"given": iter(partial(pickle.load, calls), None)} if streams else {}
             answer = load(way)(**request, **given)
             pickle.dump(answer, answers, protocol=5)

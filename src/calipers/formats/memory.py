@@ -1,4 +1,4 @@
-"""Rollouts in memory: a table of polars, pandas or Arrow, a dict of columns, or a list of records."""
+"""Rollouts in memory: a polars, pandas or Arrow table, a dict of columns, or a list of records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def from_memory(source: Any, names: Mapping[str, str], labels: Collection[str]) -> list[Part] | None:
-    """The rollouts in a value, one per row, with the rules for files; None if it is not a table.
+    """The rollouts in a value, one per row, by the same rules as in files; None if the value is not a table.
 
     Errors call a table ``table`` and number its rows from 1. A NaN in a pandas frame is a missing value; in any other
     table it is a number.
@@ -37,30 +37,34 @@ def from_memory(source: Any, names: Mapping[str, str], labels: Collection[str]) 
 
 
 def _as_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    """Records in memory as lines of JSON; a value that JSON does not have, such as a date, becomes text."""
+    """Records as lines of JSON; a value that JSON does not have, such as a date, becomes text."""
     for number, record in enumerate(records, 1):
         try:
             yield json.dumps(record, default=_plain, ensure_ascii=False).encode(errors="surrogatepass")
-        except (TypeError, ValueError, RecursionError) as error:  # a key that is a tuple, an object inside itself
-            wrong = f"cannot be written as JSON ({error})"
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:  # a key that is a tuple, an object that contains itself
+            problem = f"cannot be written as JSON ({error})"
             raise InputError.at(
-                f"records:row {number}", wrong, "expected keys that are text, and flat values"
+                f"records:row {number}", problem, "expected keys that are text, and flat values"
             ) from None
 
 
 def _plain(value: Any) -> Any:
-    """A number or a list of another library as a Python value; anything else as text."""
-    for way in ("item", "tolist"):
-        if callable(change := getattr(value, way, None)):
+    """A number or an array of another library as a Python value; anything else as text."""
+    for method in ("item", "tolist"):
+        if callable(convert := getattr(value, method, None)):
             try:
-                return change()
+                return convert()
             except (TypeError, ValueError, RuntimeError):  # an array or a tensor has no single item
                 continue
     return str(value)
 
 
 def cells_of(source: Any) -> list[list[str]] | None:
-    """A table in memory as the cells of a CSV file, with its header first; None for what is no table of rows.
+    """A table in memory as the cells of a CSV file, with its header first; None if the value is not a table.
 
     >>> cells_of([{"task": "a", "label": True}, {"task": "b"}])
     [['task', 'label'], ['a', '1'], ['b', '']]
@@ -104,8 +108,8 @@ def _table(source: Any) -> pl.LazyFrame | None:
         try:
             return pl.DataFrame(source).lazy()
         except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-            wrong, right = f"cannot be read ({error})", "expected a table with a row for each rollout"
-            raise InputError.at("table", wrong, right) from None
+            problem, expected = f"cannot be read ({error})", "expected a table with a row for each rollout"
+            raise InputError.at("table", problem, expected) from None
     return None
 
 
@@ -123,7 +127,7 @@ def _of_pandas(frame: Any) -> pl.LazyFrame:
 
 
 def _lazy(columns: Sequence[pl.Series]) -> pl.LazyFrame:
-    """Columns as a table; InputError where two have one name, such as 1 and "1"."""
+    """Columns as a table; InputError if two have the same name, such as 1 and "1"."""
     import polars as pl
 
     if len({column.name for column in columns}) < len(columns):
@@ -146,5 +150,5 @@ def _column(name: str, values: Any) -> pl.Series:
         return pl.Series(name, values)
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
         kinds = sorted({type(value).__name__ for value in values if value is not None})
-        wrong = f"column {name!r} contains {' and '.join(kinds)}"
-        raise InputError.at("table", wrong, "expected values of one type in a column") from None
+        problem = f"column {name!r} contains {' and '.join(kinds)}"
+        raise InputError.at("table", problem, "expected values of one type in a column") from None

@@ -1,12 +1,12 @@
-"""Partials: packed rollouts in a file, with what they were made of.
+"""Partials: files of packed rollouts, with the settings and input files that they were made from.
 
-A partial is a zip archive, its members stored as they are:
+A partial is a zip archive with uncompressed members:
 
 - ``calipers-partial.json``: the header: schema, definitions, settings, inputs with hashes, notes, and the hash of each
   other member;
-- ``tasks.parquet``: a row for each task: its id, and how many rollouts it has;
-- ``rollouts.parquet``: a row for each rollout, by task and sample: its kind, and its sample number unless each task has
-  0, 1, 2, ...;
+- ``tasks.parquet``: a row for each task: its id and its number of rollouts;
+- ``rollouts.parquet``: a row for each rollout, sorted by task and sample: its kind, and its sample number unless each
+  task has samples 0, 1, 2, ...;
 - ``kinds.parquet``: the distinct rows: outcome, attempt, rewards, columns, labels.
 """
 
@@ -42,23 +42,23 @@ SCHEMA: Final = "calipers.partial/1"
 HEADER: Final = "calipers-partial.json"
 TASKS, ROLLOUTS, KINDS = "tasks.parquet", "rollouts.parquet", "kinds.parquet"
 MEMBERS: Final = (TASKS, ROLLOUTS, KINDS)
-WHEN: Final = (1980, 1, 1, 0, 0, 0)  # the date of every member: the same rollouts are the same bytes
-RIGHT: Final = "expected a file of calipers score --partial"
+WHEN: Final = (1980, 1, 1, 0, 0, 0)  # the date of every member, so that equal rollouts give equal bytes
+EXPECTED: Final = "expected a file of calipers score --partial"
 _REWARD, _COLUMN, _LABEL = "reward:", "column:", "label:"
 
 
 class InputFile(msgspec.Struct, frozen=True):
-    """A file that a partial was made of."""
+    """A file that a partial was made from."""
 
     path: str
     format: str
     sha256: str
     rollouts: int
-    folder: str = ""  # its folder's name, where that tells files of one format apart
+    folder: str = ""  # the name of its folder, which may distinguish files of one format
 
 
 class PartSettings(msgspec.Struct, frozen=True):
-    """The settings of the score that a partial is for; none where it is for any."""
+    """The settings of the score that a partial is for; the defaults if it is for any score."""
 
     metrics: list[str] = []
     by: list[str] = []
@@ -75,18 +75,18 @@ class PartSettings(msgspec.Struct, frozen=True):
 
 
 class PartHeader(msgspec.Struct, frozen=True):
-    """What a partial says of itself."""
+    """The header of a partial."""
 
     schema: str
     calipers: str
     definitions: int
-    settings: dict[str, Any]  # of the score that it is for: metrics, by, cluster, dialect, missing, ...
+    settings: dict[str, Any]  # the fields of `PartSettings` that are set
     inputs: list[InputFile]
     members: dict[str, str]  # name -> sha256
     tasks: int
     rollouts: int
-    numbers: bool = False  # ids are whole numbers
-    unnumbered: bool = False  # samples were numbered in order of appearance, as the files have no numbers
+    numbers: bool = False  # task ids are whole numbers
+    unnumbered: bool = False  # the files have no sample numbers, so samples were numbered in order of appearance
     planned_from: str = "rows"
     headline: str = ""
     notes: list[str] = []
@@ -104,7 +104,7 @@ class Partial:
 
 
 def written(packed: Packed, header: Mapping[str, Any]) -> bytes:
-    """The bytes of a partial; ``header`` has what the rollouts do not say."""
+    """The bytes of a partial; ``header`` has the fields of `PartHeader` that are not known from the rollouts."""
     tasks, rollouts, kinds = _frames(packed)
     members = {name: _parquet(frame) for name, frame in zip(MEMBERS, (tasks, rollouts, kinds), strict=True)}
     table = packed.kinds
@@ -152,7 +152,7 @@ def _frames(packed: Packed) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
 
 
 def _nullable(name: str, column: Column) -> pl.Series:
-    """A column with null for a gap; NaN stays NaN."""
+    """A column as a polars series, with null for a gap; NaN stays NaN."""
     import polars as pl
 
     values = pl.Series(name, column.values)
@@ -166,7 +166,7 @@ def _parquet(frame: pl.DataFrame) -> bytes:
 
 
 def opened(path: str) -> Partial:
-    """Read a partial; InputError for one that is damaged, or of another version."""
+    """Read a partial; InputError if it is damaged, or of another version."""
     import polars as pl
 
     try:
@@ -178,24 +178,24 @@ def opened(path: str) -> Partial:
             members = {name: archive.read(name) for name in MEMBERS}
         for name, data in members.items():
             if hashlib.sha256(data).hexdigest() != header.members.get(name):
-                raise InputError.at(path, f"is damaged: {name} has another hash than its header says", RIGHT)
+                raise InputError.at(path, f"is damaged: {name} has another hash than its header says", EXPECTED)
         tasks, rollouts, kinds = (pl.read_parquet(members[name]) for name in MEMBERS)
         return Partial(path, header, _packed(path, header, tasks, rollouts, kinds))
     except InputError:
         raise
     except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror or error})", RIGHT) from None
+        raise InputError.at(path, f"cannot be read ({error.strerror or error})", EXPECTED) from None
     except (
         zipfile.BadZipFile,
         KeyError,
         ValueError,
         EOFError,
-        RuntimeError,  # of zipfile, for a packing that it does not know, and a member under a password
+        RuntimeError,  # from zipfile, for an unknown compression and for a member with a password
         zlib.error,
         msgspec.MsgspecError,
         pl.exceptions.PolarsError,
     ) as error:
-        raise InputError.at(path, f"is damaged, or is no partial ({str(error)[:80]})", RIGHT) from None
+        raise InputError.at(path, f"is damaged, or is no partial ({str(error)[:80]})", EXPECTED) from None
 
 
 def _packed(path: str, header: PartHeader, tasks: pl.DataFrame, rollouts: pl.DataFrame, kinds: pl.DataFrame) -> Packed:
@@ -212,15 +212,15 @@ def _packed(path: str, header: PartHeader, tasks: pl.DataFrame, rollouts: pl.Dat
     sample = small(rollouts["sample"].to_numpy()) if "sample" in rollouts.columns else None
     if names.is_unique().all():
         return Packed(table, tries, listed, None, starts, sample, code, path)
-    distinct = names.unique(maintain_order=True)  # several groups share ids
-    place = names.replace_strict(distinct, pl.Series(range(len(distinct))), return_dtype=pl.Int64).to_numpy()
+    distinct = names.unique(maintain_order=True)  # tasks of several groups have the same ids
+    unit = names.replace_strict(distinct, pl.Series(range(len(distinct))), return_dtype=pl.Int64).to_numpy()
     first = np.zeros(len(distinct), dtype=np.int64)
-    first[place[::-1]] = np.arange(len(place))[::-1]
-    return Packed(table, tries, listed.take(first), place, starts, sample, code, path)
+    first[unit[::-1]] = np.arange(len(unit))[::-1]
+    return Packed(table, tries, listed.take(first), unit, starts, sample, code, path)
 
 
 def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, Ints]:
-    nothing = np.zeros(kinds.height, dtype=np.int64)
+    zeros = np.zeros(kinds.height, dtype=np.int64)
     rewards: dict[str, Column] = {}
     columns: dict[str, Column] = {}
     labels: dict[str, Labels] = {}
@@ -234,8 +234,8 @@ def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, In
     part = Part(
         Places(path),
         [],
-        nothing,
-        nothing,
+        zeros,
+        zeros,
         kinds["attempt"].to_numpy().astype(np.int64),
         np.array([OUTCOMES.index(word) for word in kinds["outcome"].to_list()], dtype=np.uint8),
         rewards,
@@ -252,7 +252,7 @@ def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, In
 
 
 def rows_of(packed: Packed) -> Part:
-    """Packed rollouts as the part of a file with a row for each."""
+    """Packed rollouts as a `Part` with a row for each rollout."""
     code = packed.code.astype(np.int64)
     table = packed.kinds
     pieces = [(task, sample) for task, sample, _ in packed.rows()]
@@ -263,7 +263,7 @@ def rows_of(packed: Packed) -> Part:
 
 
 def lacking(header: PartHeader, labels: Collection[str]) -> list[str]:
-    """The labels that are asked for and that a partial was not made with."""
+    """The requested labels that the partial does not have."""
     known = {*header.settings.get("labels", ()), "task", "sample", "outcome", "answer", *GROUP}
     return [label for label in labels if label not in known]
 
@@ -277,7 +277,7 @@ def _checked(source: Source, labels: Collection[str]) -> Partial:
 
 
 def read(source: Source, columns: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a partial as rows."""
+    """The rollouts of a partial, unpacked."""
     part = _checked(source, labels)
     progress(source.size)
     return [rows_of(part.packed)] if len(part.packed) else []
@@ -286,19 +286,19 @@ def read(source: Source, columns: Columns, labels: Collection[str], progress: Pr
 def packed(
     source: Source, columns: Columns, labels: Collection[str], keep: Collection[str] | None, progress: Progress
 ) -> list[Packed]:
-    """The rollouts of a partial as they are."""
+    """The rollouts of a partial, packed."""
     part = _checked(source, labels)
     progress(source.size)
     return [part.packed]
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether a file begins with the header of a partial."""
+    """Whether the first member of a file is the header of a partial."""
     return start.head[:2] == b"PK" and HEADER.encode() in start.head[:80]
 
 
 def input_file(path: str, form: str, sha256: str, rollouts: int) -> InputFile:
-    """A file that was read, for a header."""
+    """The entry of a header for a file that was read."""
     return InputFile(path, form, sha256, rollouts, os.path.basename(os.path.dirname(os.path.abspath(path))))
 
 

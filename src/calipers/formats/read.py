@@ -1,13 +1,13 @@
-"""Reads paths of any known format into one table of rollouts, and finds what is to be read in folders.
+"""Reads paths of any known format into one table of rollouts, and finds the files to read in folders.
 
-What a file is, its content says, never its name. A folder is what another system wrote, files of one format that are
-one set, or a folder of runs: run folders, results and files of rollouts, in it and in the folders below it::
+The format of a file is recognised by its content, never by its name. A folder is the output of another system, a set of
+files of one format, or a folder of runs: run folders, results and files of rollouts, in it and in the folders below::
 
     runs/
       arith-openai_m-1f0a4c2e/    a run: plan.json and its log
       old/result.json             a finished result
       gsm8k-m.jsonl               a file of rollouts
-      notes.md                    not looked at
+      notes.md                    ignored
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Part, Rollouts, assemble, numbered, refuse_repeated
 from calipers.stores import local
 
-RIGHT: Final = (
+EXPECTED_PATHS: Final = (
     "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "
     "or the output of lm_eval --output_path (results_*.json and samples_*.jsonl, or a folder for each model)"
 )
@@ -49,41 +49,41 @@ EXPECTED: Final = (
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 OWN = "native"  # the name of our own format
-Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 when nobody knows)
+Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 if unknown)
 
 MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
 ROLLOUTS: Final = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".eval")
-"""How the names of files of rollouts end in a folder; a path that is given by itself may have any name."""
+"""The suffixes of files of rollouts in a folder; a path that the user gives may have any name."""
 
 PACKED: Final = (".gz", ".zst")
 MOST_FILES = 100_000
 MOST_SHOWN = 3  # names of files in a note
-DEEPEST = 3  # folders within each other in which runs are looked for
+DEEPEST = 3  # levels of folders that are searched for runs
 RESULT_SCHEMA: Final = "calipers.result/1"
-_HEAD = 4_096  # bytes at the beginning of a file that say what it is
+_HEAD = 4_096  # bytes at the beginning of a file in which its schema is looked for
 _SCHEMA = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"schema"\s*:\s*"(calipers\.[a-z_]+/\d+)"')
 
-SMALL = 4 << 20  # bytes; a smaller file is packed sooner once it is read than while it is
-PACKED_BYTES = 300 << 20  # of text: about three million rollouts
-PACKED_ROWS = 3_000_000  # of Parquet
-MOST_PACKED = 10  # times that rollouts are smaller as gzip or zstd
+SMALL = 4 << 20  # bytes; for a smaller file, it is faster to read it and then pack its rows
+PACKED_BYTES = 300 << 20  # bytes of text, about three million rollouts
+PACKED_ROWS = 3_000_000  # rows of Parquet
+MOST_PACKED = 10  # the ratio by which gzip and zstd are assumed to shrink rollouts
 PARQUET_MAGIC = b"PAR1"
 
 BLANKS = b" \t\r\n"
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml)\b", re.IGNORECASE)
-CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
+CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that the header of a CSV file cannot have
 
 _ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file that was read, or one job's directory."""
+    """One file that was read, or the directory of one job."""
 
     path: str
     format: str  # a name in FORMATS
-    sha256: str  # of the bytes on disk; of a job, of its trials' names and results
-    rollouts: int  # rows in it, or in the samples beside results; those that a plan owes are not
+    sha256: str  # the hash of the bytes on disk; for a job, of its trials' names and results
+    rollouts: int  # rows in the file, or in the samples beside results; without planned rollouts that are not there
 
 
 def read(
@@ -93,9 +93,9 @@ def read(
     labels: Collection[str] = (),
     progress: Progress | None = None,
 ) -> tuple[Rollouts, list[Input]]:
-    """All rollouts of some files as one table, and the files.
+    """All rollouts of some files as one table, and the files that were read.
 
-    ``columns`` gives the names of roles in the files (``{"task": "id"}``); ``labels`` are the keys to keep, for slices
+    ``columns`` maps roles to the keys of the files (``{"task": "id"}``); ``labels`` are the keys to keep, for slices
     and clusters. InputError for the first error.
     """
     rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress)
@@ -111,15 +111,15 @@ def begin(
     kept: list[Part] | None = None,
     keep: Collection[str] | None = None,
 ) -> tuple[Rollouts, Callable[[], list[Input]]]:
-    """As `read`, but the files are still being hashed: the second answer waits for that.
+    """As `read`, but the files are still being hashed: the second value is a function that waits for it.
 
-    ``kept`` gets the parts too, for who needs more of a file than rollouts. With ``keep``, the rollouts have no other
-    columns than these, beside rewards.
+    ``kept``, if given, is filled with the parts, for callers that need more than the rollouts. With ``keep``, only
+    these columns are kept, beside rewards.
     """
     paths, given, notes = _given(paths, columns, labels)
     parts: list[Part] = [] if kept is None else kept
     seen: list[tuple[OpenInput, Format, int]] = []
-    unnumbered: dict[str, str] = {}  # files whose rollouts have no numbers, so that only their path tells them apart
+    unnumbered: dict[str, str] = {}  # files whose rollouts have no numbers, so that only the path identifies them
     with uncollected(), closing(_sources(given, columns, progress)) as sources:
         for path, source, kind, tell in sources:
             read_parts = kind.read(source, columns, labels, tell)
@@ -139,15 +139,15 @@ def begin(
             parts[:] = join(parts)
         rollouts = assemble(
             [
-                replace(part, columns={name: each for name, each in part.columns.items() if _stays(name, keep)})
+                replace(part, columns={name: each for name, each in part.columns.items() if _is_kept(name, keep)})
                 for part in parts
             ]
         )
     return rollouts, partial(_inputs, seen)
 
 
-def _stays(column: str, keep: Collection[str] | None) -> bool:
-    """Whether a table has a column: not those that hold the hashes of a row's words, which no score reads."""
+def _is_kept(column: str, keep: Collection[str] | None) -> bool:
+    """Whether a column is kept; without ``keep``, all but the hashes of words, which scores do not read."""
     return not column.startswith(WORDS) if keep is None else column in keep
 
 
@@ -159,9 +159,9 @@ def read_packed(
     keep: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[Loose | Packed], Callable[[], list[Input]]]:
-    """As `begin`, for more rollouts than should be in memory as they are; of its columns only those of ``keep`` stay.
+    """As `begin`, for rollouts that are too many to hold in memory unpacked; ``keep`` are the columns to keep.
 
-    NotPackable for rollouts that must be read as they are; whatever is wrong with them, `begin` says it best.
+    NotPackable for rollouts that must be read unpacked, and for invalid ones, for which `begin` has better errors.
     """
     paths, given, notes = _given(paths, columns, labels)
     if columns.get("sample") == NUMBERED:
@@ -195,7 +195,7 @@ def _packed(part: Part, keep: Collection[str] | None) -> Loose:
 def _given(
     paths: Sequence[str], columns: Mapping[str, str], labels: Collection[str]
 ) -> tuple[Sequence[str], list[str | OpenInput], list[str]]:
-    """The paths on this machine, what is to be read of them, and notes; InputError for what cannot be."""
+    """The local paths, the inputs to read, and notes; InputError for invalid keys, and without any path."""
     check_keys(columns, labels)
     paths = local(paths) if any(map(is_remote, paths)) else paths
     if not paths:
@@ -206,25 +206,25 @@ def _given(
 def _sources(
     given: Sequence[str | OpenInput], columns: Mapping[str, str], progress: Progress | None
 ) -> Generator[tuple[str, OpenInput, Format, FileProgress]]:
-    """Each path with its open source, its format, and how its reader tells of progress; it is hashed thereafter."""
-    done, total = 0, sum(map(_size, given))
+    """Each path with its open source, its format, and a progress function; the source is hashed after it was read."""
+    bytes_before, total = 0, sum(map(_size, given))
     for each in given:
         with closing(opened(each)) as source:
-            tell = _overall(progress, done, source.size, total)
+            tell = _overall(progress, bytes_before, source.size, total)
             yield each if isinstance(each, str) else each.path, source, found_format(source, columns), tell
-            source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
-        done += source.size
+            source.start_hashing()  # not earlier, because reading keeps every core busy
+        bytes_before += source.size
         if progress is not None:
-            progress(done, total)
+            progress(bytes_before, total)
 
 
 def _inputs(seen: Sequence[tuple[OpenInput, Format, int]]) -> list[Input]:
-    """The sources that were read, once all of them are hashed."""
+    """The sources that were read; waits until all of them are hashed."""
     return [Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen]
 
 
 def opened(given: str | OpenInput) -> OpenInput:
-    """A path that is open to be read."""
+    """A path, opened for reading."""
     if not isinstance(given, str):
         return given
     return RunLog(given) if os.path.isdir(given) and is_run(given) else Source(given)
@@ -239,22 +239,22 @@ def _size(given: str | OpenInput) -> int:
         return 0
 
 
-def _overall(progress: Progress | None, done: int, size: int, total: int) -> FileProgress:
-    """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
+def _overall(progress: Progress | None, bytes_before: int, size: int, total: int) -> FileProgress:
+    """A progress function for the reader of one file, which reports the bytes read of all files."""
     read = 0
 
     def tell(more: int) -> None:
         nonlocal read
         read += more
         if progress is not None:
-            progress(done + min(read, size) if size else done + read, total)
+            progress(bytes_before + (min(read, size) if size else read), total)
 
     return tell
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile: millions of rows, and no cycles among them."""
+    """Switch garbage collection off meanwhile, as there are millions of rows and no cycles among them."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -265,7 +265,7 @@ def uncollected() -> Iterator[None]:
 
 
 def check_keys(columns: Mapping[str, str], labels: Collection[str]) -> None:
-    """InputError for roles that there are not, or keys that no record can have."""
+    """InputError for unknown roles, and for keys that no record can have."""
     known = (*ROLES, *USAGE)
     owners: dict[str, str] = {}
     for role, key in columns.items():
@@ -285,16 +285,16 @@ def check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequenc
     met = frozenset[str]().union(*(part.named for part in parts))
     for role, key in columns.items():
         if key not in met and (role, key) != ("sample", NUMBERED):
-            wrong = f"no row has {key!r}" + (
+            problem = f"no row has {key!r}" + (
                 f", and neither has a row of {len(paths) - 1} more files" if len(paths) > 1 else ""
             )
-            raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
+            raise InputError.at(paths[0], problem, f"expected it as {role} (--columns {role}={key})")
 
 
 def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
-    """The parts, with samples numbered in order of appearance where files have no numbers or the user says so.
+    """The parts, with samples numbered in order of appearance if files have no numbers or the user asks for it.
 
-    And a note of that, unless the files give each rollout an id.
+    Also a note on this, unless the files give each rollout an id.
     """
     if columns.get("sample") == NUMBERED:
         chosen, checked = list(parts), False
@@ -309,7 +309,7 @@ def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Pa
 
 
 def worth_packing(paths: Sequence[str]) -> bool:
-    """Whether files hold so many rollouts that they are better packed."""
+    """Whether files have so many rollouts that these should be packed; always true for a partial."""
     sizes, rows = 0, 0
     for path in paths:
         if not os.path.isfile(path):
@@ -317,7 +317,7 @@ def worth_packing(paths: Sequence[str]) -> bool:
         try:
             with open(path, "rb") as file:
                 head = file.read(80)
-        except OSError:  # the reader says what is wrong with it
+        except OSError:  # left to the reader, which has a better message
             continue
         magic = head[:4]
         if re.search(FILE_SIGNS["partial"], head):
@@ -335,13 +335,13 @@ def _parquet_rows(path: str) -> int:
 
     try:
         return int(pl.scan_parquet(os.path.abspath(path), glob=False).select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, OSError):  # the reader says what is wrong with it
+    except (pl.exceptions.PolarsError, OSError):  # left to the reader, which has a better message
         return 0
 
 
 def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
-    """What a source is made of; InputError when it is nothing we read."""
-    if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
+    """The format of a source; InputError if it has none that we can read."""
+    if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, whose format is already known
         return _load(source.format)
     if name := insisted(columns):
         if (format_of_name := _load(name)).recognise is no_file:
@@ -355,15 +355,18 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
         return _of_empty_file(start)
     if line == b"{":
         folder = os.path.dirname(source.path) or "."
-        right = f"expected its folder, {folder}" if _is_of_a_system(folder) else "expected one JSON object per line"
-        if written := _SCHEMA.match(source.head):
-            wrong, right = f"is a document of Calipers ({written[1].decode()})", "expected the rollouts that it is of"
-            raise InputError.at(source.path, wrong, right)
-        raise InputError.at(source.path, "is one JSON object over several lines", right)
+        expected = f"expected its folder, {folder}" if _is_of_a_system(folder) else "expected one JSON object per line"
+        if schema := _SCHEMA.match(source.head):
+            problem, expected = (
+                f"is a document of Calipers ({schema[1].decode()})",
+                "expected the rollouts that it is of",
+            )
+            raise InputError.at(source.path, problem, expected)
+        raise InputError.at(source.path, "is one JSON object over several lines", expected)
     is_json = line[:1] in b"[{"
     if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
-        right = "expected JSON Lines, a JSON list, CSV or Parquet"
-        raise InputError.at(source.path, "is not a file of rollouts", right)
+        expected = "expected JSON Lines, a JSON list, CSV or Parquet"
+        raise InputError.at(source.path, "is not a file of rollouts", expected)
     if not is_json and MARKUP.match(line):
         raise InputError.at(source.path, "is an HTML or XML page, not a file of rollouts", "expected the file it shows")
     if not is_json:
@@ -373,7 +376,7 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
 
 
 def _recognised(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
-    """The first format whose sign is there and that recognises the file."""
+    """The first format whose sign occurs in the text and that recognises the file."""
     for name, sign in signs.items():
         if re.search(sign, text) and (kind := _load(name)).recognise(start):
             return kind
@@ -381,7 +384,7 @@ def _recognised(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Fo
 
 
 def _claimed(start: Beginning) -> Format | None:
-    """The system whose rows these are; InputError where two systems say so."""
+    """The format of the system that recognises the first row as its own; InputError if two systems do."""
     if "task" in start.columns or start.line[:1] != b"{":
         return None
     kinds = [_load(name) for name, sign in ROW_SIGNS.items() if re.search(sign, start.line)]
@@ -393,7 +396,7 @@ def _claimed(start: Beginning) -> Format | None:
 
 
 def _of_empty_file(start: Beginning) -> Format:
-    """The format of an empty file, by what lies beside it; InputError when nothing does."""
+    """The format of an empty file, recognised by the files beside it; InputError if it is not recognised."""
     for kind in map(_load, COMPANION_SIGNS):
         if kind.recognise(start):
             return kind
@@ -408,7 +411,7 @@ def _load(name: str) -> Format:
 
 
 def _first_line(source: Source) -> bytes:
-    """The first line that is not blank, its blanks stripped; what was read for it stays to be read."""
+    """The first line that is not blank, stripped; the bytes read for it are put back into the source's head."""
     head, source.head = source.head, b""
     while True:
         start = head.removeprefix(BOM).lstrip(BLANKS)
@@ -421,16 +424,16 @@ def _first_line(source: Source) -> bytes:
 
 
 def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
-    for real in (False, True):
+    for without_nan in (False, True):
         try:
-            return _ROW.decode(without_unreal(line)[0] if real else line)
-        except BAD:  # left to the reader, which says it better
+            return _ROW.decode(without_unreal(line)[0] if without_nan else line)
+        except BAD:  # left to the reader, which has a better message
             continue
     return None
 
 
 def _without_companions(paths: Sequence[str]) -> Sequence[str]:
-    """The paths without those that are read anyway, beside another of them."""
+    """The paths without those that are read together with another of the paths."""
     for name, sign in COMPANION_SIGNS.items():
         if len(paths) > 1 and any(re.search(sign, os.path.realpath(path)) for path in paths):
             without = _load(name).without_companions
@@ -439,9 +442,9 @@ def _without_companions(paths: Sequence[str]) -> Sequence[str]:
 
 
 def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> tuple[list[str | OpenInput], list[str]]:
-    """The paths with what is to be read of each folder in its place, and notes on what is not.
+    """The paths with each folder replaced by the inputs to read in it, and notes on files that are not read.
 
-    InputError for a folder that holds nothing we read, or for what was given before.
+    InputError for a folder without anything to read, and for an input that is given twice.
     """
     folders = {path for path in paths if os.path.isdir(path) and not is_run(path)}
     if not folders:
@@ -465,15 +468,16 @@ def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> 
     return given, notes
 
 
-def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> None:
+def _once(path: str, met: dict[str, str], by: str, problem: str, expected: str) -> None:
+    """InputError if a path is in ``met`` (real path -> the path given by the user), to which it is added."""
     real = os.path.realpath(path)
     if real in met:
-        raise InputError.at(path, f"{wrong} {met[real]}", right)
+        raise InputError.at(path, f"{problem} {met[real]}", expected)
     met[real] = by
 
 
 def _contents(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | OpenInput], Sequence[str]]:
-    """What the first format that knows a folder finds in it, and its notes."""
+    """The inputs that the first format to know the folder finds in it, and notes."""
     for name in FOLDER_FORMATS:
         contents, notes = FORMATS.load(name).folder(path)
         if contents:
@@ -483,15 +487,15 @@ def _contents(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | Ope
         return files, notes
     if wanted := insisted(columns):
         there = sorted({_set_format(each, NOTHING) for each in _files(path)} - {""})
-        right = f"its files are of {' and '.join(there)}" if there else "no format is recognised in its files"
-        raise InputError.at(path, f"no file in it is of {wanted}, the given --input-format", right)
-    raise InputError.at(path, "is a directory", RIGHT)
+        expected = f"its files are of {' and '.join(there)}" if there else "no format is recognised in its files"
+        raise InputError.at(path, f"no file in it is of {wanted}, the given --input-format", expected)
+    raise InputError.at(path, "is a directory", EXPECTED_PATHS)
 
 
 def files_of_one_format(folder: str, columns: Mapping[str, str] = NOTHING) -> tuple[Sequence[str], list[str]]:
     """The files in a folder that are one set, such as a file for each training step; and notes on the others.
 
-    InputError where they are of several formats.
+    InputError if they are of several formats.
     """
     kinds: dict[str, list[str]] = {}
     others: list[str] = []
@@ -502,12 +506,12 @@ def files_of_one_format(folder: str, columns: Mapping[str, str] = NOTHING) -> tu
             kinds.setdefault(name, []).append(path)
         else:
             others.append(os.path.relpath(path, folder))
-    if kinds.keys() == {OWN} and not wanted:  # a run each, not one set
+    if kinds.keys() == {OWN} and not wanted:  # each file is a run of its own
         return [], []
     if len(kinds) > 1:
         examples = ", ".join(f"{os.path.relpath(paths[0], folder)} is {name}" for name, paths in kinds.items())
-        wrong = f"has files of {len(kinds)} formats: {examples}"
-        raise InputError.at(folder, wrong, "expected files of one format, or --input-format NAME for those to read")
+        problem = f"has files of {len(kinds)} formats: {examples}"
+        raise InputError.at(folder, problem, "expected files of one format, or --input-format NAME for those to read")
     notes = []
     for name, paths in kinds.items():
         choose = _load(name).of_folder
@@ -522,8 +526,8 @@ def files_of_one_format(folder: str, columns: Mapping[str, str] = NOTHING) -> tu
 
 
 def _files(folder: str) -> list[str]:
-    """The files in a folder that may have rollouts, by the numbers in their names: 2 comes before 10."""
-    found = []
+    """The files in a folder and below that may have rollouts, in natural order (2 before 10)."""
+    found: list[str] = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [os.path.join(root, name) for name in names if MAY_HAVE_ROLLOUTS.search(name) and name[0] != "."]
@@ -534,7 +538,7 @@ def _files(folder: str) -> list[str]:
 
 
 def _never_ends(path: str) -> bool:
-    """Whether a path in a folder is a pipe, a socket or a device: to read it would wait for somebody, or go on."""
+    """Whether a path is a pipe, a socket or a device, which could block reading, or never end."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -543,13 +547,13 @@ def _never_ends(path: str) -> bool:
 
 
 def natural(path: str) -> list[tuple[bool, int, str]]:
-    """The order of names with numbers in them: 2 before 10."""
-    parts = re.split("([0-9]+)", path)  # every second one is a number
-    return [(at % 2 > 0, int(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
+    """The sort key for natural order, where 2 comes before 10."""
+    parts = re.split("([0-9]+)", path)  # every second part is a number
+    return [(n % 2 > 0, int(part) if n % 2 else 0, part) for n, part in enumerate(parts)]
 
 
 def _set_format(path: str, columns: Mapping[str, str]) -> str:
-    """The format of a file, if files of it form a set or if it has records of ours; "" for any other file."""
+    """The format of a file, if files of that format form a set or if it has our own records; else ""."""
     try:
         with Source(path) as source:
             kind = found_format(source, Named({role: key for role, key in columns.items() if role != "task"}))
@@ -559,18 +563,18 @@ def _set_format(path: str, columns: Mapping[str, str]) -> str:
 
 
 def _is_ours(source: Source) -> bool:
-    """Whether the first line is a record of ours."""
+    """Whether the first line is one of our own records."""
     return "task" in (_row(_first_line(source)) or ())
 
 
 def is_one_set(folder: str) -> bool:
-    """Whether a folder is read as one set: it has files of another system, such as one for each step, and no others."""
+    """Whether a folder is read as one set, because it has rollouts of other systems and none of our own records."""
     found = {_set_format(path, NOTHING) for path in _files(folder)}
     return bool(found - {"", OWN}) and OWN not in found
 
 
 def has_rollouts(path: str) -> bool:
-    """Whether a file begins like rollouts of some format; a configuration or a table of results does not."""
+    """Whether a file begins like rollouts of some format, unlike a configuration or a table of results."""
     try:
         with Source(path) as source:
             return found_format(source).name != OWN or _is_ours(source)
@@ -579,9 +583,9 @@ def has_rollouts(path: str) -> bool:
 
 
 def runs_inside(folder: str) -> list[str]:
-    """The paths of the runs in a folder, sorted; InputError where there are none.
+    """The paths of the runs in a folder, sorted; InputError if there are none.
 
-    A folder of another system's files is one path: their reader knows what belongs together.
+    A folder of another system's files is one path, because their reader knows which files belong together.
     """
     paths = list(_runs_in(folder, DEEPEST))
     if not paths:
@@ -590,7 +594,7 @@ def runs_inside(folder: str) -> list[str]:
 
 
 def unfolded(sources: Sequence[Any]) -> list[Any]:
-    """The sources, with the runs inside a folder of runs in its place."""
+    """The sources, with each folder of runs replaced by the runs inside it."""
     every: list[Any] = []
     for source in sources:
         folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
@@ -599,19 +603,19 @@ def unfolded(sources: Sequence[Any]) -> list[Any]:
 
 
 def is_folder_of_runs(path: str) -> bool:
-    """Whether a path is a folder that no format reads as a whole."""
+    """Whether a path is a folder of runs, which no format reads as a whole."""
     if not os.path.isdir(path) or _is_one_run(path) or _is_of_a_system(path):
         return False
     return _of_calipers(path, DEEPEST) or not _is_read_whole(path)
 
 
 def _is_one_run(path: str) -> bool:
-    """Whether a folder is that of one run of Calipers, of a model or of agents."""
+    """Whether a folder is one run of Calipers, of a model or of agents."""
     return is_run(path) or os.path.isfile(os.path.join(path, IDENTITY))
 
 
 def _is_of_a_system(path: str) -> bool:
-    """Whether a folder's own files say that it is one run of another system; what its agents left in it does not."""
+    """Whether a folder's own files show that it is one run of another system, whatever its agents left in it."""
     wholes = (FORMATS.load(name).whole for name in FOLDER_FORMATS)
     return any(whole(path) for whole in wholes if whole)
 
@@ -619,8 +623,8 @@ def _is_of_a_system(path: str) -> bool:
 def _runs_in(folder: str, depth: int) -> Iterator[str]:
     for name, path in _entries(folder):
         if os.path.isdir(path):
-            one = _is_one_run(path) or _is_of_a_system(path)
-            if one or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
+            is_run_folder = _is_one_run(path) or _is_of_a_system(path)
+            if is_run_folder or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
                 yield path
             elif depth > 1:
                 yield from _runs_in(path, depth - 1)
@@ -629,7 +633,7 @@ def _runs_in(folder: str, depth: int) -> Iterator[str]:
 
 
 def _entries(folder: str) -> list[tuple[str, str]]:
-    """Names and paths in a folder, sorted, without hidden ones, pipes and devices."""
+    """The names and paths in a folder, sorted, without hidden files, pipes and devices."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -644,13 +648,13 @@ def _is_rollouts(name: str) -> bool:
 
 
 def _is_wanted(path: str) -> bool:
-    """Whether a JSON file is a result or has rollouts; configurations and other documents are only about runs."""
+    """Whether a JSON file is a result or has rollouts, unlike a configuration or another document about a run."""
     schema = schema_of(path)
     return schema == RESULT_SCHEMA or (schema is None and has_rollouts(path))
 
 
 def _of_calipers(folder: str, depth: int) -> bool:
-    """Whether there is a run or a result of Calipers in a folder."""
+    """Whether a folder contains a run or a result of Calipers, at most ``depth`` levels deep."""
     for name, path in _entries(folder):
         if os.path.isdir(path):
             if _is_one_run(path) or (depth > 1 and not _is_of_a_system(path) and _of_calipers(path, depth - 1)):
@@ -661,20 +665,20 @@ def _of_calipers(folder: str, depth: int) -> bool:
 
 
 def _is_read_whole(folder: str) -> bool:
-    """Whether some format knows what a folder is, or its files are one set of another system."""
+    """Whether some format reads the folder as a whole, or its files are one set of another system."""
     return any(FORMATS.load(name).folder(folder)[0] for name in FOLDER_FORMATS) or is_one_set(folder)
 
 
 def schema_of(path: str) -> str | None:
-    """The schema of a document that Calipers wrote; None for any other file."""
+    """The schema of a document written by Calipers; None for any other file."""
     try:
         with open(path, "rb") as file:
             match = _SCHEMA.match(file.read(_HEAD))
-    except OSError:  # whoever reads it says it better
+    except OSError:  # left to the reader, which has a better message
         return None
     return match[1].decode() if match else None
 
 
 def is_result(path: str) -> bool:
-    """Whether a path is the file of a finished result."""
+    """Whether a path is a file with a result."""
     return os.path.isfile(path) and schema_of(path) == RESULT_SCHEMA

@@ -1,10 +1,10 @@
-"""Detects a key that appears twice in a record, by counting.
+"""Detects a key that appears twice in a record, by counting colons.
 
-A decoder keeps the last of two values and says nothing. In JSON every key is followed by a colon, so the
-colons are at least as many as the keys. Where they are exactly as many as the values that were decoded, no
-key appears twice. Texts and nested values hold colons, too: those within values that were kept as raw bytes are
-counted apart. Where a name or a time beside them holds a colon, only colons with a quote or a blank before them
-are counted: there is one after each key. Where that does not prove it either, the lines are looked at.
+A decoder silently keeps the last of two values. In JSON every key is followed by a colon, so there are at least as
+many colons as keys; if there are exactly as many colons as decoded values, no key appears twice. Texts and nested
+values contain colons as well: the colons within values that were kept as raw bytes are subtracted. If a decoded name or
+time contains a colon, only colons after a quote or a blank are counted, of which there is one for each key. If that
+proves nothing either, the lines are checked one by one.
 """
 
 from __future__ import annotations
@@ -23,46 +23,45 @@ from calipers.errors import InputError
 
 _COLON: Final = ord(":")
 _QUOTE: Final = ord('"')
-_WORD: Final = 8  # bytes of a key that are compared; those before them show a letter that is written by its number
+_WORD: Final = 8  # the last bytes of a key that are compared; the eight before them may begin an escape
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGHS: Final = np.uint64(0x8080808080808080)
 _BACKSLASH: Final = ord("\\")
 _U: Final = ord("u")
 _BACKSLASHES: Final = np.uint64(_BACKSLASH) * _ONES
 _RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_AFTER_QUOTE: Final = ord('"') + 1  # a quote, every blank, and the exclamation mark, which does no harm
+_AFTER_QUOTE: Final = ord('"') + 1  # bytes below this are a quote, a blank, or the (harmless) exclamation mark
 
 
 class Colons:
-    """Counts what may be the ends of keys; its room is kept from block to block."""
+    """Counts colons that may follow keys; its buffers are reused from block to block."""
 
     def __init__(self) -> None:
-        self._room: NDArray[np.bool_] = np.empty((2, 0), dtype=np.bool_)
-        self._flat = True  # whether the values so far held nothing that looks like a key
+        self._buffers: NDArray[np.bool_] = np.empty((2, 0), dtype=np.bool_)
+        self._flat = True  # whether no value so far contained anything that looks like a key
 
     def count(self, octets: NDArray[np.uint8]) -> int:
-        """Colons with a quote or a blank before them."""
+        """The number of colons after a quote or a blank."""
         return int(np.count_nonzero(self.marked(octets)))
 
     def marked(self, octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Where the quotes and blanks before colons are; gone with the next question."""
-        rooms = self._rooms(max(len(octets) - 1, 0))
-        ends: NDArray[np.bool_] = rooms[0]
-        colons: NDArray[np.bool_] = rooms[1]
+        """A mask of the quotes and blanks before colons, valid until the next call of a method."""
+        ends: NDArray[np.bool_]
+        ends, colons = self._buffers_of(max(len(octets) - 1, 0))
         np.less(octets[:-1], _AFTER_QUOTE, out=ends)
         np.equal(octets[1:], _COLON, out=colons)
         np.logical_and(ends, colons, out=ends)
         return ends
 
-    def has_numbered(self, octets: NDArray[np.uint8]) -> bool:
-        r"""Whether a letter may be written by its number: as ``\u`` and four digits."""
-        rooms = self._rooms(max(len(octets) - 1, 0))
-        np.equal(octets[:-1], _BACKSLASH, out=rooms[0])
-        np.equal(octets[1:], _U, out=rooms[1])
-        return bool(np.logical_and(rooms[0], rooms[1], out=rooms[0]).any())
+    def has_escapes(self, octets: NDArray[np.uint8]) -> bool:
+        r"""Whether the block contains ``\u``, so that a letter may be written as an escape."""
+        backslashes, letters_u = self._buffers_of(max(len(octets) - 1, 0))
+        np.equal(octets[:-1], _BACKSLASH, out=backslashes)
+        np.equal(octets[1:], _U, out=letters_u)
+        return bool(np.logical_and(backslashes, letters_u, out=backslashes).any())
 
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
-        """Whether so many keys are all there are in a block; False where counting does not prove it."""
+        """Whether counting proves that a block has no more than this number of keys."""
         if self._flat and self.count(octets) == keys:
             return True
         self._flat = False
@@ -70,27 +69,28 @@ class Colons:
         return self._colons(octets) - self._colons(within) == keys or self.count(octets) - self.count(within) == keys
 
     def _colons(self, octets: NDArray[np.uint8]) -> int:
-        """All colons: half the work of those that may end a key."""
-        return int(np.count_nonzero(np.equal(octets, _COLON, out=self._rooms(len(octets))[0])))
+        """The number of all colons, which is counted in half the time of `count`."""
+        return int(np.count_nonzero(np.equal(octets, _COLON, out=self._buffers_of(len(octets))[0])))
 
-    def _rooms(self, size: int) -> NDArray[np.bool_]:
-        if self._room.shape[1] < size:
-            self._room = np.empty((2, 2 * size), dtype=np.bool_)
-        return self._room[:, :size]
+    def _buffers_of(self, size: int) -> NDArray[np.bool_]:
+        """The two buffers, each of this size."""
+        if self._buffers.shape[1] < size:
+            self._buffers = np.empty((2, 2 * size), dtype=np.bool_)
+        return self._buffers[:, :size]
 
 
 class Ends:
-    """Counts how often names are keys in a block, at whatever depth, by the last letters of each key.
+    """Counts how often each of some keys occurs in a block, at any depth, by the last letters of the keys.
 
-    For rows whose large nested values are passed over, so that nobody knows how many colons those hold: a key that
-    is met as often as there are values of it stands nowhere else, and so nowhere twice.
+    For rows with large nested values that are skipped, so that the number of colons in them is unknown: a key that
+    occurs as often as it has decoded values occurs nowhere else, and so never twice in a row.
     """
 
     def __init__(self) -> None:
         self._colons = Colons()
 
     def once(self, octets: NDArray[np.uint8], given: Mapping[bytes, int]) -> bool:
-        """Whether keys with these `letters` are met so often; False also where one cannot be told."""
+        """Whether the keys with these `letters` occur exactly as often as given; False also if that is uncertain."""
         ends = np.flatnonzero(self._colons.marked(octets))
         quoted = octets[ends] == _QUOTE
         if not quoted.all():
@@ -98,26 +98,26 @@ class Ends:
                 return False  # a blank between a key and its colon
             ends = ends[quoted]
         last = _words(octets, ends, _WORD)
-        if self._colons.has_numbered(octets):
-            within = octets[ends - 1] != _BACKSLASH  # behind a backslash a quote stands within a text
+        if self._colons.has_escapes(octets):
+            within = octets[ends - 1] != _BACKSLASH  # a quote after a backslash is inside a text
             words = last[within], _words(octets, ends[within], 2 * _WORD)
             escaped = _has_backslash(words[0]) | _has_backslash(words[1])
-            if escaped.any() and _one_is_written_by_number(words[1][escaped], words[0][escaped]):
+            if escaped.any() and _has_escaped_key(words[1][escaped], words[0][escaped]):
                 return False
         ends_with = {size: last >> np.uint64(8 * (_WORD - size)) for size in set(map(len, given))}
         return all(
-            np.count_nonzero(ends_with[len(some)] == int.from_bytes(some, "little")) == count
-            for some, count in given.items()
+            np.count_nonzero(ends_with[len(key_end)] == int.from_bytes(key_end, "little")) == count
+            for key_end, count in given.items()
         )
 
 
 def letters(key: str) -> bytes:
-    """The last letters of a key as they are compared; with the quote before it where it is short."""
+    """The last eight bytes of a key, which are compared; including the quote before a short key."""
     return f'"{key}'.encode()[-_WORD:]
 
 
 def _words(octets: NDArray[np.uint8], ends: NDArray[np.int64], back: int) -> NDArray[np.uint64]:
-    """The eight bytes that begin so far back before each end, as a number; zeros where the block has not begun."""
+    """The eight bytes that begin ``back`` bytes before each end, as a number; bytes before the block are zeros."""
     early = int(np.searchsorted(ends, back))
     first = b"".join(bytes(octets[:end]).rjust(back, b"\0")[:_WORD] for end in ends[:early].tolist())
     words = np.frombuffer(first, dtype="<u8")
@@ -134,8 +134,8 @@ def _has_backslash(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return np.asarray((differing - _ONES) & ~differing & _HIGHS, dtype=np.bool_)
 
 
-def _one_is_written_by_number(*words: NDArray[np.uint64]) -> bool:
-    """Whether a backslash stands within a key that ends here, so that its last letters may be other ones."""
+def _has_escaped_key(*words: NDArray[np.uint64]) -> bool:
+    """Whether one of the keys that end with these words contains a backslash, so that its letters are unknown."""
     backwards = np.stack(words, axis=1).view(np.uint8)[:, ::-1]
     quotes = backwards == _QUOTE
     to_quote = np.where(quotes.any(axis=1), quotes.argmax(axis=1), backwards.shape[1])
@@ -143,23 +143,20 @@ def _one_is_written_by_number(*words: NDArray[np.uint64]) -> bool:
 
 
 class Doubled:
-    """A hook for Python's decoder: objects as dicts, and whether a key appears twice in one of them."""
+    """A hook for Python's decoder that makes dicts, and notes whether a key appears twice in an object."""
 
     def __init__(self) -> None:
         self.found = False
 
     def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """An object."""
+        """The dict of an object."""
         merged = dict(pairs)
         self.found = self.found or len(merged) < len(pairs)
         return merged
 
 
 def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
-    """The first key that appears twice at the top of a record, or anywhere within these values of it.
-
-    A value within another has both their names, with a point between them.
-    """
+    """The first key that appears twice at the top of a record, or at any depth of the values at these dotted paths."""
     pairs: Any = json.loads(text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
     repeated = _again(pairs) if isinstance(pairs, _Pairs) else None
     if repeated is not None:
@@ -169,27 +166,27 @@ def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
 
 
 def said_twice(key: str) -> tuple[str, str]:
-    """What is wrong with a record that has a key twice, and what would be right."""
+    """The error for a record with a repeated key: what is wrong, and what was expected."""
     return f"key {json.dumps(key, ensure_ascii=False)} appears twice", "expected it once"
 
 
 def refuse_twice(text: bytes, location: str, inside: Collection[str] = ()) -> None:
-    """InputError for a small document with a key twice at its top, or anywhere within these values of it.
+    """InputError if a small document has a repeated key at its top, or at any depth of the values at these paths.
 
-    What is no JSON is left to who reads it.
+    Text that is not JSON is left to its reader.
     """
     if _is_proved_once(text, inside):
         return
-    odd, key = Doubled(), None
+    doubled, key = Doubled(), None
     with suppress(ValueError, RecursionError):
-        json.loads(text, object_pairs_hook=odd)
-        key = twice(text, inside) if odd.found else None
+        json.loads(text, object_pairs_hook=doubled)
+        key = twice(text, inside) if doubled.found else None
     if key is not None:
         raise InputError.at(location, *said_twice(key))
 
 
 def _is_proved_once(text: bytes, inside: Collection[str]) -> bool:
-    """Whether counting proves that no key appears twice at the top of a document, or within these values of it."""
+    """Whether counting proves that no key is repeated at the top of a document, or within the values at these paths."""
     try:
         values: dict[str, Any] = _RAWS.decode(text)
         within = (values.get(path.partition(".")[0], b"null") for path in inside)
@@ -199,9 +196,9 @@ def _is_proved_once(text: bytes, inside: Collection[str]) -> bool:
 
 
 def _is_encoded_again(text: bytes) -> bool:
-    """Whether a value has as many colons when it is decoded and encoded again: then no key was dropped.
+    r"""Whether a value has as many colons after decoding and encoding it again, so that no key was dropped.
 
-    A colon that is written by its number would make up for a dropped one.
+    False if it may contain an escaped colon (``\u003a``), which could make up for a dropped one.
     """
     colons = text.count(b":")
     return not colons or (
@@ -210,9 +207,9 @@ def _is_encoded_again(text: bytes) -> bool:
 
 
 def once_by_raws(line: bytes, *path: str) -> bool:
-    """Whether no key appears twice at the top of a line, nor in the object that a path of names leads to.
+    """Whether counting proves that no key is repeated at the top of a line, nor in the object at this path of keys.
 
-    False where counting does not prove it, or there is something else.
+    False also if the line or a value on the path is not an object; an absent value and null count as empty objects.
     """
     try:
         values: dict[str, Any] = _RAWS.decode(line)
@@ -227,16 +224,16 @@ def once_by_raws(line: bytes, *path: str) -> bool:
 
 
 def counted_once(text: bytes, values: Mapping[str, Any]) -> bool:
-    """Whether an object has no more keys than these, which were decoded to raw values; False where it is unproved."""
+    """Whether counting proves that an object has no more keys than those that were decoded to raw values."""
     return text.count(b":") - b"".join(values.values()).count(b":") == len(values)
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as its pairs of key and value, so that it can be told from a list."""
+    """An object as its pairs of key and value; a class of its own, to tell objects from lists."""
 
 
 def _reached(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """The values that a path of names leads to; a name may stand twice."""
+    """The values at a path of keys; several, if a key is repeated."""
     if not path:
         yield value
     elif isinstance(value, _Pairs):
@@ -255,7 +252,7 @@ def _again(pairs: _Pairs) -> str | None:
 
 
 def _within(value: Any) -> str | None:
-    """The first key that appears twice in a value, however deep."""
+    """The first key that is repeated in an object of a value, at any depth."""
     if not isinstance(value, list):
         return None
     repeated = _again(value) if isinstance(value, _Pairs) else None

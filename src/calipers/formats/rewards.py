@@ -1,6 +1,6 @@
-"""Rewards as a JSON list of lists, one list per task, or in memory as EvSys has them: groups of trajectories.
+"""Rewards as a JSON list of lists, one list per task, or in memory as EvSys's groups of trajectories.
 
-They name nothing: tasks and samples are numbered by their place.
+Such rewards have no names, so tasks and samples are numbered by their position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import UNSTATED, shown
 from calipers.rollouts.table import Part, Places
 
-_RIGHT = "expected a list with a list of rewards for each task"
+_EXPECTED = "expected a list with a list of rewards for each task"
 _NUMBER = "expected a number of at most 1.8e308 in size, or null"
 _REWARDS = msgspec.json.Decoder(list[list[float | bool | None]])
 _NUMBERS = (int, float, np.bool_, np.integer, np.floating)
@@ -31,8 +31,8 @@ _NUMBERS = (int, float, np.bool_, np.integer, np.floating)
 def read_rewards(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rewards in a JSON list of lists: task 0 is the first list, sample 0 its first reward.
 
-    An empty list is a task without rollouts, null a rollout without a reward; NaN and Infinity,
-    which Python writes bare, are numbers somebody sent.
+    An empty list is a task without rollouts, null a rollout without a reward. NaN and Infinity, as
+    Python writes them, are numbers and not gaps.
     """
     text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
     progress(len(text))
@@ -44,7 +44,7 @@ def read_rewards(source: Source, names: Mapping[str, str], labels: Collection[st
 
 
 def from_rewards(rows: Sequence[Sequence[float | None]], path: str = "rewards") -> Part:
-    """Rewards by task and sample as a `Part`; ``path`` stands in its errors.
+    """Rewards by task and sample as a `Part`; ``path`` is its name in errors.
 
     >>> part = from_rewards([[1.0, 0.0], [], [True]])
     >>> part.tasks, part.task.tolist(), part.rewards["reward"].values.tolist()
@@ -69,21 +69,21 @@ def from_rewards(rows: Sequence[Sequence[float | None]], path: str = "rewards") 
 
 
 def _with_constants(text: bytes, path: str) -> Any:
-    """JSON as Python reads it, NaN and Infinity included; InputError for what is no JSON."""
+    """JSON decoded by Python, which accepts NaN and Infinity; InputError for invalid JSON."""
     try:
         return json.loads(text.decode(), parse_float=_or_text(float), parse_int=_or_text(int))
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise InputError.at(f"{path}:{line}", "a byte is not UTF-8", "expected UTF-8 text") from None
     except json.JSONDecodeError as error:
-        wrong = f"not JSON ({error.msg} at column {error.colno})"
-        raise InputError.at(f"{path}:{error.lineno}", wrong, _RIGHT) from None
+        problem = f"not JSON ({error.msg} at column {error.colno})"
+        raise InputError.at(f"{path}:{error.lineno}", problem, _EXPECTED) from None
     except RecursionError:
-        raise InputError.at(path, "it is nested too deeply", _RIGHT) from None
+        raise InputError.at(path, "it is nested too deeply", _EXPECTED) from None
 
 
 def _or_text(number: type[float]) -> Callable[[str], float | str]:
-    """A decoder of numbers that leaves one out of range as its text, to be refused where it stands."""
+    """A decoder of numbers that returns a number out of range as text, so that the error can name its position."""
 
     def decoded(text: str) -> float | str:
         try:
@@ -97,19 +97,19 @@ def _or_text(number: type[float]) -> Callable[[str], float | str]:
 
 def _list(value: Any, what: str, path: str) -> Sequence[Any]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        right = f"{_RIGHT}, or one JSON object per line" if isinstance(value, Mapping) else _RIGHT
-        raise InputError.at(path, f"{what} is {shown(value)}", right)
+        expected = f"{_EXPECTED}, or one JSON object per line" if isinstance(value, Mapping) else _EXPECTED
+        raise InputError.at(path, f"{what} is {shown(value)}", expected)
     return value if isinstance(value, (list, tuple)) else list(value)
 
 
 def _numbers(flat: Sequence[Any], sizes: Ints, path: str) -> Column:
-    """Rewards as a column; InputError names the task and the sample of one that is no number."""
+    """Rewards as a column; InputError names the task and the sample of a reward that is not a number."""
     given = np.array([reward is not None for reward in flat], dtype=bool)
     if all(issubclass(kind, _NUMBERS) for kind in set(map(type, flat)) - {type(None)}):
         try:
             return Column(np.array([0.0 if reward is None else reward for reward in flat], dtype=np.float64), given)
         except OverflowError:
-            pass  # an integer beyond every float
+            pass  # an integer beyond the largest float
     row = next(row for row, reward in enumerate(flat) if reward is not None and not _fits(reward))
     task = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
     sample = row - int(sizes[:task].sum())
@@ -126,7 +126,7 @@ def _fits(reward: Any) -> bool:
     return True
 
 
-USAGE: Final = {  # what a trajectory calls its usage -> what we call it
+USAGE: Final = {  # key of a trajectory's usage -> our name
     "latency_s": "latency_s",
     "prompt_tokens": "input_tokens",
     "completion_tokens": "output_tokens",
@@ -146,7 +146,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Trajectory:
-    """One rollout; ``metadata["usage"]`` holds what it cost, None where that is unknown."""
+    """One rollout; ``metadata["usage"]`` has its tokens, cost and latency, or None if they are unknown."""
 
     turns: list[Turn]
     reward: float = 0.0
@@ -155,19 +155,19 @@ class Trajectory:
 
 @dataclass(slots=True)
 class TrajectoryGroup:
-    """The rollouts of one task that came to an end; perhaps none."""
+    """The finished rollouts of one task; the list may be empty."""
 
     trajectories: list[Trajectory]
     tags: list[str] = field(default_factory=list)
 
     @property
     def rewards(self) -> list[float]:
-        """The reward of each."""
+        """The reward of each trajectory."""
         return [trajectory.reward for trajectory in self.trajectories]
 
 
 def from_groups(groups: Sequence[TrajectoryGroup]) -> Part:
-    """The rewards and the usage of groups; tasks and samples are numbered by their place.
+    """The rewards and the usage of groups; tasks and samples are numbered by their position.
 
     >>> part = from_groups([TrajectoryGroup([Trajectory([], 1.0, {"usage": {"latency_s": 2}})]), TrajectoryGroup([])])
     >>> part.tasks, part.rewards["reward"].values.tolist(), part.columns["latency_s"].values.tolist()
@@ -187,5 +187,5 @@ REWARDS = Format(
     "evsys_rewards",
     read_rewards,
     lambda start: start.line[:1] == b"[",
-    extras=lambda part, columns: repeat({}),  # rewards say nothing
+    extras=lambda part, columns: repeat({}),  # such files have only numbers
 )

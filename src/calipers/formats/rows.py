@@ -1,4 +1,4 @@
-"""Arrays that grow in place, a block of rows at a time, so that no row is copied twice."""
+"""Columns under construction: arrays that grow in place, a block of rows at a time, so that no row is copied twice."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from calipers.rollouts.table import BadRow, Labels, Part, Places
 
 
 class Growing:
-    """An array that grows in place; rows that nobody wrote hold ``fill``."""
+    """An array that grows in place; rows that were never written hold ``fill``."""
 
     def __init__(self, kind: type, fill: int = 0) -> None:
         self._array: NDArray[Any] = np.zeros(0, dtype=kind)
         self.fill = fill
-        self._end = 0  # the first row that nobody wrote to, nor to any after it
+        self._end = 0  # one past the last row that was written
 
     def room(self, start: int, size: int) -> NDArray[Any]:
-        """So many rows from there on, to be written to before anything else is asked for."""
+        """A writable view of ``size`` rows from ``start`` on, valid until the next call."""
         end = start + size
         if end > len(self._array):
-            self._array.resize(end + end // 4 + 4096, refcheck=False)  # nobody else holds it
+            self._array.resize(end + end // 4 + 4096, refcheck=False)  # no other view of it is in use
         if start > self._end:
             self._array[self._end : start] = self.fill
         self._end = max(self._end, end)
         return self._array[start:end]
 
     def put(self, start: int, values: NDArray[Any]) -> None:
-        """The values of the rows from there on."""
+        """Write the values of the rows from ``start`` on."""
         self.room(start, len(values))[:] = values
 
     def pack(self, start: int, column: Sequence[Any]) -> NDArray[Any]:
-        """As `put`, three times as fast, for a column of Python's numbers; struct.error where one is none."""
+        """As `put`, for a sequence of Python numbers and three times as fast; struct.error if one is not a number."""
         room = self.room(start, len(column))
         struct.pack_into(f"{len(column)}{room.dtype.char}", room.data, 0, *column)
         return room
 
     def finish(self, rows: int) -> NDArray[Any]:
-        """All rows; the array is no longer its own."""
+        """The array of all rows, which is handed over and must not be written through this object any more."""
         self._array.resize(rows, refcheck=False)
         if self._end < rows and self.fill:
             self._array[self._end :] = self.fill
@@ -54,21 +54,21 @@ class Growing:
 
 
 class GrowingFlags:
-    """Flags in the making: as long as all rows are alike, a single one. Rows that nobody wrote are false."""
+    """A growing array of flags, stored as a single flag while all rows are equal; rows never written are false."""
 
     def __init__(self) -> None:
-        self._flag, self._alike = False, 0  # so many rows from the first hold this flag
-        self._array: Growing | None = None  # once they are not alike
+        self._flag, self._alike = False, 0  # the flag of the first `_alike` rows
+        self._array: Growing | None = None  # used once the rows differ
 
     def put(self, start: int, size: int, flags: Bools | bool) -> None:
-        """The flags of so many rows from there on, or the flag of all of them."""
+        """Write the flags of ``size`` rows from ``start`` on, or one flag for all of them."""
         if self._array is None and start == self._alike and (flags is self._flag or (not start and flags is True)):
             self._flag, self._alike = bool(flags), start + size
         else:
             self.room(start, size)[:] = flags
 
     def room(self, start: int, size: int) -> Bools:
-        """So many rows from there on, to be looked at and written to."""
+        """A view of ``size`` rows from ``start`` on, to read and write."""
         return self._grown().room(start, size)
 
     def _grown(self) -> Growing:
@@ -78,7 +78,7 @@ class GrowingFlags:
         return self._array
 
     def finish(self, rows: int) -> Bools:
-        """All rows; those of one kind are shared, and nobody may write to them."""
+        """The flags of all rows; if all are equal, a shared read-only array."""
         if self._array is None and (self._alike == rows or not self._flag):
             return alike(rows, self._flag)
         flags = self._grown().finish(rows)
@@ -96,37 +96,37 @@ class _Codes(dict[Any, int]):
 
 
 class GrowingLabels:
-    """Labels in the making: distinct values numbered by first appearance, and a code for each row, -1 for None."""
+    """A growing column of labels: distinct values numbered by first appearance, and a code per row, -1 for None."""
 
     def __init__(self) -> None:
         self._codes, self._code = _Codes(), Growing(np.int64, fill=-1)
 
     def put(self, start: int, column: Sequence[Any]) -> None:
-        """The values of the rows from there on; None where a row has none."""
+        """Write the values of the rows from ``start`` on; None for a row without a value."""
         codes = self._codes
-        if len(set(column)) == 1:  # as a name of who answered is, most of the time
+        if len(set(column)) == 1:  # as the model's name is in most blocks
             self._code.room(start, len(column))[:] = -1 if column[0] is None else codes[column[0]]
         else:
             self._code.pack(start, [-1 if value is None else codes[value] for value in column])
 
     def finish(self, rows: int) -> Labels:
-        """All rows."""
+        """The labels of all rows."""
         return Labels(self._code.finish(rows), list(self._codes))
 
 
 class _Numbers:
-    """A column of numbers in the making, out of one key or of several: a row may name it once."""
+    """A growing column of numbers, from one key or several, of which each row may have one."""
 
     def __init__(self) -> None:
         self.some = False  # whether any row has a number
-        self.twice: int | None = None  # the first row found in which two keys give one
+        self.twice: int | None = None  # the first row with a number from two keys
         self._values, self._given = Growing(np.float64), GrowingFlags()
         self._end = 0
 
     def take(self, start: int, column: Sequence[Any], mixed: bool) -> int:
-        """The block's values from one key; with ``mixed``, what is no number is a gap as None is.
+        """Write the block's values from one key; with ``mixed``, a value that is not a number is a gap, like None.
 
-        How many rows have the key, be it with null.
+        Returns the number of rows that have the key, including null.
         """
         again, self._end = start < self._end, start + len(column)
         if not again:
@@ -138,12 +138,12 @@ class _Numbers:
                 self._given.put(start, len(column), True)
                 self.some = True
                 return len(column)
-        column, there = with_none(column)
+        column, present = with_none(column)
         self._merge(start, *_parsed(column, mixed))
-        return there
+        return present
 
     def put(self, start: int, values: Floats, given: Bools) -> None:
-        """As `take`, of numbers that are an array already."""
+        """As `take`, for an array of numbers."""
         again, self._end = start < self._end, start + len(values)
         if again or not given.all():
             self._merge(start, values, given)
@@ -153,22 +153,22 @@ class _Numbers:
             self.some = True
 
     def _merge(self, start: int, values: Floats, given: Bools) -> None:
-        current, there = self._values.room(start, len(values)), self._given.room(start, len(values))
-        twice = np.flatnonzero(there & given)
+        current, known = self._values.room(start, len(values)), self._given.room(start, len(values))
+        twice = np.flatnonzero(known & given)
         if len(twice) and self.twice is None:
             self.twice = start + int(twice[0])
-        current[given], there[given] = values[given], True
+        current[given], known[given] = values[given], True
         self.some = self.some or bool(given.any())
 
     def finish(self, rows: int) -> Column:
-        """The whole column."""
+        """The column of all rows."""
         return Column(self._values.finish(rows), self._given.finish(rows))
 
 
 def with_none(column: Sequence[Any]) -> tuple[Sequence[Any], int]:
-    """A column with None where rows lack the key, and how many rows have it."""
-    there = sum(value is not ABSENT for value in column)
-    return (column if there == len(column) else [None if value is ABSENT else value for value in column]), there
+    """A column with None for rows that lack the key, and the number of rows that have the key."""
+    present = sum(value is not ABSENT for value in column)
+    return (column if present == len(column) else [None if value is ABSENT else value for value in column]), present
 
 
 def _parsed(column: Sequence[Any], mixed: bool) -> tuple[Floats, Bools]:
@@ -193,37 +193,37 @@ class Gather:
         self._labels = defaultdict[str, GrowingLabels](GrowingLabels)
 
     def tasks(self, column: Sequence[int | str]) -> None:
-        """The task ids of the block; an integer is read as its text."""
+        """Write the task ids of the block; an integer is read as its text."""
         self._task.pack(self.rows, [*map(self._tasks.__getitem__, column)])
 
     def whole(self, name: str, column: Sequence[Any]) -> int:
-        """The block's whole numbers of ``sample``, ``attempt`` or ``outcome``; how many rows have the key."""
+        """Write the block's integers of ``sample``, ``attempt`` or ``outcome``; returns the number of rows with it."""
         array = self._whole[name]
         try:
             array.pack(self.rows, column)
         except struct.error:
-            column, there = with_none(column)
+            column, present = with_none(column)
             array.pack(self.rows, [array.fill if value is None else value for value in column])
-            return there
+            return present
         return len(column)
 
     def numbers(self, kind: str, name: str, column: Sequence[Any], mixed: bool = False) -> int:
-        """The block's values of a ``reward`` or a ``column``; None, and what is no number, is a gap.
+        """Write the block's values of a ``reward`` or a ``column``; None is a gap.
 
-        How many rows have the key.
+        With ``mixed``, any other value that is not a number is a gap, too. Returns the number of rows with the key.
         """
         return self._numbers[kind, name].take(self.rows, column, mixed)
 
     def floats(self, kind: str, name: str, values: Floats, given: Bools) -> None:
-        """As `numbers`, of an array: its values count where they are ``given``."""
+        """As `numbers`, for an array with a mask of the values that exist."""
         self._numbers[kind, name].put(self.rows, values, given)
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
-        """The block's values of a label; None where a row has none."""
+        """Write the block's values of a label; None for a row without a value."""
         self._labels[name].put(self.rows, column)
 
     def finish(self, places: Places, paths: Collection[str] = ()) -> Part:
-        """Everything gathered, as one `Part`; ``paths`` are the labels that were asked for."""
+        """Everything gathered, as one `Part`; ``paths`` are the labels that the user requested."""
         columns: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
         for (kind, name), numbers in self._numbers.items():
             if numbers.twice is not None:
@@ -254,14 +254,14 @@ class Gather:
 
 
 def _as_texts(ids: list[int | str], code: Ints) -> tuple[list[str], Ints]:
-    """Ids as text, and the codes, [R], of their rows: 7 and "7" are one task."""
+    """Ids as text, and the code of each row, [R]; 7 and "7" are one task."""
     codes = _Codes()
     table = [codes[str(task)] for task in ids]
     return list(codes), code if len(codes) == len(ids) else np.array(table)[code]
 
 
 def _walk(raws: Labels, path: str) -> Labels:
-    """Decode raw JSON labels and follow a dotted path into them; -1 where it leads nowhere."""
+    """Decode raw JSON labels and follow a dotted path into them; code -1 for a row without a value at the path."""
     values: list[Any] = []
     codes = np.full(len(raws.values) + 1, -1, dtype=np.int64)
     for code, raw in enumerate(raws.values):
@@ -271,8 +271,8 @@ def _walk(raws: Labels, path: str) -> Labels:
                 float(value)
         except (msgspec.DecodeError, OverflowError, RecursionError) as error:
             deep = isinstance(error, RecursionError)
-            wrong = "a label is nested too deeply" if deep else "a number is out of range"
-            raise BadRow(int((raws.code == code).argmax()), wrong, "expected text or a number") from None
+            problem = "a label is nested too deeply" if deep else "a number is out of range"
+            raise BadRow(int((raws.code == code).argmax()), problem, "expected text or a number") from None
         for step in path.split(".") if path else ():
             if not isinstance(value, Mapping) or step not in value:
                 break
@@ -284,8 +284,8 @@ def _walk(raws: Labels, path: str) -> Labels:
 
 
 def _numbers(labels: Labels) -> Column | None:
-    """Labels as a column, where they are numbers; None when none is."""
-    known = [float(v) if isinstance(v, (int, float)) else np.nan for v in labels.values]
-    values = np.array([*known, np.nan])[labels.code]
+    """The numbers among the labels as a column; None if no row has a number."""
+    floats = [float(v) if isinstance(v, (int, float)) else np.nan for v in labels.values]
+    values = np.array([*floats, np.nan])[labels.code]  # code -1 takes the last
     given = ~np.isnan(values)
     return Column(values, given) if given.any() else None

@@ -1,22 +1,24 @@
-"""The folder of a run: its plan, how it stopped, its log, and a row for every planned rollout that is not in it.
+"""The folder of a run: its plan, its stop, its log, and a row for every planned rollout that is not in the log.
 
 ::
 
     runs/arith-openai_m-1f0a4c2e/
+      plan.json         the planned tasks and samples, and the settings
+      rollouts.jsonl    the log: a record for each finished rollout
       stopped.json      the rule and how far the run came; written when the rule is reached, before the last calls end
 
-Folders of earlier versions have no such file: there the sentence under ``stopped`` in result.json says it.
+Folders of earlier versions have no stopped.json; there, a sentence under ``stopped`` in result.json describes the stop.
 
-A run of a task of lm-evaluation-harness has documents.jsonl, too: the values of each document for the numbers of its
+A run of a task of lm-evaluation-harness also has documents.jsonl: the values of each document for the numbers of its
 table::
 
     {"schema": "calipers.documents/1", "log_bytes": 48213, "metrics": [
         {"metric": "bleu", "pipeline": "none", "aggregation": "bleu", "higher_is_better": true}]}
-    {"document": "0", "hash": "5f1c...", "values": {"bleu,none": ["the right text", "what was said"]}}
+    {"document": "0", "hash": "5f1c...", "values": {"bleu,none": ["the reference", "the completion"]}}
 
-A value is what the metric's aggregation takes: a number, a pair of texts or of classes, a log-likelihood and its
-size; null is not a number, and a key that is not there is a gap. So every number can be worked out again over any
-documents, without the task's files and without its code.
+A value is an input of the metric's aggregation: a number, a pair of texts or of classes, or a log-likelihood and its
+size. Null stands for NaN, and an absent key for a gap. With these values, every number can be computed again over any
+set of documents, without the task's files and code.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ from calipers.rollouts.record import Stop
 from calipers.rollouts.table import Part
 
 PLAN, LOG = "plan.json", "rollouts.jsonl"
-IDENTITY = "identity.json"  # of a run of agents, whose jobs have their own plans
-DOCUMENTS = "documents.jsonl"  # what each document of a task keeps for numbers of all of them together
+IDENTITY = "identity.json"  # in the folder of a run of agents, whose jobs have their own plans
+DOCUMENTS = "documents.jsonl"  # the values of each document for numbers that are computed over all documents
 PLAN_SCHEMA = "calipers.plan/1"
 DOCUMENTS_SCHEMA: Final = "calipers.documents/1"
 TORN = f"{LOG}: the last line was cut off by a crash and is dropped; its rollout will run again"
@@ -53,7 +55,7 @@ _Samples = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class PlannedTask(msgspec.Struct, gc=False):
-    """A task of a plan. ``samples`` stands there only where it is not the plan's own number."""
+    """A task of a plan. ``samples`` is given only if it differs from the plan's number."""
 
     task: str
     metadata: msgspec.Raw = msgspec.Raw(b"null")  # an object or null
@@ -62,7 +64,7 @@ class PlannedTask(msgspec.Struct, gc=False):
 
 
 class RunPlan(msgspec.Struct, kw_only=True):
-    """What a run set out to do, as far as others ask."""
+    """The fields of a run's plan that readers need."""
 
     schema: str
     identity: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -74,12 +76,12 @@ class RunPlan(msgspec.Struct, kw_only=True):
     created_at: str | None = None
 
     def of(self, task: PlannedTask) -> int:
-        """How many samples of a task are planned."""
+        """The number of planned samples of a task."""
         return self.samples if task.samples is None else task.samples
 
 
 class PlannedSetting(msgspec.Struct):
-    """A setting of a run, as its plan keeps it."""
+    """A setting of a run in its plan."""
 
     value: Any = None
 
@@ -93,12 +95,12 @@ class _Schema(msgspec.Struct):
 
 
 def is_run(path: str) -> bool:
-    """Whether a path is the directory of a run: one with a plan."""
+    """Whether a path is the directory of a run, which is one with a plan."""
     return os.path.isfile(os.path.join(path, PLAN))
 
 
 def read_plan(folder: str) -> RunPlan:
-    """The plan in a run's directory; InputError when it is none that we can read."""
+    """The plan in a run's directory; InputError if it cannot be read."""
     path = os.path.join(folder, PLAN)
     data = _content(path)
     _check_schema(path, _decoded(path, data, _Schema, "the plan").schema, PLAN_SCHEMA)
@@ -138,7 +140,7 @@ def _check_schema(path: str, schema: str, known: str) -> None:
 
 
 def read_settings(folder: str) -> dict[str, Any]:
-    """The settings of a run's latest start, from the plan in its directory; InputError when it is none."""
+    """The settings of a run's latest start, from the plan in its directory; InputError if it cannot be read."""
     path = os.path.join(folder, PLAN)
     try:
         with open(path, "rb") as file:
@@ -149,10 +151,10 @@ def read_settings(folder: str) -> dict[str, Any]:
 
 
 def whole(path: str, size: int | None = None) -> int:
-    """How many of a log's first ``size`` bytes are whole lines: all, unless a crash cut off the last one.
+    """The size in bytes of the whole lines among a log's first ``size`` bytes, without a last line cut off by a crash.
 
-    A last line is cut off when it has no newline, or is no JSON: after a power failure a file may
-    have its size and not all of its bytes.
+    A last line is cut off if it has no newline, or is not JSON: after a power failure a file may
+    have its full size but not all of its bytes.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END) if size is None else size
@@ -165,7 +167,7 @@ def whole(path: str, size: int | None = None) -> int:
 
 
 def _line_start(file: IO[bytes], end: int) -> int:
-    """Where the line starts that reaches up to ``end``."""
+    """The start of the line that ends at ``end``."""
     while end > 0:
         step = min(BLOCK, end)
         file.seek(end - step)
@@ -180,7 +182,7 @@ def _is_json(line: bytes) -> bool:
     try:
         msgspec.json.decode(line or b"{}", type=msgspec.Raw)
     except BAD:
-        return not line.strip()  # a blank line is none that a crash left
+        return not line.strip()  # a blank line is not the result of a crash
     return True
 
 
@@ -193,26 +195,28 @@ _RULE: Final = re.compile(r"\s*(width|lower|upper)\s*\((.+)\)\s*[<>]=?\s*\S+\s*"
 
 
 class RunStop(msgspec.Struct, kw_only=True, frozen=True):
-    """What a folder says of the stop of its run."""
+    """The record of a run's stop, in stopped.json."""
 
     schema: str = STOP_SCHEMA
     rule: str
     metric: str
     side: str  # width, lower or upper
-    tasks: _Count  # settled at the stop
+    tasks: _Count  # tasks finished at the stop
     planned_tasks: _Count
-    rollouts: _Count | None = None  # in the log at the stop; None where an earlier version did not say
-    planned_rollouts: _Count | None = None  # of the whole plan, by which a later start is held against it
+    rollouts: _Count | None = None  # rollouts in the log at the stop; None in files of earlier versions
+    planned_rollouts: _Count | None = (
+        None  # rollouts of the whole plan, to tell whether a later start has the same plan
+    )
     stopped_at: str | None = None
     finished: bool = True  # the calls that were in flight at the stop have ended
-    continued: bool = False  # a later start went on, and was not stopped by a rule
-    completed: bool = False  # a later start came to the end of the plan: a fixed sample again
+    continued: bool = False  # a later start resumed the run, and was not stopped by a rule
+    completed: bool = False  # a later start completed the plan, so that the run is a fixed sample again
 
     def of_plan(self, planned: int, owed: int) -> Stop | None:
-        """The stop as it concerns whoever reads so many planned rollouts, some still owed; None for a fixed sample.
+        """The stop for a reader of the run, whose plan has ``planned`` rollouts, ``owed`` of them not in the log.
 
-        A run that came to the end of the very plan that it was stopped in is a fixed sample again. One that
-        was continued to anything else is none: how far it went depends on what it showed.
+        None for a fixed sample, which is a run that completed the plan in which it was stopped. A run that was
+        continued to any other point is not a fixed sample, because how far it went depends on its results.
         """
         if self.completed or (not owed and self.planned_rollouts in (None, planned)):
             return None
@@ -224,20 +228,20 @@ class _Result(msgspec.Struct):
 
 
 def read_stop(folder: str) -> RunStop | None:
-    """What a run's folder says of its stop; None where no rule stopped it. InputError for what cannot be read."""
+    """The stop recorded in a run's folder; None if no rule stopped the run. InputError if it cannot be read."""
     path = os.path.join(folder, STOPPED)
     if os.path.lexists(path):
         stop = _decoded(path, _content(path), RunStop, "the stop file")
         _check_schema(path, stop.schema, STOP_SCHEMA)
         return stop
-    sentence = None  # a run of an earlier version has one in its result
+    sentence = None  # a run of an earlier version has a sentence in its result
     with suppress(OSError, *BAD), open(os.path.join(folder, RESULT), "rb") as file:
         sentence = msgspec.json.decode(file.read(), type=_Result).stopped
     return stop_said(sentence) if sentence else None
 
 
 def stop_said(sentence: str) -> RunStop:
-    """The stop that the sentence under ``stopped`` of a result is about; without a rule where it names none."""
+    """The stop described by the sentence under ``stopped`` in a result; with rule "" if the sentence has none."""
     match = _SENTENCE.search(sentence)
     rule = match[2] if match else ""
     tasks, planned = [int(number.replace(",", "")) for number in match.group(3, 4)] if match else (0, 0)
@@ -246,35 +250,35 @@ def stop_said(sentence: str) -> RunStop:
     return RunStop(rule=rule, metric=metric, side=side, tasks=tasks, planned_tasks=planned)
 
 
-AT_ONCE = 4096  # owed rows made at a time
-MOST_PLANNED = 100_000_000  # rollouts; more is a slip of the pen
+AT_ONCE = 4096  # rows of missing rollouts made at a time
+MOST_PLANNED = 100_000_000  # rollouts; a larger plan is a mistake
 WHO = ("model", "endpoint")
 """The parts of a run's identity that name the model."""
 
 
 class RunLog(Source):
-    """A run's log up to the end of its last whole line. It may be growing: what comes later is not seen."""
+    """A run's log up to the end of its last whole line at the time of opening; later lines are not read."""
 
     format = "run"
 
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, LOG)
-        there = os.path.exists(path)
-        super().__init__(path if there else os.devnull)  # an absent log is an empty one
+        exists = os.path.exists(path)
+        super().__init__(path if exists else os.devnull)  # an absent log is read as an empty one
         self.folder, self.path = folder, path
-        end = whole(path, self.size) if there else 0
+        end = whole(path, self.size) if exists else 0
         self.torn = end < self.size
         self.size = self._left = end
         self._hashed = 0  # bytes
 
     def readinto(self, room: memoryview) -> int:
-        """Fill the room with more of the whole lines."""
+        """Fill the buffer, or the start of it, with more bytes of the whole lines; returns how many."""
         size = super().readinto(room[: self._left])
         self._left -= size
         return size
 
     def sha256(self) -> str:
-        """The hash of what was read; the log may have grown since, but not shrunk."""
+        """The hash of the whole lines; InputError if the log has shrunk since it was opened."""
         if self._hashing is None:
             self.start_hashing()
         if self._hashing is not None:
@@ -285,23 +289,23 @@ class RunLog(Source):
 
     def _hash_file(self) -> None:
         room = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
-        with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # gone: `sha256` sees it too
+        with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # `sha256` reports a file that is gone
             while size := file.readinto(room[: self.size - self._hashed]):
                 self._hash.update(room[:size])
                 self._hashed += size
 
 
 def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a run: what its log holds, and a row for each planned one that is not there.
+    """The rollouts in a run's log, and a row for each planned rollout that is not in the log.
 
-    Such a row is `not_run`, or `stopped_early` where a stopping rule ended the run before its turn.
+    Such a row is `not_run`, or `stopped_early` if a stopping rule ended the run before its turn.
     """
     parts = jsonl.read(log, names, labels, progress)
     return with_plan(log.folder, parts, labels, [TORN] if log.torn else [])
 
 
 def with_plan(folder: str, parts: Sequence[Part], labels: Collection[str], notes: Sequence[str] = ()) -> list[Part]:
-    """The rollouts of a run's log, and a row for each planned one that is not among them; with notes on both."""
+    """The rollouts of a run's log, and a row for each planned rollout that is not among them; with notes on both."""
     plan, plan_path = read_plan(folder), os.path.join(folder, PLAN)
     planned = sum(map(plan.of, plan.tasks))
     if planned > MOST_PLANNED:
@@ -310,8 +314,8 @@ def with_plan(folder: str, parts: Sequence[Part], labels: Collection[str], notes
     coverage = PlanCoverage.of(plan, parts)
     stopped = read_stop(folder)
     stop = stopped.of_plan(planned, coverage.owed) if stopped else None
-    owed = _owed(plan, coverage, stopped if stop else None, bool(labels))
-    while block := b"".join(islice(owed, AT_ONCE)):
+    missing = _missing_lines(plan, coverage, stopped if stop else None, bool(labels))
+    while block := b"".join(islice(missing, AT_ONCE)):
         reader.read(block)
     filled = [part for part in (*parts, reader.finish()) if len(part)]
     turns = _turns([task.task for task in plan.tasks], filled)
@@ -323,45 +327,45 @@ def with_plan(folder: str, parts: Sequence[Part], labels: Collection[str], notes
 
 
 def _turns(tasks: Sequence[str], parts: Sequence[Part]) -> Iterator[Floats]:
-    """The place of each row's task in the plan, [R] of each part: in a log, what was quick comes first.
+    """The turn of each row, [R] for each part: the position of its task in the plan, as a log has fast tasks first.
 
-    Spread over as many places as there are rows, so that those of another source may follow.
+    Positions are scaled to the number of rows, so that the turns of another source can follow after them.
     """
     number = {task: index for index, task in enumerate(tasks)}
     share = sum(map(len, parts)) / (len(tasks) + 1)
     for part in parts:
-        places = np.array([number.get(name, len(tasks)) for name in part.tasks], dtype=np.float64)
-        yield places[part.task] * share
+        positions = np.array([number.get(name, len(tasks)) for name in part.tasks], dtype=np.float64)
+        yield positions[part.task] * share
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCoverage:
-    """Which of its T planned tasks' rollouts a run has, task by task."""
+    """Which rollouts of its T planned tasks a run has, task by task."""
 
     counts: Ints  # [T] planned samples
-    starts: Ints  # [T] where a task's samples begin in `there`
-    there: Bools  # [the sum of counts]
+    starts: Ints  # [T] the index in `there` of each task's first sample
+    there: Bools  # [the sum of counts] whether the log has the rollout
 
     @classmethod
     def of(cls, plan: RunPlan, parts: Sequence[Part]) -> PlanCoverage:
-        """What the parts of a log hold of a plan."""
+        """The coverage of a plan by the parts of a log."""
         counts = np.array([plan.of(task) for task in plan.tasks], dtype=np.int64)
         starts = np.cumsum(counts) - counts
         there = np.zeros(int(counts.sum()), dtype=bool)
         number = {task.task: index for index, task in enumerate(plan.tasks)}
         for part in parts:
             task = np.array([number.get(name, -1) for name in part.tasks], dtype=np.int64)[part.task]
-            planned = part.sample < np.append(counts, 0)[task]  # the last for -1, which is no task of the plan
+            planned = part.sample < np.append(counts, 0)[task]  # the appended 0 is for -1, a task not in the plan
             there[starts[task[planned]] + part.sample[planned]] = True
         return cls(counts, starts, there)
 
     @property
     def owed(self) -> int:
-        """How many planned rollouts are not in the log."""
+        """The number of planned rollouts that are not in the log."""
         return int(np.count_nonzero(~self.there))
 
     def lacking(self, plan: RunPlan, stop: RunStop | None) -> Iterator[tuple[PlannedTask, list[int], bool]]:
-        """Each task with missing samples, these samples, and whether a stopping rule is the reason."""
+        """Each task with missing samples, the samples, and whether they are missing because of a stopping rule."""
         columns = (self.starts.tolist(), self.counts.tolist(), self.spared(stop).tolist())
         for task, start, count, spared in zip(plan.tasks, *columns, strict=True):
             samples = np.flatnonzero(~self.there[start : start + count]).tolist()
@@ -369,24 +373,24 @@ class PlanCoverage:
                 yield task, samples, spared
 
     def spared(self, stop: RunStop | None) -> Bools:
-        """The tasks with rollouts that were not run because of a stopping rule, [T]; other tasks are still to be run.
+        """Whether the missing samples of each task were not run because of a stopping rule, [T]; others are `not_run`.
 
-        Where the calls that were in flight at the stop were lost, the tasks up to the last one that was
-        begun are among the others.
+        If the calls that were in flight at the stop were lost, this is false for the tasks up to the last whose
+        last sample is in the log.
         """
         tasks = len(self.counts)
         if stop is None or stop.continued:
             return np.zeros(tasks, dtype=bool)
         if stop.finished:
             return np.ones(tasks, dtype=bool)
-        last = np.zeros(tasks, dtype=bool)  # whether a task's last sample is there
-        some = self.counts > 0
-        last[some] = self.there[(self.starts + self.counts - 1)[some]]
-        return np.arange(tasks) > int(np.flatnonzero(last).max(initial=-1))
+        has_last = np.zeros(tasks, dtype=bool)  # whether a task's last sample is in the log
+        sampled = self.counts > 0
+        has_last[sampled] = self.there[(self.starts + self.counts - 1)[sampled]]
+        return np.arange(tasks) > int(np.flatnonzero(has_last).max(initial=-1))
 
 
-def _owed(plan: RunPlan, coverage: PlanCoverage, stop: RunStop | None, labelled: bool) -> Iterator[bytes]:
-    """A line for each planned rollout that is not there, as the log would hold it."""
+def _missing_lines(plan: RunPlan, coverage: PlanCoverage, stop: RunStop | None, labelled: bool) -> Iterator[bytes]:
+    """A record for each planned rollout that is not in the log, as a line of JSON."""
     group = msgspec.json.encode({"agent": plan.agent, "model": plan.model, "dataset": plan.dataset})[1:]
     for task, samples, spared in coverage.lacking(plan, stop):
         word = b"stopped_early" if spared else b"not_run"
@@ -405,7 +409,7 @@ def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iter
 
 
 def _identity(path: str, dataset: str | None) -> Settings:
-    """What a run's plan says of how it was made, but for who answered."""
+    """The settings in the identity of a run's plan, without those that name the model."""
     identity = read_plan(os.path.dirname(path)).identity
     yield from flat({key: value for key, value in identity.items() if key not in WHO}, "")
 
@@ -414,7 +418,7 @@ _ROW = msgspec.json.Decoder(dict[str, Raw])
 
 
 def _extras(part: Part, names: Columns) -> Extras:
-    """Those of a run's log; of a planned rollout that is not in it, the metadata of its task."""
+    """The non-numeric values of rows in the log; for a missing rollout, the metadata of its task."""
     folder, file = os.path.split(part.places.path)
     tasks = {task.task: task for task in read_plan(folder).tasks}
     if file == PLAN:
@@ -431,7 +435,7 @@ def _extras(part: Part, names: Columns) -> Extras:
 
 
 def _with_target(task: PlannedTask | None) -> dict[str, dict[str, str]]:
-    """What a row carries of its task: the hash of the target, which stands in the plan alone."""
+    """The `Carried` object of a row with the hash of its task's target, which only the plan has; {} without one."""
     return {CARRIED: {"target": task.target}} if task and task.target else {}
 
 
@@ -439,20 +443,20 @@ RUN = Format("run", read, no_file, _texts, _identity, extras=_extras)
 
 
 DocumentValues = tuple[str, str, dict[str, Any]]
-"""Its number, the hash of what it says, and its values by ``metric,pipeline``."""
+"""A document's number, the hash of its content, and its values by ``metric,pipeline``."""
 
 
 class Summed(msgspec.Struct, frozen=True):
-    """How the values of documents become a number of the table."""
+    """A number of the table, and the aggregation that computes it from the values of documents."""
 
     metric: str
     pipeline: str
-    aggregation: str | None  # None: the task's own function, which only the task has
+    aggregation: str | None  # None for a function of the task's own code
     higher_is_better: bool | None = None
 
     @property
     def key(self) -> str:
-        """What the table calls it."""
+        """Its key in the table."""
         return f"{self.metric},{self.pipeline}"
 
 
@@ -465,7 +469,7 @@ class DocumentsHead(msgspec.Struct):
 
 
 class DocumentLine(msgspec.Struct):
-    """What one document keeps."""
+    """A line of documents.jsonl: one document and its values."""
 
     document: str
     hash: str
@@ -473,25 +477,25 @@ class DocumentLine(msgspec.Struct):
 
 
 def document_lines(ways: Mapping[str, Summed], log_bytes: int, documents: Iterable[DocumentValues]) -> Iterator[bytes]:
-    """The lines of documents.jsonl; by the size of the log a reader sees whether they are of all that is in it."""
+    """The lines of documents.jsonl. The size of the log shows a reader whether they cover all of it."""
     kept = {key for key, way in ways.items() if way.aggregation is not None}
     yield msgspec.json.encode(DocumentsHead(DOCUMENTS_SCHEMA, log_bytes, [*ways.values()])) + b"\n"
     for document, digest, values in documents:
         line = DocumentLine(document, digest, {key: value for key, value in values.items() if key in kept})
         try:
             yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
-        except UnicodeEncodeError:  # half a character, which no file in UTF-8 can hold
-            line.values = {key: _sound(value) for key, value in line.values.items()}
+        except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot encode
+            line.values = {key: _without_surrogates(value) for key, value in line.values.items()}
             yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: an array's number as a number, anything else as its text."""
+    """A value that JSON does not have: a NumPy scalar as a number, anything else as text."""
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "shape", None) == () else str(value)
 
 
-def _sound(value: Any) -> Any:
+def _without_surrogates(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_sound(item) for item in value]
+        return [_without_surrogates(item) for item in value]
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

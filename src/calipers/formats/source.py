@@ -1,4 +1,4 @@
-"""Bytes from a path: opened, unpacked, hashed, and cut into blocks of whole lines, or read as JSON Lines row by row."""
+"""Reading bytes from a path: opening, unpacking and hashing it, cutting it into blocks of lines, and JSON Lines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from calipers.errors import InputError
 
-BLOCK = 1 << 17  # half and twice of it are 10-15 % slower to decode
-FEW_LINES = 256  # in a block: of longer lines four times as much is read at once, as each block costs something, too
-COUNTED = 16  # lines are counted in such a part of a block
-LONGEST_LINE = 64 << 20
-LARGEST_WHOLE = 2 << 30  # of a format that cannot be read piece by piece
-FREE_UNPACKED = 1 << 30  # packed input may unpack to this much whatever its ratio ...
-MOST_RATIO = 1000  # ... and beyond it to this many times its packed size
+BLOCK = 1 << 17  # bytes; blocks of half or twice this size are 10-15 % slower to decode
+FEW_LINES = 256  # a block with fewer lines is made four times as large, because each block has a fixed cost
+COUNTED = 16  # lines are counted in this fraction of a block
+LONGEST_LINE = 64 << 20  # bytes
+LARGEST_WHOLE = 2 << 30  # bytes of a file whose format cannot be read piece by piece
+FREE_UNPACKED = 1 << 30  # packed input may unpack to this many bytes in any case ...
+MOST_RATIO = 1000  # ... and to more, up to this many times its packed size
 BOM = b"\xef\xbb\xbf"
 STDIN = "-"
 
@@ -35,24 +35,24 @@ class LongLine(Exception):
 
 
 class Source:
-    """One input: a file, packed or not, or standard input (``-``); hashed while it is read."""
+    """One input, packed or not, which is hashed while it is read: a file, a pipe, or standard input (``-``)."""
 
-    format = ""  # known by what it holds
+    format = ""  # recognised from the content
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.packing = ""
         self._hash = hashlib.sha256()
-        self._hashed = 0  # bytes, from the first; the others are hashed in the background
+        self._hashed = 0  # bytes from the start that are hashed; the others are hashed in the background
         self._hashing: Callable[[], None] | None = None  # waits until the file is hashed
         self._unpacked_bytes = 0
         self._file: Any = _open(path)
-        self._lasting = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
-        self.size = os.fstat(self._file.fileno()).st_size if self._lasting else 0
-        self._state = _state(path) if self._lasting else None
-        # standard input or a pipe gives its bytes once: they are hashed as they pass
-        passing = None if self._lasting else io.BufferedReader(_Hashed(self._file, self._hash), BLOCK)
-        self._raw: io.BufferedReader[Any] = passing or self._file
+        self._regular = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self.size = os.fstat(self._file.fileno()).st_size if self._regular else 0
+        self._state = _state(path) if self._regular else None
+        # standard input or a pipe can be read only once, so it is hashed while it is read
+        stream = None if self._regular else io.BufferedReader(_Hashed(self._file, self._hash), BLOCK)
+        self._raw: io.BufferedReader[Any] = stream or self._file
         try:
             self._stream = self._unpacking()
             self.head = self._unpacked(BLOCK)
@@ -69,25 +69,25 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; its hash stays."""
+        """Close the file; its hash can still be asked for."""
         if self.path != STDIN:
             self._file.close()
 
     @property
     def divisible(self) -> bool:
-        """Whether byte ranges of the input can be read on their own."""
-        return self._lasting and not self.packing
+        """Whether byte ranges of the input can be read independently."""
+        return self._regular and not self.packing
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` more unpacked bytes; InputError when they cannot be unpacked."""
+        """At most ``size`` more unpacked bytes; InputError if they cannot be unpacked."""
         if self.head:
             data, self.head = self.head[:size], self.head[size:]
             return data
         return self._unpacked(size)
 
     def readinto(self, room: memoryview) -> int:
-        """Fill the room with more unpacked bytes, or a part of it; how many they are."""
-        if self.head or self.packing or not self._lasting:
+        """Fill the buffer, or the start of it, with more unpacked bytes; returns how many."""
+        if self.head or self.packing or not self._regular:
             data = self.read(len(room))
             room[: len(data)] = data
             return len(data)
@@ -98,14 +98,14 @@ class Source:
         return size
 
     def readinto_hashed(self, room: memoryview) -> int:
-        """As `readinto`, and hash them while they are at hand; from the first byte on, or not at all."""
+        """As `readinto`, and hash the bytes; to be used from the first byte on, or not at all."""
         size = self.readinto(room)
         self._hash.update(room[:size])
         self._hashed += size
         return size
 
     def everything(self, most: int) -> bytes:
-        """All of it at once, for formats that cannot be streamed; InputError beyond ``most`` bytes."""
+        """All remaining unpacked bytes, for formats that cannot be streamed; InputError for more than ``most``."""
         pieces = [self.read(BLOCK)]
         size = len(pieces[0])
         while pieces[-1] and size <= most:
@@ -116,11 +116,11 @@ class Source:
         return b"".join(pieces)
 
     def start_hashing(self) -> None:
-        """Hash the file in the background: hashing holds no lock, so it costs a core that idles, not time.
+        """Hash the file in a background thread, which runs in parallel because hashing releases the GIL.
 
-        A file of one block is hashed at once, which takes less than a thread does.
+        A file of one block is hashed at once, because that is faster than starting a thread.
         """
-        if not self._lasting or ranged_tag(self.path) is not None:
+        if not self._regular or ranged_tag(self.path) is not None:
             return
         if self.size > BLOCK:
             thread = threading.Thread(target=self._hash_file, daemon=True)
@@ -128,12 +128,12 @@ class Source:
             self._hashing = thread.join
         else:
             self._hash_file()
-            self._hashing = lambda: None  # there is nothing to wait for
+            self._hashing = lambda: None  # nothing to wait for
 
     def sha256(self) -> str:
-        """The hash of the bytes as they lie on disk; InputError when they changed since they were opened.
+        """The hash of the bytes on disk; InputError if the file changed since it was opened.
 
-        Of an object that is read in ranges it is the store's own mark of its content.
+        For an object that is read in ranges, its ETag in the object store instead.
         """
         if (tag := ranged_tag(self.path)) is not None:
             return tag
@@ -146,7 +146,7 @@ class Source:
         return self._hash.hexdigest()
 
     def _hash_file(self) -> None:
-        with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # gone: `sha256` sees it too
+        with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # `sha256` reports a file that is gone
             file.seek(self._hashed)
             room = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
             while size := file.readinto(room):
@@ -176,26 +176,26 @@ class Source:
         self._unpacked_bytes += len(data)
         limit = max(FREE_UNPACKED, MOST_RATIO * (self.size or FREE_UNPACKED))
         if self._unpacked_bytes > limit:
-            wrong = f"unpacks to more than {MOST_RATIO} times its size"
-            raise InputError.at(self.path, wrong, "expected rollouts, not a decompression bomb")
+            problem = f"unpacks to more than {MOST_RATIO} times its size"
+            raise InputError.at(self.path, problem, "expected rollouts, not a decompression bomb")
         return data
 
 
 def ranged_tag(path: str) -> str | None:
-    """``etag:...`` of the object that a path is a copy of, where only parts of it were fetched; None for others."""
-    objects = sys.modules.get("calipers.stores.objects")  # loaded with the first address
+    """``etag:...`` of the object that a path is a copy of, if only parts of it were fetched; else None."""
+    objects = sys.modules.get("calipers.stores.objects")  # imported only once an address is used
     copy = objects.ranged(path) if objects is not None else None
     return None if copy is None else f"etag:{copy.tag}"
 
 
 def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.maxsize) -> Iterator[memoryview]:
-    """Blocks of whole lines out of the next ``left`` bytes; the last may lack its newline.
+    """Blocks of whole lines from the next ``left`` bytes; the last line may lack its newline.
 
-    All blocks share one room: each is gone when the next is asked for. LongLine, once all lines
-    before it are out, for a line that no rollout needs.
+    All blocks share one buffer, so a block is valid only until the next one. LongLine for a line longer than
+    LONGEST_LINE, after all lines before it.
     """
     room = bytearray(BLOCK)
-    pending = 0  # bytes of a line whose end is not read yet, at the start of the room
+    pending = 0  # bytes at the start of the buffer, of a line whose end is not read yet
     while left > 0 and (size := readinto(memoryview(room)[pending : pending + left])):
         left -= size
         end = pending + size
@@ -215,7 +215,7 @@ def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.ma
 
 
 def blocks_of(source: Source) -> Iterator[memoryview]:
-    """All of a source as blocks of whole lines, without a byte order mark; it is closed at the end."""
+    """A source as blocks of whole lines, without a byte order mark; the source is closed at the end."""
     with source:
         source.head = source.head.removeprefix(BOM)
         yield from line_blocks(source.readinto)
@@ -234,7 +234,7 @@ def next_line(path: str, offset: int) -> int:
 
 
 def _state(path: str) -> tuple[int, ...] | None:
-    """What tells a file from what it was before somebody wrote to it; None when it is gone."""
+    """Inode, size and modification time, to detect that a file was changed; None if it is gone."""
     try:
         status = os.stat(path)
     except OSError:
@@ -261,7 +261,7 @@ def _open(path: str) -> Any:
 
 
 class _Hashed(io.RawIOBase):
-    """A stream that hashes what passes through."""
+    """A stream that hashes the bytes read from it."""
 
     def __init__(self, inner: Any, digest: hashlib._Hash) -> None:
         self._inner, self._digest = inner, digest
@@ -276,14 +276,14 @@ class _Hashed(io.RawIOBase):
         return len(chunk)
 
 
-_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half of a character
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # the escape of a surrogate
 
 
 def json_lines(path: Path, digest: hashlib._Hash | None = None) -> Iterator[tuple[int, Any]]:
-    """(line number, decoded row) for each line that is not blank; the bytes are added to the digest as they pass.
+    """(line number, decoded row) for each line that is not blank; the bytes of the file are added to the digest.
 
-    Characters that other programs take for line ends, such as U+2028, are ordinary text. Blank lines
-    count, a byte order mark does not. InputError names the line of what is not UTF-8 or not JSON.
+    Only a newline ends a line; U+2028 is ordinary text. Blank lines are counted, and a byte order mark is skipped.
+    InputError names the line of text that is not UTF-8 or not JSON.
     """
     with opened(path) as file:
         number = 0
@@ -296,7 +296,7 @@ def json_lines(path: Path, digest: hashlib._Hash | None = None) -> Iterator[tupl
 
 
 def opened(path: Path) -> io.BufferedReader:
-    """A regular file, opened to be read; InputError for anything else, such as a pipe that would never end."""
+    """A regular file, opened for reading; InputError for anything else, such as a pipe, which might never end."""
     try:
         file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -309,12 +309,12 @@ def opened(path: Path) -> io.BufferedReader:
 
 def _next(file: io.BufferedReader, path: Path, number: int) -> bytes:
     try:
-        line = file.readline(LONGEST_LINE + 2)  # one more than the limit, and the newline
+        line = file.readline(LONGEST_LINE + 2)  # one byte over the limit, and the newline
     except OSError as error:
         raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
     if len(line.rstrip(b"\n")) > LONGEST_LINE:
-        wrong = f"the line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{path}:{number}", wrong, "expected one task per line")
+        problem = f"the line is longer than {LONGEST_LINE >> 20} MiB"
+        raise InputError.at(f"{path}:{number}", problem, "expected one task per line")
     return line
 
 
@@ -326,7 +326,7 @@ def _decoded(line: bytes, where: str) -> str:
 
 
 def decoded(text: str) -> Any:
-    """The value of a JSON text; ValueError if a key appears twice in one of its objects."""
+    """The value of a JSON text; ValueError if a key appears twice in an object."""
     return json.loads(text, object_pairs_hook=_once)
 
 
@@ -334,8 +334,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
-        again = next(key for at, key in enumerate(keys) if key in keys[:at])
-        raise ValueError(f"key {json.dumps(again, ensure_ascii=False)} appears twice")
+        repeated = next(key for n, key in enumerate(keys) if key in keys[:n])
+        raise ValueError(f"key {json.dumps(repeated, ensure_ascii=False)} appears twice")
     return row
 
 
@@ -346,22 +346,22 @@ def _row(text: str, where: str) -> Any:
             json.dumps(row, ensure_ascii=False).encode()
         return row
     except UnicodeEncodeError:
-        wrong = "malformed json: a string contains half of a surrogate pair"  # no file and no request can hold it
-        raise InputError.at(where, wrong, "expected full pairs, such as \\ud83d\\ude00") from None
+        problem = "malformed json: a string contains half of a surrogate pair"  # it cannot be encoded as UTF-8
+        raise InputError.at(where, problem, "expected full pairs, such as \\ud83d\\ude00") from None
     except json.JSONDecodeError as error:
         raise InputError.at(where, f"malformed json: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise InputError.at(where, "malformed json: it is nested too deeply") from None
-    except ValueError as error:  # a key twice, an integer of thousands of digits
+    except ValueError as error:  # a repeated key, or an integer with thousands of digits
         raise InputError.at(where, f"malformed json: {error}") from None
 
 
 _PIECE: Final = 1 << 20
-_ZSTD_PIECE: Final = 1 << 12  # packed bytes; all they unpack to is held at once
+_ZSTD_PIECE: Final = 1 << 12  # packed bytes read at once, as everything they unpack to is held in memory
 
 
 def read_up_to(stream: Any, most: int) -> bytes:
-    """At most so many bytes of a stream, in room for what there is: ``read(most)`` takes room for ``most`` first."""
+    """At most ``most`` bytes of a stream, read in pieces, because ``read(most)`` would allocate ``most`` bytes."""
     pieces: list[bytes] = []
     while most > 0 and (piece := stream.read(min(most, _PIECE))):
         pieces.append(piece)
@@ -374,9 +374,9 @@ class BadZstd(OSError):
 
 
 class ZstdFrames(io.RawIOBase):
-    """Unpacked zstd frames; EOFError when the last one is truncated, `BadZstd` if the data is not zstd.
+    """Unpacked zstd frames; EOFError if the last frame is truncated, `BadZstd` if the data is not zstd.
 
-    The library's own stream reader takes the end of the file for the end of the frame.
+    Used because the stream reader of the zstandard library does not report a truncated frame.
     """
 
     def __init__(self, packed: io.BufferedReader[Any]) -> None:
@@ -387,11 +387,11 @@ class ZstdFrames(io.RawIOBase):
         self._begun, self._ready = False, memoryview(b"")
 
     def readable(self) -> bool:
-        """Always: it is for reading."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer with unpacked bytes, or a part of it; how many they are."""
+        """Fill the buffer, or the start of it, with unpacked bytes; returns how many."""
         while not self._ready:
             more = self._frame.unused_data if self._frame.eof else b""
             if self._frame.eof:

@@ -1,9 +1,9 @@
-"""Rows of other systems' JSON Lines into rollouts: what every reader of such rows shares.
+"""Readers for the JSON Lines of other systems: the part that all of them share.
 
 A system declares a `Layout`: the fields of its rows that are needed for a score, and a function that turns a block of
-them into columns of rollouts. Keys that nobody declared are skipped as bytes and never become Python objects, so token
-ids and log probabilities cost no more than a scan. A system whose rows bring columns of their own (``extras``) learns
-their keys as it meets them.
+rows into columns of rollouts. Undeclared keys are skipped as bytes and never become Python objects, so token ids and
+log probabilities cost no more than a scan. If the rows of a system may have columns of their own (``extras``), their
+keys are learnt when they first occur.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ UNREAL: Final = "values that are NaN or infinite"
 TORN: Final = "incomplete last lines"
 SHOWN: Final = 40  # characters of a prompt in the name of its task
 HASH_DIGITS: Final = 16
-LARGEST: Final = 1 << 63  # of integers that are taken as they are
+LARGEST: Final = 1 << 63  # integers below this size fit a column of 64 bits
 UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
-MOST_PLANNED: Final = 100_000_000
-REMEMBERED: Final = 4096  # prompts, whose tasks are remembered: the samples of a prompt stand near each other
-Whole = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST - 1)]  # the number of a sample, which a column can hold
+MOST_PLANNED: Final = 100_000_000  # rollouts
+REMEMBERED: Final = 4096  # results kept by `Remembered`, as the samples of a prompt are close to each other
+Whole = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST - 1)]  # a sample number that fits a column of 64 bits
 _NEWLINE: Final = ord(b"\n")
 _PLAIN: Final = {float, bool, NoneType}  # an integer may be too large
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _ROWS: Final = msgspec.json.Decoder(dict[str, Raw])
-_SAID: Final = re.compile(r"Expected `([^`]*)`(?:[^`]*), got `([^`]*)`(?: - at `\$\.?(.*)`)?")
+_WRONG_TYPE: Final = re.compile(r"Expected `([^`]*)`(?:[^`]*), got `([^`]*)`(?: - at `\$\.?(.*)`)?")
 _BEYOND: Final = re.compile(r"Expected `int` [<>]= -?[0-9]+ - at `\$\.?(.*)`")
 _LACKS: Final = re.compile(r"missing required field `([^`]*)`(?: - at `\$\.?(.*)`)?")
 _TYPES: Final = {
@@ -83,66 +83,66 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the rows of a system look like, and how a block of them becomes rollouts."""
+    """The fields of a system's rows, and the function that turns a block of rows into rollouts."""
 
     system: str  # its name in messages
-    fields: Sequence[tuple[str, Any, Any]]  # (key, type, default) of what a score needs
+    fields: Sequence[tuple[str, Any, Any]]  # (key, type, default) of the fields that a score needs
     take: Callable[[RowBlock], Ints | None]
-    """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, None for one of each row.
+    """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, or None for one rollout per row.
 
-    BadRow for a row that cannot be.
+    BadRow for an invalid row.
     """
     extras: bool = False  # whether any other key of a row may be a column
     unnumbered: bool = True  # whether rows have no sample numbers
-    headline: str = ""  # the reward to read where nobody picks one
+    headline: str = ""  # the reward to read if the user picks none
 
     def __call__(self, path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-        """A reader of rows, wherever in the file they stand."""
+        """A reader of rows that start at this byte of a file; None in a stream."""
         return SystemLines(path, self, labels, start)
 
 
 @dataclass(frozen=True, slots=True)
 class SystemPart(Part):
-    """The rollouts of some rows, with counts of what is to be said of them."""
+    """The rollouts of some rows, with counts for the notes on their file."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    system: str = ""  # whose rows they are
+    system: str = ""  # the system that wrote the rows
 
 
 @dataclass(slots=True)
 class RowBlock:
-    """Some rows of one file as columns; ABSENT where a row lacks the key."""
+    """A block of rows of one file as columns, and methods that store its rollouts; ABSENT if a row lacks a key."""
 
     path: str
     size: int
     columns: Mapping[str, Sequence[Any]]
-    extras: Mapping[str, tuple[Collection[str], Sequence[Any]]]  # key -> the kinds of value it has had, its values
-    labels: Collection[str]  # the keys asked for by --by and --cluster
+    extras: Mapping[str, tuple[Collection[str], Sequence[Any]]]  # key -> the kinds of value seen so far, its values
+    labels: Collection[str]  # the keys requested by --by and --cluster
     gather: Gather
     counts: Counter[str]
-    ids: array[int]  # of the rollouts so far, where the rows have ids
-    memory: dict[Any, Any]  # whatever the system wants to remember from block to block
-    steps: Any = None  # the first steps of the labels asked for, and what decodes them out of an object
-    labelled: set[str] = field(default_factory=set)  # labels asked for that the system provided itself
+    ids: array[int]  # the ids of the rollouts so far, if the rows have ids
+    memory: dict[Any, Any]  # state that the system keeps from block to block
+    steps: Any = None  # the first keys of the requested labels, and a decoder for their values in an object
+    labelled: set[str] = field(default_factory=set)  # requested labels that the system provided itself
 
     def __getitem__(self, key: str) -> Sequence[Any]:
         return self.columns[key]
 
     def outcomes(self, words: Sequence[str | None]) -> None:
-        """The outcome of each rollout; None for `scored` with a reward and `missing` without."""
+        """Store the outcome of each rollout; None for `scored` with a reward and `missing` without."""
         self.gather.whole("outcome", [UNSTATED if word is None else CODE[word] for word in words])
 
     def constant(self, name: str, value: Any, size: int | None = None) -> None:
-        """A label that all rollouts of the block share."""
+        """Store a label with one value for all rollouts of the block."""
         self.gather.labels(name, [value] * (self.size if size is None else size))
 
     def error_kinds(self, kinds: Sequence[str | None]) -> None:
-        """The word for what went wrong in each rollout."""
+        """Store the kind of error of each rollout, if any has one."""
         if any(kinds):
             self.gather.labels(ERROR_KIND, kinds)
 
     def named_numbers(self, kind: str, objects: Sequence[Any]) -> None:
-        """The numbers of an object of each rollout, as rewards or columns by their names."""
+        """Store the numbers in an object of each rollout, as rewards or columns of the same names."""
         self.table(kind, [{} if each is None or each is ABSENT else each for each in objects])
 
     def table(
@@ -152,7 +152,7 @@ class RowBlock:
         but: Collection[str] = (),
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """As `named_numbers`, where every rollout has an object; ``but`` for some names, and with our ``names``."""
+        """As `named_numbers`, if every rollout has an object; without the names in ``but``, renamed by ``names``."""
         for name in dict.fromkeys(chain.from_iterable(rows)):
             if name in but:
                 continue
@@ -161,32 +161,32 @@ class RowBlock:
             if not (kinds <= _PLAIN or (kinds <= {*_PLAIN, int} and _fit(values))):
                 values = [number(value) for value in values]
             if None in values:
-                parsed = np.array(values, dtype=np.float64)  # None becomes NaN, which JSON has not
+                parsed = np.array(values, dtype=np.float64)  # None becomes NaN, which JSON does not have
                 self.gather.floats(kind, names.get(name, name), parsed, ~np.isnan(parsed))
             else:
                 self.gather.numbers(kind, names.get(name, name), values)
 
     def metadata(self, objects: Sequence[Raw | bytes]) -> None:
-        """The object of each rollout that --by looks into; b"" where a rollout has none."""
+        """Store the requested labels from an object of each rollout, as raw JSON; b"" for a rollout without one."""
         if self.steps is None:
             return
         names, decoder = self.steps
         rows = [decoder.decode(raw) if len(raw) and bytes(raw[:1]) == b"{" else None for raw in map(bytes, objects)]
-        for at, name in enumerate(names):
-            raws = [b"" if row is None else bytes(getattr(row, f"f{at}")) for row in rows]
+        for n, name in enumerate(names):
+            raws = [b"" if row is None else bytes(getattr(row, f"f{n}")) for row in rows]
             if any(raws):
                 self.labelled.add(name)
                 self.gather.labels(f"raw:metadata.{name}", [raw or None for raw in raws])
 
 
 def _fit(values: Sequence[Any]) -> bool:
-    """Whether all integers among some numbers fit a double."""
+    """Whether all integers among some numbers are in the range of 64 bits."""
     whole = [value for value in values if type(value) is int]
     return min(whole) > -LARGEST and max(whole) < LARGEST
 
 
 def number(value: Any) -> float | None:
-    """A value as a finite number: true is 1; None for anything else."""
+    """A value as a finite number, with true as 1; None for anything else."""
     if isinstance(value, (int, float)):
         try:
             value = float(value)
@@ -197,8 +197,8 @@ def number(value: Any) -> float | None:
 
 
 def hashed(text: str) -> int:
-    """A number that stands for an id, the same in every process: of a UUID half its digits, else a hash."""
-    if len(text) == UUID_DIGITS and text.isalnum():  # as int takes signs, blanks and underscores, too
+    """A hash of an id that is the same in every process; for a UUID without dashes, half of its digits."""
+    if len(text) == UUID_DIGITS and text.isalnum():  # int() accepts signs, blanks and underscores, too
         try:
             return int(text[: UUID_DIGITS // 2], 16) >> 1
         except ValueError:
@@ -207,40 +207,40 @@ def hashed(text: str) -> int:
 
 
 class Remembered(dict[Any, Any]):
-    """What a function says of values, most of which were met not long ago."""
+    """A cache of a function's results, for values of which most occurred recently; emptied when it is full."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
         self._function = function
 
     def __missing__(self, value: Any) -> Any:
-        self[value] = said = self._function(value)
-        return said
+        self[value] = result = self._function(value)
+        return result
 
     def of(self, values: Iterable[Any]) -> list[Any]:
-        """What the function says of each value of a block."""
+        """The result for each value of a block."""
         if len(self) > REMEMBERED:
             self.clear()
         return list(map(self.__getitem__, values))
 
 
 class PromptTasks:
-    """The task of each row, by its prompt and its gold answer: the same prompt at another step is the same task.
+    """The task of each row, from its prompt and its gold answer, so that a prompt is the same task at every step.
 
-    Its name is the end of the prompt and 16 digits of a SHA-256 hash over both, since long prompts often end alike.
+    The task's name is the end of the prompt and 16 digits of a SHA-256 hash of both, as long prompts often end alike.
     """
 
     def __init__(self, shown: Callable[[str], str] = str.strip, *, tokens: bool = False) -> None:
         self._shown, self._tokens = shown, tokens  # prompts that are lists of token ids are not decoded
-        self._alone, self._known = Remembered(self._task), Remembered(lambda pair: self._task(*pair))
+        self._by_prompt, self._by_pair = Remembered(self._task), Remembered(lambda pair: self._task(*pair))
 
     def of(self, prompts: Sequence[Any], golds: Sequence[Any]) -> list[str]:
-        """The task of each pair of raw JSON values."""
-        return self._known.of(zip(map(bytes, prompts), map(bytes, golds), strict=True))
+        """The task of each pair of prompt and gold answer, as raw JSON."""
+        return self._by_pair.of(zip(map(bytes, prompts), map(bytes, golds), strict=True))
 
     def without_golds(self, prompts: Iterable[bytes]) -> list[str]:
-        """The task of each raw JSON value, of rows without gold answers."""
-        return self._alone.of(prompts)
+        """The task of each prompt, as raw JSON, for rows without gold answers."""
+        return self._by_prompt.of(prompts)
 
     def _task(self, prompt: bytes, gold: bytes = b"") -> str:
         if self._tokens:
@@ -249,13 +249,13 @@ class PromptTasks:
         try:
             text = msgspec.json.decode(prompt) if prompt else ""
             answer = msgspec.json.decode(gold) if gold else None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # half a character, or a deep list
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # half a surrogate pair, or a deep list
             text, answer = prompt.decode("utf-8", "replace"), gold.decode("utf-8", "replace")
         return prompt_task(text, answer, self._shown)
 
 
 def prompt_task(prompt: Any, gold: Any = None, shown: Callable[[str], str] = str.strip) -> str:
-    """The name of the task that a prompt and its gold answer are.
+    """The name of the task with this prompt and gold answer.
 
     >>> prompt_task("What is 2+2?", "4")
     'What is 2+2? #46ac96b4a59afbd5'
@@ -268,11 +268,11 @@ def prompt_task(prompt: Any, gold: Any = None, shown: Callable[[str], str] = str
 
 
 class SystemLines:
-    """Blocks of whole lines in, one `SystemPart` out."""
+    """A reader of a system's rows: takes blocks of whole lines, and returns one `SystemPart`."""
 
     def __init__(self, path: str, layout: Layout, labels: Collection[str], start: int | None = None) -> None:
         self.lines = 0
-        self._start = start or 0  # the byte of the file that the first line begins at
+        self._start = start or 0  # the byte of the file at which the first line starts
         self._path = path
         self._layout = layout
         self._labels = labels
@@ -282,10 +282,10 @@ class SystemLines:
         self._gather = Gather()
         self._counts = Counter[str]()
         self._ids = array("q")
-        self.memory: dict[Any, Any] = {}  # the system's own, from block to block
+        self.memory: dict[Any, Any] = {}  # state that the system keeps from block to block
 
     def read(self, block: Block) -> None:
-        """Take in one block of whole lines; LineError for the first that is no row."""
+        """Read one block of whole lines; LineError for the first line that is not a row."""
         block = self._without_torn(block)
         octets = np.frombuffer(block, dtype=np.uint8)
         try:
@@ -315,8 +315,8 @@ class SystemLines:
         try:
             origin = self._layout.take(rows)
         except BadRow as error:
-            row, wrong, right = error.args
-            raise LineError(lines + row if isinstance(lines, int) else int(lines[row]), wrong, right) from None
+            row, problem, expected = error.args
+            raise LineError(lines + row if isinstance(lines, int) else int(lines[row]), problem, expected) from None
         self._label(named, origin, rows.labelled)
         if origin is None:
             self._places.add(self._gather.rows, lines)
@@ -327,7 +327,7 @@ class SystemLines:
             self._gather.rows += len(origin)
 
     def _extras(self, named: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Collection[str], Sequence[Any]]]:
-        """The keys that the layout does not declare: the kinds of value that each has had, and its values."""
+        """For each key that the layout does not declare, the kinds of value seen so far, and its values."""
         if not self._layout.extras:
             return {}
         extras: dict[str, tuple[Collection[str], Sequence[Any]]] = {}
@@ -340,7 +340,7 @@ class SystemLines:
         return extras
 
     def _label(self, named: Mapping[str, Sequence[Any]], origin: Ints | None, labelled: Collection[str]) -> None:
-        """Keep the keys of the rows themselves that --by asks for, where the system did not say what they are."""
+        """Store the labels that are keys of the rows themselves, unless the system provided them."""
         for key in self._schema.firsts:
             column = named.get(key, ())
             if not len(column) or key in labelled:
@@ -353,12 +353,12 @@ class SystemLines:
                 self._gather.labels(key, plain)
 
     def finish(self) -> SystemPart:
-        """Everything read, as one part."""
+        """All rows read, as one part."""
         try:
             part = self._gather.finish(self._places, self._labels)
         except BadRow as error:
-            row, wrong, right = error.args
-            raise LineError(self._places.line(row), wrong, right) from None
+            row, problem, expected = error.args
+            raise LineError(self._places.line(row), problem, expected) from None
         ids = None
         if any(each >= 0 for each in self._ids):
             ids = np.full(len(part), -1, dtype=np.int64)
@@ -371,7 +371,7 @@ class SystemLines:
         )
 
     def _without_torn(self, block: Block) -> Block:
-        """The block without a last line that was cut off while it was written; only the end of a file has one."""
+        """The block without an incomplete last line, which only the last block of a file can have."""
         if not len(block) or block[-1] == _NEWLINE:
             return block
         text = bytes(block)
@@ -388,7 +388,7 @@ class SystemLines:
 
 
 class _RowSchema:
-    """The fields of a layout, the other keys met so far, and a decoder for them."""
+    """The fields of a layout, the other keys seen so far, and a decoder for both."""
 
     ids_elsewhere = "expected ids as values, not as keys"
     skips = True
@@ -399,13 +399,12 @@ class _RowSchema:
         self.firsts = sorted({path.split(".")[0] for path in labels})
         self.asked = [key for key in self.firsts if key not in self._declared]
         steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.firsts], strict=False)
-        # the first steps of the labels asked for, and what decodes them out of an object
         self.steps = (self.firsts, msgspec.json.Decoder(steps)) if self.firsts else None
         self.extra = Kinds()
         self.rebuild()
 
     def learn(self, number: int, line: bytes) -> bool:
-        """Widen to one line; False when all of it was known, or it cannot be."""
+        """Widen the schema to fit one line; False if nothing in it is new, or it can never fit."""
         if not self._layout.extras:
             return False
         line.decode()
@@ -417,7 +416,7 @@ class _RowSchema:
         return any(learnt)
 
     def rebuild(self) -> None:
-        """Make the decoder for what is known now."""
+        """Make the decoder for the keys and kinds known now."""
         extra = [(key, union(kinds, float | bool), ABSENT) for key, kinds in self.extra.items()]
         asked = [(key, Raw, NOTHING) for key in self.asked]
         spec = sorted([*self._layout.fields, *extra, *asked], key=lambda each: each[2] is not msgspec.NODEFAULT)
@@ -425,59 +424,59 @@ class _RowSchema:
         self.decoder = msgspec.json.Decoder(struct_of("Row", spec, strict=self._layout.extras))
 
     def size(self) -> tuple[int, int]:
-        """How many columns of numbers there may be, and how many other keys."""
+        """The number of keys that may be columns of numbers, and the number of all undeclared keys."""
         return self.extra.numeric, len(self.extra)
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
-        """What is passed over may be anything."""
+        """Always true: skipped values may be anything."""
         return True
 
     def refuse(self, number: int, line: bytes) -> None:
-        """LineError for a line that never fits."""
+        """Raise the LineError for a line that can never fit."""
         raise LineError(number, *self._fault(line))
 
     def _fault(self, line: bytes) -> tuple[str, str]:
-        right = f"expected a row as {self._layout.system} writes it"
+        expected = f"expected a row as {self._layout.system} writes it"
         try:
             row = json.loads(line.decode())
             json.dumps(row, ensure_ascii=False).encode()
         except UNREADABLE as error:
             return unreadable(error)
-        except ValueError:  # an integer of thousands of digits
+        except ValueError:  # an integer with thousands of digits
             return "a number is out of range", "expected at most 1.8e308 in size"
         if not isinstance(row, dict):
-            return "a row is not an object", right
+            return "a row is not an object", expected
         if self._layout.extras and (key := odd_key(row)) is not None:
             return f"key {json.dumps(key)} contains a quote, a backslash or a control character", "expected a plain key"
         try:
             self.decoder.decode(line)
         except msgspec.ValidationError as error:
-            return said_of(str(error), right)
+            return said_of(str(error), expected)
         except BAD:
             pass
         return "a number is out of range", "expected at most 1.8e308 in size"
 
 
-def said_of(message: str, right: str) -> tuple[str, str]:
-    """What msgspec says of a value of the wrong type, in plain words."""
+def said_of(message: str, expected: str) -> tuple[str, str]:
+    """The error of msgspec about a value of the wrong type, in plain words: what is wrong, and what was expected."""
     if lacks := _LACKS.search(message):
         inside = f" in {lacks[2]}" if lacks[2] else ""
-        return f"no key {lacks[1]!r}{inside}", right
+        return f"no key {lacks[1]!r}{inside}", expected
     if beyond := _BEYOND.search(message):
         return f"{beyond[1]} is out of range", "expected an integer of 64 bits"
-    if said := _SAID.search(message):
-        wanted = " or ".join(_TYPES.get(word.strip(), word.strip()) for word in said[1].split("|"))
-        location = said[3] or "the row"
-        return f"{location} is {_TYPES.get(said[2], said[2])}", f"expected {wanted}"
-    return message.replace("\n", " ").replace("`", "'"), right
+    if mismatch := _WRONG_TYPE.search(message):
+        wanted = " or ".join(_TYPES.get(word.strip(), word.strip()) for word in mismatch[1].split("|"))
+        location = mismatch[3] or "the row"
+        return f"{location} is {_TYPES.get(mismatch[2], mismatch[2])}", f"expected {wanted}"
+    return message.replace("\n", " ").replace("`", "'"), expected
 
 
 def read_rows(
     layout: str, source: Source, names: Columns, labels: Collection[str], progress: Progress
 ) -> list[SystemPart]:
-    """The rollouts of a file of rows; InputError for ``--columns``, since the system's own keys are known.
+    """The rollouts of a file of rows; InputError for ``--columns``, because the system's own keys are known.
 
-    ``layout`` is the ``module:object`` of a `Layout`, so that a child finds it, too.
+    ``layout`` is the ``module:object`` of a `Layout`, so that a child process can import it.
     """
     own_names(names, load(layout).system)
     return read_lines(layout, source, {}, labels, progress)
@@ -486,17 +485,17 @@ def read_rows(
 def read_noted(
     layout: str, notes: Sequence[str], source: Source, names: Columns, labels: Collection[str], progress: Progress
 ) -> list[Part]:
-    """The rollouts of a file of rows with nothing to join, and what is to be said of every such file."""
+    """The rollouts of a file of rows whose parts need no joining, with these notes on the file."""
     return with_notes(read_rows(layout, source, names, labels, progress), source.path, notes)
 
 
 def given(row: Mapping[str, Raw], **keys: str) -> dict[str, Any]:
-    """Of a row that is not decoded, the values of some keys by the names that a record has for them; no null."""
+    """The values that a row of raw JSON has for some keys, without nulls; ``keys`` maps our names to the row's keys."""
     return {name: row[key] for name, key in keys.items() if key in row and kind_of(row[key])}
 
 
 def conversation(turns: Sequence[Any]) -> dict[str, Any]:
-    """The prompt and the completion of a conversation: the completion begins with the model's first turn."""
+    """The prompt and the completion of a conversation, where the completion begins with the model's first turn."""
     answers = (at for at, turn in enumerate(turns) if isinstance(turn, dict) and turn.get("role") == "assistant")
     first = next(answers, len(turns))
     parts = {"prompt": turns[:first], "completion": turns[first:]}
@@ -504,7 +503,7 @@ def conversation(turns: Sequence[Any]) -> dict[str, Any]:
 
 
 def raw_hash(raw: Raw) -> str:
-    """The hash of a right answer that nobody has decoded, as `target_hash` gives it."""
+    """The `target_hash` of a right answer that is raw JSON; "" without one."""
     try:
         return target_hash(msgspec.json.decode(raw)) if raw else ""
     except BAD:
@@ -512,23 +511,23 @@ def raw_hash(raw: Raw) -> str:
 
 
 def row_texts(path: str, row: Any, text_of: Callable[[Any], Text | None], wanted: Collection[str]) -> Iterator[Text]:
-    """What the rows of a file say: the first row of each task, and all of the wanted tasks.
+    """The texts of the rows of a file: of the first row of each task, and of all rows of the wanted tasks.
 
-    ``row`` is the struct of a row with its texts, ``text_of`` what it says, None where it is no rollout; samples are
-    numbered as they come.
+    ``row`` is the struct type of a row with its texts; ``text_of`` returns the texts of a row, or None if the row is
+    not a rollout. Samples are numbered in order of appearance.
     """
     seen = Counter[tuple[Any, ...]]()
     for each in marked_rows(blocks_of(Source(path)), row, [b""]):
         if (text := text_of(each)) is None:
             continue
-        who = (text.agent, text.model, text.dataset, text.task)
-        seen[who] += 1
-        if seen[who] == 1 or text.task in wanted:
-            yield text._replace(sample=seen[who] - 1)
+        key = (text.agent, text.model, text.dataset, text.task)
+        seen[key] += 1
+        if seen[key] == 1 or text.task in wanted:
+            yield text._replace(sample=seen[key] - 1)
 
 
 def decoded(decoder: msgspec.json.Decoder[list[Any]], raws: Sequence[Raw]) -> list[Any]:
-    """Raw values, by the decoder of a list of them; None where one is of another type, or is not there."""
+    """Raw values decoded by the decoder of a list of them; None for an absent value and one of another type."""
     try:
         return decoder.decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
     except BAD:
@@ -536,14 +535,14 @@ def decoded(decoder: msgspec.json.Decoder[list[Any]], raws: Sequence[Raw]) -> li
 
 
 def own_names(names: Columns, system: str) -> None:
-    """InputError for ``--columns`` on a file whose keys are known; ``sample=#`` says what holds anyway."""
+    """InputError for ``--columns`` on a file whose keys are known; ``sample=#`` is allowed, as it changes nothing."""
     if any((role, key) != ("sample", NUMBERED) for role, key in names.items()):
-        right = "remove this option, or add --input-format jsonl to read it as plain JSON Lines"
-        raise InputError.at("--columns", f"the field names of {system} are known", right)
+        expected = "remove this option, or add --input-format jsonl to read it as plain JSON Lines"
+        raise InputError.at("--columns", f"the field names of {system} are known", expected)
 
 
 def with_notes(parts: Sequence[SystemPart], path: str, extra: Iterable[str] = ()) -> list[Part]:
-    """The parts of a file, with what is to be said of it."""
+    """The parts of a file, with these notes and notes on NaN values and an incomplete last line."""
     if not parts:
         return []
     counts, notes = _counted(parts), list(parts[0].notes)
@@ -551,8 +550,8 @@ def with_notes(parts: Sequence[SystemPart], path: str, extra: Iterable[str] = ()
         values = "1 value is" if counts[UNREAL] == 1 else f"{counts[UNREAL]:,} values are"
         notes.append(f"{path}: {values} NaN or infinite: missing, not 0")
     if counts[TORN]:
-        wrong = "the last line is incomplete and is excluded: the file is still being written, or was cut off"
-        notes.append(f"{path}: {wrong}")
+        problem = "the last line is incomplete and is excluded: the file is still being written, or was cut off"
+        notes.append(f"{path}: {problem}")
     return [replace(parts[0], notes=[*notes, *extra]), *parts[1:]]
 
 
@@ -561,15 +560,15 @@ def _counted(parts: Sequence[SystemPart]) -> Counter[str]:
 
 
 def step_in(path: str, pattern: re.Pattern[str]) -> int | None:
-    """The step that a file's name has, or else that of its folder; None where neither has one."""
+    """The step in the name of a file, else in the name of its folder; None if neither has one."""
     for name in (os.path.basename(path), os.path.basename(os.path.dirname(os.path.abspath(path)))):
-        if found := pattern.search(name):
-            return int(found[1])
+        if match := pattern.search(name):
+            return int(match[1])
     return None
 
 
 def beside(path: str, *names: str) -> dict[str, Any]:
-    """The JSON object in the first of these files that lies beside a file; nothing where there is none to be read."""
+    """The JSON object in the first readable one of these files in the folder of ``path``; {} if there is none."""
     for name in names:
         with suppress(OSError, ValueError, RecursionError):
             with open(os.path.join(os.path.dirname(path), name), "rb") as file:
@@ -580,33 +579,34 @@ def beside(path: str, *names: str) -> dict[str, Any]:
 
 
 def planned(parts: Sequence[SystemPart], path: str, tasks: Any, samples: Any, group: Mapping[str, Any]) -> list[Part]:
-    """The parts, and `not_run` rollouts for those of a plan of so many tasks and samples that the file does not have.
+    """The parts, and a part with a `not_run` rollout for each one of the plan that the file does not have.
 
-    ``group`` has the labels of the rollouts that the plan is of. Nothing is added without a plan of whole numbers.
+    ``tasks`` and ``samples`` (per task) are the size of the plan; nothing is added unless both are positive integers.
+    ``group`` has the labels of the planned rollouts.
     """
     if not all(isinstance(count, int) and 0 < count <= MOST_PLANNED for count in (tasks, samples)):
         return list(parts)
-    there = Counter[str]()
+    rollouts_of = Counter[str]()
     for part in parts:
-        own = np.ones(len(part), dtype=bool)
+        in_plan = np.ones(len(part), dtype=bool)
         for name, value in group.items():
             if value is not None and name in part.labels:
                 labels = part.labels[name]
-                own &= labels.code == (labels.values.index(value) if value in labels.values else -2)
-        there.update(part.tasks[code] for code in part.task[own].tolist())
-    lost = [task for task, count in there.items() for _ in range(samples - count)]
-    never = [f"(not in the file: {number})" for number in range(1, tasks - len(there) + 1)]
-    if len(lost) + len(never) * samples > MOST_PLANNED:
+                in_plan &= labels.code == (labels.values.index(value) if value in labels.values else -2)
+        rollouts_of.update(part.tasks[code] for code in part.task[in_plan].tolist())
+    missing = [task for task, count in rollouts_of.items() for _ in range(samples - count)]
+    absent_tasks = [f"(not in the file: {number})" for number in range(1, tasks - len(rollouts_of) + 1)]
+    if len(missing) + len(absent_tasks) * samples > MOST_PLANNED:
         raise InputError.at(path, f"{tasks * samples:,} rollouts are planned", f"expected at most {MOST_PLANNED:,}")
-    lost += [task for task in never for _ in range(samples)]
+    missing += [task for task in absent_tasks for _ in range(samples)]
     every: list[Part] = [replace(part, planned_from="plan") for part in parts]
-    if lost:
+    if missing:
         gather = Gather()
-        gather.tasks(lost)
-        gather.whole("outcome", [CODE["not_run"]] * len(lost))
+        gather.tasks(missing)
+        gather.whole("outcome", [CODE["not_run"]] * len(missing))
         for name, value in group.items():
-            gather.labels(name, [value] * len(lost))
-        gather.rows = len(lost)
+            gather.labels(name, [value] * len(missing))
+        gather.rows = len(missing)
         places = Places(f"{path}: plan")
         places.add(0, 1)
         every.append(replace(gather.finish(places), planned_from="plan", unnumbered=True))
@@ -614,20 +614,20 @@ def planned(parts: Sequence[SystemPart], path: str, tasks: Any, samples: Any, gr
 
 
 def ranks(codes: Ints) -> Ints:
-    """The place of each row among those of the same code.
+    """The index of each row among the rows of the same code.
 
     >>> ranks(np.array([0, 1, 0, 0])).tolist()
     [0, 0, 1, 2]
     """
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes) if len(codes) else codes
-    places = np.empty(len(codes), dtype=np.int64)
-    places[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
-    return places
+    rank = np.empty(len(codes), dtype=np.int64)
+    rank[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
+    return rank
 
 
 def joined(parts: Sequence[SystemPart]) -> SystemPart:
-    """The parts of one file as one, for a reader whose rollouts have rows in several places."""
+    """The parts of one file as one part, for a system whose rollouts have several rows."""
     if len(parts) == 1:
         return parts[0]
     lines = np.concatenate([part.places.lines(len(part)) for part in parts])
@@ -635,12 +635,12 @@ def joined(parts: Sequence[SystemPart]) -> SystemPart:
 
 
 def some_rows(part: SystemPart, rows: Ints) -> SystemPart:
-    """Some rollouts of a part, in their order."""
+    """These rollouts of a part, in this order."""
     return part.take(rows, replace(part.places, blocks=[(0, part.places.lines(len(part))[rows])]))
 
 
 def extra_columns(rows: RowBlock, kind: str = "column", *, texts: bool = False) -> None:
-    """The other keys of rows with numbers as rewards or columns; with ``texts``, a text that is a number is one too."""
+    """Store the undeclared keys with numbers as rewards or columns; with ``texts``, text that is a number counts."""
     for key, (kinds, column) in rows.extras.items():
         if "number" in kinds:
             values: Sequence[Any] = column
@@ -650,7 +650,7 @@ def extra_columns(rows: RowBlock, kind: str = "column", *, texts: bool = False) 
 
 
 def _scalar(raw: Raw) -> Any:
-    """A raw value as text or a number; None for anything else."""
+    """A raw value as text, a boolean or a number; ABSENT for no value, None for anything else."""
     if not raw:
         return ABSENT
     try:

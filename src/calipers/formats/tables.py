@@ -1,9 +1,8 @@
 """CSV and Parquet: one row per rollout, with its rewards and its texts.
 
-CSV text: cut into records, each with its line, nothing guessed and nothing repaired.
-
-The cells are parsed by polars. What polars forgives (missing cells, stray quotes) or does not say
-(the line of a record) is found here first, on the bytes of a block at a time.
+CSV is cut into records here, a block of bytes at a time; the cells of the records are parsed by polars. Nothing is
+guessed and nothing is repaired: errors that polars would accept (missing cells, stray quotes) are found before, and so
+is the line of each record, which polars does not return.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-CHUNK = 8 << 20
-MOST_COLUMNS = 100_000  # each takes polars a fifth of a millisecond and 8 KB: a million would be minutes, and gigabytes
+CHUNK = 8 << 20  # bytes of CSV text read at once
+MOST_COLUMNS = 100_000  # polars takes 0.2 ms and 8 KB per column, so a million would take minutes and gigabytes
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 NO_NUMBER = r"(?i)^[+-]?(nan|inf|infinity)$"
 
@@ -62,14 +61,14 @@ _NEWLINE, _RETURN, _QUOTE, _COMMA = b'\n\r",'
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """N whole records, blank lines left out."""
+    """N whole records, without blank lines."""
 
     text: bytes  # every record ends with a newline
     lines: Ints  # [N] the line each record starts on
-    cells: Ints  # [N] how many cells it has
+    cells: Ints  # [N] the number of cells of each record
 
     def frame(self) -> pl.DataFrame:
-        """The cells as text; a cell with nothing in it is null. All records have as many as the first."""
+        """The cells as text, with null for an empty cell; all records must have as many cells as the first."""
         import polars as pl
 
         schema = dict.fromkeys(map(str, range(self.cells[0])), pl.String())
@@ -80,14 +79,14 @@ class Block:
 
 
 def blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
-    """The header of a CSV text, alone, then its records; LineError for the first bad one."""
+    """The header of a CSV text as a block of its own, then blocks of its records; LineError for a bad record."""
     header = True
     for block in _blocks(read):
         if header and len(block.lines):
             if block.cells[0] > MOST_COLUMNS:
-                wrong = f"it has {int(block.cells[0]):,} columns (maximum {MOST_COLUMNS:,})"
-                raise LineError(int(block.lines[0]), wrong, "expected a rollout per row and its values in columns")
-            end = int(_outside(block.text, _NEWLINE, _at(block.text, _QUOTE))[0]) + 1
+                problem = f"it has {int(block.cells[0]):,} columns (maximum {MOST_COLUMNS:,})"
+                raise LineError(int(block.lines[0]), problem, "expected a rollout per row and its values in columns")
+            end = int(_outside(block.text, _NEWLINE, _positions(block.text, _QUOTE))[0]) + 1
             yield Block(block.text[:end], block.lines[:1], block.cells[:1])
             block = Block(block.text[end:], block.lines[1:], block.cells[1:])
             header = False
@@ -101,12 +100,12 @@ def _blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
         more = read(max(CHUNK, len(data)))
         if not more and not data.endswith(b"\n"):
             data += b"\n"
-        quotes = _at(data, _QUOTE)
+        quotes = _positions(data, _QUOTE)
         ends = _outside(data, _NEWLINE, quotes)
         cut = int(ends[-1]) + 1 if len(ends) else 0
         if (int(ends[0]) if cut else len(data)) > LONGEST_LINE:
-            wrong = f"a record is longer than {LONGEST_LINE >> 20} MiB"
-            raise LineError(line, wrong, "expected one rollout per record; is a quote not closed?")
+            problem = f"a record is longer than {LONGEST_LINE >> 20} MiB"
+            raise LineError(line, problem, "expected one rollout per record; is a quote not closed?")
         _check(data if not more else data[:cut], quotes, line)
         if cut:
             yield _block(data[:cut], ends, quotes, line)
@@ -116,19 +115,19 @@ def _blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
         data = data[cut:] + more
 
 
-def _at(data: bytes, octet: int) -> Ints:
-    """Where a byte stands."""
+def _positions(data: bytes, octet: int) -> Ints:
+    """The positions of a byte."""
     return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == octet)
 
 
 def _outside(data: bytes, octet: int, quotes: Ints) -> Ints:
-    """Where a byte stands outside quotes: after an even number of them."""
-    positions = _at(data, octet)
+    """The positions of a byte outside quotes, which are those after an even number of quotes."""
+    positions = _positions(data, octet)
     return positions[np.searchsorted(quotes, positions) % 2 == 0] if len(quotes) else positions
 
 
 def _check(data: bytes, quotes: Ints, line: int) -> None:
-    """LineError for the first byte that has no business where it stands."""
+    """LineError for the first byte that is not allowed at its position."""
     octets = np.frombuffer(data, dtype=np.uint8)
     faults: list[tuple[int, str, str]] = []
     try:
@@ -139,26 +138,26 @@ def _check(data: bytes, quotes: Ints, line: int) -> None:
         faults.append((at, "a cell contains a NUL byte", "expected text"))
     if b"\r" in data:
         returns = _outside(data, _RETURN, quotes)
-        wrong, right = "a carriage return inside a line", r"expected lines that end in \n or \r\n"
-        faults += [(int(at), wrong, right) for at in returns[octets[returns + 1] != _NEWLINE][:1]]
+        problem, expected = "a carriage return inside a line", r"expected lines that end in \n or \r\n"
+        faults += [(int(at), problem, expected) for at in returns[octets[returns + 1] != _NEWLINE][:1]]
     if len(quotes):
         quotes = quotes[quotes < len(data)]
         opening, closing = quotes[::2], quotes[1::2]
         before = np.where(opening > 0, octets[opening - 1], _NEWLINE)
         stray = [opening[~np.isin(before, [_COMMA, _NEWLINE, _QUOTE])]]
         stray.append(closing[~np.isin(octets[closing + 1], [_COMMA, _NEWLINE, _RETURN, _QUOTE])])
-        right = 'expected the whole cell in quotes and each quote in it doubled ("")'
-        faults += [(int(at[0]), "a quote inside a cell", right) for at in stray if len(at)]
+        expected = 'expected the whole cell in quotes and each quote in it doubled ("")'
+        faults += [(int(at[0]), "a quote inside a cell", expected) for at in stray if len(at)]
     if faults:
-        at, wrong, right = min(faults)
-        raise LineError(line + data.count(b"\n", 0, at), wrong, right)
+        at, problem, expected = min(faults)
+        raise LineError(line + data.count(b"\n", 0, at), problem, expected)
 
 
 def _block(data: bytes, ends: Ints, quotes: Ints, line: int) -> Block:
-    """Whole records as a `Block`: lines and cells counted, blank lines and carriage returns left out."""
+    """Whole records as a `Block`, with lines and cells counted, and blank lines and carriage returns removed."""
     octets = np.frombuffer(data, dtype=np.uint8)
     starts = np.append(0, ends[:-1] + 1)
-    lines = line + (np.searchsorted(_at(data, _NEWLINE), starts) if len(quotes) else np.arange(len(ends)))
+    lines = line + (np.searchsorted(_positions(data, _NEWLINE), starts) if len(quotes) else np.arange(len(ends)))
     commas = _outside(data, _COMMA, quotes)
     cells = np.searchsorted(commas, ends) - np.searchsorted(commas, starts) + 1
     returns = (octets[ends - 1] == _RETURN) & (ends > starts)
@@ -172,7 +171,7 @@ def _block(data: bytes, ends: Ints, quotes: Ints, line: int) -> Block:
 
 
 def whole(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Text as whole numbers, and which cells are none. A cell of blanks is a gap in both."""
+    """Text as integers of up to 18 digits, and a mask of the cells that are not; both null for a blank cell."""
     import polars as pl
 
     text = cells.str.strip_chars().replace("", None)
@@ -181,9 +180,9 @@ def whole(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def numbers(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
-    """Text as numbers, true as 1 and false as 0; which cells are no number; which are NaN or out of range.
+    """Text as numbers, with true as 1 and false as 0; a mask of other text; and a mask of NaN and numbers out of range.
 
-    A cell of blanks is a gap in all three.
+    All three are null for a blank cell.
     """
     import polars as pl
 
@@ -201,11 +200,11 @@ def numbers(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
 
 
 _FINITE = "a finite number, or an empty cell"
-BATCH = 1 << 18  # rows of Parquet held at once, besides the columns made of them
+BATCH = 1 << 18  # rows of Parquet read at once
 
 
 def read_csv(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a CSV source: a header, then a rollout a record; an empty cell is a gap."""
+    """The rollouts of a CSV source: a header, then one record per rollout; an empty cell is a gap."""
 
     def read(size: int) -> bytes:
         data = source.read(size)
@@ -225,15 +224,15 @@ def read_csv(source: Source, names: Mapping[str, str], labels: Collection[str], 
 
 
 def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a Parquet source: a rollout a row, null is a gap, NaN is a number somebody sent."""
+    """The rollouts of a Parquet source, one row per rollout; null is a gap, NaN is a number."""
 
-    def told(before: int, after: int, rows: int) -> None:
+    def row_progress(before: int, after: int, rows: int) -> None:
         progress(source.size * after // rows - source.size * before // rows)
 
     with explained(source.path):
         table = scanned(source)
     encoded = json_columns(source.path) if labels and source.divisible else frozenset[str]()
-    return read_table(table, source.path, names, labels, told, encoded)
+    return read_table(table, source.path, names, labels, row_progress, encoded)
 
 
 def read_table(
@@ -244,9 +243,10 @@ def read_table(
     progress: Callable[[int, int, int], None] = lambda before, after, rows: None,
     encoded: Collection[str] = (),
 ) -> list[Part]:
-    """The rollouts of a table, a rollout a row; ``path`` stands in errors, and is what they call the table.
+    """The rollouts of a table, one row per rollout.
 
-    ``encoded`` are the columns whose text is JSON.
+    ``path`` is the name of the table in errors, ``progress`` is called with the rows read before and after each batch
+    and with the number of all rows, and ``encoded`` are the columns whose text is JSON.
     """
     import polars as pl
 
@@ -258,7 +258,7 @@ def read_table(
     frames = Frames(Places(path, "row "), worths(names))
     frames.begin(1)
     with explained(path):
-        # columns by position: as names, "*" and "^.*$" are patterns
+        # columns by position, because polars takes the names "*" and "^.*$" for patterns
         chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
         for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
             for meaning in wanted_columns:
@@ -273,9 +273,9 @@ def read_table(
                     frames.take_json(name, values)
             before, frames.rows = frames.rows, frames.rows + batch.height
             progress(before, frames.rows, rows)
-    if frames.rows != rows:  # polars ends early, without a word, where its own code gave up
-        wrong = f"only {frames.rows} of its {rows} rows can be read as Parquet"
-        raise InputError.at(path, wrong, "is it complete?")
+    if frames.rows != rows:  # polars may end early without an error
+        problem = f"only {frames.rows} of its {rows} rows can be read as Parquet"
+        raise InputError.at(path, problem, "is it complete?")
     named = frozenset(keys) & frozenset(names.values())
     return [frames.finish(named, without_role(keys, names))] if rows else []
 
@@ -283,7 +283,7 @@ def read_table(
 def _described(
     table: pl.LazyFrame, path: str, names: Mapping[str, str], labels: Collection[str]
 ) -> tuple[list[_Leaf], list[str], list[Meaning], int]:
-    """The columns of a table, their keys, what those worth reading are read as, and how many rows it has."""
+    """The columns of a table, their keys, the meanings of the columns to read, and the number of rows."""
     import polars as pl
 
     with explained(path):
@@ -300,7 +300,7 @@ PACKED_BATCH = 1 << 18  # rows that are packed at once
 def packed_parquet(
     source: Source, names: Mapping[str, str], labels: Collection[str], keep: Collection[str] | None, progress: Progress
 ) -> list[Loose]:
-    """As `read_parquet`, packed; NotPackable where a row holds more than few values, or cannot be what it says."""
+    """As `read_parquet`, packed; NotPackable if rows differ too much, or a value is invalid."""
     import polars as pl
 
     if not source.divisible:
@@ -316,51 +316,49 @@ def packed_parquet(
     ids: NumberIds | TextIds = TextIds(rows)
     if task.dtype.is_integer():
         with explained(source.path):
-            ends = (
-                table.select(pl.nth(task.at).min().alias("low"), pl.nth(task.at).max().alias("high")).collect().row(0)
-            )
-        ids = NumberIds(rows, *ends)
+            bounds = table.select(low=pl.nth(task.at).min(), high=pl.nth(task.at).max()).collect().row(0)
+        ids = NumberIds(rows, *bounds)
     others = without_role(keys, names)
     named = frozenset(keys) & frozenset(names.values())
 
-    def packed(at: int, batch: pl.DataFrame) -> Loose:
+    def packed(start: int, batch: pl.DataFrame) -> Loose:
         frames = Frames(Places(source.path, "row "), worths(names))
-        frames.begin(1 + at)
+        frames.begin(1 + start)
         for meaning in wanted:
             if meaning.what != "task":
                 frames.take(meaning, columns[meaning.at].of(batch))
         cells = task.of(batch)
         if cells.null_count():
             raise NotPackable("a row has no task")
-        ids.take(at, cells)
+        ids.take(start, cells)
         frames.rows = batch.height
         return _packed_batch(frames, named, others, keep)
 
     pieces: list[Loose] = []
     waiting: deque[Future[Loose]] = deque()
-    at = 0
+    rows_read = 0
     chosen = table.select([pl.nth(each).alias(str(each)) for each in sorted({columns[each.at].at for each in wanted})])
     with explained(source.path), ThreadPoolExecutor(processes()) as pool:
         for batch in chosen.collect_batches(chunk_size=PACKED_BATCH, maintain_order=True):
-            waiting.append(pool.submit(packed, at, batch))
+            waiting.append(pool.submit(packed, rows_read, batch))
             if len(waiting) > 2 * processes():
                 pieces.append(waiting.popleft().result())
-            at += batch.height
-            progress(source.size * at // max(rows, 1) - source.size * (at - batch.height) // max(rows, 1))
+            before, rows_read = rows_read, rows_read + batch.height
+            progress(source.size * rows_read // max(rows, 1) - source.size * before // max(rows, 1))
         pieces += [future.result() for future in waiting]
-    if at != rows or not rows:
+    if rows_read != rows or not rows:
         raise NotPackable("it is empty, or not complete")
     codes = ids.codes()
-    first = table.select(pl.nth(task.at))
-    texts = ids.texts(lambda size: first.collect_batches(chunk_size=size, maintain_order=True), codes)
-    whole = laid_end_to_end(pieces, texts, np.zeros(0, dtype=np.int64))
-    return [replace(whole, task=codes)]
+    task_column = table.select(pl.nth(task.at))
+    tasks = ids.texts(lambda size: task_column.collect_batches(chunk_size=size, maintain_order=True), codes)
+    rollouts = laid_end_to_end(pieces, tasks, np.zeros(0, dtype=np.int64))
+    return [replace(rollouts, task=codes)]
 
 
 def _packed_batch(frames: Frames, named: frozenset[str], others: Sequence[str], keep: Collection[str] | None) -> Loose:
     try:
         piece = pack(frames.finish(named, others, alone=True), keep)
-    except InputError as error:  # reading it once more says it better
+    except InputError as error:  # reading the rows unpacked gives a better message
         raise NotPackable(str(error)) from None
     if len(piece.kinds) > MOST_KINDS:
         raise NotPackable("rollouts differ in too many values")
@@ -368,7 +366,7 @@ def _packed_batch(frames: Frames, named: frozenset[str], others: Sequence[str], 
 
 
 class NumberIds:
-    """The tasks of a table whose ids are whole numbers."""
+    """The tasks of a table whose ids are non-negative integers."""
 
     def __init__(self, rows: int, low: int | None, high: int | None) -> None:
         if low is None or high is None or low < 0 or high >= 1 << 63:
@@ -377,23 +375,23 @@ class NumberIds:
         self._ids = Ids.of_numbers(np.zeros(0, dtype=np.int64))
 
     def take(self, start: int, cells: pl.Series) -> None:
-        """The ids of the rows from there on."""
+        """Store the ids of the rows from ``start`` on."""
         self._numbers[start : start + len(cells)] = cells.to_numpy()
 
     def codes(self) -> NDArray[Any]:
-        """The code of each row's task."""
+        """The code of each row's task; computed in chunks, to save memory."""
         lowest, most = int(self._numbers.min()), int(self._numbers.max())
         if most - lowest <= SPARSE * len(self._numbers):
-            there = np.zeros(most - lowest + 1, dtype=bool)
+            occurs = np.zeros(most - lowest + 1, dtype=bool)
             for start in range(0, len(self._numbers), PACKED_BATCH):
-                there[self._numbers[start : start + PACKED_BATCH] - lowest] = True
-            self._ids = Ids.of_numbers(np.flatnonzero(there) + lowest)
-            if lowest == 0 and len(self._ids) == len(there):
+                occurs[self._numbers[start : start + PACKED_BATCH] - lowest] = True
+            self._ids = Ids.of_numbers(np.flatnonzero(occurs) + lowest)
+            if lowest == 0 and len(self._ids) == len(occurs):
                 return self._numbers
-            place = small(np.cumsum(there) - 1)
+            rank = small(np.cumsum(occurs) - 1)
             return np.concatenate(
                 [
-                    place[self._numbers[start : start + PACKED_BATCH] - lowest]
+                    rank[self._numbers[start : start + PACKED_BATCH] - lowest]
                     for start in range(0, len(self._numbers), PACKED_BATCH)
                 ]
             )
@@ -401,26 +399,27 @@ class NumberIds:
         self._ids = Ids.of_numbers(distinct.astype(np.int64))
         return small(code)
 
-    def texts(self, again: Callable[[int], Any], codes: NDArray[Any]) -> Ids:
-        """The ids themselves."""
+    def texts(self, read_again: Callable[[int], Any], codes: NDArray[Any]) -> Ids:
+        """The distinct ids, by code."""
         return self._ids
 
 
 class TextIds:
-    """The tasks of a table whose ids are text: told apart by two hashes, and read once more when they are known.
+    """The tasks of a table whose ids are text: coded by two hashes, and read again for the text of the distinct ids.
 
-    Ids with equal hashes of 64 and of 32 bits, keyed anew each time, are taken for one id: two ids of a file of ten
-    million have both in common with a chance of 1e-15. An equal first hash with another second one is seen.
+    Ids with equal hashes of 64 and of 32 bits, with new random keys for each file, are taken to be equal. In a file of
+    ten million ids, the chance that two different ids agree in both is 1e-15. Ids that agree only in the first hash
+    raise NotPackable.
     """
 
     def __init__(self, rows: int) -> None:
         self._hash: NDArray[np.uint64] = np.empty(rows, dtype=np.uint64)
         self._second: NDArray[np.uint32] = np.empty(rows, dtype=np.uint32)
-        self._keys = [int(key) for key in np.random.default_rng().integers(0, 1 << 62, 2)]  # no number depends on them
+        self._keys = [int(key) for key in np.random.default_rng().integers(0, 1 << 62, 2)]  # they change no result
         self._first: Ints = np.zeros(0, dtype=np.int64)  # the first row of each task
 
     def take(self, start: int, cells: pl.Series) -> None:
-        """The ids of the rows from there on."""
+        """Hash the ids of the rows from ``start`` on."""
         import polars as pl
 
         texts = cells.cast(pl.String)
@@ -429,7 +428,7 @@ class TextIds:
         self._second[rows] = (texts.hash(self._keys[1]).to_numpy() >> np.uint64(32)).astype(np.uint32)
 
     def codes(self) -> NDArray[Any]:
-        """The code of each row's task: bucket by bucket, each small enough for the processor's cache."""
+        """The code of each row's task, by sorting hashes in buckets that fit the processor's cache."""
         bucket = (self._hash >> np.uint64(56)).astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         ends = np.cumsum(np.bincount(bucket, minlength=256))
@@ -439,8 +438,8 @@ class TextIds:
         def sort(number: int) -> tuple[Ints, Ints, Bools]:
             rows = order[ends[number - 1] if number else 0 : ends[number]]
             hashes = self._hash[rows]
-            by = np.argsort(hashes, kind="stable")
-            rows, hashes = rows[by], hashes[by]
+            by_hash = np.argsort(hashes, kind="stable")
+            rows, hashes = rows[by_hash], hashes[by_hash]
             new = np.concatenate([[True], hashes[1:] != hashes[:-1]])[: len(rows)]
             second = self._second[rows]
             if bool((second[1:] != second[:-1])[~new[1:]].any()):
@@ -457,35 +456,37 @@ class TextIds:
         self._hash, self._second = self._hash[:0], self._second[:0]
         return code
 
-    def texts(self, again: Callable[[int], Any], codes: NDArray[Any]) -> Ids:
-        """The ids themselves, from the first row of each, and in that order: the codes are changed to it."""
+    def texts(self, read_again: Callable[[int], Any], codes: NDArray[Any]) -> Ids:
+        """The distinct ids in the order of their first rows, to which the codes are changed in place.
+
+        ``read_again`` returns the column of ids again, in batches of the given size.
+        """
         import polars as pl
 
         order = np.argsort(self._first, kind="stable")
         rows = self._first[order]
-        sizes, pieces, at = [], [], 0
-        for batch in again(PACKED_BATCH):
-            first, last = np.searchsorted(rows, [at, at + batch.height])
-            cells = batch.to_series().cast(pl.String).gather(rows[first:last] - at)
+        sizes, pieces, start = [], [], 0
+        for batch in read_again(PACKED_BATCH):
+            first, last = np.searchsorted(rows, [start, start + batch.height])
+            cells = batch.to_series().cast(pl.String).gather(rows[first:last] - start)
             sizes.append(cells.str.len_bytes().to_numpy().astype(np.int64))
             pieces.append(cells.str.join("", ignore_nulls=False).item().encode())
-            at += batch.height
-        size = np.concatenate(sizes)
-        starts = starts_of(size)
-        back = np.empty(len(order), dtype=np.uint32)
-        back[order] = np.arange(len(order))
+            start += batch.height
+        starts = starts_of(np.concatenate(sizes))
+        rank = np.empty(len(order), dtype=np.uint32)
+        rank[order] = np.arange(len(order))
         for first in range(0, len(codes), PACKED_BATCH):
-            codes[first : first + PACKED_BATCH] = back[codes[first : first + PACKED_BATCH]]
+            codes[first : first + PACKED_BATCH] = rank[codes[first : first + PACKED_BATCH]]
         return Ids(np.frombuffer(b"".join(pieces), dtype=np.uint8), starts)
 
 
 def metadata_key(names: Mapping[str, str]) -> str | None:
-    """The key of the metadata in a file; None where --columns gives it away."""
+    """The key of the metadata in a file; None if --columns uses it for another role."""
     return {role: key for key, role in meant(names).items()}.get("metadata")
 
 
 def _inside(metadata: pl.Series, labels: Collection[str]) -> Iterator[tuple[str, pl.Series]]:
-    """Labels of metadata that is JSON text: what each path leads to, as JSON; null where it leads nowhere."""
+    """Labels from metadata that is JSON text: the value at each path as JSON, or null if there is none."""
     import polars as pl
 
     rows = [_object(text) for text in metadata.to_list()]
@@ -507,11 +508,11 @@ def _object(text: str | None) -> Any:
 
 
 JSON_COLUMNS = "calipers"
-"""The key of a Parquet file's own metadata that names the columns whose text is JSON."""
+"""The key in the metadata of a Parquet file under which the columns whose text is JSON are listed."""
 
 
 def json_columns(path: str) -> frozenset[str]:
-    """The columns of a Parquet file that calipers convert wrote as JSON; none in any other file."""
+    """The columns of a Parquet file that `calipers convert` wrote as JSON; none for any other file."""
     import polars as pl
 
     with explained(path):
@@ -527,25 +528,25 @@ class _Stored(msgspec.Struct):
 
 
 def csv_keys(header: Block) -> list[str]:
-    """What the first record of a CSV text calls its columns."""
+    """The column names in the header of a CSV text."""
     return [(key or "").strip() for key in header.frame().row(0)]
 
 
 def scanned(source: Source) -> pl.LazyFrame:
-    """A Parquet source, of which nothing is read yet that nobody asks for."""
+    """A Parquet source as a lazy frame, of which only the columns that are used are read."""
     import polars as pl
 
     if ranged_tag(source.path) is not None:
         from calipers.stores.objects import scan
 
         return scan(source.path)
-    # a bare path could be taken for an address
+    # an absolute path, as polars could take a relative one for a URL
     target = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
     return pl.scan_parquet(target, glob=False, hive_partitioning=False)
 
 
 class _Csv:
-    """The table a CSV text holds: every cell is text, and becomes what its column is read as."""
+    """The table of a CSV text, whose cells are text and are converted by the meanings of their columns."""
 
     def __init__(self, path: str, header: Block, names: Mapping[str, str], labels: Collection[str]) -> None:
         keys = csv_keys(header)
@@ -555,19 +556,19 @@ class _Csv:
         self._named = frozenset(keys) & frozenset(names.values())
         self._others = without_role(keys, names)
         self._frames = Frames(Places(path), worths(names))
-        self._texts: set[Meaning] = set()  # columns that turned out to hold text
-        self._odd: dict[Meaning, tuple[int, str]] = {}  # the first NaN of columns of numbers: its row, its text
+        self._texts: set[Meaning] = set()  # columns that contain text
+        self._odd: dict[Meaning, tuple[int, str]] = {}  # the row and text of the first NaN or infinity of each column
 
     @property
     def rows(self) -> int:
-        """How many rollouts were taken."""
+        """The number of rollouts read."""
         return self._frames.rows
 
     def take(self, block: Block) -> None:
-        """The next records."""
+        """Read the next records."""
         for row in (block.cells != len(self._keys)).nonzero()[0][:1]:
-            wrong = f"a row of {block.cells[row]} cells"
-            raise LineError(int(block.lines[row]), wrong, f"expected {len(self._keys)}, as in the header")
+            problem = f"a row of {block.cells[row]} cells"
+            raise LineError(int(block.lines[row]), problem, f"expected {len(self._keys)}, as in the header")
         cells = block.frame()
         first, last = int(block.lines[0]), int(block.lines[-1])
         self._frames.begin(first if last - first == cells.height - 1 else block.lines)
@@ -596,7 +597,7 @@ class _Csv:
         return self._frames.take(meaning, column)
 
     def finish(self) -> Part:
-        """All rows taken, as one `Part`; InputError for a NaN in a column of numbers."""
+        """All rows, as one `Part`; InputError for a NaN or an infinity in a column of numbers."""
         for meaning, (row, cell) in self._odd.items():
             if meaning not in self._texts:
                 location = self._frames.places.of(row)
@@ -605,7 +606,7 @@ class _Csv:
 
 
 def _check_keys(location: str, keys: list[str], names: Mapping[str, str]) -> None:
-    """InputError unless every column has a name of its own, if any, and one is the task."""
+    """InputError unless all named columns have different names, and one of them is the task."""
     for key, count in Counter(keys).items():
         if key and count > 1:
             raise InputError.at(location, f"column {key!r} appears twice", "expected each column once")
@@ -613,24 +614,24 @@ def _check_keys(location: str, keys: list[str], names: Mapping[str, str]) -> Non
     if task not in keys:
         here = ", ".join(map(named, keys))
         here = here if len(here) <= 300 else here[:297] + "..."
-        right = f"name it with --columns task=KEY (columns here: {here})"
-        parted = next((mark for mark in ";\t|" if len(keys) == 1 and task in keys[0].split(mark)), None)
-        if parted is not None:
-            right = f"expected commas between columns, not {json.dumps(parted)}"
-        raise InputError.at(location, f"no column {task!r}", right)
+        expected = f"name it with --columns task=KEY (columns here: {here})"
+        separator = next((mark for mark in ";\t|" if len(keys) == 1 and task in keys[0].split(mark)), None)
+        if separator is not None:
+            expected = f"expected commas between columns, not {json.dumps(separator)}"
+        raise InputError.at(location, f"no column {task!r}", expected)
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column of Parquet, or a field inside one."""
+    """A column of Parquet, or a field of a struct column."""
 
     key: str
     at: int  # the position of the column
-    steps: Sequence[str]  # the way to the field
+    steps: Sequence[str]  # the path to the field inside the column
     dtype: pl.DataType
 
     def is_read(self, what: str) -> bool:
-        """Whether it is worth reading as that: what may hold numbers must, and an object must hold something."""
+        """Whether the column is read with this meaning: a ``column`` only with numbers, an ``object`` unless null."""
         import polars as pl
 
         if what == "column":
@@ -638,7 +639,7 @@ class _Leaf:
         return what != "object" or self.dtype != pl.Null
 
     def of(self, batch: pl.DataFrame) -> pl.Series:
-        """Its values in a batch, whose columns are called by their position."""
+        """Its values in a batch, whose columns are named by their position."""
         series = batch.get_column(str(self.at))
         for step in self.steps:
             series = series.struct.unnest().get_column(step)
@@ -646,9 +647,9 @@ class _Leaf:
 
 
 def _flat(schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]) -> list[_Leaf]:
-    """The columns of a table, with the fields of its objects as columns of their own.
+    """The columns of a table, with fields of its struct columns as columns of their own.
 
-    Of ``rewards`` and ``usage`` every field (``rewards.accuracy``), of ``metadata`` those asked for.
+    These are all fields of ``rewards`` and ``usage`` (``rewards.accuracy``), and the requested ones of ``metadata``.
     """
     objects = {key: role for key, role in meant(names).items() if role in ("rewards", "usage", "metadata")}
     leaves = []
@@ -657,24 +658,26 @@ def _flat(schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]) 
         if key not in objects or not fields:
             leaves.append(_Leaf(key, at, (), dtype))
         elif objects[key] == "metadata":
-            ways = [path.split(".") for path in sorted(labels)]
-            leaves += [_Leaf(f"{key}.{'.'.join(way)}", at, way, end) for way in ways if (end := _end(dtype, way))]
+            paths = [path.split(".") for path in sorted(labels)]
+            leaves += [
+                _Leaf(f"{key}.{'.'.join(steps)}", at, steps, t) for steps in paths if (t := _type_at(dtype, steps))
+            ]
         else:
-            leaves += [_Leaf(f"{key}.{field}", at, [field], end) for field in fields if (end := _end(dtype, [field]))]
+            leaves += [_Leaf(f"{key}.{field}", at, [field], t) for field in fields if (t := _type_at(dtype, [field]))]
     return leaves
 
 
-def _end(dtype: Any, steps: Sequence[str]) -> pl.DataType | None:
-    """The type of what a path into an object leads to; None when it leads nowhere."""
+def _type_at(dtype: Any, steps: Sequence[str]) -> pl.DataType | None:
+    """The type of the field at a path inside a struct type; None if there is no such field."""
     for step in steps:
         dtype = {field.name: field.dtype for field in getattr(dtype, "fields", ())}.get(step)
-    end: pl.DataType | None = dtype
-    return end
+    field_type: pl.DataType | None = dtype
+    return field_type
 
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turn what polars says of a broken file into an InputError."""
+    """Turn the errors of polars for a broken file into an InputError."""
     import polars as pl
 
     try:
@@ -685,12 +688,12 @@ def explained(path: str) -> Iterator[None]:
 
 
 READ = ("task", "sample", *GROUP, *TEXTS, "answer")
-OF_TASK = ("prompt", TARGET)  # what stands in every row of a task, and is read from the first that has it
-TEXT_BATCH = 1 << 12  # rows; a text may be long
+OF_TASK = ("prompt", TARGET)  # equal in all rows of a task, and read from the first row that has it
+TEXT_BATCH = 1 << 12  # rows read at once, as texts may be long
 
 
 def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
-    """The first row of each task that has its prompt, and all of the wanted tasks."""
+    """The texts of the first row with a prompt (or target) of each task, and of all rows of the wanted tasks."""
     key_of = {role: key for key, role in meant(names).items()}
     key_of = {role: key_of[role] for role in READ if role in key_of}
     if TARGET not in names.values():
@@ -698,18 +701,18 @@ def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str
     tasks = sorted(wanted)
     numbered = names.get("sample") == NUMBERED
     seen = set[tuple[Any, ...]]()
-    counts = Counter[tuple[Any, ...]]()  # of the rows of each wanted task, all of which pass by here
+    counts = Counter[tuple[Any, ...]]()  # rows so far of each wanted task, all of which are read here
     with Source(path) as source:
         encoded = json_columns(path) if kind == "parquet" and source.divisible else frozenset()
         as_json = [role for role, key in key_of.items() if key in encoded]
         for frame in (_csv if kind == "csv" else _parquet)(source, key_of, tasks):
-            passing = tuple(frame.columns)  # prompts and answers may come by apart
+            columns = tuple(frame.columns)  # prompts and answers may come in separate frames
             for row in _chosen(frame, tasks, seen).iter_rows(named=True):
                 sample = row.pop("sample", None) or 0
                 if numbered:
-                    who = (passing, row["task"], *(row.get(name) for name in GROUP))
-                    sample = counts[who]
-                    counts[who] += 1
+                    counted = (columns, row["task"], *(row.get(name) for name in GROUP))
+                    sample = counts[counted]
+                    counts[counted] += 1
                 row |= {role: Raw(row[role].encode()) for role in as_json if row.get(role) is not None}
                 target = row.pop(TARGET, None)
                 target = target_hash(msgspec.json.decode(target) if isinstance(target, Raw) else target)
@@ -717,68 +720,69 @@ def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str
 
 
 def _csv(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The columns of a CSV text that say something, called by their roles."""
+    """The columns of a CSV text that have a role, named by their roles."""
     import polars as pl
 
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     try:
         for block in blocks(source.read):
-            if not places:
-                places = _places(csv_keys(block), key_of)
-                if not _speak(places, tasks):
+            if not positions:
+                positions = _positions_of(csv_keys(block), key_of)
+                if not _has_texts(positions, tasks):
                     return
                 continue
             cells = block.frame()
-            columns = {role: cells[:, at] for role, at in places.items()}
+            columns = {role: cells[:, at] for role, at in positions.items()}
             if "sample" in columns:
                 columns["sample"], _ = whole(columns["sample"])
             yield pl.DataFrame(columns)
-    except LineError as error:  # the file was whole when its numbers were read
+    except LineError as error:  # only if the file changed after its numbers were read
         raise error.at(source.path) from None
 
 
 def _parquet(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The same of a Parquet file, prompts and answers apart; a column of bytes says nothing."""
+    """As `_csv`, for a Parquet file; first frames with prompts and targets, then with answers. Bytes are left out."""
     import polars as pl
 
     with explained(source.path):
         table = scanned(source)
         schema = table.collect_schema()
         types = list(schema.values())
-        positions = {role: at for role, at in _places(list(schema), key_of).items() if types[at] != pl.Binary}
-        who = [role for role in positions if role in ("task", *GROUP)]
-        # columns by position: as names, "*" and "^.*$" are patterns
+        positions = {role: at for role, at in _positions_of(list(schema), key_of).items() if types[at] != pl.Binary}
+        task_and_group = [role for role in positions if role in ("task", *GROUP)]
+        # columns by position, because polars takes the names "*" and "^.*$" for patterns
         table = table.select([pl.nth(at).alias(role) for role, at in positions.items()])
-        table = table.with_columns(pl.col(who).cast(pl.String))
+        table = table.with_columns(pl.col(task_and_group).cast(pl.String))
         of_task = [role for role in OF_TASK if role in positions]
         if of_task:
-            yield from table.select(*who, *of_task).collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
-        if _speak(positions.keys() - {*OF_TASK}, tasks):  # apart, so that no other completion is unpacked
+            prompts = table.select(*task_and_group, *of_task)
+            yield from prompts.collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
+        if _has_texts(positions.keys() - {*OF_TASK}, tasks):  # filtered, so that only wanted completions are unpacked
             answers = table.filter(pl.col("task").is_in(tasks)).drop(*OF_TASK, strict=False)
             yield from answers.collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
 
 
-def _places(keys: Sequence[str], key_of: Mapping[str, str]) -> dict[str, int]:
-    """Where the columns of a table stand that have these roles."""
+def _positions_of(keys: Sequence[str], key_of: Mapping[str, str]) -> dict[str, int]:
+    """The position of the column of each role that the table has."""
     return {role: keys.index(key) for role, key in key_of.items() if key in keys}
 
 
-def _speak(roles: Collection[str], tasks: Sequence[str]) -> bool:
-    """Whether any of the columns found says what is asked for."""
+def _has_texts(roles: Collection[str], tasks: Sequence[str]) -> bool:
+    """Whether columns of these roles have any of the requested texts."""
     return any(role in roles for role in OF_TASK) or bool(tasks and ("answer" in roles or "completion" in roles))
 
 
 def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]]) -> pl.DataFrame:
-    """The rows of a batch with a task's first prompt or target, none in ``seen`` yet, and those of some tasks."""
+    """The rows of a batch that are of these tasks, or have a task's first prompt or target; ``seen`` is updated."""
     import polars as pl
 
     kept = frame["task"].is_in(tasks)
-    who = [name for name in ("task", *GROUP) if name in frame.columns]
+    task_and_group = [name for name in ("task", *GROUP) if name in frame.columns]
     for role in OF_TASK:
         if role not in frame.columns:
             continue
-        given = frame.select(*who, at=pl.int_range(pl.len())).filter(frame[role].is_not_null())
-        firsts = given.unique(who, keep="first", maintain_order=True)
+        given = frame.select(*task_and_group, at=pl.int_range(pl.len())).filter(frame[role].is_not_null())
+        firsts = given.unique(task_and_group, keep="first", maintain_order=True)
         new = {(role, *row[:-1]): row[-1] for row in firsts.iter_rows() if (role, *row[:-1]) not in seen}
         seen.update(new)
         kept = kept.scatter(list(new.values()), True)
@@ -786,7 +790,7 @@ def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]
 
 
 def extras(kind: str, part: Part, names: Columns) -> Extras:
-    """What each row of a table holds beside numbers, and its numbers as it writes them."""
+    """The non-numeric values of each row of a table, and its numbers as they are written."""
     with Source(part.places.path) as source:
         yield from (_csv_rows if kind == "csv" else _parquet_rows)(source, names)
 
@@ -808,32 +812,32 @@ def _parquet_rows(source: Source, names: Columns) -> Extras:
     with explained(source.path):
         for batch in scanned(source).collect_batches(chunk_size=TEXT_BATCH, maintain_order=True):
             for row in batch.iter_rows(named=True):
-                there = {key: value for key, value in row.items() if value is not None and not isinstance(value, bytes)}
-                carried = _object(there.get(CARRIED)) if isinstance(there.get(CARRIED), str) else None
-                for key in encoded & there.keys():
-                    there[key] = Raw(there[key].encode())
-                record = of_row(_nested(there, names), names)
+                cells = {key: value for key, value in row.items() if value is not None and not isinstance(value, bytes)}
+                carried = _object(cells.get(CARRIED)) if isinstance(cells.get(CARRIED), str) else None
+                for key in encoded & cells.keys():
+                    cells[key] = Raw(cells[key].encode())
+                record = of_row(_nested(cells, names), names)
                 yield {**record, **((carried or {}).get("keys") or {})}
 
 
 def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:
-    """The row with the columns of an object, such as metadata.level, in that object; numbers are known already."""
+    """The row with columns such as metadata.level inside the object metadata; without those of rewards and usage."""
     roles = meant(names)
     nested: dict[str, Any] = {}
     for key, value in row.items():
-        first, _, rest = key.partition(".")
-        inside = roles.get(first) if rest and key not in roles else None
+        first, _, path = key.partition(".")
+        inside = roles.get(first) if path and key not in roles else None
         if inside in ("rewards", "usage"):
             continue
         if inside != "metadata":
             nested[key] = value
             continue
-        *steps, last = rest.split(".")
-        place = nested.setdefault(first, {})
+        *steps, last = path.split(".")
+        parent = nested.setdefault(first, {})
         for step in steps:
-            place = place.setdefault(step, {}) if isinstance(place, dict) else {}
-        if isinstance(place, dict):
-            place[last] = value
+            parent = parent.setdefault(step, {}) if isinstance(parent, dict) else {}
+        if isinstance(parent, dict):
+            parent[last] = value
     return nested
 
 
