@@ -1,8 +1,8 @@
-"""Objects of S3, Google Cloud Storage, Hugging Face and web servers, through fsspec; loaded for the first address.
+"""Objects of S3, Google Cloud Storage, Hugging Face and web servers, through fsspec; imported for the first address.
 
-A copy lies in a private folder under the object's own name, until the process ends. Of a Parquet object the copy has
-the right size, and only the footer in it: schema and counts are read there, and the columns that are asked for come
-from the store in ranges, by polars: directly from S3, and through `RangeServer` from all others.
+A copy is kept in a private folder under the object's own name until the process ends. The copy of a Parquet object has
+the object's size, but only its footer, from which the schema and counts are read; polars reads the needed columns from
+the store in ranges, directly from S3 and through `RangeServer` from all other stores.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ TRIES: Final = 5
 FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds between two tries
 FOOTER: Final = 64 << 10  # bytes at the end of a Parquet object that are read first; most footers are shorter
 MAGIC: Final = b"PAR1"
-MOST_OBJECTS: Final = 10_000  # of a folder
-NEEDS: Final = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}  # beside fsspec
+MOST_OBJECTS: Final = 10_000  # objects in a folder
+NEEDS: Final = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}  # packages needed beside fsspec
 SECRETS: Final = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -46,29 +46,29 @@ SECRETS: Final = (
     "HUGGING_FACE_HUB_TOKEN",
     "GOOGLE_API_KEY",
 )
-# trying again does not help; NotImplementedError is what fsspec raises for what a store cannot do
+# errors that are not retried; fsspec raises NotImplementedError for an operation that a store does not support
 FATAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 T = TypeVar("T")
 Read = Callable[[int, int], bytes]
-"""Bytes of an object, from one place up to another."""
+"""A function of a start and an end that returns these bytes of an object."""
 
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 @dataclass(frozen=True, slots=True)
 class RangedObject:
-    """A Parquet object that is read in ranges: its address for polars, and what the store says its content is."""
+    """A Parquet object that is read in ranges: its address for polars, and its ETag (a mark of its content)."""
 
     address: str
     tag: str
-    options: Mapping[str, str]  # for polars
+    options: Mapping[str, str]  # storage options for polars
 
 
-_copies: dict[str, str] = {}  # address, as it was given and as it is shown -> its copy
-_ranged: dict[str, RangedObject] = {}  # copy -> the object
-_root: list[str] = []  # the folder of all copies, once there is one
-_server: list[Any] = []  # the server of ranges, once there is one
+_copies: dict[str, str] = {}  # address, as given and as shown -> path of its copy
+_ranged: dict[str, RangedObject] = {}  # path of a copy -> its object
+_root: list[str] = []  # the folder of all copies, once it is made
+_server: list[Any] = []  # the server of ranges, once it is started
 
 
 def fetched(address: str) -> str:
@@ -77,24 +77,24 @@ def fetched(address: str) -> str:
         store = _filesystem(address)
         path = first = _place(address)
         number = 1
-        while path in _copies.values():  # of another address that is shown alike: they differ in their queries
+        while path in _copies.values():  # used by another address that is shown alike, as only their queries differ
             number += 1
             path = f"{first} ({number})"
         if address.endswith("/"):
             _fetch_folder(store, address, path)
         else:
             _fetch_object(store, address, path)
-        _copies[address] = _copies[display(path)] = path  # it is asked for again as it is shown
+        _copies[address] = _copies[display(path)] = path  # results have the shown address, by which it is read again
     return _copies[address]
 
 
 def ranged(path: str) -> RangedObject | None:
-    """The object of which a path is a copy without its columns; None for every other path."""
+    """The object whose footer-only copy a path is; None for any other path."""
     return _ranged.get(path) if _ranged else None
 
 
 def scan(path: str) -> pl.LazyFrame:
-    """The table of a ranged object, of which polars fetches what is asked for."""
+    """The table of a ranged object, from which polars fetches only the needed columns."""
     import polars as pl
 
     remote = _ranged[path]
@@ -104,7 +104,7 @@ def scan(path: str) -> pl.LazyFrame:
 
 @contextmanager
 def written(address: str, *, force: bool) -> Iterator[str]:
-    """The path of a file to write, which becomes the object when all of it is there."""
+    """The path of a local file to write, which is uploaded as the object at the end."""
     store = _filesystem(address)
     if not force and _tried(address, lambda: store.exists(_name(address))):
         raise InputError.at(shown(address), "already exists", "--force replaces it")
@@ -117,15 +117,15 @@ def written(address: str, *, force: bool) -> Iterator[str]:
 
 
 def _filesystem(address: str) -> Any:
-    """A store as fsspec sees it; InputError names the extra that is not installed."""
+    """The fsspec file system of a store; InputError if a package is missing or the store cannot be reached."""
     scheme = urlsplit(address).scheme
     for name in SECRETS:
         show_as(os.environ.get(name, "").strip(), "[secret]")
     try:
         fsspec = import_module("fsspec")
         if scheme == "gs":
-            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it would print what it raises, with a traceback
-            if os.environ.get("STORAGE_EMULATOR_HOST"):  # which has no gRPC, and would be asked for a minute
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it would also print its errors, with a traceback
+            if os.environ.get("STORAGE_EMULATOR_HOST"):  # an emulator has no gRPC; gcsfs would retry for a minute
                 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         if scheme in NEEDS:
             import_module(NEEDS[scheme])
@@ -133,9 +133,9 @@ def _filesystem(address: str) -> Any:
             scheme, skip_instance_cache=True, **({} if scheme == "hf" else {"use_listings_cache": False})
         )
     except ImportError as error:
-        wrong = f"{scheme}:// needs a package that is not installed ({error.name})"
-        raise InputError.at(shown(address), wrong, "install calipers[stores]") from None
-    except Exception as error:  # credentials that cannot be read, in a word of the store's own library
+        problem = f"{scheme}:// needs a package that is not installed ({error.name})"
+        raise InputError.at(shown(address), problem, "install calipers[stores]") from None
+    except Exception as error:  # any error of the store's own library, such as for unreadable credentials
         raise InputError.at(shown(address), f"the store cannot be reached ({_reason(error)})") from None
 
 
@@ -177,14 +177,15 @@ def _ranged_object(store: Any, address: str, size: int, tag: str) -> RangedObjec
 
 
 def _part(store: Any, address: str, start: int, end: int) -> bytes:
-    """A range of an object, and no byte more."""
+    """A range of bytes of an object, read without any read-ahead."""
+    data: bytes
     if urlsplit(address).scheme != "hf":
-        data: bytes = store.cat_file(_name(address), start=start, end=end)
-        return data
-    with store.open(_name(address), "rb", cache_type="none") as file:  # else it reads megabytes ahead
-        file.seek(start)
-        found: bytes = file.read(end - start)
-    return found
+        data = store.cat_file(_name(address), start=start, end=end)
+    else:
+        with store.open(_name(address), "rb", cache_type="none") as file:  # a cache would read megabytes ahead
+            file.seek(start)
+            data = file.read(end - start)
+    return data
 
 
 def _is_parquet(store: Any, address: str, size: int) -> bool:
@@ -194,7 +195,7 @@ def _is_parquet(store: Any, address: str, size: int) -> bool:
 
 
 def _fetch_footer(store: Any, address: str, path: str, size: int) -> None:
-    """Write a file of the object's size that has its first and its last bytes, and nothing in between."""
+    """Write a sparse file of the object's size with only its magic bytes and its footer."""
     start = max(size - FOOTER, 0)
     end: bytes = _tried(address, lambda: _part(store, address, start, size))
     length = struct.unpack("<I", end[-8:-4])[0] + 8
@@ -228,38 +229,38 @@ def _fetch_folder(store: Any, address: str, path: str) -> None:
 
 
 def _name(address: str) -> str:
-    """What fsspec calls an object: the address of a web page, and bucket and key of all others."""
+    """The name of an object for fsspec: the full address for a web server, else bucket and key."""
     return address if address.startswith("http") else address.partition("://")[2]
 
 
 def _place(address: str) -> str:
-    """Where the copy of an address lies; whoever is shown that path sees the address."""
+    """The path of the copy of an address; messages with this path show the address instead."""
     if not _root:
         _root.append(tempfile.mkdtemp(prefix="calipers-"))
         atexit.register(_remove, _root[0], os.getpid())
     plain = shown(address)
-    scheme, _, rest = plain.partition("://")
+    scheme, _, name = plain.partition("://")
     folder = os.path.join(_root[0], scheme)
     show_as(folder + os.sep, f"{scheme}://")
-    path = os.path.normpath(os.path.join(folder, rest))
+    path = os.path.normpath(os.path.join(folder, name))
     if not path.startswith(folder + os.sep):
         raise InputError.at(plain, "leads out of its store", "expected a path without ..")
     return path
 
 
 def _remove(root: str, owner: int) -> None:
-    if os.getpid() == owner:  # and not a fork of it
+    if os.getpid() == owner:  # not in a fork of the owner
         shutil.rmtree(root, ignore_errors=True)
 
 
 def _options(store: Any) -> dict[str, str]:
-    """What polars needs to read S3 as fsspec does: the same keys, region and endpoint."""
-    client = store.s3  # connected by the requests before this one
+    """The options for polars to read S3 as fsspec does: the same keys, region and endpoint."""
+    client = store.s3  # already connected by earlier requests
     options = {"aws_endpoint_url": client.meta.endpoint_url, "aws_region": client.meta.region_name or "us-east-1"}
     if options["aws_endpoint_url"].startswith("http://"):
         options["aws_allow_http"] = "true"
     credentials = store.s3._request_signer._credentials
-    if credentials is None:  # it signs nothing
+    if credentials is None:  # anonymous access
         return {**options, "aws_skip_signature": "true"}
     keys = import_module("fsspec.asyn").sync(store.loop, credentials.get_frozen_credentials)
     options |= {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key}
@@ -269,7 +270,7 @@ def _options(store: Any) -> dict[str, str]:
 
 
 def _tried(address: str, work: Callable[[], T], what: str = "read") -> T:
-    """Talk to a store, several times if it must be; InputError when it is in vain."""
+    """Call a store, with retries; InputError if all of them fail, or the error is final."""
     for tried in range(TRIES):
         try:
             return work()
@@ -280,14 +281,14 @@ def _tried(address: str, work: Callable[[], T], what: str = "read") -> T:
             if isinstance(error, FileNotFoundError):
                 raise InputError.at(shown(address), "no such object", "expected the address of a file") from None
             if isinstance(error, FATAL) or tried == TRIES - 1 or _is_final(error):
-                wrong = f"cannot be {what} ({_reason(error)})"
-                raise InputError.at(shown(address), wrong, "check the address and your credentials") from None
+                problem = f"cannot be {what} ({_reason(error)})"
+                raise InputError.at(shown(address), problem, "check the address and your credentials") from None
             time.sleep(random.uniform(0.5, 1) * min(LONGEST_WAIT, FIRST_WAIT * 2**tried))
     raise AssertionError("the last try returns or raises")
 
 
 def _cause(address: str, error: Exception) -> Exception:
-    """What went wrong: of a web server fsspec says that a file is not there whenever it cannot be asked for it."""
+    """The cause of an error; for web servers, fsspec raises FileNotFoundError whenever a request fails."""
     cause = error.__cause__
     if not address.startswith("http") or not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
         return error
@@ -299,10 +300,10 @@ def _status(error: Exception) -> object:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether no other try could fare better: the store knows who asks, and what for, and says no."""
+    """Whether a retry would be useless, because the store refused the request or it cannot be sent."""
     status = _status(error)
-    named = type(error).__name__
-    return (isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)) or named in (
+    name = type(error).__name__
+    return (isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)) or name in (
         "ClientConnectorCertificateError",
         "NoCredentialsError",
         "PartialCredentialsError",
@@ -319,25 +320,25 @@ def _reason(error: BaseException) -> str:
 
 
 class RangeServer(ThreadingHTTPServer):
-    """Ranges of objects for polars, which cannot ask every store: the store's library is asked here.
+    """A local HTTP server through which polars reads ranges of objects from stores that it does not support.
 
     ::
 
         polars ──► GET, Range: bytes=100-199 ──► RangeServer ──► read(100, 200) ──► fsspec ──► the store
 
-    So there is one way to a store: the same address, credentials, certificates and retries for every byte of an object.
-    It answers on a port of the loopback, and only to who knows the name that an object was given.
+    So every byte of an object is read with the same address, credentials, certificates and retries. The server listens
+    on a port of the loopback interface, and the path of an object contains a random token.
     """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
-        self.objects: dict[str, tuple[int, Read]] = {}  # path -> size, and how to read
+        self.objects: dict[str, tuple[int, Read]] = {}  # path -> size, and the function that reads a range
         threading.Thread(target=self.serve_forever, name="ranges", daemon=True).start()
 
     def address(self, name: str, size: int, read: Read) -> str:
-        """The address of an object for as long as this process lives."""
+        """Serve an object until this process ends; returns its address."""
         path = f"/{secrets.token_hex(16)}/{re.sub('[^A-Za-z0-9._-]', '_', name)}"
         self.objects[path] = size, read
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -348,7 +349,7 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
-        """Say how large an object is."""
+        """Answer with the size of an object."""
         size, _ = self.server.objects.get(self.path, (None, None))
         self._begin(404 if size is None else 200, size or 0)
 
@@ -364,11 +365,11 @@ class _Answers(BaseHTTPRequestHandler):
             return
         try:
             data = read(start, end)
-        except Exception:  # it was tried again and again
+        except Exception:  # `read` has already retried
             self._begin(403, 0)
             return
         self._begin(206, len(data), f"bytes {start}-{end - 1}/{size}")
-        with suppress(ConnectionError):  # nobody waits for it any more
+        with suppress(ConnectionError):  # the client has closed the connection
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
@@ -384,14 +385,14 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 def _bounds(text: str, size: int) -> tuple[int, int]:
-    """Start and end of a range of so many bytes, the end excluded.
+    """The start and the (exclusive) end of the range in a Range header, for an object of this size.
 
     >>> _bounds("bytes=0-3", 10), _bounds("bytes=7-", 10), _bounds("bytes=-3", 10), _bounds("", 10)
     ((0, 4), (7, 10), (7, 10), (0, 10))
     """
-    found = _RANGE.fullmatch(text.strip())
-    if found is None or found[0] == "bytes=-":
+    match = _RANGE.fullmatch(text.strip())
+    if match is None or match[0] == "bytes=-":
         return 0, size
-    if not found[1]:
-        return max(size - int(found[2]), 0), size
-    return int(found[1]), min(int(found[2]) + 1, size) if found[2] else size
+    if not match[1]:
+        return max(size - int(match[2]), 0), size
+    return int(match[1]), min(int(match[2]) + 1, size) if match[2] else size

@@ -1,18 +1,19 @@
 """Filters: each takes a response and returns the answer in it, or None if there is none.
 
-A filter takes at most one setting, by name; on the command line it follows an equals sign: ``after_marker=Answer:``.
-They are found by name, and chained over many responses at once; Rust's engine searches the patterns that allow it.
+A filter has at most one setting, a keyword argument; on the command line it follows an equals sign:
+``after_marker=Answer:``. Filters are looked up by name, and chained over many responses at once; patterns that allow it
+are searched by Rust's engine.
 
 ::
 
     responses ──► filter ──► filter ──► answers
-                  └── None, no answer, passes every later filter by; so does a pattern that ran out of time
+                  └── None (no answer) and a pattern that ran out of time skip all later filters
 
-The engine in polars needs linear time, so no watch; on awkward patterns it is twenty times as fast as `re`. The
-two agree on first and last match and on all groups as long as a pattern has only literals, classes, dots, groups,
-branches and repeats; matches at least one character; and repeats nothing that can be empty. ``\\d``, ``\\w`` and
-``\\s`` mean other characters to each of them beyond ASCII, so texts with any are left to `re`. What Rust is given
-is written from Python's own parse tree: the pattern as text would mean something else to it in places.
+The engine in polars runs in linear time, so it needs no time limit; on difficult patterns it is twenty times as fast as
+`re`. Both engines agree on the first and last match and on all groups if a pattern has only literals, classes, dots,
+groups, branches and repeats; matches at least one character; and repeats nothing that can be empty. ``\\d``, ``\\w``
+and ``\\s`` match different characters beyond ASCII in each, so texts that are not ASCII are left to `re`. The pattern
+for Rust is written from Python's own parse tree, because the text of the pattern may have another meaning in Rust.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from re import _parser  # type: ignore[attr-defined]  # the tree is not public; what is unknown in it is not plain
+from re import _parser  # type: ignore[attr-defined]  # the tree is not public; patterns with unknown nodes are not plain
 from typing import Any, Final
 
 from calipers.errors import InputError, PluginError
@@ -32,11 +33,11 @@ from calipers.names import FILTERS
 from calipers.text import patterns
 from calipers.text.patterns import RegexTimeout
 
-WORTH: Final = 64  # texts; for fewer, building a series costs more than it saves
+WORTH: Final = 64  # texts; for fewer texts, building a series costs more than it saves
 CATEGORIES: Final = {"DIGIT": "0-9", "SPACE": r"\x{9}-\x{D}\x{1C}-\x{20}", "WORD": "0-9A-Z_a-z"}
 _SURROGATES: Final = range(0xD800, 0xE000)
 NUMBER: Final = re.compile(r"(?<![A-Za-z\d.])-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![A-Za-z\d.])-?\.\d+")
-WINDOW: Final = 128  # characters at the end of a text; most texts that hold a number have their last one there
+WINDOW: Final = 128  # characters at the end of a text, where the last number usually is
 
 
 def after_marker(text: str, *, marker: str = "####") -> str | None:
@@ -78,7 +79,7 @@ def boxed(text: str) -> str | None:
 def regex(text: str, *, pattern: str) -> str | None:
     """The first match of a pattern: its first non-empty group, or the whole match if it has no groups.
 
-    None when nothing matches; `regexes.RegexTimeout` when that cannot be known in time.
+    None when nothing matches; `calipers.text.patterns.RegexTimeout` when the search takes too long.
 
     >>> regex("The answer is (B), not (C).", pattern=r"\\(([A-D])\\)")
     'B'
@@ -112,7 +113,7 @@ def last_number(text: str) -> str | None:
     """
     start = len(text) - WINDOW
     number = _last(text, start) if start > 0 else None
-    # what reaches into the window from before it may be half of a number
+    # a match that touches the start of the window may be only the end of a number
     if number is None or not text[start : number.start()].strip("0123456789.,-"):
         number = _last(text, 0)
     return number[0].replace(",", "") if number else None
@@ -165,11 +166,11 @@ def lower(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A pattern in Rust's words."""
+    """A pattern in Rust's syntax."""
 
     pattern: str
-    groups: int  # 0 also where every match is a group itself
-    ascii_only: bool  # it has \\d, \\w or \\s
+    groups: int  # 0 also if every match is a group itself
+    ascii_only: bool  # whether it has \\d, \\w or \\s, so that the engines agree only on ASCII
 
     def fits(self, text: str) -> bool:
         """Whether the engines agree on this text."""
@@ -177,18 +178,18 @@ class Plain:
 
 
 class _NotPlain(Exception):
-    """The pattern has something that the two engines may read differently."""
+    """The pattern has a construct that the two engines may interpret differently."""
 
 
 @lru_cache(maxsize=1024)
 def plain(pattern: str) -> Plain | None:
-    """The pattern for Rust; None for one that is not plain, or that Rust finds too large.
+    """The pattern for Rust; None if it is not plain, or too large for Rust.
 
     >>> plain("#### (-?[0-9.,]+)").groups, plain("a|b$"), plain("(?i)yes")
     (1, None, None)
     """
     try:
-        with warnings.catch_warnings(action="ignore"):  # whoever compiles the pattern is warned
+        with warnings.catch_warnings(action="ignore"):  # compiling the pattern with `re` gives the same warnings
             tree = _parser.parse(pattern)
         if tree.state.flags != re.UNICODE or tree.getwidth()[0] < 1:
             return None
@@ -200,18 +201,18 @@ def plain(pattern: str) -> Plain | None:
 
 
 def first_matches(pattern: Plain, texts: Sequence[str]) -> list[str | None]:
-    """The first match in each text, all of it; None where there is none."""
+    """The first match in each text, as a whole; None for a text without a match."""
     import polars as pl
 
     return pl.Series(texts, dtype=pl.String).str.extract(pattern.pattern, 0).to_list()
 
 
 def answers(pattern: Plain, texts: Sequence[str], *, last: bool) -> list[str | None]:
-    """The first or last match in each text: its first group that is not empty, or all of it without groups."""
+    """The answer of the first or last match in each text: its first non-empty group, or the match without groups."""
     import polars as pl
 
     series = pl.Series(texts, dtype=pl.String)
-    if last:  # a match is found again in itself, groups and all, as nothing plain looks beyond it
+    if last:  # searching the match itself gives the same groups, as a plain pattern never looks beyond its match
         series = series.str.extract_all(pattern.pattern).list.last()
         if not pattern.groups:
             return series.to_list()
@@ -228,13 +229,13 @@ def _compiles(pattern: Plain) -> bool:
 
     try:
         pl.Series([""]).str.extract(pattern.pattern, 0)
-    except pl.exceptions.ComputeError:  # a repeat of many repeats
+    except pl.exceptions.ComputeError:  # too large, as a repeat of many repeats
         return False
     return True
 
 
 def _is_group(tree: Any) -> bool:
-    """Whether whatever the pattern matches is one of its groups: ``(a+)``, or ``(a)|(b)``."""
+    """Whether every match of the pattern is one of its groups, as in ``(a+)`` or ``(a)|(b)``."""
     if len(tree) != 1:
         return False
     op, argument = tree[0]
@@ -259,8 +260,8 @@ def _node(op: str, argument: Any) -> str:
         case "IN":
             return _class(argument)
         case "SUBPATTERN":
-            group, more, fewer, body = argument
-            if more or fewer:
+            group, flags_added, flags_removed, body = argument
+            if flags_added or flags_removed:
                 raise _NotPlain
             return f"({'' if group else '?:'}{''.join(_written(body))})"
         case "BRANCH":
@@ -302,16 +303,16 @@ def _character(code: int) -> str:
 
 
 Answer = str | RegexTimeout | None
-"""What was meant; None when there is no answer, the error when a pattern took too long to tell."""
+"""The answer in a response; None if there is none, the error if a pattern took too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter, its setting decided."""
+    """A filter with its setting applied."""
 
     name: str
     find: Callable[[str], str | None]
-    pattern: str | None = None  # of `regex` and `regex_last`
+    pattern: str | None = None  # the setting of `regex` and `regex_last`
 
     def over(self, texts: Sequence[str]) -> list[Answer]:
         """The answer in each text."""
@@ -333,7 +334,7 @@ class Filter:
 
 
 def find_filter(written: str) -> Filter:
-    """The filter that ``NAME`` or ``NAME=SETTING`` asks for; InputError when there is none, or its setting is wrong.
+    """The filter named by ``NAME`` or ``NAME=SETTING``; InputError if it does not exist, or its setting is invalid.
 
     >>> find_filter("after_marker=Answer:").find("Answer: 4")
     '4'
@@ -360,10 +361,9 @@ def find_filter(written: str) -> Filter:
 
 
 def filtered(chain: Sequence[Filter], texts: Sequence[str]) -> list[Answer]:
-    """The answers that a row of filters finds."""
+    """The answer that a chain of filters finds in each text."""
     answers: list[Answer] = list(texts)
-    for link in chain:
-        live = [text for text in answers if isinstance(text, str)]
-        each = iter(link.over(live))
-        answers = [next(each) if isinstance(text, str) else text for text in answers]
+    for step in chain:
+        found = iter(step.over([text for text in answers if isinstance(text, str)]))
+        answers = [next(found) if isinstance(text, str) else text for text in answers]
     return answers

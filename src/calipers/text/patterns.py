@@ -1,16 +1,19 @@
 """Untrusted regular expressions, with a time limit.
 
-`search`, `find_all` and `remove` give what `re` gives, or `RegexTimeout`. Three ways lead there, the cheapest first:
-a pattern whose work on a text of this length is provably small runs as it is; on the main thread an alarm stops all
-others (`time_limit`); elsewhere, and where the alarm is somebody else's, a process of our own runs them (`Worker`). It
-is started when first needed, and lines of JSON go both ways. It limits its own time by the alarm of its main thread, so
-it survives a bad pattern; only one that does not even answer late is killed.
+`search`, `find_all` and `remove` return the same as `re`, or raise `RegexTimeout`. There are three ways to run a
+pattern, the cheapest first:
 
-How much work a pattern can be is an upper bound, from Python's own parse tree. The matcher of `re` tries, at every
-place of the text, every way through the pattern until one fits. For each node of the tree we count the ways through it
-and the steps to walk them all, on a text of n characters:
+- a pattern whose work on a text of this length is provably small runs without a time limit;
+- on the main thread, other patterns run under an alarm (`time_limit`);
+- on other threads, or if the alarm is in use by other code, they run in a process of our own (`Worker`). The process is
+  started when first needed, and questions and answers are lines of JSON. It limits its own time by the alarm of its
+  main thread, so it survives a bad pattern; it is killed only if it does not answer shortly after the limit.
 
-- a character, a class, an anchor: one way, one step (a class as many as it has items);
+The work of a pattern is bounded from Python's own parse tree. At every position of the text, the matcher of `re` tries
+every way through the pattern until one fits. For each node of the tree we count the ways through it and the steps to
+walk all of them, on a text of n characters:
+
+- a character, a class, an anchor: one way, one step (for a class, as many as it has items);
 - a sequence: ways multiply; steps are ``s1 + w1 (s2 + w2 (s3 + ...))``;
 - alternatives: both add up;
 - ``x{a,b}``: h = min(b, n / width of x) rounds; the ways are the sum of ``w^i`` for i from a to h, the steps
@@ -18,7 +21,7 @@ and the steps to walk them all, on a text of n characters:
 - a look-around: the steps of its body, and one way;
 - a back-reference: one way, n steps.
 
-What the matcher leaves out (it is cleverer than this in places) only makes the bound looser.
+Where the matcher is cleverer than this, the bound is only looser.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from re import _parser  # type: ignore[attr-defined]  # the tree is not public; what is unknown in it is not bounded
+from re import _parser  # type: ignore[attr-defined]  # the tree is not public; unknown nodes in it have no bound
 from typing import IO, Any, Final, Literal, cast
 
 from calipers.errors import CalipersError, InputError
@@ -47,28 +50,28 @@ LIMIT: Final = 1.0  # seconds for one text
 
 
 class RegexTimeout(CalipersError):
-    """A pattern that came to no end within its limit: there is neither a match nor none."""
+    """A pattern took longer than its limit, so that it is unknown whether it matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A match: the text it was found in, and where it and its groups are."""
+    """A match: the text that was searched, and the spans of the match and its groups."""
 
     text: str
-    spans: tuple[tuple[int, int], ...]  # the whole match, then group by group; (-1, -1): no part in the match
+    spans: tuple[tuple[int, int], ...]  # of the whole match, then of each group; (-1, -1) for an unused group
 
     def __getitem__(self, group: int) -> str | None:
-        """The text of a group, 0 for the whole match; None for one that has no part in it."""
+        """The text of a group (0 is the whole match); None for a group that did not take part in the match."""
         start, end = self.spans[group]
         return None if start < 0 else self.text[start:end]
 
     def groups(self) -> tuple[str | None, ...]:
-        """The text of every group; the whole match is none."""
+        """The text of every group, without the whole match."""
         return tuple(self[group] for group in range(1, len(self.spans)))
 
 
 def search(pattern: str, text: str, *, ignore_case: bool = False, limit: float = LIMIT) -> Found | None:
-    """The first match in a text, as `re.search` finds it; None when there is none.
+    """The first match in a text, as `re.search` finds it; None if there is none.
 
     >>> search(r"(\\d+) apples", "no, 12 apples")[1]
     '12'
@@ -84,7 +87,7 @@ def search(pattern: str, text: str, *, ignore_case: bool = False, limit: float =
 def find_all(
     pattern: str, text: str, *, ignore_case: bool = False, limit: float = LIMIT
 ) -> list[str] | list[tuple[str, ...]]:
-    """Every match, as `re.findall` lists them: texts, or tuples where the pattern has several groups.
+    """Every match, as `re.findall` lists them: texts, or tuples if the pattern has several groups.
 
     >>> find_all("([a-z])=([0-9])", "a=1, b=2")
     [('a', '1'), ('b', '2')]
@@ -104,7 +107,7 @@ def remove(pattern: str, text: str, *, ignore_case: bool = False, limit: float =
 
 
 def check(pattern: str, *, ignore_case: bool = False, limit: float = LIMIT) -> None:
-    """Nothing for a pattern that can be used; else `BadPattern`, or `RegexTimeout` where reading it takes too long."""
+    """Raise `BadPattern` for an invalid pattern, and `RegexTimeout` for one that takes too long to compile."""
     _run("compile", pattern, "", ignore_case, limit)
 
 
@@ -130,7 +133,7 @@ def _elsewhere(action: Action, pattern: str, text: str, ignore_case: bool, limit
         raise RegexTimeout(
             f"pattern {pattern!r} crashed the process that matched it against a text of {len(text)} characters"
         )
-    compiled(pattern, ignore_case)  # there it was done in time, so it will be here; next time the bound is known
+    compiled(pattern, ignore_case)  # the worker compiled it in time, so this is fast; now its bound is known here
     if isinstance(answer, list) and (action == "search" or (answer and isinstance(answer[0], list))):
         shaped = map(tuple, answer)  # JSON has no tuples
         return tuple(shaped) if action == "search" else list(shaped)
@@ -143,22 +146,22 @@ def _timeout(pattern: str, text: str, limit: float) -> RegexTimeout:
 
 
 LONGEST: Final = 10_000  # characters of a pattern
-KEPT: Final = 10_000  # patterns; a benchmark may have one per task
+KEPT: Final = 10_000  # compiled patterns that are cached, as a benchmark may have one per task
 
 
 class BadPattern(InputError, re.error):
     """A pattern that cannot be compiled; also the class of error that `re` raises for one."""
 
-    def __init__(self, pattern: str, why: str, position: int | None = None) -> None:
-        re.error.__init__(self, why, pattern, position)
+    def __init__(self, pattern: str, reason: str, position: int | None = None) -> None:
+        re.error.__init__(self, reason, pattern, position)
         shown = pattern if len(pattern) <= 80 else f"{pattern[:77]}..."
-        where = "" if position is None else f" at position {position}"
-        self.args = (f"pattern {shown!r}: {why}{where}; expected a regular expression of Python's re",)
+        place = "" if position is None else f" at position {position}"
+        self.args = (f"pattern {shown!r}: {reason}{place}; expected a regular expression of Python's re",)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A pattern, and the length of the longest text on which it may run without a watch."""
+    """A pattern, and the length of the longest text on which it may run without a time limit."""
 
     pattern: re.Pattern[str]
     harmless: int
@@ -168,12 +171,12 @@ _kept: dict[tuple[str, bool], Compiled] = {}
 
 
 def known(pattern: str, ignore_case: bool) -> Compiled | None:
-    """A pattern that was compiled before."""
+    """The compiled pattern from the cache; None if it is not there."""
     return _kept.get((pattern, ignore_case))
 
 
 def compiled(pattern: str, ignore_case: bool) -> Compiled:
-    """A pattern, compiled once; `BadPattern` for what is none."""
+    """The compiled pattern, from the cache if possible; `BadPattern` for an invalid one."""
     program = _kept.get((pattern, ignore_case))
     if program is None:
         if len(_kept) >= KEPT:
@@ -191,17 +194,17 @@ def _compile(pattern: str, flags: re.RegexFlag) -> Compiled:
         raise BadPattern(pattern, error.msg, error.pos) from None
     except RecursionError:
         raise BadPattern(pattern, "it is nested too deeply") from None
-    except (OverflowError, Warning) as error:  # a warning, where the user made errors of them
+    except (OverflowError, Warning) as error:  # a warning, if the user turned warnings into errors
         raise BadPattern(pattern, str(error)) from None
 
 
 def attempt(action: Action, pattern: str, ignore_case: bool, text: str) -> Any:
-    """Compile a pattern, if need be, and apply it."""
+    """Compile a pattern, unless it is cached, and apply it."""
     return apply(action, compiled(pattern, ignore_case), text)
 
 
 def apply(action: Action, program: Compiled, text: str) -> Any:
-    """The spans of the first match or None; the list of all matches; the text without them; nothing."""
+    """The result of an action: the spans of the first match or None, all matches, or the text without them."""
     if action == "search":
         match = program.pattern.search(text)
         return None if match is None else match.regs
@@ -210,19 +213,19 @@ def apply(action: Action, program: Compiled, text: str) -> Any:
     return program.pattern.findall(text) if action == "find_all" else None
 
 
-AT_MOST: Final = 0.5  # seconds, more than STEPS ever take: 0.1 in the worst of many thousand random patterns
+AT_MOST: Final = 0.5  # seconds, more than STEPS take: 0.1 s for the slowest of many thousand random patterns
 STEPS: Final = 5_000_000
 LONGEST_TEXT: Final = 2**22
 
 
 def harmless_up_to(pattern: str, flags: re.RegexFlag) -> int:
-    """The length of text up to which searching, or finding all, takes at most STEPS; 0 where none is proven.
+    """The length of text up to which searching, or finding all, takes at most STEPS; 0 if there is no proof.
 
     >>> harmless_up_to("(a+)+$", re.NOFLAG) < 100 < 10_000 < harmless_up_to("answer: [0-9]", re.NOFLAG)
     True
     """
     tree = _parser.parse(pattern, flags)
-    groups = tree.state.groups  # the whole match is one; all of them are saved and restored on the way
+    groups = tree.state.groups  # includes the whole match; `re` saves and restores all of them at each step
     proven, length = 0, 16
     while length <= LONGEST_TEXT and 2 * (length + 1) * groups * _sequence(tree, length)[1] <= STEPS:
         proven, length = length, 2 * length
@@ -230,12 +233,12 @@ def harmless_up_to(pattern: str, flags: re.RegexFlag) -> int:
 
 
 def _sequence(nodes: Any, length: int) -> tuple[float, float]:
-    """(ways, steps) of what stands in a row."""
+    """(ways, steps) of a sequence of nodes."""
     ways, steps = 1.0, 0.0
     for op, argument in nodes:
-        more, cost = _node(str(op), argument, length)
-        steps += ways * (cost + 1)
-        ways *= more
+        node_ways, node_steps = _node(str(op), argument, length)
+        steps += ways * (node_steps + 1)
+        ways *= node_ways
     return ways, steps
 
 
@@ -249,8 +252,8 @@ def _node(op: str, argument: Any, length: int) -> tuple[float, float]:
             ways, steps = _sequence(argument if op == "ATOMIC_GROUP" else argument[-1], length)
             return (1 if op.startswith("ASSERT") else ways), steps
         case "BRANCH":
-            each = [_sequence(branch, length) for branch in argument[1]]
-            return sum(ways for ways, _ in each), sum(steps + 1 for _, steps in each)
+            branches = [_sequence(branch, length) for branch in argument[1]]
+            return sum(ways for ways, _ in branches), sum(steps + 1 for _, steps in branches)
         case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
             fewest, most, body = argument
             return _repeat(fewest, most, body, length)
@@ -266,25 +269,25 @@ def _repeat(fewest: int, most: int, body: Any, length: int) -> tuple[float, floa
     ways, steps = _sequence(body, length)
     if ways == 1:
         return rounds - fewest + 1, (steps + 1) * rounds
-    if rounds > 32 or ways > STEPS:  # beyond all hope, and beyond what a float can hold
+    if rounds > 32 or ways > STEPS:  # far too many steps, and perhaps more than a float can hold
         return math.inf, math.inf
     return sum(ways**i for i in range(fewest, rounds + 1)), (steps + 1) * sum(ways**i for i in range(rounds))
 
 
-GRACE: Final = 0.5  # seconds beyond the limit before it is killed
-STARTING: Final = 60.0  # seconds for an interpreter to start, on a machine that is busy
+GRACE: Final = 0.5  # seconds beyond the limit after which the worker is killed
+STARTING: Final = 60.0  # seconds for an interpreter to start on a busy machine
 PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from calipers.text.patterns import serve; serve()"
 
 
 class Worker:
-    """One process for all threads, which wait for each other."""
+    """The worker process, which all threads share; it answers one question at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: list[Any], limit: float) -> tuple[str, Any]:
-        """(kind, answer): ``done``, ``bad`` with what is wrong, ``timeout``, or ``died``."""
+        """(kind, answer): ``done`` with the result, ``bad`` with the error, ``timeout``, or ``died``."""
         with self._lock:
             process = self._running()
             end = time.monotonic() + limit + GRACE
@@ -292,7 +295,7 @@ class Worker:
             try:
                 reply = _receive(process, end) if _send(process, line, end) else None
             except BaseException:
-                self._stop()  # its answer, should it come, would be taken for that to the next question
+                self._stop()  # else its answer would be taken for the answer to the next question
                 raise
             if not reply:
                 self._stop()
@@ -301,12 +304,12 @@ class Worker:
         return kind, answer
 
     def stop(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if it is running."""
         with self._lock:
             self._stop()
 
     def forget(self) -> None:
-        """After a fork: whoever held the lock is not here, and the process is no child of ours, as `poll` finds out."""
+        """Reset the lock after a fork, as its holder may not exist here; `poll` then finds that the process is lost."""
         self._lock = threading.Lock()
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -315,7 +318,7 @@ class Worker:
         self._stop()
         command = [sys.executable, "-c", PROGRAM, *sys.path]
         pipe = subprocess.PIPE
-        try:  # a session of its own, as Ctrl-C is for us
+        try:  # in a session of its own, so that it does not receive Ctrl-C
             self._process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError as error:
             raise CalipersError(f"cannot start the process that matches regular expressions: {error}") from error
@@ -326,28 +329,28 @@ class Worker:
 
     def _stop(self) -> None:
         if self._process is not None:
-            with self._process as process:  # which closes its pipes and waits for it
+            with self._process as process:  # on exit, closes its pipes and waits for it
                 process.kill()
             self._process = None
 
 
 def _send(process: subprocess.Popen[bytes], data: bytes, end: float) -> bool:
-    """Whether all of it was taken in time. A process that died says so when it is asked for its answer."""
+    """Send data to a process; returns whether all was sent in time. True also if it died, which `_receive` reports."""
     pipe = cast(IO[bytes], process.stdin).fileno()
     os.set_blocking(pipe, False)
-    left = memoryview(data)
-    while left:
+    unsent = memoryview(data)
+    while unsent:
         if not _ready(pipe, select.POLLOUT, end):
             return False
         try:
-            left = left[os.write(pipe, left) :]
+            unsent = unsent[os.write(pipe, unsent) :]
         except BrokenPipeError:
             return True
     return True
 
 
 def _receive(process: subprocess.Popen[bytes], end: float) -> bytes | None:
-    """A line; None when it does not come in time, b"" when it never will."""
+    """A line from a process; None if it does not come in time, b"" if the process has ended."""
     pipe = cast(IO[bytes], process.stdout).fileno()
     parts: list[bytes] = []
     while not parts or not parts[-1].endswith(b"\n"):
@@ -366,7 +369,7 @@ def _ready(pipe: int, event: int, end: float) -> bool:
 
 
 def serve() -> None:
-    """The process itself: answer questions until there are no more."""
+    """The main function of the worker process: answer questions until the input ends."""
     out = sys.stdout.buffer
     out.write(b"ready\n")
     out.flush()

@@ -1,7 +1,6 @@
-"""Verifiers: the reward of an answer, or the reason why it has none.
+"""The interface of verifiers: a task and its completion in, a verdict with the reward out, or a `VerifierError`.
 
-Their interface: a task and its completion in, a verdict out, or a `VerifierError`. A failing verifier affects only its
-own rollout, never the run (`judged`).
+A failing verifier affects only its own rollout, never the run (`judged`).
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ class Verdict(msgspec.Struct, frozen=True):
 
     reward: float | None
     rewards: Mapping[str, float] = field(default_factory=dict)
-    answer: Any = None  # what was found in the text: a JSON scalar or list; maj@k votes with it
-    outcome: str = ""  # a word of the ledger other than `scored`, such as `unparsed`; "" leaves it open
+    answer: Any = None  # the answer found in the text, a JSON scalar or list; maj@k votes with it
+    outcome: str = ""  # an outcome of the ledger, such as `unparsed`; "" follows from the reward
     fields: Mapping[str, float] = field(default_factory=dict)  # further columns of numbers
-    usage: Mapping[str, float] = field(default_factory=dict)  # what judging itself cost
+    usage: Mapping[str, float] = field(default_factory=dict)  # the tokens, cost and time of verifying
 
 
 class Verifier(Protocol):
-    """A verifier. It must not keep state between calls: rollouts come in any order."""
+    """A verifier. It must not keep state between calls, because rollouts come in any order."""
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict; `VerifierError` when there is none."""
+        """The verdict; `VerifierError` if there is none."""
         ...
 
 
 class NamedVerifier(Verifier, Protocol):
-    """A verifier as a run uses it."""
+    """A verifier with a name and a check of its tasks, as a run needs it."""
 
     @property
     def name(self) -> str:
@@ -52,28 +51,28 @@ class NamedVerifier(Verifier, Protocol):
 
     @property
     def rerunnable(self) -> bool:
-        """Whether it may verify stored completions again: its verdict depends only on them."""
+        """Whether stored completions may be verified again, because the verdict depends only on them."""
         ...
 
     def check(self, task: Task) -> None:
-        """Accept a task that can be verified; InputError if it cannot be verified with any answer."""
+        """InputError for a task that the verifier cannot verify, whatever the answer."""
         ...
 
 
-def fault(task: Task, wrong: str, right: str) -> InputError:
+def fault(task: Task, problem: str, expected: str) -> InputError:
     """The error for a task that its verifier can never verify."""
-    return InputError.at(f"task {task.id!r}", wrong, right)
+    return InputError.at(f"task {task.id!r}", problem, expected)
 
 
 def check_names(task: Task, known: Collection[str]) -> None:
-    """Reject a param that the verifier does not have, so that typos are noticed."""
+    """Reject a param that the verifier does not have, such as a typo."""
     for name in task.params:
         if name not in known:
             raise UnknownName(f"task {task.id!r}: {UnknownName.of(f'param of {task.verifier}', name, known)}")
 
 
 def check_flag(task: Task, name: str) -> None:
-    """Reject a param that is neither true nor false; any text would be true, even "false"."""
+    """Reject a param that is neither true nor false, because any text would count as true, even "false"."""
     value = task.params.get(name, False)
     if value not in (True, False):
         raise fault(task, f"{name} is {value!r}", "expected true or false")
@@ -83,15 +82,15 @@ def check_number(task: Task, name: str, *, least: float = -math.inf) -> None:
     """Reject a param that is not a finite number, or is below the minimum."""
     value: Any = task.params.get(name)
     if name in task.params and not (is_number(value) and value >= least):
-        right = "expected a number" if least == -math.inf else f"expected a number of at least {least:g}"
-        raise fault(task, f"{name} is {value!r}", right)
+        expected = "expected a number" if least == -math.inf else f"expected a number of at least {least:g}"
+        raise fault(task, f"{name} is {value!r}", expected)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number; true and false are none."""
+    """Whether a JSON value is a finite number; true and false are not numbers."""
     try:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer beyond the largest float
         return False
 
 
@@ -100,9 +99,9 @@ LONGEST = 500
 
 
 async def judged(verifier: Verifier, task: Task, completion: Completion, *, check: bool = True) -> Verdict:
-    """The verdict, as a log can hold it; VerifierError where there is none, whatever else was raised instead.
+    """The verdict of a verifier, which `checked` accepts; any exception of the verifier becomes a VerifierError.
 
-    Without ``check`` it is the verdict as it was given.
+    Without ``check``, the verdict is returned as the verifier gave it.
     """
     try:
         verdict = await verifier.verify(task, completion)
@@ -116,48 +115,47 @@ async def judged(verifier: Verifier, task: Task, completion: Completion, *, chec
 
 
 def ready(verifiers: Iterable[Verifier]) -> None:
-    """Ask those that need something of this machine whether it is there; SandboxError with the reason where it is not.
+    """Check that this machine has all that the verifiers need; SandboxError with the reason if it does not.
 
-    Call it before the first request to a model: an answer that cannot be verified is wasted money.
+    To be called before the first request to a model, because an answer that cannot be verified is wasted money.
     """
     for verifier in verifiers:
-        look: Callable[[], None] | None = getattr(verifier, "ready", None)
-        if look is not None:
-            look()
+        check: Callable[[], None] | None = getattr(verifier, "ready", None)
+        if check is not None:
+            check()
 
 
 def failure(name: str, error: BaseException) -> BaseException:
-    """What a verifier raised, as the failure of one rollout; what is meant for the run itself stays as it is."""
+    """The VerifierError for an exception of a verifier; an exception meant for the run is returned unchanged."""
     if isinstance(error, RegexTimeout):
         return VerifierError(str(error), outcome="filter_timeout")
     if isinstance(error, asyncio.CancelledError):
-        asking = asyncio.current_task()
-        if asking is None or asking.cancelling():
+        current = asyncio.current_task()
+        if current is None or current.cancelling():  # the run itself is being cancelled
             return error
-        wrong = f"verifier {name!r} failed: something inside it was cancelled"  # not the run; perhaps by its user
-        return VerifierError(wrong, blameless=True)
-    if isinstance(error, (Exception, SystemExit)):  # one that ends itself may not end the run
-        lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
+        return VerifierError(f"verifier {name!r} failed: something inside it was cancelled", blameless=True)
+    if isinstance(error, (Exception, SystemExit)):  # a verifier that exits must not end the run
+        lost = isinstance(error, (TimeoutError, ConnectionError))  # from a server that the verifier uses
         return VerifierError(f"verifier {name!r} failed: {message_of(error)}", blameless=lost)
     return error
 
 
 def name_of(verifier: Verifier) -> str:
-    """What tasks call a verifier; its type for one that has no name."""
+    """The name of a verifier in tasks; the name of its type if it has none."""
     return str(getattr(verifier, "name", type(verifier).__name__))
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says, at a length that a screen and a line of the log can bear."""
+    """The type and message of an exception, cut to a length that fits the screen and the log."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def checked(verdict: Verdict) -> Verdict:
-    """The verdict, if a log can hold it; VerifierError if not, as then nothing is known of the answer.
+    """The verdict with plain floats, if it is valid; else VerifierError, as then nothing is known of the answer.
 
-    Rewards are finite numbers, fields and usage numbers, the answer a JSON scalar or list, the outcome a word of
-    the ledger. A line with anything else in it could not be read again, and with it no other line of the log.
+    Rewards and usage must be finite numbers, fields numbers, the answer a JSON scalar or list, and the outcome a word
+    of the ledger. A line with anything else would make the whole log unreadable.
     """
     if type(verdict.reward) is float and math.isfinite(verdict.reward) and _is_plain(verdict):
         return verdict
@@ -168,7 +166,7 @@ def checked(verdict: Verdict) -> Verdict:
     try:
         msgspec.json.encode(verdict.answer)
     except (TypeError, ValueError, RecursionError) as error:
-        if not isinstance(error, UnicodeEncodeError):  # half a character: the log sees to it
+        if not isinstance(error, UnicodeEncodeError):  # half a surrogate pair, which the log handles
             raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list") from None
     if isinstance(verdict.answer, Mapping):
         raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list")
@@ -193,7 +191,7 @@ def checked(verdict: Verdict) -> Verdict:
 
 
 def _is_plain(verdict: Verdict) -> bool:
-    """Whether there is nothing beside the reward but a plain answer: so it is with most, and they are many."""
+    """Whether a verdict has only a reward and a plain answer, as most verdicts do; a fast check."""
     bare = verdict.outcome == "" and verdict.rewards == verdict.fields == verdict.usage == {}
     return bare and (verdict.answer is None or type(verdict.answer) in (str, int, float))
 
@@ -206,7 +204,7 @@ def _finite(name: str, value: Any) -> float:
 
 
 def _number(name: str, value: Any) -> float:
-    """A number as JSON has them; numpy's are none."""
+    """A value as an int or float, from any real number such as NumPy's; VerifierError for anything else."""
     try:
         if isinstance(value, int) and not isinstance(value, bool) and math.isfinite(value):
             return value

@@ -1,7 +1,7 @@
 """Mathematics verifier: the last expression in the text, compared with the target by value.
 
-Math-Verify reads and compares; it runs in a worker process, because it may compute for ever and its own
-limit on time does not stop a huge power.
+Math-Verify parses and compares the expressions. It runs in a worker process, because it may compute forever and its
+own time limit does not stop a huge power.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from calipers.verifiers import Verdict, check_names, check_number, fault, is_num
 from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0
-CHECKING: Final = 30.0  # seconds for a target; nobody hostile wrote it
+CHECKING: Final = 30.0  # seconds for a target, which is not hostile
 PLACES: Final = 6
-PLAIN: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?")  # what needs no parser to be known for a number
+PLAIN: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?")  # a plain number, which needs no check by the parser
 EXPONENT: Final = re.compile(r"(?<![A-Za-z\\])[0-9.][eE][+-]?[0-9]")
 WORKERS: Final = WorkerPool(
     Path(workers.__file__).with_name("maths.py"), ("math_verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4")
@@ -41,7 +41,7 @@ class MathMatch:
     forgeable: bool = False
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no mathematics; InputError also where Math-Verify is not installed."""
+        """Refuse a target that is not a mathematical expression; InputError also if Math-Verify is not installed."""
         check_names(task, ("seconds", "digits"))
         check_number(task, "seconds", least=0.1)
         digits = task.params.get("digits", PLACES)
@@ -58,12 +58,12 @@ class MathMatch:
             )
         if not PLAIN.fullmatch(gold):
             try:
-                wrong = WORKERS.ask({"gold": gold}, CHECKING)["gold"]
+                problem = WORKERS.ask({"gold": gold}, CHECKING)["gold"]
             except VerifierError as error:
                 raise fault(task, f"target {gold!r:.80} cannot be checked", str(error)) from error
-            if wrong:
+            if problem:
                 raise fault(
-                    task, f"target is {gold!r:.80}: {wrong}", r"expected LaTeX such as '\frac{1}{2}', or a number"
+                    task, f"target is {gold!r:.80}: {problem}", r"expected LaTeX such as '\frac{1}{2}', or a number"
                 )
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
@@ -85,12 +85,12 @@ class MathMatch:
 
 
 def as_text(task: Task) -> str:
-    """The target as text: LaTeX as it stands, a number as it is written."""
+    """The target as text: LaTeX unchanged, a number in decimals."""
     target = task.target
     if isinstance(target, str) and target.strip():
         return target.strip()
     if is_number(target):
-        return format(Decimal(repr(target)), "f")  # the shortest decimals, and never 1e-07
+        return format(Decimal(repr(target)), "f")  # the shortest decimals without an exponent such as 1e-07
     raise fault(task, f"target is {target!r:.80}", r"expected LaTeX such as '\frac{1}{2}', or a number")
 
 

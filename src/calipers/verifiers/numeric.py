@@ -20,7 +20,7 @@ from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_names, check_number, fault, is_number
 
 REL_TOL: Final = 1e-9
-DIGITS: Final = 300  # what is longer is no number that a float can hold
+DIGITS: Final = 300  # a longer number does not fit a float
 MINUS: Final = "-\u2212\u2013\uff0d"  # hyphen, minus, en dash, full-width hyphen
 SPACE: Final = "\u00a0\u2009\u202f"  # no-break, thin, narrow no-break
 
@@ -34,17 +34,17 @@ NUMBER: Final = re.compile(
 
 
 def last_number(text: str, marker: str = "") -> int | float | None:
-    """The number a text ends on, or the first after the last marker; None when there is none.
+    """The last number in a text, or the first after the last marker; None if there is none.
 
     >>> last_number("3 + 4 = 7, so it costs $1,007.50."), last_number("a: 4 of 5", marker="a:"), last_number("?")
     (1007.5, 4, None)
     """
     if marker:
-        _, there, text = text.rpartition(marker)
-        first = NUMBER.search(text) if there else None
+        _, found, text = text.rpartition(marker)
+        first = NUMBER.search(text) if found else None
         return first and _value(first)
     end = len(text)
-    while end > 0:  # word by word from the end, where it usually stands; no number has a space in it
+    while end > 0:  # word by word from the end, where the number usually is; no number contains a space
         start = text.rfind(" ", 0, end)
         word = text[start + 1 : end]
         if DIGIT.search(word) and (matches := list(NUMBER.finditer(word))):
@@ -54,16 +54,16 @@ def last_number(text: str, marker: str = "") -> int | float | None:
 
 
 def _value(match: re.Match[str]) -> int | float | None:
-    """What a match is worth, whole numbers as integers; None for what no float can hold."""
+    """The value of a match, as an int if it is whole; None if it does not fit a float."""
     digits = re.sub(rf"[,_'’{SPACE}]", "", match["digits"])
-    under, exponent = match["under"] or "1", re.sub(f"[{MINUS}]", "-", match["exponent"] or "")
-    if len(digits) > DIGITS or len(under) > DIGITS or not int(under):
+    denominator, exponent = match["under"] or "1", re.sub(f"[{MINUS}]", "-", match["exponent"] or "")
+    if len(digits) > DIGITS or len(denominator) > DIGITS or not int(denominator):
         return None
     negative = any(sign and sign in MINUS for sign in (match["sign"], match["late"]))
     value: int | float = int(digits) if digits.isdecimal() and not exponent else float(digits + exponent)
     if match["under"]:
-        dated = match.start() > 0 and match.string[match.start() - 1] == "/"  # 3/4/2024 is no fraction
-        value = int(under) if dated else value / int(under)
+        is_date = match.start() > 0 and match.string[match.start() - 1] == "/"  # 3/4/2024 is not a fraction
+        value = int(denominator) if is_date else value / int(denominator)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
     if not is_number(value):
@@ -72,7 +72,7 @@ def _value(match: re.Match[str]) -> int | float | None:
 
 
 def as_number(value: Any) -> int | float | None:
-    """A target as a number: itself, or text that is one and nothing else, a unit aside; None for all else."""
+    """A target as a number: a number, or text that is a number with an optional unit; None for anything else."""
     if isinstance(value, str):
         match = NUMBER.fullmatch(value.strip().removesuffix("%").rstrip())
         return match and _value(match)
@@ -80,11 +80,12 @@ def as_number(value: Any) -> int | float | None:
 
 
 def same(answer: float, target: float, params: Mapping[str, Any]) -> bool:
-    """Whether two numbers agree: within the tolerances, if there are any; else whole ones exactly, others to 1e-9."""
-    given = {name: float(params[name]) for name in ("rel_tol", "abs_tol") if name in params}
-    if not given and isinstance(answer, int) and isinstance(target, int):
+    """Whether two numbers agree within the tolerances; without tolerances, integers exactly and others to 1e-9."""
+    tolerances = {name: float(params[name]) for name in ("rel_tol", "abs_tol") if name in params}
+    if not tolerances and isinstance(answer, int) and isinstance(target, int):
         return answer == target
-    return math.isclose(answer, target, rel_tol=given.get("rel_tol", REL_TOL), abs_tol=given.get("abs_tol", 0.0))
+    rel_tol, abs_tol = tolerances.get("rel_tol", REL_TOL), tolerances.get("abs_tol", 0.0)
+    return math.isclose(answer, target, rel_tol=rel_tol, abs_tol=abs_tol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class NumericMatch:
             raise fault(task, f"target is {task.target!r}", "expected a number, or text that is a number")
 
     def gold(self, task: Task) -> str | None:
-        """An answer that must pass: the target, after the marker where one is looked for."""
+        """An answer that must pass: the target, after the marker if there is one."""
         return f"{task.params.get('marker') or ''} {task.target}".strip()
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
@@ -119,7 +120,7 @@ class NumericMatch:
             return Verdict(0.0, outcome="unparsed")
         try:
             return Verdict(float(same(answer, target, task.params)), answer=answer)
-        except (TypeError, ValueError, OverflowError) as error:  # a tolerance that is none
+        except (TypeError, ValueError, OverflowError) as error:  # an invalid tolerance
             raise VerifierError(f"{self.name}: {error}") from error
 
 

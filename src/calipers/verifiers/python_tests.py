@@ -1,7 +1,7 @@
 """Python code written by a model, verified by tests that are data.
 
-The candidate only computes: it is given inputs inside the sandbox, its answers come back as JSON or as printed
-text, and the comparison happens here. It never sees what would be right, and nothing it writes is a verdict.
+The candidate (the code of the completion) gets only the inputs of the tests, inside the sandbox. Its answers come back
+as JSON or as printed text and are compared outside. It never sees the expected answers, and cannot write a verdict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault
 from calipers.verifiers.workers import sandboxed
 
-# `*+` gives nothing back: a line that is no fence is refused in time that grows with its length, not its square
+# `*+` never backtracks, so that a line that is not a fence is refused in linear and not in quadratic time
 FENCE: Final = re.compile(r"( {0,12})(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^`]*+")
 PYTHON: Final = frozenset({"py", "python", "python3"})
 
@@ -32,8 +32,8 @@ PYTHON: Final = frozenset({"py", "python", "python3"})
 def python_in(text: str) -> str | None:
     """The last block marked as Python, else the last unmarked one, else the whole text if it has no fences.
 
-    A block that is never closed goes on to the end. None when there is nothing but white space, or only
-    blocks of other languages.
+    A block that is never closed ends with the text. None if there is only white space, or only blocks of other
+    languages.
 
     >>> python_in("Try:\\n```python\\nprint(1)\\n```\\nIt prints\\n```\\n1\\n```\\n")
     'print(1)\\n'
@@ -49,7 +49,7 @@ def python_in(text: str) -> str | None:
 
 
 def fenced(text: str) -> list[tuple[str, str]]:
-    """Every fenced block as (language, code), in order; the indentation of its fence is taken off."""
+    """Every fenced block as (language, code), in order; the indentation of its fence is removed from the code."""
     blocks: list[tuple[str, list[str]]] = []
     opened: re.Match[str] | None = None
     for line in text.splitlines(keepends=True):
@@ -69,24 +69,24 @@ def fenced(text: str) -> list[tuple[str, str]]:
 PARAMS: Final = ("entry_point", "partial", "rel_tol", "abs_tol", "seconds", "total_seconds", "memory_mb")
 PRINTED: Final = frozenset({"input", "output"})
 CALLED: Final = frozenset({"args", "kwargs", "expected"})
-GIVEN: Final = ("input", "args", "kwargs")  # all that a candidate ever sees of a test
+GIVEN: Final = ("input", "args", "kwargs")  # the keys of a test that a candidate can see
 REL_TOL: Final = 1e-9
 SECONDS: Final = 10.0  # for one test
-TOTAL_SECONDS: Final = 60.0  # for all of a candidate's; the tests it leaves are failed
+TOTAL_SECONDS: Final = 60.0  # for all tests of a candidate; tests that are not run in time are failed
 REPORT_BYTES: Final = 32 << 20  # of all answers to all tests
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one test: what was said, unless it ended badly or said too much."""
+    """The candidate's answer to one test: its exit code (None if it was stopped) and its output."""
 
     exit_code: int | None
-    cut: bool
+    cut: bool  # whether the output was longer than allowed
     output: bytes
 
     @property
     def finished(self) -> bool:
-        """Whether the candidate got to the end."""
+        """Whether the candidate ended normally, with an output that is not too long."""
         return self.exit_code == 0 and not self.cut
 
 
@@ -103,7 +103,7 @@ class PythonTests:
     forgeable: bool = False
 
     def check(self, task: Task) -> None:
-        """Refuse tests that cannot be run, and limits that are none."""
+        """Refuse tests that cannot be run, and invalid limits."""
         check_names(task, PARAMS)
         check_flag(task, "partial")
         for name in ("rel_tol", "abs_tol"):
@@ -116,20 +116,20 @@ class PythonTests:
         if not isinstance(task.target, Sequence) or isinstance(task.target, str) or not task.target:
             raise fault(task, "target contains no tests", 'expected a list such as [{"input": "1 2", "output": "3"}]')
         for number, test in enumerate(task.target):
-            wrong = _wrong_with(test, entry_point is not None)
-            if wrong:
-                right = "args, kwargs and expected" if entry_point is not None else "input and output, both text"
-                raise fault(task, f"target[{number}] {wrong}", f"expected a test with {right}")
+            problem = _problem_of(test, entry_point is not None)
+            if problem:
+                keys = "args, kwargs and expected" if entry_point is not None else "input and output, both text"
+                raise fault(task, f"target[{number}] {problem}", f"expected a test with {keys}")
 
     def gold(self, task: Task) -> None:
-        """No answer is known to pass: the tests are no program."""
+        """No answer is known to pass, as the tests contain no program."""
 
     def ready(self) -> None:
-        """SandboxError with the reasons where candidates cannot be run."""
+        """SandboxError with the reasons if candidates cannot be run here."""
         probe()
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict on one completion; `unparsed` when there is no code in it."""
+        """The verdict on one completion; `unparsed` if there is no code in it."""
         try:
             self.check(task)
         except InputError as error:
@@ -144,7 +144,7 @@ class PythonTests:
 
 
 def ask(task: Task, code: str, stop: Event | None = None, mechanism: Mechanism | None = None) -> list[Answer]:
-    """The candidate's answer to each test, all from one sandbox; what would be right stays here."""
+    """The candidate's answer to each test, all from one sandbox, which does not get the expected answers."""
     params = task.params
     limits = Limits(seconds=float(params.get("seconds", SECONDS)), memory_mb=int(params.get("memory_mb", 512)))
     total = float(params.get("total_seconds", max(TOTAL_SECONDS, limits.seconds)))
@@ -155,12 +155,12 @@ def ask(task: Task, code: str, stop: Event | None = None, mechanism: Mechanism |
         "total_seconds": total,
         "report_bytes": REPORT_BYTES,
     }
-    done = launch(mechanism or probe(), "calls", job, view(limits.disk_mb), limits, seconds=total, stop=stop)
-    return _answers(done, len(task.target))
+    launched = launch(mechanism or probe(), "calls", job, view(limits.disk_mb), limits, seconds=total, stop=stop)
+    return _answers(launched, len(task.target))
 
 
 def same(answer: Any, expected: Any, params: Mapping[str, Any]) -> bool:
-    """Whether two JSON values agree: numbers as numbers, fractions within the tolerances, NaN only with NaN.
+    """Whether two JSON values agree: integers exactly, other numbers within the tolerances, NaN only with NaN.
 
     >>> same([1, 0.1 + 0.2], [1.0, 0.3], {}), same(True, 1, {}), same({"a": 1}, {"a": 1, "b": 2}, {})
     (True, False, False)
@@ -175,7 +175,7 @@ def same(answer: Any, expected: Any, params: Mapping[str, Any]) -> bool:
         rel_tol, abs_tol = float(params.get("rel_tol", REL_TOL)), float(params.get("abs_tol", 0.0))
         try:
             return math.isclose(answer, expected, rel_tol=rel_tol, abs_tol=abs_tol)
-        except OverflowError:  # a whole number beyond every float
+        except OverflowError:  # an integer beyond the largest float
             return False
     if isinstance(answer, list) and isinstance(expected, (list, tuple)):
         pairs = zip(answer, expected, strict=False)
@@ -186,26 +186,26 @@ def same(answer: Any, expected: Any, params: Mapping[str, Any]) -> bool:
 
 
 def same_text(answer: str, expected: str, params: Mapping[str, Any]) -> bool:
-    """Whether two printed texts agree, white space at the ends of lines and of the text aside.
+    """Whether two printed texts agree, apart from white space at the ends of lines and of the text.
 
-    With a tolerance among the params, words that are both numbers need only be as close as that.
+    With a tolerance among the params, words that are numbers need only agree within the tolerance.
 
     >>> same_text("1 \\n2\\n\\n", "1\\n2", {}), same_text("0.3", "0.33", {}), same_text("0.3", "0.33", {"abs_tol": 0.1})
     (True, False, True)
     """
-    mine, theirs = ([line.rstrip() for line in text.rstrip().splitlines()] for text in (answer, expected))
-    if mine == theirs or not params.keys() & {"rel_tol", "abs_tol"}:
-        return mine == theirs
-    ours, others = ([line.split() for line in lines] for lines in (mine, theirs))
-    if [*map(len, ours)] != [*map(len, others)]:
+    answered, wanted = ([line.rstrip() for line in text.rstrip().splitlines()] for text in (answer, expected))
+    if answered == wanted or not params.keys() & {"rel_tol", "abs_tol"}:
+        return answered == wanted
+    answered_words, wanted_words = ([line.split() for line in lines] for lines in (answered, wanted))
+    if [*map(len, answered_words)] != [*map(len, wanted_words)]:
         return False
-    pairs = zip(chain(*ours), chain(*others), strict=True)
-    return all(first == other or _close(first, other, params) for first, other in pairs)
+    pairs = zip(chain(*answered_words), chain(*wanted_words), strict=True)
+    return all(first == second or _close(first, second, params) for first, second in pairs)
 
 
-def _close(first: str, other: str, params: Mapping[str, Any]) -> bool:
+def _close(first: str, second: str, params: Mapping[str, Any]) -> bool:
     try:
-        return same(float(first), float(other), params)
+        return same(float(first), float(second), params)
     except ValueError:
         return False
 
@@ -217,13 +217,13 @@ def _passes(task: Task, test: Mapping[str, Any], answer: Answer) -> bool:
         return same_text(answer.output.decode(errors="surrogateescape"), test["output"], task.params)
     try:
         return same(json.loads(answer.output), test.get("expected"), task.params)
-    except (ValueError, RecursionError):  # not JSON, or deeper or longer than anybody asked for
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
         return False
 
 
-def _answers(done: Launched, tests: int) -> list[Answer]:
-    """The report of `inside.first`, read; a candidate that used up everything fails the tests it left."""
-    report, answers = BytesIO(done.report), list[Answer]()
+def _answers(launched: Launched, tests: int) -> list[Answer]:
+    """The answers in the report of `inside.first`; a candidate that was stopped fails the tests that were not run."""
+    report, answers = BytesIO(launched.report), list[Answer]()
     while (header := report.readline()) and len(answers) < tests:
         try:
             exit_code, cut, size = header.split()
@@ -232,11 +232,11 @@ def _answers(done: Launched, tests: int) -> list[Answer]:
         except ValueError:
             answer, length = None, 0
         if answer is None or len(answer.output) != length:
-            if done.stopped:
-                break  # it was killed while it wrote this
+            if launched.stopped:
+                break  # it was killed while it wrote this answer
             raise SandboxError("the sandbox's report cannot be read")
         answers.append(answer)
-    if len(answers) < tests and not done.stopped:
+    if len(answers) < tests and not launched.stopped:
         raise SandboxError("the sandbox ended before all tests ran")
     return answers + [Answer(None, False, b"")] * (tests - len(answers))
 
@@ -245,13 +245,13 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
 
 
-def _wrong_with(test: Any, called: bool) -> str:
-    """What keeps a test from being run; '' for a good one."""
+def _problem_of(test: Any, called: bool) -> str:
+    """The reason why a test cannot be run; '' for a valid test."""
     if not isinstance(test, Mapping):
         return f"is {test!r}"
-    odd = sorted(test.keys() - (CALLED if called else PRINTED))
-    if odd:
-        return f"has {odd[0]!r}"
+    unknown = sorted(test.keys() - (CALLED if called else PRINTED))
+    if unknown:
+        return f"has {unknown[0]!r}"
     if not called:
         return "" if all(isinstance(test.get(key), str) for key in PRINTED) else "has no input or no output"
     if "expected" not in test:

@@ -1,6 +1,6 @@
 """JSON verifier: the answer fits a schema and, with ``equals``, equals the target.
 
-The package jsonschema decides; it runs in a worker process, as patterns in a schema can take for ever.
+The package jsonschema checks this in a worker process, because patterns in a schema can run forever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0
 LONGEST: Final = 1_000_000  # characters of a completion, and of a schema
-PATTERN: Final = '"pattern'  # and patternProperties: an expression of the user's, which may be what takes so long
+PATTERN: Final = '"pattern'  # also patternProperties: a regular expression in the schema, which may be the slow part
 WORKERS: Final = WorkerPool(
     Path(workers.__file__).with_name("schema.py"),
     ("jsonschema", "jsonschema_specifications", "referencing", "rpds", "attrs"),
@@ -40,33 +40,33 @@ class JsonSchema:
     forgeable: bool = False
 
     def check(self, task: Task) -> None:
-        """Refuse what is no schema, or refers to something that would have to be fetched."""
+        """Refuse an invalid schema, and one that refers to something that would have to be downloaded."""
         check_names(task, ("schema", "equals", "seconds"))
         check_flag(task, "equals")
         check_number(task, "seconds", least=0.1)
         if WORKERS.missing():
             raise fault(task, f"verifier 'json_schema' needs {WORKERS.missing()}", "pip install 'calipers[schema]'")
         schema = task.params.get("schema")
-        right = 'expected a JSON Schema such as {"type": "object"}'
+        expected = 'expected a JSON Schema such as {"type": "object"}'
         if not isinstance(schema, (Mapping, bool)):
-            raise fault(task, f"schema is {schema!r:.80}", right)
+            raise fault(task, f"schema is {schema!r:.80}", expected)
         if len(json.dumps(schema)) > LONGEST:
-            raise fault(task, f"schema has more than {LONGEST} characters", right)
+            raise fault(task, f"schema has more than {LONGEST} characters", expected)
         if task.params.get("equals") and task.target is None:
             raise fault(task, "equals is true, but there is no target", "expected the JSON value to compare with")
         try:
-            wrong = WORKERS.ask({"schema": schema}, SECONDS)["schema"]
+            problem = WORKERS.ask({"schema": schema}, SECONDS)["schema"]
         except VerifierError as error:
             raise fault(task, "schema cannot be checked", str(error)) from error
-        if wrong:
-            raise fault(task, f"schema cannot be used: {wrong}", right)
+        if problem:
+            raise fault(task, f"schema cannot be used: {problem}", expected)
 
     def gold(self, task: Task) -> str | None:
-        """An answer that must pass: the target, where it is compared; no other is known."""
+        """An answer that must pass: the target, if it is compared; else None."""
         return json.dumps(task.target) if task.params.get("equals") else None
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict on one completion; `verifier_failed` when the schema comes to no end with it in time."""
+        """The verdict on one completion; `verifier_failed` if the check does not end in time."""
         params = task.params
         if WORKERS.missing() or "schema" not in params:
             raise VerifierError(f"json_schema needs {WORKERS.missing() or 'a schema'}")

@@ -1,8 +1,8 @@
 """A test script that verifies the completion in the sandbox: EvSys' `e2b` kind, and Harbor's ``tests/test.sh``.
 
-The script and whatever it starts share one sandbox, so code that it takes from the completion can write the
-reward itself: the verdict is `forgeable`, and says so. What cannot happen is that anything still runs, or that
-a test has changed, when the reward is read.
+The script and all processes that it starts share one sandbox, so code that it takes from the completion can write the
+reward itself: the verifier is marked `forgeable`. But when the reward is read, no process is running any more, and no
+test has been changed.
 """
 
 from __future__ import annotations
@@ -90,16 +90,16 @@ class ShellTest:
             raise fault(task, "the tests do not match their sha256", f"expected {digest(task)}")
 
     def gold(self, task: Task) -> None:
-        """No answer is known to pass: the script does not say which."""
+        """No answer is known to pass, as it depends on the script."""
 
     def ready(self) -> None:
-        """SandboxError with the reasons where scripts cannot be run."""
+        """SandboxError with the reasons if scripts cannot be run here."""
         apart_here()
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         try:
-            self.check(task)  # and so the tests are hashed again
+            self.check(task)  # also compares the hash of the tests again
         except InputError as error:
             raise VerifierError(str(error)) from error
         script = task.params["test_sh"]
@@ -130,7 +130,7 @@ def files_of(task: Task) -> dict[str, bytes]:
 
 
 def digest(task: Task) -> str:
-    """The sha256 of the tests: of their paths and contents, in the order of the paths."""
+    """The SHA-256 hash of the paths and contents of the tests, in the order of the paths."""
     hasher = hashlib.sha256()
     for name, data in sorted(files_of(task).items()):
         hasher.update(f"{name}\0{len(data)}\0".encode() + data)
@@ -140,7 +140,7 @@ def digest(task: Task) -> str:
 def read_rewards(
     files: Mapping[str, bytes], keys: list[str], bounds: tuple[float, float], last_line: str = ""
 ) -> dict[str, float]:
-    """The rewards a script left: `reward.json` alone where it exists, else `reward.txt`; VerifierError for any other.
+    """The rewards in `reward.json`, or if it does not exist in `reward.txt`; VerifierError for invalid rewards.
 
     >>> read_rewards({"/logs/verifier/reward.txt": b" 1.0 "}, ["reward"], (0, 1))
     {'reward': 1.0}
@@ -170,7 +170,7 @@ def read_rewards(
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys stand there once: of two rewards, neither is the reward."""
+    """An object as a dict; ValueError for a repeated key, as neither of two rewards would be the reward."""
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("a key appears twice")

@@ -1,14 +1,14 @@
-"""Text verifiers: the answer equals the target, contains it, matches it as a pattern, is its choice or tool call.
+r"""Text verifiers: exact match, containment, pattern match, tags, multiple choice and tool calls.
 
-The functions have EvSys' signature and are exactly EvSys' arithmetic: ``expected or ""`` is compared as
-text, so that null, but also 0, false, [] and {}, are the empty text. The verifiers around them refuse such
-a target, null for `exact_match` excepted, before a run begins.
+The functions have EvSys' signature and compute the same as EvSys: ``expected or ""`` is compared as text, so that
+null, but also 0, false, [] and {}, become the empty text. The verifiers around them refuse such a target before a run
+begins, except for null in `exact_match`.
 
-Of a multiple choice, accepted are a letter alone (``B``, ``(b)``, ``B.``), the last ``answer is B`` or ``Answer: B``,
-a ``\boxed{B}``, a letter at the start of the text (``B) Rome``), a text that equals a choice, and a separate letter
-if it is the only one. If two letters are possible, there is no answer.
+For a multiple choice, the accepted answers are a letter alone (``B``, ``(b)``, ``B.``), the last ``answer is B`` or
+``Answer: B``, a ``\boxed{B}``, a letter at the start of the text (``B) Rome``), a text that equals a choice, and a
+separate letter if it is the only one. If two letters are possible, there is no answer.
 
-Of a tool call, the JSON object in the text is compared with the target; `tool_calls_match` refuses a target that no
+For a tool call, the JSON object in the text is compared with the target; `tool_calls_match` refuses a target that no
 action could match.
 """
 
@@ -29,13 +29,13 @@ from calipers.text.filters import first_matches, plain
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, is_number
 
 PARAMS: Final = ("ignore_case",)
-FEWEST: Final = 10  # answers from which on a verifier that passes none looks like the wrong one
+FEWEST: Final = 10  # answers after which a verifier that passes none is probably the wrong one
 Outcomes = tuple[list[float | VerifierError], list[Any]]
-"""Of each text its reward, or why there is none, and the answer in it."""
+"""The reward of each text, or the error that prevents one; and the answer in each text."""
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LONGEST: Final = 20_000  # characters at the end of a text that are searched for the answer
 _ALONE: Final = re.compile(r"[\s(\[*_`\"']*(?:option\s+|choice\s+)?([A-Za-z])[\s)\].:*_`\"']*", re.IGNORECASE)
-# `*+` gives nothing back: two repeats of the same characters would try every way to share them
+# `*+` never backtracks: two plain repeats of the same characters would try every way to share them
 _STATED: Final = re.compile(
     r"(?i:\banswer)(?i:\s+is)?[\s:=*_`]*+(?i:option\s+|choice\s+)?[(\[\"'*_`]*+([A-Z])(?=[)\].,:;*_`\"'\s]|$)"
 )
@@ -46,52 +46,53 @@ _SINGLE: Final = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])")
 
 
 class Goal(NamedTuple):
-    """What a text is compared with, and how: all that is needed here of a task."""
+    """The target and the params of a task, for verifying without the task."""
 
     target: Any
     params: Mapping[str, Any]
 
 
 def exact_matches(goals: Sequence[Goal | Task], texts: Sequence[str]) -> Outcomes:
-    """1.0 where text and target, trimmed, are the same, else 0.0; the answer is the trimmed text, if there is any."""
+    """1.0 for each text that equals its target, both trimmed, else 0.0; the answer is the trimmed text, if any."""
     rewards: list[float | VerifierError] = []
     answers: list[Any] = []
     for goal, text in zip(goals, texts, strict=True):
-        answer, wanted = text.strip(), str(goal.target or "").strip()
+        answer, target = text.strip(), str(goal.target or "").strip()
         if goal.params and goal.params.get("ignore_case"):
-            answer, wanted = answer.lower(), wanted.lower()
-        rewards.append(1.0 if answer == wanted else 0.0)
+            answer, target = answer.lower(), target.lower()
+        rewards.append(1.0 if answer == target else 0.0)
         answers.append(answer or None)
     return rewards, answers
 
 
 def containments(goals: Sequence[Goal | Task], texts: Sequence[str]) -> Outcomes:
-    """1.0 where the target, untrimmed, stands somewhere in the text, else 0.0; the answer is the target, if it does."""
+    """1.0 for each text that contains its target (untrimmed), else 0.0; the answer is the target, if it is found."""
     rewards: list[float | VerifierError] = []
     answers: list[Any] = []
     for goal, text in zip(goals, texts, strict=True):
         needle = str(goal.target or "")
         if goal.params and goal.params.get("ignore_case"):
             needle, text = needle.lower(), text.lower()
-        there = needle and needle in text
-        rewards.append(1.0 if there else 0.0)
-        answers.append(str(goal.target) if there else None)
+        found = needle and needle in text
+        rewards.append(1.0 if found else 0.0)
+        answers.append(str(goal.target) if found else None)
     return rewards, answers
 
 
 def regex_matches(goals: Sequence[Goal | Task], texts: Sequence[str]) -> Outcomes:
-    """1.0 where the target, as a pattern of Python's `re`, is found in the text, else 0.0; the answer is what it found.
+    """1.0 for each text in which its target, a pattern of Python's `re`, matches, else 0.0; the answer is the match.
 
-    A pattern out of time is a `filter_timeout`. One that many texts share is given to Rust, where that is the same.
+    A pattern that runs out of time is a `filter_timeout`. A pattern that many texts share is searched by Rust's engine
+    if that gives the same result.
     """
     answers: list[Any] = [None] * len(texts)
     for (pattern, ignore_case), rows in _by_pattern(goals).items():
         rust = plain(pattern) if len(rows) >= WORTHWHILE and not ignore_case else None
-        fit = [row for row in rows if rust.fits(texts[row])] if rust else []
+        rust_rows = [row for row in rows if rust.fits(texts[row])] if rust else []
         if rust:
-            for row, answer in zip(fit, first_matches(rust, [texts[row] for row in fit]), strict=True):
+            for row, answer in zip(rust_rows, first_matches(rust, [texts[row] for row in rust_rows]), strict=True):
                 answers[row] = answer
-        for row in rows if not fit else sorted(set(rows) - set(fit)):
+        for row in rows if not rust_rows else sorted(set(rows) - set(rust_rows)):
             answers[row] = _search(pattern, texts[row], ignore_case)
     rewards = [answer if isinstance(answer, VerifierError) else float(answer is not None) for answer in answers]
     return rewards, [None if isinstance(answer, VerifierError) else answer for answer in answers]
@@ -117,7 +118,7 @@ def _search(pattern: str, text: str, ignore_case: bool) -> str | VerifierError |
 
 
 def exact_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
-    """1.0 when output and target, trimmed, are the same text, else 0.0; ``ignore_case`` compares lower case.
+    """1.0 if output and target are the same text after trimming, else 0.0; ``ignore_case`` compares lower case.
 
     >>> exact_match(" 42 ", 42, {}), exact_match("1", 1.0, {}), exact_match("0", 0, {})
     (1.0, 0.0, 0.0)
@@ -126,20 +127,20 @@ def exact_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> 
 
 
 def contains(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
-    """1.0 when the target, untrimmed, stands somewhere in the output, else 0.0; an empty target never does."""
+    """1.0 if the output contains the target (untrimmed), else 0.0; an empty target is never contained."""
     return _reward(containments([Goal(expected, params)], [model_output or ""]))
 
 
 def regex_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
-    """1.0 when the target, as a pattern of Python's `re`, is found in the output, else 0.0; an empty one never is.
+    """1.0 if the target, a pattern of Python's `re`, matches in the output, else 0.0; an empty pattern never matches.
 
-    A bad pattern raises a `re.error`, one that runs out of time `regexes.RegexTimeout`.
+    An invalid pattern raises a `re.error`, one that runs out of time `calipers.text.patterns.RegexTimeout`.
     """
     return _reward(regex_matches([Goal(expected, params)], [model_output or ""]))
 
 
 def _reward(outcomes: Outcomes) -> float:
-    """The reward of one text; what kept it from having one is raised."""
+    """The reward of one text; raises the error that prevents one."""
     (reward,), _ = outcomes
     if isinstance(reward, VerifierError):
         raise reward.__cause__ or reward
@@ -147,7 +148,7 @@ def _reward(outcomes: Outcomes) -> float:
 
 
 def _verdict(outcomes: Outcomes, nothing: str | None = None) -> Verdict:
-    """The verdict on one text; ``nothing`` stands for no answer."""
+    """The verdict on one text; ``nothing`` is the answer in a verdict without an answer."""
     (reward,), (answer,) = outcomes
     if isinstance(reward, VerifierError):
         raise reward
@@ -190,7 +191,7 @@ class ExactMatchOfRun:
 
     @property
     def notes(self) -> list[str]:
-        """The advice to use another verifier, where there is reason for it."""
+        """The advice to use another verifier, if no answer equals its target and most contain it."""
         if self._equal or self._verified < FEWEST or 2 * self._contained < self._verified:
             return []
         return [
@@ -207,7 +208,7 @@ class Contains:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Reject a target that is not text, or is empty, which would never be found."""
+        """Reject a target that is not text or a number, or is empty, which would never be found."""
         _check_text(task)
         _check_given(task)
 
@@ -237,19 +238,19 @@ class RegexMatch:
             raise fault(task, str(error), "") from None
 
     def gold(self, task: Task) -> str | None:
-        """An answer that must pass: the pattern itself, where it matches itself; no other is known."""
+        """An answer that must pass: the pattern itself, if it matches itself; else None."""
         text = str(task.target or "")
         return text if text and regex_match(text, text, task.params) else None
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict on one completion; none within the limit of time is a `filter_timeout`."""
+        """The verdict on one completion; a pattern that runs out of time is a `filter_timeout`."""
         try:
             return _verdict(regex_matches([task], [completion.text]))
         except patterns.BadPattern as error:
             raise VerifierError(str(error)) from error
 
     def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
-        """The rewards and answers of many texts; a pattern out of time is the error of its own text."""
+        """The rewards and answers of many texts; a pattern that runs out of time is the error of its own text."""
         return regex_matches(tasks, texts)
 
 
@@ -286,9 +287,9 @@ def tags(text: str) -> dict[str, bool]:
 
 
 def worth(present: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
-    """The sum of the rewards of the pairs that were found, 0.5 each unless ``has_..._reward`` says otherwise."""
-    each = {**WORTH, **rewards}
-    return float(sum(each[f"{tag}_reward"] for tag, there in present.items() if there))
+    """The sum of the rewards of the pairs that occur, 0.5 each unless ``has_..._reward`` gives another."""
+    reward_of = {**WORTH, **rewards}
+    return float(sum(reward_of[f"{tag}_reward"] for tag, occurs in present.items() if occurs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +316,7 @@ class TagMatch:
             if not is_number(value):
                 raise VerifierError(f"{name} is {value!r}; expected a number")
         present = tags(completion.text)
-        return Verdict(worth(present, rewards), fields={tag: float(there) for tag, there in present.items()})
+        return Verdict(worth(present, rewards), fields={tag: float(occurs) for tag, occurs in present.items()})
 
 
 FORMAT_ONLY: Final = TagMatch()
@@ -387,14 +388,14 @@ class ChoiceMatch:
 CHOICE: Final = ChoiceMatch()
 
 
-TOLERANCE: Final = 25  # of a coordinate, in its own unit
+TOLERANCE: Final = 25  # of a coordinate, in the unit of the coordinate
 
 
 def tool_calls_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
-    """1.0 when the output's JSON object is the action that is expected, else 0.0.
+    """1.0 if the JSON object in the output is the expected action, else 0.0.
 
-    ``tool`` and ``action`` must be equal, where absent is null; ``ref`` and ``text`` if they are expected;
-    each axis of ``coordinate``, if expected, within ``coordinate_tolerance`` (25). Other keys are ignored.
+    ``tool`` and ``action`` must be equal (absent is null), and also ``ref`` and ``text`` if they are expected; each
+    axis of ``coordinate``, if expected, must be within ``coordinate_tolerance`` (25). Other keys are ignored.
 
     >>> tool_calls_match('Sure: {"tool": "t", "x": 1}', {"tool": "t"}, {})
     1.0
@@ -403,14 +404,14 @@ def tool_calls_match(model_output: str, expected: Any, params: Mapping[str, Any]
 
 
 def parse_action(text: str) -> dict[str, Any] | None:
-    """The JSON object in a text, from its first brace to its last; a code fence, which has none, is passed over."""
-    stripped = (text or "").strip()  # which no list has: an expected one is an AttributeError, as in EvSys
+    """The JSON object in a text, from its first brace to its last; None if there is none."""
+    stripped = (text or "").strip()  # a list as target raises an AttributeError, as in EvSys
     first, last = stripped.find("{"), stripped.rfind("}")
     if first < 0 or last < first:
         return None
     try:
         action: dict[str, Any] = json.loads(stripped[first : last + 1])
-    except (ValueError, RecursionError):  # a model may nest as deeply as it likes
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
         return None
     return action
 
@@ -447,7 +448,7 @@ class ToolCallsMatch:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no JSON object, a coordinate that is no point, a tolerance that is no number."""
+        """Refuse a target that is not a JSON object, an invalid coordinate, and an invalid tolerance."""
         check_names(task, ("coordinate_tolerance",))
         target = task.target
         wanted = target if isinstance(target, dict) else parse_action(target) if isinstance(target, str) else None
@@ -459,8 +460,8 @@ class ToolCallsMatch:
         try:
             int(task.params.get("coordinate_tolerance", TOLERANCE))
         except (TypeError, ValueError, OverflowError):
-            wrong = f"coordinate_tolerance is {task.params['coordinate_tolerance']!r}"
-            raise fault(task, wrong, "expected a whole number") from None
+            problem = f"coordinate_tolerance is {task.params['coordinate_tolerance']!r}"
+            raise fault(task, problem, "expected a whole number") from None
 
     def gold(self, task: Task) -> str | None:
         """An answer that must pass: the expected action as JSON."""
@@ -471,7 +472,7 @@ class ToolCallsMatch:
         action = parse_action(completion.text)
         try:
             reward = _compare(action, task.target, task.params)
-        except (AttributeError, TypeError, ValueError, OverflowError) as error:  # the target's fault, or a param's
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:  # from an invalid target or param
             raise VerifierError(f"{self.name}: {type(error).__name__}: {error}") from error
         if action is None:
             return Verdict(reward, outcome="unparsed")

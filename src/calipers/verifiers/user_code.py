@@ -1,15 +1,14 @@
 """User code as a verifier: a plain function, EvSys' function or class, or an object.
 
-Its exceptions become a `VerifierError` that names the verifier; a `VerifierError` stays unchanged.
+Its exceptions become a `VerifierError` that names the verifier; a `VerifierError` is left unchanged.
 
-Verifier functions by name, as in EvSys: ``fn(model_output, expected, params) -> float``.
+Verifier functions are registered by name, as in EvSys: ``fn(model_output, expected, params) -> float``. A registered
+function is a verifier of that name in every run. As in EvSys, registering a name again silently replaces it, including
+built-in functions. This module is also ``evsys_sdk.verifiers.fns`` for code that imports EvSys; two things are stricter
+than in EvSys: `regex_match` gives up after a second (`calipers.text.patterns.RegexTimeout`), and a coordinate that is
+not a pair of numbers is a miss for `tool_calls_match`, not a TypeError.
 
-A registered function is a verifier of that name in every run. As in EvSys, registering a name again
-silently replaces it, built-in functions included. Lent as ``evsys_sdk.verifiers.fns``; two things are stricter than in
-EvSys: `regex_match` gives up after a second (`calipers.text.patterns.RegexTimeout`), and a coordinate that is no pair
-of numbers is a miss for `tool_calls_match`, not a TypeError.
-
-A verifier is found by its name: registered functions first, then built-in verifiers, then installed plugins.
+A verifier is looked up by name: registered functions first, then built-in verifiers, then installed plugins.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from calipers.tasks import Task
 from calipers.verifiers import NamedVerifier, Verdict, Verifier, checked, failure, fault, message_of
 from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
 
-__all__ = [  # what is lent as ``evsys_sdk.verifiers.fns``
+__all__ = [  # the names in ``evsys_sdk.verifiers.fns``
     "VerifierFn",
     "contains",
     "exact_match",
@@ -42,14 +41,14 @@ __all__ = [  # what is lent as ``evsys_sdk.verifiers.fns``
 
 @dataclass(frozen=True, slots=True)
 class FunctionVerifier:
-    """EvSys' kind: ``fn(model_output, expected, params) -> float``. It may also be async."""
+    """A verifier function of EvSys: ``fn(model_output, expected, params) -> float``. It may also be async."""
 
     name: str
     fn: Callable[..., Any]
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Accept every task: its requirements are unknown."""
+        """Accept every task, because the function's requirements are unknown."""
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -58,7 +57,7 @@ class FunctionVerifier:
 
 @dataclass(frozen=True, slots=True)
 class ClassVerifier:
-    """EvSys' other kind: a class whose ``verify(*, prompt, completion, target)`` returns a reward and some info.
+    """A verifier class of EvSys: its ``verify(*, prompt, completion, target)`` returns a reward and some info.
 
     The task's params become its ``Config``. A target that is not an object is passed as ``{"expected": target}``,
     and the numbers of the info become fields.
@@ -70,12 +69,12 @@ class ClassVerifier:
 
     def check(self, task: Task) -> None:
         """Reject params that its ``Config`` rejects, or all params if it has no ``Config``."""
-        self._made(task)
+        self._instance(task)
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         try:
-            judge = self._made(task)
+            judge = self._instance(task)
         except InputError as error:
             raise VerifierError(str(error)) from error
         target = task.target if isinstance(task.target, Mapping) else {"expected": task.target}
@@ -83,7 +82,7 @@ class ClassVerifier:
         reward = _number(self.name, getattr(result, "reward", result))
         return Verdict(reward, fields=_numbers(getattr(result, "info", None)))
 
-    def _made(self, task: Task) -> Any:
+    def _instance(self, task: Task) -> Any:
         config = getattr(self.judge, "Config", None) if isinstance(self.judge, type) else None
         if config is None and task.params:
             raise fault(task, f"verifier {self.name!r} accepts no params", f"remove {', '.join(task.params)}")
@@ -97,14 +96,14 @@ class ClassVerifier:
 
 @dataclass(frozen=True, slots=True)
 class ObjectVerifier:
-    """Our own kind, `Verifier`: ``async verify(task, completion)``, and optionally ``check`` and ``rerunnable``."""
+    """A verifier object: ``async verify(task, completion)``, and optionally ``check`` and ``rerunnable``."""
 
     name: str
     judge: Verifier
 
     @property
     def rerunnable(self) -> bool:
-        """Whether it may verify a stored completion again; true unless it sets `rerunnable` to false."""
+        """Whether stored completions may be verified again; true unless the object sets `rerunnable` to false."""
         return bool(getattr(self.judge, "rerunnable", True))
 
     def check(self, task: Task) -> None:
@@ -151,8 +150,8 @@ class AnswerText(str):
 class GradeFunction:
     """A plain function of the user: ``grade(task, completion)`` returns a number, True or False, or a `Verdict`.
 
-    It may be async. Any exception is a failure of the verifier, and the rollout is missing: an error in a few lines of
-    code is likelier than an answer that was written to break them, and a missing reward is visible, unlike a 0.
+    It may be async. Any exception is a failure of the verifier, and the rollout is missing: a mistake in the user's
+    code is likelier than an answer that was written to break it, and a missing reward is visible, unlike a 0.
     """
 
     name: str
@@ -160,7 +159,7 @@ class GradeFunction:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Accept every task: its requirements are unknown."""
+        """Accept every task, because the function's requirements are unknown."""
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -169,23 +168,23 @@ class GradeFunction:
             if isinstance(result, Verdict):
                 return checked(result)
             if isinstance(result, (str, bytes)) or result is None:
-                wrong = f"verifier {self.name!r} returned {result!r:.80}"
-                raise VerifierError(f"{wrong}; expected a number, True or False, or a Verdict")
+                problem = f"verifier {self.name!r} returned {result!r:.80}"
+                raise VerifierError(f"{problem}; expected a number, True or False, or a Verdict")
             return checked(Verdict(_number(self.name, result)))
         except VerifierError as error:
             raise VerifierError(str(error), outcome=error.outcome, blameless=True) from error
 
 
 def code_verifier(name: str) -> GradeFunction | FunctionVerifier | ClassVerifier | ObjectVerifier:
-    """The verifier that ``FILE.py:OBJECT`` names; the file is run, because the user named it."""
+    """The verifier named by ``FILE.py:OBJECT``, whose file is run."""
     thing = load_code(name)
     if inspect.isroutine(thing) and _positional(thing) not in (2, 3):
-        right = f"expected def {thing.__name__}(task, completion)"
-        raise InputError.at(name, f"its parameters are {_signature(thing) or 'not known'}", right)
+        expected = f"expected def {thing.__name__}(task, completion)"
+        raise InputError.at(name, f"its parameters are {_signature(thing) or 'not known'}", expected)
     return wrap(name, thing)
 
 
-Registered = TypeVar("Registered", bound=Callable[..., Any])  # a function or a class, which stays what it is
+Registered = TypeVar("Registered", bound=Callable[..., Any])  # a function or a class, which is returned unchanged
 
 
 @overload
@@ -213,19 +212,19 @@ def verifier(name: Any = None) -> Any:
 
 
 def _positional(fn: Callable[..., Any]) -> int | None:
-    """The number of required positional parameters of a function; None if it accepts any number, or does not say."""
+    """The number of required positional parameters of a function; None if it accepts any number, or is unknown."""
     signature = _signature(fn)
     if signature is None:
         return None
     parameters = signature.parameters.values()
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return None
-    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in places and each.default is each.empty for each in parameters)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is each.empty for each in parameters)
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature of a function; None for a built-in one without."""
+    """The signature of a function; None for a built-in function without one."""
     try:
         return inspect.signature(fn)
     except (TypeError, ValueError):
@@ -242,8 +241,8 @@ def wrap(name: str, thing: Any) -> GradeFunction | FunctionVerifier | ClassVerif
         return ObjectVerifier(name, _instance(name, thing))
     if callable(thing) and not isinstance(thing, type):
         return GradeFunction(name, thing) if _positional(thing) == 2 else FunctionVerifier(name, thing)
-    right = "grade(task, completion), fn(model_output, expected, params), or an object with verify(task, completion)"
-    raise PluginError(f"verifier {name!r} is {thing!r:.80}; expected {right}")
+    expected = "grade(task, completion), fn(model_output, expected, params), or an object with verify(task, completion)"
+    raise PluginError(f"verifier {name!r} is {thing!r:.80}; expected {expected}")
 
 
 def _instance(name: str, thing: Any) -> Any:
@@ -274,7 +273,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _numbers(info: Any) -> dict[str, float]:
-    """The numbers of an info; other values have no column."""
+    """The numbers of an info, without its other values."""
     items = info.items() if isinstance(info, Mapping) else ()
     return {str(key): float(value) for key, value in items if isinstance(value, (bool, float)) or _small(value)}
 
@@ -346,7 +345,7 @@ def registered() -> Mapping[str, VerifierFn]:
 
 
 def opened(judge: Verifier, secrets: Secrets) -> Verifier:
-    """The verifier as one run uses it: one that keeps connections (``use``) gets its own, and the run's secrets."""
+    """The verifier for one run; one that keeps connections (``use``) gets new ones, and the run's secrets."""
     if isinstance(judge, (GradeFunction, FunctionVerifier, ClassVerifier, ObjectVerifier)):
         secrets.add_environment()
     use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
@@ -365,8 +364,8 @@ def find_verifier(name: str) -> NamedVerifier:
         built_in: NamedVerifier = VERIFIERS.load(name)
         return built_in
     if is_code(name):
-        wrong = "is code in a file, and tasks may not name code to run"
-        raise UnknownName(f"verifier {name!r} {wrong}; name it yourself: --verifier {name}")
+        problem = "is code in a file, and tasks may not name code to run"
+        raise UnknownName(f"verifier {name!r} {problem}; name it yourself: --verifier {name}")
     thing = VERIFIERS.plugin(name)
     if thing is None:
         raise VERIFIERS.unknown(name, known=verifier_names())
@@ -374,12 +373,12 @@ def find_verifier(name: str) -> NamedVerifier:
 
 
 def named_verifier(name: str) -> NamedVerifier:
-    """The verifier that the user named: a name that `find_verifier` knows, or ``FILE.py:OBJECT``, whose file is run."""
+    """The verifier named by the user: a name for `find_verifier`, or ``FILE.py:OBJECT``, whose file is run."""
     return code_verifier(name) if is_code(name) else find_verifier(name)
 
 
 def judge_of(task: Task) -> NamedVerifier:
-    """The verifier that a task names; UnknownName says which task."""
+    """The verifier that a task names; UnknownName names the task."""
     try:
         return find_verifier(str(task.verifier))
     except UnknownName as error:

@@ -1,9 +1,9 @@
-"""Sandboxed processes behind a pool of threads: how every verifier that needs one waits for it.
+"""Sandboxed processes for verifiers, which wait for them on a pool of threads.
 
-`sandboxed` waits for a process that runs once. A worker process (`WorkerPool`) answers questions, one line of JSON each
-way. It is started in the sandbox when first needed and kept, since the libraries it loads take a second; a question
-that it does not answer in time is its last. Where there can be no sandbox it is a process of its own with limits
-of time and memory: what it works on is data, and nothing in it runs data as a program.
+`sandboxed` runs a process once. A worker process (`WorkerPool`) answers questions, one line of JSON each way. It is
+started in the sandbox when first needed and kept, because loading its libraries takes a second; if it does not answer a
+question in time, it is ended. If there is no sandbox, it is an ordinary process with limits of time and memory, which
+is acceptable because it works on data, and runs no data as a program.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from calipers.errors import VerifierError
 from calipers.isolate import Limits, Mechanism, SandboxError
 from calipers.isolate.launch import NONE, interpreter, launch, probe, view
 
-MOST: Final = 8  # worker processes of one kind: each holds about 100 MB
-LIFE: Final = 3600.0  # seconds; an older one is replaced before its next question
-STARTING: Final = 60.0  # seconds for its libraries to load, on a machine that is busy
-GLANCE: Final = 0.1  # seconds between two looks at whether it is still there
-LARGEST_REPLY: Final = 8 << 20
+MOST: Final = 8  # worker processes of one kind; each holds about 100 MB
+LIFE: Final = 3600.0  # seconds; an older process is replaced before its next question
+STARTING: Final = 60.0  # seconds for its libraries to load on a busy machine
+GLANCE: Final = 0.1  # seconds between two checks whether it is still alive
+LARGEST_REPLY: Final = 8 << 20  # bytes
 
-# The pipes are files that lie among the inputs: a sandbox's own streams are read to their end and then closed.
+# The pipes are named pipes among the inputs, because a sandbox reads its standard streams to their end.
 SERVE: Final = """
 import json, sys
 pipes, source = sys.argv[1:3]
 sys.path[:0] = sys.argv[3:]
-there = {"__name__": "worker"}
-exec(compile(source, "<worker>", "exec"), there)
-there["prepare"]()
+worker = {"__name__": "worker"}
+exec(compile(source, "<worker>", "exec"), worker)
+worker["prepare"]()
 with open(pipes + "/replies", "w") as replies, open(pipes + "/questions") as questions:
     print(json.dumps("ready"), file=replies, flush=True)
     for line in questions:
-        print(json.dumps(there["answer"](json.loads(line))), file=replies, flush=True)
+        print(json.dumps(worker["answer"](json.loads(line))), file=replies, flush=True)
 """
 
 
 @dataclass
 class WorkerProcess:
-    """One process. ``source`` is the text of a module with ``prepare()`` and ``answer(question)``."""
+    """One worker process. ``source`` is the text of a module with ``prepare()`` and ``answer(question)``."""
 
     source: str
-    packages: Sequence[str]  # directories that hold what it imports
+    packages: Sequence[str]  # directories of the packages that it imports
     memory_mb: int
     began: float = field(default_factory=time.monotonic)
-    broken: str = ""  # why it is no more
+    broken: str = ""  # the reason why it ended
 
     def __post_init__(self) -> None:
         self._stop = Event()
@@ -68,35 +68,35 @@ class WorkerProcess:
         pipes.chmod(0o755)
         for name in ("questions", "replies"):
             os.mkfifo(pipes / name)
-            (pipes / name).chmod(0o666)  # nobody's user too; the folder above is ours alone
-        flags = os.O_RDWR | os.O_NONBLOCK  # so that opening waits for nobody
+            (pipes / name).chmod(0o666)  # for the user nobody, too; only we can enter the folder above
+        flags = os.O_RDWR | os.O_NONBLOCK  # so that opening does not wait for the other end
         self._questions, self._replies = (os.open(pipes / name, flags) for name in ("questions", "replies"))
-        self._heard = bytearray()
+        self._received = bytearray()
         self._thread = Thread(target=self._run, name="worker-process", daemon=True)
         self._thread.start()
 
     def ask(self, question: Any, seconds: float, stop: Event) -> Any:
-        """The answer; TimeoutError when there is none in time, VerifierError when there will be none."""
+        """The answer to a question; TimeoutError if it does not come in time, VerifierError if the process ended."""
         end = time.monotonic() + seconds
-        left = memoryview(json.dumps(question).encode() + b"\n")
-        while left:
+        unsent = memoryview(json.dumps(question).encode() + b"\n")
+        while unsent:
             if self._ready(self._questions, select.POLLOUT, end, stop):
-                left = left[os.write(self._questions, left[:4096]) :]  # as much as a pipe that is ready takes
-        return self.hear(end, stop)
+                unsent = unsent[os.write(self._questions, unsent[:4096]) :]  # a ready pipe takes 4096 bytes at once
+        return self.receive(end, stop)
 
-    def hear(self, end: float, stop: Event) -> Any:
-        """The next line it writes."""
-        while (cut := self._heard.find(b"\n")) < 0:
+    def receive(self, end: float, stop: Event) -> Any:
+        """The value of the next line that the process writes."""
+        while (cut := self._received.find(b"\n")) < 0:
             if self._ready(self._replies, select.POLLIN, end, stop):
-                self._heard += os.read(self._replies, 1 << 16)
-            if len(self._heard) > LARGEST_REPLY:
+                self._received += os.read(self._replies, 1 << 16)
+            if len(self._received) > LARGEST_REPLY:
                 raise VerifierError("the verifier process wrote too much output")
-        line = bytes(self._heard[:cut])
-        del self._heard[: cut + 1]
+        line = bytes(self._received[:cut])
+        del self._received[: cut + 1]
         return json.loads(line)
 
     def close(self) -> None:
-        """End the process, and leave nothing behind."""
+        """End the process, and remove its files."""
         self._stop.set()
         self._thread.join()
         for pipe in (self._questions, self._replies):
@@ -104,7 +104,7 @@ class WorkerProcess:
         self._folder.cleanup()
 
     def _ready(self, pipe: int, event: int, end: float, stop: Event) -> bool:
-        """Wait a little for a pipe; whether it is ready."""
+        """Wait a moment for a pipe; returns whether it is ready."""
         waiting = select.poll()
         waiting.register(pipe, event)
         if waiting.poll(GLANCE * 1000):
@@ -117,30 +117,30 @@ class WorkerProcess:
 
     def _run(self) -> None:
         try:
-            how = mechanism()
+            sandbox = mechanism()
             inputs = self._folder.name
-            # at places of their own: an environment may lie below /tmp, which is empty in there
-            places = [f"/packages/{number}" for number in range(len(self.packages))]
-            entries = [*view(16, inputs=inputs), *zip(("bind",) * len(places), self.packages, places, strict=True)]
-            pipes, packages = ("/pipes", places) if how.apart else (f"{inputs}/pipes", self.packages)
+            # bound to paths of their own, because an environment may be below /tmp, which is empty in the sandbox
+            paths = [f"/packages/{number}" for number in range(len(self.packages))]
+            entries = [*view(16, inputs=inputs), *zip(("bind",) * len(paths), self.packages, paths, strict=True)]
+            pipes, packages = ("/pipes", paths) if sandbox.apart else (f"{inputs}/pipes", self.packages)
             argv = [interpreter(), "-I", "-S", "-B", "-X", "utf8", "-c", SERVE, pipes, self.source, *packages]
             job = {"argv": argv, "folders": [], "folder": "/tmp", "collect": []}
             limits = Limits(seconds=2 * LIFE, memory_mb=self.memory_mb, disk_mb=16)
-            done = launch(how, "program", job, entries, limits, seconds=2 * LIFE, stop=self._stop)
-            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-            self.broken = f"it reached its {done.stopped} limit" if done.stopped else last[:200]
+            launched = launch(sandbox, "program", job, entries, limits, seconds=2 * LIFE, stop=self._stop)
+            last_line = (launched.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+            self.broken = f"it reached its {launched.stopped} limit" if launched.stopped else last_line[:200]
         except (SandboxError, OSError) as error:
             self.broken = str(error)
 
 
 def cores() -> int:
-    """How many processors verifiers may use: those of the machine, or as many as an engine says (CALIPERS_CORES)."""
-    lent = os.environ.get("CALIPERS_CORES", "")
-    return max(int(lent), 1) if lent.isdecimal() else os.cpu_count() or 1
+    """The number of processors that verifiers may use: those of the machine, or as set by CALIPERS_CORES."""
+    assigned = os.environ.get("CALIPERS_CORES", "")
+    return max(int(assigned), 1) if assigned.isdecimal() else os.cpu_count() or 1
 
 
 class WorkerPool:
-    """A few processes of one kind, each asked one thing at a time. ``worker`` is the file whose text they run."""
+    """A pool of worker processes of one kind. ``worker`` is the file whose text they run."""
 
     def __init__(self, worker: Path, packages: Sequence[str], memory_mb: int = 1024) -> None:
         self._worker, self._packages, self._memory_mb = worker, packages, memory_mb
@@ -150,11 +150,11 @@ class WorkerPool:
         atexit.register(self.close)
 
     def missing(self) -> str:
-        """The first package that is not installed, "" when all are."""
+        """The first package that is not installed; "" if all are."""
         return next((name for name in self._packages if importlib.util.find_spec(name) is None), "")
 
     def ask(self, question: Any, seconds: float, stop: Event | None = None) -> Any:
-        """The answer of a process; VerifierError when there is none within the seconds, which are of its work alone."""
+        """The answer of a process; VerifierError if its work takes longer than ``seconds`` (without waiting for it)."""
         stop = stop or Event()
         with self._places:
             process = self._take(stop)
@@ -170,11 +170,11 @@ class WorkerPool:
             return answer
 
     async def answer(self, question: Any, seconds: float) -> Any:
-        """`ask`, for those who wait in an event loop."""
+        """As `ask`, from an event loop."""
         return await _in_thread(lambda stop: self.ask(question, seconds, stop))
 
     def close(self) -> None:
-        """End every process that is idle."""
+        """End all idle processes."""
         with self._lock:
             idle, self._idle = self._idle, []
         for process in idle:
@@ -189,7 +189,7 @@ class WorkerPool:
             process.close()
         process = WorkerProcess(self._worker.read_text(), directories(self._packages), self._memory_mb)
         try:
-            process.hear(time.monotonic() + STARTING, stop)
+            process.receive(time.monotonic() + STARTING, stop)
         except BaseException as error:
             process.close()
             if isinstance(error, TimeoutError):
@@ -198,26 +198,26 @@ class WorkerPool:
         return process
 
     def _forget(self) -> None:
-        """After a fork: the processes are another one's."""
+        """Reset the pool after a fork, because the processes belong to the parent."""
         self._idle, self._lock = [], Lock()
         self._places = BoundedSemaphore(min(MOST, cores()))
 
 
 def mechanism() -> Mechanism:
-    """The sandbox that can be had here, or none at all."""
+    """The sandbox that works here, or `NONE`."""
     with suppress(SandboxError):
         return probe()
     return NONE
 
 
 def directories(packages: Sequence[str]) -> list[str]:
-    """The directories in which packages are installed, each once."""
+    """The distinct directories in which packages are installed."""
     specs = [spec for name in packages if (spec := importlib.util.find_spec(name)) is not None and spec.origin]
     return list(dict.fromkeys(_above(spec) for spec in specs))
 
 
 def _above(spec: Any) -> str:
-    """The directory to import a package from."""
+    """The directory from which a package is imported."""
     path = Path(spec.origin)
     return str((path.parent if spec.submodule_search_locations else path).parent)
 
@@ -226,7 +226,7 @@ Result = TypeVar("Result")
 
 
 async def sandboxed(work: Callable[[Event], Result]) -> Result:
-    """What came of a process in the sandbox that ``work`` starts and waits for; VerifierError where it cannot be."""
+    """The result of ``work``, which runs a process in the sandbox, on a thread; VerifierError if it cannot run."""
     try:
         return await _in_thread(work)
     except (SandboxError, OSError) as error:
@@ -234,7 +234,7 @@ async def sandboxed(work: Callable[[Event], Result]) -> Result:
 
 
 async def _in_thread(work: Callable[[Event], Result]) -> Result:
-    """Do blocking work on a thread; its event is set when nobody waits for the result any more."""
+    """The result of blocking work on a thread; its event is set once the caller has stopped waiting."""
     stop = Event()
     try:
         return await asyncio.get_running_loop().run_in_executor(_pool(), work, stop)

@@ -1,8 +1,8 @@
-"""What runs in the worker process of `math`: Math-Verify, with a limit on the size of what it is given.
+"""The module of the worker process of `math`: Math-Verify, with limits on the size of its input.
 
-This text is sent there and loads nothing of Calipers. Model text is only ever parsed: LaTeX by a grammar, plain
-arithmetic by sympy's `parse_expr`, which evaluates Python but is given nothing except digits, dots, blanks
-and ``+-*/^()``. Both leave powers and factorials as they are, so that their size is known before they are computed.
+The text of this file is sent to the process and imports nothing of Calipers. Model text is only parsed: LaTeX by a
+grammar, plain arithmetic by sympy's `parse_expr`, which evaluates Python but gets only digits, dots, blanks and
+``+-*/^()``. Both leave powers and factorials unevaluated, so that their size can be checked before they are computed.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ import sys
 from importlib import import_module
 from typing import Any
 
-LONGEST = 10_000  # characters of an answer, from its end, where it is given
-NESTED = 40  # brackets
+LONGEST = 10_000  # characters at the end of an answer that are read
+NESTED = 40  # levels of brackets
 DIGITS = 2_000  # of the largest number that may have to be computed
 NODES = 1_000  # of an expression
 TERMS = 1_000  # of a sum or product
-TINY = 0.01  # below this, decimal places say nothing about whether two numbers are the same
+TINY = 0.01  # numbers below this are compared by relative and not only by decimal places
 CLOSE = 1e-4
 
 
 class TooLarge(Exception):
-    """An expression that nobody should compute."""
+    """An expression that is too large to compute."""
 
 
 def prepare() -> None:
-    """Load what takes long, and parse something of each kind once: the grammar learns from it."""
-    logging.disable(logging.CRITICAL)  # it would write model text to standard error
+    """Import the libraries, and parse an expression of each kind, which fills the caches of the grammar."""
+    logging.disable(logging.CRITICAL)  # Math-Verify would write model text to standard error
     sys.setrecursionlimit(3_000)
     for text in ("1/2", r"$\frac{1}{2}$", r"\boxed{x^2 = 4}", r"$\sqrt{2}, \{1, 2\}, (1, 2]$"):
         parsed(text)
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """``{"gold": ok}`` for a gold answer alone; with a text what was found in it, and whether that is right."""
+    """``{"gold": error}`` for a gold answer alone ("" for a valid one); with a text, also the answer in it.
+
+    The answer is under ``answer`` with its correctness under ``right``, or the reason for none under ``unparsed``.
+    """
     try:
         gold = gold_of(question["gold"])
     except (TooLarge, RecursionError, MemoryError) as error:
@@ -55,7 +58,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def gold_of(text: str) -> list[Any]:
-    """The gold answer: as LaTeX whether or not it is marked as such, else as plain arithmetic."""
+    """The gold answer in a list: read as LaTeX, also without dollar signs, else as plain arithmetic."""
     if len(text) > LONGEST:
         raise TooLarge(f"it has {len(text)} characters; the maximum is {LONGEST}")
     marked = re.search(r"\$|\\boxed|\\\(|\\\[", text)
@@ -63,7 +66,7 @@ def gold_of(text: str) -> list[Any]:
 
 
 def parsed(text: str) -> list[Any]:
-    """The mathematics that a text ends on, in a list; an empty one when there is none."""
+    """The last mathematical expression of a text, in a list; an empty list if there is none."""
     depth = deepest = 0
     for mark in re.findall(r"[][(){}]", text):
         depth = depth + 1 if mark in "([{" else max(0, depth - 1)
@@ -77,10 +80,10 @@ def parsed(text: str) -> list[Any]:
 
 
 def same(gold: Any, given: Any, digits: int) -> bool:
-    """Whether an answer is the gold one; never the other way round, as the gold one decides what form is asked for.
+    """Whether an answer equals the gold answer; not symmetric, as the gold answer decides which form is required.
 
-    Beyond Math-Verify: an answer that states a falsehood (``5 = 1``) is wrong, whatever it ends on, and small numbers
-    must agree relative to their size.
+    In addition to Math-Verify's rules, an answer with a false equation (``5 = 1``) is wrong, and small numbers must
+    agree relative to their size.
     """
     verify, equation = import_module("math_verify").verify, import_module("sympy").Eq
 
@@ -92,20 +95,20 @@ def same(gold: Any, given: Any, digits: int) -> bool:
         return False
     if not verify([gold], [given], float_rounding=digits, timeout_seconds=None):
         return False
-    right, value = number(gold), number(given)
-    if right is None or value is None or min(abs(right), abs(value)) >= TINY:
+    expected, value = number(gold), number(given)
+    if expected is None or value is None or min(abs(expected), abs(value)) >= TINY:
         return True
-    return math.isclose(right, value, rel_tol=CLOSE)
+    return math.isclose(expected, value, rel_tol=CLOSE)
 
 
 def false(left: Any, right: Any) -> bool:
-    """Whether two sides are numbers, and not the same one."""
-    first, other = number(left), number(right)
-    return first is not None and other is not None and not math.isclose(first, other, rel_tol=CLOSE, abs_tol=1e-9)
+    """Whether the two sides of an equation are different numbers."""
+    first, second = number(left), number(right)
+    return first is not None and second is not None and not math.isclose(first, second, rel_tol=CLOSE, abs_tol=1e-9)
 
 
 def number(expression: Any) -> float | None:
-    """What an expression is worth; None for one that is no real number."""
+    """The value of an expression; None if it is not a real number."""
     try:
         return float(expression) if expression.is_number else None
     except (TypeError, ValueError, OverflowError, AttributeError):
@@ -113,7 +116,7 @@ def number(expression: Any) -> float | None:
 
 
 def check_size(expression: Any) -> None:
-    """TooLarge for an expression with too many parts, or with a number in it of too many digits."""
+    """TooLarge for an expression with too many parts, or with a number of too many digits."""
     for count, _ in enumerate(import_module("sympy").preorder_traversal(expression)):
         if count > NODES:
             raise TooLarge(f"it has more than {NODES} parts")
@@ -123,7 +126,7 @@ def check_size(expression: Any) -> None:
 
 
 def digits_of(expression: Any) -> float:
-    """How many digits the numbers in an expression may have once it is computed: a bound, found without doing so."""
+    """An upper bound of the digits of the numbers in an expression after computing it, found without computing it."""
     name = type(expression).__name__
     if getattr(expression, "is_Rational", False):
         return 0.302 * max(int(expression.p).bit_length(), int(expression.q).bit_length())
@@ -138,12 +141,12 @@ def digits_of(expression: Any) -> float:
         return max(*parts, max(base, 0.5) * times)
     if name in ("Sum", "Product"):
         terms = power(max(digits_of(bound) for limits in expression.limits for bound in limits[1:]))
-        return max(parts) + terms if terms <= 10 * TERMS else math.inf  # 1000 has four digits
+        return max(parts) + terms if terms <= 10 * TERMS else math.inf  # times 10, because 1000 has four digits
     if name in ("factorial", "factorial2", "subfactorial", "gamma", "binomial", "fibonacci"):
         return max(parts) * power(max(parts))
     return sum(parts) if name == "Mul" else max(parts) + 0.5
 
 
 def power(digits: float) -> float:
-    """Ten to the digits, as far as it matters."""
+    """Ten to the power of ``digits``, at most 1e9."""
     return float(10 ** min(digits, 9))

@@ -1,7 +1,7 @@
-"""What runs in the worker process of `json_schema`: the package jsonschema, which never fetches anything.
+"""The module of the worker process of `json_schema`: the package jsonschema, without any downloads.
 
-This text is sent there and loads nothing of Calipers. Patterns in a schema are `re`'s and may take for ever; whoever
-asked does not wait so long.
+The text of this file is sent to the process and imports nothing of Calipers. Patterns in a schema are searched by `re`
+and may run forever; the caller ends the process after its time limit.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def prepare() -> None:
-    """Load what takes long."""
+    """Import the libraries."""
     validator('{"type": "object"}')
 
 
 class TooDeep(Exception):
-    """A value that nobody should walk through."""
+    """A value that is nested too deeply."""
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """``{"schema": what is wrong}`` for a schema alone; with a text, the JSON in it and whether that is valid."""
+    """``{"schema": error}`` for a schema alone ("" for a valid one); with a text, also the JSON in it.
+
+    The JSON is under ``value``, and whether it fits the schema under ``valid``; both are absent without JSON.
+    """
     schema = json.dumps(question["schema"])
-    wrong = fault(schema)
-    if wrong or "text" not in question:
-        return {"schema": wrong}
+    problem = fault(schema)
+    if problem or "text" not in question:
+        return {"schema": problem}
     try:
         values = read(question["text"], question["block"])
     except (TooDeep, RecursionError):
@@ -41,17 +44,17 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"schema": ""}
     try:
         valid = next(validator(schema).iter_errors(values[0]), None) is None
-    except OverflowError:  # a number beyond every float, where a schema needs one: multipleOf
+    except OverflowError:  # an integer beyond the largest float, for multipleOf
         valid = False
     return {"schema": "", "value": values[0], "valid": valid}
 
 
 def read(text: str, block: str) -> list[Any]:
-    """The JSON that a text is, or its block, or that begins at its first brace or bracket: a list of it, or of none."""
+    """The JSON value of a text, of its block, or from its first brace or bracket on, in a list; else an empty list."""
     decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
-    for whole in (text, block):
+    for candidate in (text, block):
         with suppress(ValueError):
-            return [shallow(decoder.decode(whole.strip()))]
+            return [shallow(decoder.decode(candidate.strip()))]
     if start := re.search(r"[{[]", text):
         with suppress(ValueError):
             return [shallow(decoder.raw_decode(text, start.start())[0])]
@@ -59,7 +62,7 @@ def read(text: str, block: str) -> list[Any]:
 
 
 def shallow(value: Any) -> Any:
-    """The value, unless it is nested too deeply."""
+    """The value; TooDeep if it is nested too deeply."""
     layer = [value]
     for _ in range(DEPTH):
         inner = [part.values() if isinstance(part, dict) else part for part in layer if isinstance(part, (dict, list))]
@@ -71,9 +74,9 @@ def shallow(value: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def fault(schema: str) -> str:
-    """What is wrong with a schema; "" for a good one."""
+    """The error of a schema; "" for a valid one."""
     bad_schema = import_module("jsonschema").SchemaError
-    nowhere = import_module("referencing").exceptions.Unresolvable
+    unresolvable = import_module("referencing").exceptions.Unresolvable
     content = json.loads(schema)
     if not isinstance(content, (dict, bool)):
         return "it is not an object"
@@ -84,12 +87,12 @@ def fault(schema: str) -> str:
         checker.check_schema(content)
         for reference in references(content):
             checker._resolver.lookup(reference)
-        for _ in checker.iter_errors(None):  # a schema that is itself comes to no end with any value
+        for _ in checker.iter_errors(None):  # RecursionError for a schema that refers to itself without end
             pass
     except bad_schema as error:
         path = "/".join(map(str, error.absolute_path)) or "the schema"
         return f"{path}: {error.message}"[:200]
-    except nowhere as error:
+    except unresolvable as error:
         return f"$ref {error.ref!r:.100} cannot be resolved; nothing is downloaded"
     except (ValueError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"[:200]
@@ -98,15 +101,15 @@ def fault(schema: str) -> str:
 
 @lru_cache(maxsize=256)
 def validator(schema: str) -> Any:
-    """The validator of a schema, by the draft it names, else by that of 2020-12."""
-    of = import_module("jsonschema.validators").validator_for
-    known, content = import_module("jsonschema_specifications").REGISTRY, json.loads(schema)
-    # With a registry given, nothing outside it is looked for: the package's own would ask the network.
-    return of(content, default=of({"$schema": DRAFT}))(content, registry=known)
+    """The validator of a schema, for the draft that it names, else for 2020-12."""
+    validator_for = import_module("jsonschema.validators").validator_for
+    registry, content = import_module("jsonschema_specifications").REGISTRY, json.loads(schema)
+    # An explicit registry is the only source of references; the default one would download them.
+    return validator_for(content, default=validator_for({"$schema": DRAFT}))(content, registry=registry)
 
 
 def references(schema: Any) -> list[str]:
-    """Every ``$ref`` of a schema; none where parts of it have an ``$id``, to which references may be relative."""
+    """Every ``$ref`` of a schema; none if parts of it have an ``$id``, to which references may be relative."""
     refs, waiting = [], [schema]
     while waiting:
         part = waiting.pop()
