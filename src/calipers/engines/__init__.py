@@ -1,23 +1,24 @@
-"""Where work is done beside this process: a Ray cluster, how to connect to it, and its workers, one on each machine.
+"""Ray clusters: the connection, and workers that process items, one worker on each machine.
 
 ::
 
-    call(item) ──► queue ──► the worker with the most room ──► exchanged in batches ──► result
+    call(item) ──► queue ──► the least loaded worker ──► exchanged in batches ──► result
                     ▲           └── lost: its machine died, its process died, or it stopped answering
-                    └── asked again ──┘
-                          └──► for the third time alone, on a worker of its own
-                                 └──► lost again: this item ends workers, and is named
+                    └── repeated ─────┘
+                          └──► the third time alone, on a worker of its own
+                                 └──► lost again: this item ends workers, and the error names it
 
-The places of all workers together are as many as items may be in work at once. A worker that joins gets those that the
-others have let go, so that there are never more. Machines that join are used; machines that leave are forgotten.
-EngineError when the cluster itself is gone.
+The number of items in work at once is limited to a number of places, which are shared among all workers. A worker that
+joins gets only places that other workers have given up, so that the limit always holds. Machines that join the cluster
+are used; machines that leave are forgotten. EngineError if the cluster itself is lost.
 
-A worker is an actor on one machine, which does what it is given and keeps the results for collection::
+A worker is an actor on one machine, which processes items and keeps the results until they are collected::
 
-    exchange(batch, terms) ──► at most so many at once ──► finished ──► the answer to this or the next exchange
-                                                           └── kept until somebody asks: a slow log slows the worker
+    exchange(batch, terms) ──► at most ``places`` at once ──► finished ──► the answer to this or the next exchange
+                                                              └── kept until collected, so a slow log slows the worker
 
-What a worker does is named, as ``module:object``: an object that is made of a setup, with ``handle(item)``.
+The work itself is a handler, given as ``module:object``: a callable that makes, from a setup, an object with
+``handle(item)``.
 """
 
 from __future__ import annotations
@@ -47,50 +48,49 @@ from calipers.names import load
 LOOPBACK: Final = ("127.0.0.1", "localhost")
 CONNECTING: Final = 10.0  # seconds
 LEAVING: Final = 5.0  # seconds
-GONE: Final = 10  # seconds for which nobody listens at the address of the head node: it may be started again meanwhile
-SILENCE: Final = 60.0  # seconds in which the head node says nothing: it may be busy
+GONE: Final = 10  # seconds for which the head node may refuse connections, as it may be restarting
+SILENCE: Final = 60.0  # seconds for which the head node may not answer, as it may be busy
 RESUME: Final = "what was finished is kept: run the same command again to resume"
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to the cluster at an address; "" is that of RAY_ADDRESS, else a new one on this machine.
+    """Ray, connected to the cluster at an address; "" is the address in RAY_ADDRESS, else a new cluster here.
 
-    InputError when there is no such cluster, or Ray is not installed.
+    InputError if there is no such cluster, or Ray is not installed.
     """
-    # a driver that is cut off from its cluster would be ended by Ray itself; we end it, with an exit code of ours
+    # Ray itself would exit a driver that lost its cluster; a long timeout lets us exit, with our own exit code
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    place = address or os.environ.get("RAY_ADDRESS", "")
-    if place.rpartition(":")[0] in LOOPBACK:
-        # Ray takes 127.0.0.1 for another address of this machine, where such a cluster does not listen
+    head_address = address or os.environ.get("RAY_ADDRESS", "")
+    if head_address.rpartition(":")[0] in LOOPBACK:
+        # else Ray replaces 127.0.0.1 by another address of this machine, on which such a cluster does not listen
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
     except ImportError as error:
         raise InputError.at("--engine", f"ray is not installed ({error.name})", "install calipers[ray]") from None
-    settings: dict[str, Any] = {"address": place or "local", "log_to_driver": False, "logging_level": logging.CRITICAL}
-    if not place:
-        settings["include_dashboard"] = False
-    if ray.is_initialized():  # by who called us
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    settings |= {"address": head_address} if head_address else {"address": "local", "include_dashboard": False}
+    if ray.is_initialized():  # by our caller
         yield ray
         return
     try:
-        if (head := re.fullmatch(r"([^/:]+):(\d+)", place)) is not None:  # Ray itself would try for minutes
+        if (head := re.fullmatch(r"([^/:]+):(\d+)", head_address)) is not None:  # Ray itself would try for minutes
             socket.create_connection((head[1], int(head[2])), CONNECTING).close()
         ray.init(**settings)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
-        wrong = f"there is no Ray cluster at {place}" if place else "no Ray cluster can be started"
-        raise InputError.at("--engine", f"{wrong} ({reason})", "expected the address of a head node") from None
-    with suppress(Exception):  # what Ray prints of its own logs, unless it has changed how
+        problem = f"there is no Ray cluster at {head_address}" if head_address else "no Ray cluster can be started"
+        raise InputError.at("--engine", f"{problem} ({reason})", "expected the address of a head node") from None
+    with suppress(Exception):  # silences Ray's own logs; it is a private interface, which may change
         from ray._private import ray_logging
 
         ray_logging.global_worker_stdstream_dispatcher.emit = lambda data: None
     try:
         yield ray
     except EngineError:
-        atexit.unregister(ray.shutdown)  # a cluster that is gone cannot be left
+        atexit.unregister(ray.shutdown)  # would wait for a cluster that is gone
         raise
     except BaseException:
         _leave(ray)
@@ -99,9 +99,9 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def nodes(ray: Any) -> dict[str, int]:
-    """The machines that take work, and how many processors each lends; EngineError when the cluster does not answer.
+    """The machines that take work, with their numbers of processors; EngineError if the cluster does not answer.
 
-    Without a head node Ray itself would wait, and wait. So it is asked in a thread that nobody waits for in the end.
+    Without a head node, the call to Ray would block forever, so it is made in a thread that may be abandoned.
     """
     answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -124,23 +124,23 @@ def nodes(ray: Any) -> dict[str, int]:
     if isinstance(listed, Exception):
         raise lost(listed) from None
     alive = {node["NodeID"]: node["Resources"] for node in listed if node["Alive"]}
-    return {name: int(lent["CPU"]) for name, lent in alive.items() if lent.get("CPU", 0) >= 1}
+    return {name: int(resources["CPU"]) for name, resources in alive.items() if resources.get("CPU", 0) >= 1}
 
 
 def _refuses(ray: Any) -> bool:
-    """Whether nobody listens at the address of the head node."""
+    """Whether connections to the head node are refused."""
     try:
         host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
         socket.create_connection((host, int(port)), CONNECTING).close()
     except ConnectionRefusedError:
         return True
-    except Exception:  # of Ray, which has many; or no answer, which says nothing
+    except Exception:  # any error of Ray, or no answer, which proves nothing
         return False
     return False
 
 
 def _leave(ray: Any) -> None:
-    """Leave a cluster; one that is gone cannot be left, and nobody waits for that."""
+    """Leave a cluster, without waiting for one that is gone."""
 
     def leave() -> None:
         with suppress(Exception):
@@ -150,7 +150,7 @@ def _leave(ray: Any) -> None:
     leaving.start()
     leaving.join(LEAVING)
     if leaving.is_alive():
-        atexit.unregister(ray.shutdown)  # it would wait for the same answer at the end of the process
+        atexit.unregister(ray.shutdown)  # it would block again at the end of the process
 
 
 def lost(error: BaseException | str) -> EngineError:
@@ -158,49 +158,50 @@ def lost(error: BaseException | str) -> EngineError:
     return EngineError(f"--engine: the Ray cluster was lost ({' '.join(str(error).split())[:200]}); {RESUME}")
 
 
-POLL: Final = 1.0  # seconds after which an empty answer says that the worker lives
-# A message costs a millisecond or two on both sides. So results gather: for a moment, and while enough waits here.
+POLL: Final = 1.0  # seconds after which a worker sends an empty answer, to show that it is alive
+# A message costs a millisecond or two on both sides. So a worker collects results before it answers: for MOMENT, and up
+# to LONGEST while it has enough items waiting.
 MOMENT: Final = 0.01  # seconds
 LONGEST: Final = 0.1  # seconds
-CORES: Final = "CALIPERS_CORES"  # how many processors the verifiers of a process may use
-TRIES: Final = 3  # workers that one item may be lost with
-AHEAD: Final = 2  # for each item in work so many wait at a worker for their turn, so that none waits for us
-LOOK: Final = 1.0  # seconds between two looks at the machines
-PATIENCE: Final = float(os.environ.get("CALIPERS_RAY_PATIENCE", "60"))  # seconds without a word from a worker
-STARTING: Final = 300.0  # seconds that a worker may need to begin: it loads a few hundred files, perhaps over a network
+CORES: Final = "CALIPERS_CORES"  # the number of processors that the verifiers of a process may use
+TRIES: Final = 3  # workers that may be lost with one item
+AHEAD: Final = 2  # items that wait at a worker for each item in work, so that the worker never waits for us
+LOOK: Final = 1.0  # seconds between two queries for the machines
+PATIENCE: Final = float(os.environ.get("CALIPERS_RAY_PATIENCE", "60"))  # seconds that a worker may take to answer
+STARTING: Final = 300.0  # seconds for a worker to start, as it loads a few hundred files, perhaps over a network
 
 
 class Terms(NamedTuple):
-    """How much a worker may do. Later terms have a higher number."""
+    """The amount of work that a worker may hold. Later terms have a higher number."""
 
     number: int
     places: int  # items in work at once
-    room: int  # items in all; what is beyond it, and not in work yet, is handed back
+    room: int  # all items; those beyond it that are not begun yet are returned
 
 
 class Answer(NamedTuple):
-    """What comes back from a worker."""
+    """A worker's answer to an exchange."""
 
-    results: list[tuple[int, Any]]  # number of an item, its result
-    returned: list[int]  # items that were not begun
-    terms: int  # the number of the terms that it keeps to
-    in_use: int  # places that it has taken, or may take at any time
+    results: list[tuple[int, Any]]  # (number of an item, its result)
+    returned: list[int]  # numbers of items that were not begun
+    terms: int  # the number of the terms in effect
+    in_use: int  # places that are taken, or may be taken at any time
 
 
 class Handler(Protocol):
-    """What a worker does."""
+    """The work of a worker."""
 
     notes: list[str]
 
     async def handle(self, item: Any) -> Any:
-        """The result of an item; it raises only what ends all work."""
+        """The result of an item; raises only errors that end all work."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class RemoteWorker:
-    """The actor; `workers.RemoteWorkers` makes one for each machine."""
+    """The actor on a machine; `RemoteWorkers` makes one for each machine."""
 
     def __init__(self, maker: str, setup: bytes, folder: str, environment: Mapping[str, str], cores: int) -> None:
         os.environ[CORES] = str(cores)
@@ -211,15 +212,15 @@ class RemoteWorker:
         self._waiting: deque[tuple[int, Any]] = deque()
         self._finished: list[tuple[int, Any]] = []
         self._returned: list[int] = []
-        self._news = asyncio.Event()  # there is something to answer
+        self._news = asyncio.Event()  # set when there is something to answer
         self._terms = Terms(-1, 0, 0)
         self._working: set[asyncio.Task[None]] = set()
 
     async def hello(self) -> BaseException | None:
-        """Make the handler; what went wrong, or None."""
+        """Make the handler; returns the error, or None."""
         try:
             if os.path.isdir(self._folder):
-                os.chdir(self._folder)  # relative paths mean what they mean to the user
+                os.chdir(self._folder)  # so that relative paths mean the same as for the user
             self._handler = load(self._maker)(pickle.loads(self._setup))
         except CalipersError as error:
             return error
@@ -228,7 +229,7 @@ class RemoteWorker:
         return None
 
     async def give(self, batch: bytes, terms: Terms) -> None:
-        """Take some numbered items, and terms."""
+        """Accept numbered items, and new terms."""
         self._waiting.extend(pickle.loads(batch))
         if terms.number > self._terms.number:
             self._terms = terms
@@ -239,7 +240,7 @@ class RemoteWorker:
             self._news.set()
 
     async def exchange(self, batch: bytes, terms: Terms) -> bytes:
-        """Take items, and answer with what nobody has collected yet; after a while also with nothing."""
+        """Accept items, and answer with the results not collected yet; after POLL, also with an empty answer."""
         await self.give(batch, terms)
         try:
             await asyncio.wait_for(self._news.wait(), POLL)
@@ -252,7 +253,7 @@ class RemoteWorker:
         return self._answer()
 
     async def close(self) -> list[str]:
-        """End the work; the notes of whoever did it."""
+        """End the work; returns the notes of the handler."""
         self._waiting.clear()
         for task in self._working:
             task.cancel()
@@ -270,7 +271,7 @@ class RemoteWorker:
         return pickle.dumps((results, returned, self._terms.number, in_use), protocol=5)
 
     def _start(self) -> None:
-        """Begin as many waiting items as there are places."""
+        """Start waiting items while there are free places."""
         while self._waiting and len(self._working) < self._terms.places:
             task = asyncio.create_task(self._work(*self._waiting.popleft()))
             self._working.add(task)
@@ -297,68 +298,67 @@ NOTHING: Final = Terms(0, 0, 0)
 
 
 class Lost(Exception):
-    """An item that ended as many workers as it may."""
+    """An item with which TRIES workers were lost."""
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """An item under way."""
+    """A call whose result is outstanding."""
 
     number: int
     item: Any
     result: asyncio.Future[Any]
-    lost: int = 0  # workers
+    lost: int = 0  # workers that were lost with the item
 
 
 @dataclass(slots=True, eq=False)
-class _Hired:
-    """A worker, as seen from here."""
+class _WorkerState:
+    """The state of a worker, as known to the driver."""
 
     node: str
     actor: Any
     terms: Terms = NOTHING
-    held: int = 0  # places that it may have taken: more than its terms say until it has finished what it had begun
+    held: int = 0  # places that it may have taken; more than its terms allow until it finishes items begun before
     ready: bool = False
     exchanging: bool = False
-    calls: dict[int, _Call] = field(default_factory=dict)  # under way
-    outbox: list[_Call] = field(default_factory=list)  # of these, those not given yet
+    calls: dict[int, _Call] = field(default_factory=dict)  # all calls assigned to it
+    outbox: list[_Call] = field(default_factory=list)  # the calls not sent to it yet
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
     def load(self) -> float:
-        """How full it is."""
+        """The share of its room that is used."""
         return len(self.calls) / self.terms.room if self.terms.room else 1.0
 
-    @property
-    def message(self) -> tuple[bytes, Terms]:
-        """What it is to be told: what has gathered for it, and its terms."""
+    def take_message(self) -> tuple[bytes, Terms]:
+        """The next message to the worker: the items in the outbox, which is emptied, and the terms."""
         batch, self.outbox = self.outbox, []
         return pickle.dumps([(call.number, call.item) for call in batch], protocol=5), self.terms
 
 
 class RemoteWorkers:
-    """All workers; used within one event loop."""
+    """All workers of a cluster; used within one event loop."""
 
     def __init__(self, ray: Any, maker: str, setup: Any, *, places: int, environment: Mapping[str, str]) -> None:
         self._ray, self._maker, self._setup = ray, maker, pickle.dumps(setup, protocol=5)
         self._places, self._environment = places, dict(environment)
-        self._hired: dict[str, _Hired] = {}  # node -> its worker, the oldest first
-        self._calls: dict[int, _Call] = {}  # all
-        self._queue: deque[_Call] = deque()  # of these, those that no worker has
+        self._states: dict[str, _WorkerState] = {}  # node -> its worker, the oldest first
+        self._calls: dict[int, _Call] = {}  # all calls
+        self._queue: deque[_Call] = deque()  # the calls that are not assigned to a worker
         self._numbers = 0
         self._failed: BaseException | None = None
         self._asking = CallThread("ray-nodes")
         self._watching: asyncio.Task[None] | None = None
         self._dealing = False
-        self._freed = asyncio.Event()  # a place, perhaps
-        self._suspects: deque[_Call] = deque()  # calls that are to be tried alone
+        self._freed = asyncio.Event()  # set when a place may have become free
+        self._suspects: deque[_Call] = deque()  # calls to be tried alone
         self._trying: asyncio.Task[None] | None = None
         self._reserved = 0  # places of the worker that tries them
-        self.asked_again: Counter[str] = Counter()  # why a worker was lost -> items that were asked again
+        self.asked_again: Counter[str] = Counter()  # reason for the loss of a worker -> items that were repeated
         self.notes: list[str] = []
 
     async def call(self, item: Any) -> tuple[Any, int]:
-        """The result of an item, and how many workers were lost with it; `Lost` when there is none."""
+        """The result of an item, and the number of workers lost with it; `Lost` if there is no result."""
         if self._failed is not None:
             raise self._failed
         if self._watching is None:
@@ -377,26 +377,26 @@ class RemoteWorkers:
         return result, call.lost
 
     async def close(self) -> None:
-        """End every worker; their notes stay."""
+        """End all workers, and collect their notes."""
         for task in (self._watching, self._trying):
             if task is not None:
                 task.cancel()
         self._asking.close()
-        for worker in self._hired.values():
+        for worker in self._states.values():
             for task in worker.tasks:
                 task.cancel()
-        ready = [worker for worker in self._hired.values() if worker.ready]
+        ready = [worker for worker in self._states.values() if worker.ready]
         if self._failed is None:
-            asked = [asyncio.wait_for(_answer(worker.actor.close.remote()), 10) for worker in ready]
-            for notes in await asyncio.gather(*asked, return_exceptions=True):
+            closing = [asyncio.wait_for(_answer(worker.actor.close.remote()), 10) for worker in ready]
+            for notes in await asyncio.gather(*closing, return_exceptions=True):
                 if not isinstance(notes, BaseException):
                     self.notes += [note for note in notes if note not in self.notes]
-        for worker in self._hired.values():
+        for worker in self._states.values():
             self._end(worker)
-        self._hired.clear()
+        self._states.clear()
         if total := self.asked_again.total():
-            why = "; ".join(f"{count} by {reason}" for reason, count in self.asked_again.most_common(3))
-            self.notes.append(f"{total} rollouts were given to another worker because theirs was lost ({why})")
+            reasons = "; ".join(f"{count} by {reason}" for reason, count in self.asked_again.most_common(3))
+            self.notes.append(f"{total} rollouts were given to another worker because theirs was lost ({reasons})")
 
     def _deal_soon(self) -> None:
         if not self._dealing:
@@ -404,69 +404,69 @@ class RemoteWorkers:
             asyncio.get_running_loop().call_soon(self._deal)
 
     def _deal(self) -> None:
-        """Hand the queue to the workers that have room, the emptiest first."""
+        """Assign the queue to the workers that have room, the least loaded first."""
         self._dealing = False
         if not self._queue:
             return
-        room = [
-            (worker.load, place, worker)
-            for place, worker in enumerate(self._hired.values())
+        with_room = [
+            (worker.load, index, worker)
+            for index, worker in enumerate(self._states.values())
             if worker.ready and len(worker.calls) < worker.terms.room
         ]
-        heapq.heapify(room)
-        dealt: set[_Hired] = set()
-        while self._queue and room:
-            _, place, worker = heapq.heappop(room)
+        heapq.heapify(with_room)
+        assigned: set[_WorkerState] = set()
+        while self._queue and with_room:
+            _, index, worker = heapq.heappop(with_room)
             call = self._queue.popleft()
-            if call.result.done():  # whoever asked has gone
-                heapq.heappush(room, (worker.load, place, worker))
+            if call.result.done():  # the caller has stopped waiting
+                heapq.heappush(with_room, (worker.load, index, worker))
                 continue
             worker.calls[call.number] = call
             worker.outbox.append(call)
-            dealt.add(worker)
+            assigned.add(worker)
             if len(worker.calls) < worker.terms.room:
-                heapq.heappush(room, (worker.load, place, worker))
-        for worker in dealt:
-            # one that is busy takes them with the next exchange, which comes soon
+                heapq.heappush(with_room, (worker.load, index, worker))
+        for worker in assigned:
+            # a busy worker gets them with its next exchange, which comes soon
             if worker.exchanging and len(worker.calls) - len(worker.outbox) < worker.terms.places:
                 self._give(worker)
 
-    def _give(self, worker: _Hired) -> None:
-        with suppress(Exception):  # a worker that is gone is found out by who exchanges
-            worker.actor.give.remote(*worker.message)
+    def _give(self, worker: _WorkerState) -> None:
+        with suppress(Exception):  # `_exchange` notices a worker that is lost
+            worker.actor.give.remote(*worker.take_message())
 
-    async def _exchange(self, worker: _Hired) -> None:
-        """Give items to a worker and take results from it until it is lost."""
+    async def _exchange(self, worker: _WorkerState) -> None:
+        """Send items to a worker and receive results from it until it is lost."""
         try:
             while True:
                 worker.exchanging = True
-                reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.message)), PATIENCE)
+                reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.take_message())), PATIENCE)
                 worker.exchanging = False
                 self._take(worker, Answer(*pickle.loads(reply)))
-                await asyncio.sleep(0)  # whoever was answered asks for more, which the next message takes along
+                await asyncio.sleep(0)  # lets callers that got results make new calls, for the next message
                 self._deal()
         except TimeoutError:
             self._dismiss(worker, f"a worker that did not answer for {PATIENCE:g} s")
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # of Ray, which has many
-            self._dismiss(worker, _why(error))
+        except Exception as error:  # any error of Ray
+            self._dismiss(worker, _reason(error))
 
-    def _take(self, worker: _Hired, answer: Answer) -> None:
-        """Hand out results; what a worker gave back, and the places that it let go, are for others."""
+    def _take(self, worker: _WorkerState, answer: Answer) -> None:
+        """Set the results of calls, queue returned items again, and share the places that the worker gave up."""
         for number, result in answer.results:
             if (call := worker.calls.pop(number, None)) is not None and not call.result.done():
                 call.result.set_result(result)
-        back = [call for number in answer.returned if (call := worker.calls.pop(number, None)) is not None]
-        self._queue.extendleft(sorted(back, key=lambda call: call.number, reverse=True))
+        returned = [call for number in answer.returned if (call := worker.calls.pop(number, None)) is not None]
+        self._queue.extendleft(sorted(returned, key=lambda call: call.number, reverse=True))
         if answer.terms == worker.terms.number and answer.in_use != worker.held:
             worker.held = answer.in_use
             self._share()
 
-    def _dismiss(self, worker: _Hired, reason: str) -> None:
-        """Forget a worker, and ask for all that it had once more."""
-        if self._hired.get(worker.node) is worker:
-            del self._hired[worker.node]
+    def _dismiss(self, worker: _WorkerState, reason: str) -> None:
+        """Forget a worker that is lost, and repeat all of its calls."""
+        if self._states.get(worker.node) is worker:
+            del self._states[worker.node]
         calls = [call for call in worker.calls.values() if not call.result.done()]
         worker.calls, worker.ready = {}, False
         self._end(worker)
@@ -485,12 +485,12 @@ class RemoteWorkers:
         self._deal_soon()
 
     async def _try_alone(self) -> None:
-        """Try items that two workers were lost with, one after the other, on a worker that has nothing else to do."""
-        worker: _Hired | None = None
+        """Try items with which two workers were lost, one after the other, on a worker without other items."""
+        worker: _WorkerState | None = None
         self._reserved = 1
         self._share()
         try:
-            while sum(each.held for each in self._hired.values()) > max(self._places - 1, 0):
+            while sum(each.held for each in self._states.values()) > max(self._places - 1, 0):
                 self._freed.clear()
                 await self._freed.wait()
             while self._suspects:
@@ -504,8 +504,8 @@ class RemoteWorkers:
                     self._end(worker)
                     worker = None
                     call.lost += 1
-                    why = f"no answer for {PATIENCE:g} s" if isinstance(error, TimeoutError) else _why(error)
-                    result = Lost(why)
+                    timed_out = isinstance(error, TimeoutError)
+                    result = Lost(f"no answer for {PATIENCE:g} s" if timed_out else _reason(error))
                 if not call.result.done():
                     call.result.set_result(result)
         except asyncio.CancelledError:
@@ -518,31 +518,31 @@ class RemoteWorkers:
             self._reserved = 0
             self._share()
 
-    async def _alone(self) -> _Hired:
-        """A worker of its own."""
+    async def _alone(self) -> _WorkerState:
+        """A new worker, on the machine with the most processors, for items that are tried alone."""
         while not (names := await self._nodes()):
             await asyncio.sleep(LOOK)
         node = max(names, key=lambda name: names[name])
-        worker = _Hired(node, self._actor(node, names[node]), Terms(0, 1, 1))
-        if (wrong := await asyncio.wait_for(_answer(worker.actor.hello.remote()), STARTING)) is not None:
-            raise wrong
+        worker = _WorkerState(node, self._actor(node, names[node]), Terms(0, 1, 1))
+        if (error := await asyncio.wait_for(_answer(worker.actor.hello.remote()), STARTING)) is not None:
+            raise error
         return worker
 
-    async def _alone_with(self, worker: _Hired, call: _Call) -> Any:
+    async def _alone_with(self, worker: _WorkerState, call: _Call) -> Any:
         worker.outbox.append(call)
         while True:
-            reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.message)), PATIENCE)
+            reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.take_message())), PATIENCE)
             for number, result in Answer(*pickle.loads(reply)).results:
                 if number == call.number:
                     return result
 
     async def _watch(self) -> None:
-        """Look at the machines: a worker for each that has none. Without a word from the cluster, all work ends."""
+        """Start a worker on each machine that has none, now and later; all work ends if the cluster is lost."""
         try:
             while True:
                 for node, cores in (await self._nodes()).items():
-                    if node not in self._hired:
-                        self._hired[node] = worker = _Hired(node, self._actor(node, cores))
+                    if node not in self._states:
+                        self._states[node] = worker = _WorkerState(node, self._actor(node, cores))
                         worker.tasks.append(asyncio.create_task(self._begin(worker)))
                 await asyncio.sleep(LOOK)
         except asyncio.CancelledError:
@@ -551,36 +551,36 @@ class RemoteWorkers:
             self._fail(error)
 
     async def _nodes(self) -> dict[str, int]:
-        """The machines; EngineError when nobody says which there are."""
+        """The machines; EngineError if the cluster does not answer."""
         machines: dict[str, int] | BaseException = await self._asking.call(lambda: nodes(self._ray))
         if isinstance(machines, BaseException):
             raise machines
         return machines
 
-    async def _begin(self, worker: _Hired) -> None:
+    async def _begin(self, worker: _WorkerState) -> None:
         """Wait until a worker is ready, then exchange with it."""
         try:
-            wrong = await asyncio.wait_for(_answer(worker.actor.hello.remote()), STARTING)
+            failed = await asyncio.wait_for(_answer(worker.actor.hello.remote()), STARTING)
         except asyncio.CancelledError:
             raise
-        except Exception:  # it never came to be: its machine is gone, or will be tried again
-            if self._hired.get(worker.node) is worker:
-                del self._hired[worker.node]
+        except Exception:  # it did not start: its machine is gone, or `_watch` tries again
+            if self._states.get(worker.node) is worker:
+                del self._states[worker.node]
             self._end(worker)
             return
-        if wrong is not None:
-            self._fail(wrong)
+        if failed is not None:
+            self._fail(failed)
             return
         worker.ready = True
         self._share()
         worker.tasks.append(asyncio.create_task(self._exchange(worker)))
 
     def _share(self) -> None:
-        """Divide the places among the workers that there are: first who has too many, then who has too few.
+        """Divide the places among the ready workers: first lower those with too many, then raise those with too few.
 
-        The oldest come first. So a worker that has a place keeps one, whoever joins.
+        The oldest workers come first, so a worker that has a place keeps one when others join.
         """
-        ready = [worker for worker in self._hired.values() if worker.ready]
+        ready = [worker for worker in self._states.values() if worker.ready]
         all_places = max(self._places - self._reserved, 0)
         shares = [(all_places + number) // len(ready) for number in reversed(range(len(ready)))]
         free = all_places - sum(worker.held for worker in ready)
@@ -596,13 +596,13 @@ class RemoteWorkers:
         self._freed.set()
         self._deal_soon()
 
-    def _agree(self, worker: _Hired, places: int) -> None:
+    def _agree(self, worker: _WorkerState, places: int) -> None:
         worker.terms = Terms(worker.terms.number + 1, places, places * (1 + AHEAD))
         if worker.exchanging:
             self._give(worker)
 
     def _fail(self, error: BaseException) -> None:
-        """End all that is under way with an error."""
+        """End all outstanding calls with an error."""
         self._failed = self._failed or error
         for call in self._calls.values():
             if not call.result.done():
@@ -615,22 +615,22 @@ class RemoteWorkers:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         settings = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
-        where = NodeAffinitySchedulingStrategy(node, soft=False)
-        actor = self._ray.remote(RemoteWorker).options(scheduling_strategy=where, **settings)
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        actor = self._ray.remote(RemoteWorker).options(scheduling_strategy=strategy, **settings)
         return actor.remote(self._maker, self._setup, os.getcwd(), self._environment, cores)
 
-    def _end(self, worker: _Hired) -> None:
-        with suppress(Exception):  # of Ray: it has ended already, or the cluster is gone
+    def _end(self, worker: _WorkerState) -> None:
+        with suppress(Exception):  # any error of Ray: the actor has ended already, or the cluster is gone
             self._ray.kill(worker.actor)
 
 
 async def _answer(reference: Any) -> Any:
-    """What a call of an actor returns."""
+    """The result of an actor's method, as a coroutine."""
     return await reference
 
 
-def _why(error: BaseException) -> str:
-    """How a worker was lost, in words that do not differ from worker to worker."""
+def _reason(error: BaseException) -> str:
+    """The reason for the loss of a worker, in words that are the same for every worker."""
     name = type(error).__name__
     if "node" in str(error).lower() and "died" in str(error).lower():
         return "a machine that died"

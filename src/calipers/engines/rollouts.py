@@ -1,14 +1,14 @@
-"""Rollouts on a Ray cluster: workers call the model and verify, and the loop of a run does all the rest here.
+"""Rollouts on a Ray cluster: workers call the model and verify, and the loop of the run stays in this process.
 
 ::
 
     loop (pace, retries, budget, --until, log) ──► RemoteModel.complete ──► a worker: client call, then verdict
                                           ◄── completion ◄── both at once ──┘
-                                          ──► RemoteVerifier.verify: the verdict is here already
+                                          ──► RemoteVerifier.verify: returns the verdict that came with it
 
-The loop is the one of a local run. So there is one writer of the log, one rate limit, one budget and one stopping rule.
+The loop is that of a local run, so there is one writer of the log, one rate limit, one budget and one stopping rule.
 
-Stored completions are verified there, too: `RemoteBench` is the bench of a rescore whose judges sit on other machines.
+Stored completions can be verified on a cluster, too: `RemoteBench` is the bench of a rescore with remote verifiers.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ VERDICT_HANDLER: Final = "calipers.engines.rollouts:VerdictHandler"
 
 
 class Replied(msgspec.Struct, frozen=True):
-    """What a worker made of a request. ``verdict`` is None for a task without a verifier."""
+    """A worker's reply to a request. ``verdict`` is None for a task without a verifier."""
 
     completion: Completion
     verdict: Verdict | VerifierError | None = None
 
 
 class RolloutHandler:
-    """What a worker does in a run: call the model, then verify; or verify alone."""
+    """The handler of a run's workers, which calls the model and then verifies, or only verifies."""
 
     def __init__(self, job: Job) -> None:
         self._job, self._secrets = job, Secrets()
@@ -58,16 +58,16 @@ class RolloutHandler:
 
     @property
     def notes(self) -> list[str]:
-        """What client and verifiers have to say."""
+        """The notes of the client and the verifiers."""
         return notes_of([self._client, *self._judges.values()])
 
     async def handle(self, item: tuple[Request | Completion, Task]) -> Replied | Verdict | ClientError | VerifierError:
-        """The completion and its verdict, or why there is none."""
-        asked, task = item
-        if isinstance(asked, Completion):
-            return await self._verified(task, asked)
+        """The completion and its verdict, or the error; for a given completion, only the verdict."""
+        request, task = item
+        if isinstance(request, Completion):
+            return await self._verified(task, request)
         try:
-            completion = await self._client.complete(asked)
+            completion = await self._client.complete(request)
         except ClientError as error:
             return error
         return Replied(completion, None if task.verifier is None else await self._verified(task, completion))
@@ -86,16 +86,16 @@ class RolloutHandler:
     def _judge(self, task: Task) -> Verifier:
         name = str(task.verifier)
         if name not in self._judges:
-            named = self._benchmark.verifiers.get(name) or judge_of(task)
-            self._judges[name] = ExactMatchOfRun() if named is EXACT_MATCH else opened(named, self._secrets)
+            verifier = self._benchmark.verifiers.get(name) or judge_of(task)
+            self._judges[name] = ExactMatchOfRun() if verifier is EXACT_MATCH else opened(verifier, self._secrets)
         return self._judges[name]
 
 
 class RemoteModel:
-    """The model of a run as its loop sees it: workers ask it, and verify what it answers."""
+    """The client of a run's loop, whose calls are made by workers, which also verify the completions."""
 
-    def __init__(self, ray: Any, job: Job, tasks: Sequence[Task], here: Client) -> None:
-        self._here = here  # which is never asked
+    def __init__(self, ray: Any, job: Job, tasks: Sequence[Task], local: Client) -> None:
+        self._local = local  # only to be closed; no call is made with it
         self._tasks = {task.id: task for task in tasks}
         self._verdicts: dict[int, tuple[Completion, Verdict | VerifierError]] = {}
         self._job, self._ray = job, ray
@@ -103,11 +103,11 @@ class RemoteModel:
 
     @property
     def notes(self) -> list[str]:
-        """What the workers' clients and verifiers have to say, and which rollouts were asked again."""
+        """The notes of the workers' clients and verifiers, and on repeated rollouts."""
         return self._workers.notes if self._workers is not None else []
 
     async def complete(self, request: Request) -> Completion:
-        """The completion that a worker got; its verdict came with it."""
+        """The completion that a worker got; its verdict, which comes with it, is kept for `verdict`."""
         task = self._tasks[request.task]
         answer, lost = await self._call((request, task))
         if isinstance(answer, ClientError):
@@ -120,20 +120,20 @@ class RemoteModel:
         return completion
 
     async def verdict(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict on a completion: the one that came with it, once; then a worker's."""
-        _, found = self._verdicts.pop(id(completion), (None, None))
-        if found is None:
+        """The verdict on a completion: at first the one that came with it, later a worker's new verdict."""
+        _, verdict = self._verdicts.pop(id(completion), (None, None))
+        if verdict is None:
             try:
-                found, _ = await self._call((completion, task))
+                verdict, _ = await self._call((completion, task))
             except ClientError as error:
                 raise VerifierError(str(error), outcome="verifier_failed", kind=error.kind) from None
-        if isinstance(found, VerifierError):
-            raise found
-        return found
+        if isinstance(verdict, VerifierError):
+            raise verdict
+        return verdict
 
     async def close(self) -> None:
         """End the workers."""
-        await self._here.close()
+        await self._local.close()
         if self._workers is not None:
             await self._workers.close()
 
@@ -145,12 +145,12 @@ class RemoteModel:
         try:
             return await self._workers.call(item)
         except Lost as error:
-            wrong = f"task {item[1].id!r}: {TRIES} workers were lost while they had this rollout ({error})"
-            raise ClientError(wrong, kind="worker_lost") from None
+            problem = f"task {item[1].id!r}: {TRIES} workers were lost while they had this rollout ({error})"
+            raise ClientError(problem, kind="worker_lost") from None
 
 
 class RemoteVerifier:
-    """A verifier of a run as its loop sees it."""
+    """A verifier for a run's loop, whose verdicts come from workers."""
 
     def __init__(self, model: RemoteModel, judge: Verifier) -> None:
         self._model, self.judge = model, judge
@@ -169,10 +169,10 @@ class RemoteVerifier:
 def remote(
     job: Job, address: str, tasks: Sequence[Task], client: Client, verifiers: Mapping[str, Verifier]
 ) -> Iterator[tuple[Client, Mapping[str, Verifier], int]]:
-    """A client and verifiers whose work is done on a cluster, and how many rollouts may be under way at once."""
+    """A client and verifiers whose work is done on a cluster, and the number of rollouts to have in flight at once."""
     if job.model.partition("/")[0] == LOCAL_KIND:
-        wrong = f"{job.model} is loaded into one process"
-        raise InputError.at("--engine", wrong, "serve the model, and use openai/NAME with --base-url")
+        problem = f"{job.model} is loaded into one process"
+        raise InputError.at("--engine", problem, "serve the model, and use openai/NAME with --base-url")
     with connected(address) as ray:
         model = RemoteModel(ray, replace(job, out=None), tasks, client)
         ahead = job.in_flight * (1 + (AHEAD if job.until is None and job.max_cost is None else 0))
@@ -180,31 +180,31 @@ def remote(
 
 
 def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that clients and verifiers read; they travel in memory, and are in no plan and no log."""
-    wanted = ("_API_KEY", "_BASE_URL", "_TOKEN", "_API_BASE")
-    return {name: value for name, value in environment.items() if name.endswith(wanted)}
+    """The environment variables that clients and verifiers read. They are sent in memory, and are in no plan or log."""
+    suffixes = ("_API_KEY", "_BASE_URL", "_TOKEN", "_API_BASE")
+    return {name: value for name, value in environment.items() if name.endswith(suffixes)}
 
 
 class VerdictHandler:
-    """What a worker does in a rescore: verify a completion, and find out whose failure it is when that fails."""
+    """The handler of a rescore's workers, which verifies completions; `Blame` decides who caused a failure."""
 
     def __init__(self, instead: str | None) -> None:
-        self._instead = instead  # the verifier of all tasks; None: each task's own
+        self._instead = instead  # the verifier of all tasks; None for each task's own verifier
         self._secrets, self._blame = Secrets(), Blame()
         self._judges: dict[str, Verifier] = {}
 
     @property
     def notes(self) -> list[str]:
-        """What the verifiers have to say."""
+        """The notes of the verifiers."""
         return notes_of(self._judges.values())
 
     async def handle(self, item: tuple[Task, Completion]) -> Verdict | VerifierError:
-        """The verdict, or why there is none."""
+        """The verdict, or the error."""
         task, completion = item
         name = self._instead or str(task.verifier)
         if name not in self._judges:
-            found: NamedVerifier = named_verifier(name) if self._instead else find_verifier(name)
-            self._judges[name] = opened(found, self._secrets)
+            verifier: NamedVerifier = named_verifier(name) if self._instead else find_verifier(name)
+            self._judges[name] = opened(verifier, self._secrets)
         try:
             return await self._blame.judged(self._judges[name], task, completion)
         except VerifierError as error:
@@ -216,7 +216,7 @@ class VerdictHandler:
 
 
 class RemoteBench(Bench):
-    """A bench that hands every case to a worker."""
+    """A bench whose cases are verified by workers."""
 
     def __init__(self, ray: Any, most: int, instead: str | None) -> None:
         super().__init__(most)
@@ -225,7 +225,7 @@ class RemoteBench(Bench):
 
     @property
     def notes(self) -> list[str]:
-        """What the judges have to say, and how many cases were given to another worker."""
+        """The notes of the verifiers, and on cases that were repeated on another worker."""
         return self._workers.notes if self._workers is not None else []
 
     async def _dismissed(self) -> None:
@@ -240,12 +240,12 @@ class RemoteBench(Bench):
         workers = self._workers
 
         async def verdict(task: Task, completion: Completion) -> Verdict | VerifierError:
+            answer: Verdict | VerifierError
             try:
-                found, _ = await workers.call((task, completion))
+                answer, _ = await workers.call((task, completion))
             except Lost as error:
-                wrong = f"task {task.id!r}: {TRIES} workers were lost while they had this completion ({error})"
-                return VerifierError(wrong, kind="worker_lost")
-            answer: Verdict | VerifierError = found
+                problem = f"task {task.id!r}: {TRIES} workers were lost while they had this completion ({error})"
+                answer = VerifierError(problem, kind="worker_lost")
             return answer
 
         return list(await asyncio.gather(*(verdict(task, completion) for _, task, completion in cases)))
