@@ -1,4 +1,4 @@
-"""The sandbox: it runs untrusted programs isolated from the machine.
+"""The sandbox, which runs untrusted programs isolated from the machine.
 
 ::
 
@@ -7,7 +7,7 @@
              │ pipe the program never holds    ▼
              └──────────────────────────── process 1 ◄── the program: nobody, no network, no capabilities, limits
 
-`docs/sandbox.md` says what holds and what does not.
+`docs/sandbox.md` describes which guarantees hold and which do not.
 """
 
 from calipers.errors import SandboxError

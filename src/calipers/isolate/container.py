@@ -1,12 +1,13 @@
-"""A room: this machine's programs and libraries, with separate files and processes and optionally its own network.
+"""A container with this machine's programs and libraries, separate files and processes, and optionally its own network.
 
-The root directory of the machine is the lower layer of an overlay whose upper layer is memory. So a task finds
-the tools that are installed here, may write wherever it likes, and leaves nothing behind. It sees no home
-directory and none of the hidden folders. Instead of the machine's root directory it may be given the layers of an
-image, and then sees nothing else. Its root user has the rights a container's has: it cannot mount, load modules, make
-devices or trace other users' processes. `limits` has its resource limits.
+The root directory of the machine is the lower layer of an overlay whose upper layer is in memory. So a task finds the
+tools that are installed here, may write anywhere, and leaves nothing behind. It sees no home directory and none of the
+hidden folders. Instead of the machine's root directory, the container may have the layers of an image, and then sees
+nothing else. Its root user has the capabilities that are usual in containers: it cannot mount, load modules, make
+devices or trace other users' processes. Its resource limits are in `limits`.
 
-Of the standard library alone, with imports that name no package: Harbor's interpreter is lent this file.
+This file uses only the standard library and relative imports, because it is also loaded by Harbor's interpreter, where
+Calipers is not installed. In the environment's name and in messages, such a container is called a room.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from .limits import (
 )
 from .tamper_check import tampered
 
-TOOLS = ("setpriv",)  # for commands of other users than root
+TOOLS = ("setpriv",)  # runs commands of users other than root
 CAPABILITY_NUMBERS = {
     "chown": 0,
     "dac_override": 1,
@@ -63,9 +64,9 @@ CAPABILITY_NUMBERS = {
     "audit_write": 29,
     "setfcap": 31,
 }
-"""What root of a room may do, and how the kernel numbers it."""
+"""The capabilities of a container's root user, with the numbers that the kernel gives them."""
 CAPABILITIES = "-all," + ",".join(f"+{name}" for name in CAPABILITY_NUMBERS)
-MOST_TOLD = 100  # commands of those that were left running
+MOST_TOLD = 100  # commands that are listed of the processes that were left running
 FULL = re.compile(rb"(sh|nsenter): [^\n]*fork[^\n]*\n", re.IGNORECASE)
 SWITCH = (
     f"exec setpriv --bounding-set {CAPABILITIES} --inh-caps -all"
@@ -74,17 +75,17 @@ SWITCH = (
 PACK = (
     'if [ -d "$0" ]; then cd "$0" && set -- .; else cd "$1" && shift; fi && exec tar --hard-dereference -cf - -- "$1"'
 )
-START = '(:) && exec "$1" -c "$0"'  # where nothing can be forked sh says so at once, and bash only after many tries
-CLEARINGS = 5  # of a full room, before a command that finds no place in it has failed
-CROWD = PROCESSES * 9 // 10  # processes that leave no place for those who come from outside
-LONGEST_WAIT = 1e6  # seconds that poll(2) can be asked for at once
-PATIENCE = 10.0  # seconds for what was killed to be gone
-LONGEST_MESSAGE = 4000  # characters of what went wrong that are worth telling
-MOST_HEARD = 16 << 20  # bytes kept of what a command prints
-MOST_TAKEN = 1 << 30  # bytes of files at once: one file may say that it has more than any disk
+START = '(:) && exec "$1" -c "$0"'  # if fork fails, sh reports that at once, but bash only after many tries
+CLEARINGS = 5  # times that a full container is cleared before a command that cannot be started fails
+CROWD = PROCESSES * 9 // 10  # number of processes from which on the container is cleared before a command is started
+LONGEST_WAIT = 1e6  # seconds; the longest timeout for poll(2)
+PATIENCE = 10.0  # seconds for killed processes to be gone
+LONGEST_MESSAGE = 4000  # characters of an error message that are shown
+MOST_HEARD = 16 << 20  # bytes kept of a command's output
+MOST_TAKEN = 1 << 30  # bytes of files that are copied out at once, as a sparse file may be larger than any disk
 HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
-IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # where an image's programs are
-ORIGIN = 9  # the descriptor by which process 1 keeps the layers of an image as they were
+IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # the search path in an image
+ORIGIN = 9  # the descriptor with which process 1 keeps the unchanged layers of an image open
 
 BEGIN = f"""
 import marshal, sys
@@ -96,12 +97,12 @@ sys.modules[name].main(channel, settings)
 
 
 class ContainerError(Exception):
-    """The machine cannot create a room; the message says why, and what would help."""
+    """The machine cannot create a container; the message says why, and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended: its exit code, -9 after a timeout, and its output."""
+    """The result of a command: its exit code (-9 after a timeout) and its output."""
 
     code: int
     stdout: bytes
@@ -110,7 +111,7 @@ class CommandResult:
 
 
 def lacking() -> str | None:
-    """Why this machine cannot create rooms, or None."""
+    """The reason why this machine cannot create containers, or None."""
     if sys.platform != "linux":
         return "the environment 'room' needs Linux namespaces; run the job on Linux, or with a container engine"
     missing = [tool for tool in TOOLS if shutil.which(tool, path=search_path()) is None]
@@ -118,12 +119,12 @@ def lacking() -> str | None:
 
 
 class Container:
-    """One trial's machine: `start`, then `run`, `put` and `take` as often as needed, then `stop`.
+    """The environment of one trial: `start`, then `run`, `put` and `take` as often as needed, then `stop`.
 
-    Its commands have the machine's network, or with ``network=False`` a loopback alone; one that is ``switched`` may
-    have either, as `connect` says. ``layers``, the lowest first, are the folders of an image that its root is made of
-    instead of the machine's; ``kept`` is a folder whose ``upper`` keeps what is written, with an empty ``work`` beside
-    it, instead of memory. Only root can have either.
+    Its commands have the machine's network, or with ``network=False`` only a loopback; if it is ``switched``, `connect`
+    can change this later. ``layers``, the lowest first, are the folders of an image, from which its root is made
+    instead of the machine's. ``kept`` is a folder whose ``upper`` stores the written files instead of memory, with an
+    empty ``work`` beside it. ``layers`` and ``kept`` need root.
     """
 
     def __init__(
@@ -140,21 +141,21 @@ class Container:
         self._layers, self._kept = [os.path.realpath(layer) for layer in layers], kept
         self._hidden = [*HIDDEN, *hidden_homes(), *(os.path.realpath(path) for path in hidden)]
         self._network = network
-        self._loopback = switched or not network  # whether there is a network namespace to put commands in
+        self._loopback = switched or not network  # whether the container has a network namespace of its own
         self._memory, self._files = memory_mb(memory), files_mb(files)
         self._cgroups: ContainerCgroups | None = None
         self._asking, self._sending = threading.Lock(), threading.Lock()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._numbers = count()  # of the commands
-        self._pid, self._made = 0, 0.0
+        self._numbers = count()  # numbers of the commands
+        self._pid, self._made = 0, 0.0  # process 1, and the time at which it was ready
         self._closed = False
         self._folder = ""
 
     def start(self) -> None:
-        """Create the room. ContainerError when that fails."""
-        if wrong := lacking():
-            raise ContainerError(wrong)
+        """Create the container; ContainerError if that fails."""
+        if problem := lacking():
+            raise ContainerError(problem)
         tidy(Path(tempfile.gettempdir()), CONTAINER)
         self._folder = tempfile.mkdtemp(prefix=f"{CONTAINER}{os.getpid()}-")
         self._cgroups = ContainerCgroups(self._memory + self._files)
@@ -175,7 +176,7 @@ class Container:
         self._channel = channel
         with theirs:
             self._supervisor = supervisor = subprocess.Popen(
-                [sys.executable, "-ISc", BEGIN, str(theirs.fileno())],  # the settings are nothing for /proc/1/cmdline
+                [sys.executable, "-ISc", BEGIN, str(theirs.fileno())],  # without the settings, as anybody can read argv
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -183,27 +184,28 @@ class Container:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        with suppress(OSError):  # it has ended, and says why
+        with suppress(OSError):  # it has ended; its error is read below
             channel.sendall(marshal.dumps((compiled("libc", "supervisor"), settings)))
         ready, message = b"", ""
-        with suppress(ValueError):  # somebody has closed the room meanwhile
+        with suppress(ValueError):  # the container was stopped by another thread meanwhile
             ready = supervisor.stdout.readline() if supervisor.stdout else b""
             if not ready and supervisor.stderr:
                 message = supervisor.stderr.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:]
         first = children(supervisor.pid) if ready else []
-        if self._closed:  # by somebody who would not wait for the end of this
+        if self._closed:  # by another thread that called `stop`
             self.stop()
             raise ContainerError("the room was closed before it was ready")
         if not first:
             self.stop()
-            why = message or "no error message"
-            raise ContainerError(f"cannot create a room ({why}); run as root, or allow namespaces")
+            raise ContainerError(
+                f"cannot create a room ({message or 'no error message'}); run as root, or allow namespaces"
+            )
         self._pid, self._made = first[0], time.time()
 
     def connect(self, network: bool) -> None:
         """Give later commands the machine's network, or only a loopback; running commands keep theirs.
 
-        ValueError for a container that was not made to be switched.
+        ValueError for a container that was not created with ``switched=True``.
         """
         if not network and not self._loopback:
             raise ValueError("the container has no network of its own; expected switched=True")
@@ -220,15 +222,15 @@ class Container:
     ) -> CommandResult:
         """Run a shell command inside. After the timeout it is killed; its output so far is kept.
 
-        Where the room is so full that not even its first process can be made, it is cleared for it.
+        If the container has so many processes that the command cannot be started, all of them are killed first.
         """
-        ran = self._run(command, cwd, env, user, timeout)
-        for _ in range(CLEARINGS):  # one that never rests fills its place again on a busy machine
-            if not (ran.code and not ran.stdout and FULL.fullmatch(ran.stderr)):
+        result = self._run(command, cwd, env, user, timeout)
+        for _ in range(CLEARINGS):  # several times, as a fork bomb may refill the container on a busy machine
+            if not (result.code and not result.stdout and FULL.fullmatch(result.stderr)):
                 break
             self.sweep()
-            ran = self._run(command, cwd, env, user, timeout)
-        return ran
+            result = self._run(command, cwd, env, user, timeout)
+        return result
 
     def _run(
         self,
@@ -243,21 +245,21 @@ class Container:
         shell = ["sh", "-c", START, script, self._shell(inside["PATH"])]
         if user not in (None, 0, "root"):
             shell = ["sh", "-c", SWITCH, str(user), *shell]
-        printed = CappedOutput(), CappedOutput()
+        outputs = CappedOutput(), CappedOutput()
         with open(os.devnull, "r+b", 0) as nothing:
-            streams = (nothing.fileno(), *(heard.descriptor for heard in printed))
+            streams = (nothing.fileno(), *(output.descriptor for output in outputs))
             started = self._start(shell, inside, streams, process_limits(self._memory))
-        for heard in printed:
-            heard.listen()
-        code, late = started.wait(timeout), False
+        for output in outputs:
+            output.listen()
+        code, timed_out = started.wait(timeout), False
         if code is None:
             self._send((started.number, None))
             started.wait()
             self.sweep()
-            code, late = -signal.SIGKILL, True
+            code, timed_out = -signal.SIGKILL, True
         started.close()
-        out, err = (heard.so_far() for heard in printed)
-        return CommandResult(code, out, err, late)
+        stdout, stderr = (output.so_far() for output in outputs)
+        return CommandResult(code, stdout, stderr, timed_out)
 
     def _start(
         self,
@@ -266,19 +268,19 @@ class Container:
         streams: Sequence[int],
         limits: Sequence[tuple[int, int]] = (),
     ) -> StartedCommand:
-        """Have the supervisor start a command inside; a room too full for another process is cleared."""
+        """Make the supervisor start a command inside; if there are too many processes, all of them are killed first."""
         if len(self._alive()) > CROWD:
             self.sweep()
         request = {"argv": list(argv), "env": dict(env), "network": self._network, "limits": list(limits)}
         number = next(self._numbers)
-        told, tell = os.pipe()
-        if not self._send((number, request), (*streams, tell)):
+        read, write = os.pipe()
+        if not self._send((number, request), (*streams, write)):
             os.write(streams[2], b"the room is closed\n")
-        os.close(tell)
-        return StartedCommand(number, told)
+        os.close(write)
+        return StartedCommand(number, read)
 
     def _send(self, message: tuple[int, Any], descriptors: Sequence[int] = ()) -> bool:
-        """Whether a message could be sent to the supervisor; it is lost where that has ended."""
+        """Send a message to the supervisor; returns whether it was sent, which fails if the supervisor has ended."""
         data = marshal.dumps(message)
         data = len(data).to_bytes(8, "little") + data
         with self._sending, suppress(OSError):
@@ -290,96 +292,96 @@ class Container:
         return False
 
     def put(self, source: str | Path, target: str) -> None:
-        """Copy a file, or the content of a folder, into the room."""
+        """Copy a file, or the content of a folder, into the container."""
         source = Path(source)
-        whole, part = (source, ".") if source.is_dir() else (source.parent, source.name)
+        folder, name = (source, ".") if source.is_dir() else (source.parent, source.name)
         into = target if source.is_dir() else os.path.dirname(target) or "/"
         unpack = f"mkdir -p {shlex.quote(into)} && tar -C {shlex.quote(into)} --no-same-owner -xf -"
-        if not source.is_dir() and os.path.basename(target) != part:
-            unpack += f" && mv -f {shlex.quote(f'{into}/{part}')} {shlex.quote(target)}"
-        printed = CappedOutput()
+        if not source.is_dir() and os.path.basename(target) != name:
+            unpack += f" && mv -f {shlex.quote(f'{into}/{name}')} {shlex.quote(target)}"
+        output = CappedOutput()
         read, write = os.pipe()
-        with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=write) as packing:
+        with subprocess.Popen(["tar", "-C", folder, "-cf", "-", "--", name], stdout=write) as packing:
             os.close(write)
-            streams = (read, printed.descriptor, printed.descriptor)
+            streams = (read, output.descriptor, output.descriptor)
             started = self._start(["sh", "-c", unpack], self._inside(), streams)
-            os.close(read)  # which ends the packing when nobody inside reads any more
-            printed.listen()
+            os.close(read)  # so that the packing ends when the command inside no longer reads
+            output.listen()
             code = started.result()
-            message = printed.so_far().decode(errors="replace")[-300:]
+            message = output.so_far().decode(errors="replace")[-300:]
         if packing.returncode or code:
             raise OSError(f"{source} could not be copied to {target}: {message}")
 
     def take(self, source: str, target: str | Path) -> None:
-        """Copy a file, or the content of a folder, out of the room, except links."""
+        """Copy a file, or the content of a folder, out of the container, except links."""
         target = Path(target)
-        inner, part = os.path.dirname(source) or "/", os.path.basename(source)
+        inner, name = os.path.dirname(source) or "/", os.path.basename(source)
         with tempfile.TemporaryDirectory() as scratch:
-            archive, complaints = Path(scratch, "out.tar"), CappedOutput()
+            archive, stderr = Path(scratch, "out.tar"), CappedOutput()
             read, write = os.pipe()
             with open(os.devnull, "r+b", 0) as nothing, os.fdopen(read, "rb") as packed:
-                streams = (nothing.fileno(), write, complaints.descriptor)
-                started = self._start(["sh", "-c", PACK, source, inner, part], self._inside(), streams)
+                streams = (nothing.fileno(), write, stderr.descriptor)
+                started = self._start(["sh", "-c", PACK, source, inner, name], self._inside(), streams)
                 os.close(write)
-                complaints.listen()
-                whole = stored(packed, archive)
-            if not whole:
+                stderr.listen()
+                complete = stored(packed, archive)
+            if not complete:
                 self._send((started.number, None))
             code = started.result()
-            if not whole:
+            if not complete:
                 raise OSError(f"{source} contains more than {MOST_TAKEN >> 20} MB; it is not copied out of the room")
             if code:
-                raise FileNotFoundError(f"{source}: {complaints.so_far().decode(errors='replace')[-300:]}")
-            folder = unpack(archive, Path(scratch, "out"))
-            unpacked = Path(scratch, "out") if folder else Path(scratch, "out", part)
-            if folder:
+                raise FileNotFoundError(f"{source}: {stderr.so_far().decode(errors='replace')[-300:]}")
+            is_folder = unpack(archive, Path(scratch, "out"))
+            unpacked = Path(scratch, "out") if is_folder else Path(scratch, "out", name)
+            if is_folder:
                 shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True)
             else:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(unpacked, target, follow_symlinks=False)
 
     def sweep(self) -> list[str]:
-        """End every process inside; returns the commands of those that were still running."""
-        left = self._commands()
+        """Kill every process inside; returns the commands of those that were still running."""
+        commands = self._commands()
         first, reply = self._supervisor, b""
-        with self._asking, suppress(OSError, ValueError):  # somebody may close the room meanwhile
+        with self._asking, suppress(OSError, ValueError):  # another thread may stop the container meanwhile
             if first is not None and first.stdin and first.stdout:
                 first.stdin.write(b".")
                 first.stdin.flush()
                 reply = first.stdout.readline()
-        patience = time.monotonic() + PATIENCE
-        while reply and self._alive() and time.monotonic() < patience:
+        until = time.monotonic() + PATIENCE
+        while reply and self._alive() and time.monotonic() < until:
             time.sleep(0.005)
-        return left
+        return commands
 
     def _alive(self) -> dict[str, str]:
-        """Number and name of what runs inside but for process 1, as the kernel has it: no program inside is asked."""
+        """The numbers and names of the processes inside, without process 1, as the kernel lists them in /proc."""
         names = {}
         with suppress(OSError):
-            for name in os.listdir(processes := self._processes):
-                if name.isdecimal() and name != "1":
+            for number in os.listdir(processes := self._processes):
+                if number.isdecimal() and number != "1":
                     with suppress(OSError, ValueError):
-                        called, _, rest = Path(processes, name, "stat").read_text(errors="replace").rpartition(")")
-                        if rest.split()[0] not in ("Z", "X"):
-                            names[name] = called.partition("(")[2]
+                        head, _, fields = Path(processes, number, "stat").read_text(errors="replace").rpartition(")")
+                        if fields.split()[0] not in ("Z", "X"):
+                            names[number] = head.partition("(")[2]
         return names
 
     def _commands(self) -> list[str]:
-        """The commands of what runs inside; where that is a crowd, names, which none of them can make us wait for."""
+        """The commands of the processes inside; only their names if there are many, as reading commands may block."""
         alive = self._alive()
         if len(alive) > MOST_TOLD:
             return list(alive.values())[:MOST_TOLD]
         commands = []
-        for name, called in alive.items():
+        for number, name in alive.items():
             with suppress(OSError):
-                words = Path(self._processes, name, "cmdline").read_bytes().replace(b"\0", b" ").strip()
-                commands.append(words.decode(errors="replace") or called)
+                command = Path(self._processes, number, "cmdline").read_bytes().replace(b"\0", b" ").strip()
+                commands.append(command.decode(errors="replace") or name)
         return commands
 
     def tampered(self, tests: Sequence[str] = (), env: Mapping[str, str] | None = None) -> list[str]:
-        """The tools of a judge that somebody in here changed, and files that its scripts read from the home directory.
+        """The tools of the verifier, and files in the home directory that its scripts read, that were changed inside.
 
-        ``tests`` are the texts of its scripts, ``env`` what their environment is given.
+        ``tests`` are the texts of the verifier's scripts, ``env`` their environment variables.
         """
         home, path = ((env or {}).get(name) for name in ("HOME", "PATH"))
         origin = f"/proc/{self._pid}/fd/{ORIGIN}" if self._layers else ""
@@ -387,7 +389,7 @@ class Container:
         return tampered(self._pid, self._made, path, tests, home or self._home, origin)
 
     def drop_bytecode(self) -> None:
-        """Remove what Python, or somebody in its name, compiled in here: its sources say the same. Nobody is left."""
+        """Remove the bytecode that was written inside, which may differ from its source; all processes have ended."""
         for folder, inner, names in os.walk(top := f"/proc/{self._pid}/root"):
             if folder == top:
                 inner[:] = [name for name in inner if name not in ("proc", "sys", "dev")]
@@ -397,20 +399,20 @@ class Container:
                         os.unlink(path)
 
     def stop(self) -> None:
-        """Remove the room: every process ends, and every file is deleted. Concurrent calls are safe."""
+        """Remove the container: every process ends, and every file is deleted. Concurrent calls are safe."""
         self._closed = True
         supervisor, self._supervisor = self._supervisor, None
         channel, self._channel = self._channel, None
         if channel is not None:
             with suppress(OSError):  # it has ended already
-                channel.shutdown(socket.SHUT_RDWR)  # at which the supervisor ends, and all others before it
+                channel.shutdown(socket.SHUT_RDWR)  # makes the supervisor end, after all processes inside
             with self._sending:
                 channel.close()
         if supervisor is not None:
             try:
                 supervisor.communicate(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
-                os.killpg(supervisor.pid, signal.SIGKILL)  # which process 1 does not survive either
+                os.killpg(supervisor.pid, signal.SIGKILL)  # process 1 dies with its parent
                 supervisor.communicate()
         if self._cgroups is not None:
             self._cgroups.remove()
@@ -419,7 +421,7 @@ class Container:
 
     @property
     def _processes(self) -> str:
-        """Where the room's own processes are told of, seen from outside."""
+        """The path of the container's own /proc, seen from outside."""
         return os.path.join("/proc", str(self._pid), "root", "proc")
 
     @property
@@ -428,53 +430,53 @@ class Container:
 
     @property
     def _home(self) -> str:
-        return os.path.expanduser("~root")  # an image's root lives where every root does
+        return os.path.expanduser("~root")  # also for an image, whose root has the same home directory
 
     def _shell(self, path: str) -> str:
-        """What commands are run by: Harbor's is bash, and tasks count on it."""
+        """The shell that runs commands: bash if there is one, as with Harbor, because tasks rely on it."""
         if self._layers:
             return "bash" if os.path.lexists(f"/proc/{self._pid}/fd/{ORIGIN}/bin/bash") else "sh"
         return "bash" if shutil.which("bash", path=path) else "sh"
 
     def _inside(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What a command inside finds in its environment."""
+        """The environment variables of a command inside."""
         return {"PATH": self._path, "HOME": self._home, "LANG": "C.UTF-8", **(env or {})}
 
 
 class StartedCommand:
-    """A command inside, by its number, and the pipe on which the supervisor says how it ended."""
+    """A command inside: its number, and the pipe on which the supervisor reports its exit code."""
 
-    def __init__(self, number: int, told: int) -> None:
-        self.number, self._told = number, told
+    def __init__(self, number: int, report: int) -> None:
+        self.number, self._report = number, report
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Its exit code, that of a kill when the room ended before it; None when it runs longer than the timeout."""
+        """The exit code, that of a kill if the container ended first; None if the command runs beyond the timeout."""
         ready = select.poll()
-        ready.register(self._told, select.POLLIN)
+        ready.register(self._report, select.POLLIN)
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not ready.poll(1000 * max(0.0, min(until - time.monotonic(), LONGEST_WAIT))):
             if time.monotonic() >= until:
                 return None
-        return int(os.read(self._told, 16) or 128 + signal.SIGKILL)
+        return int(os.read(self._report, 16) or 128 + signal.SIGKILL)
 
     def result(self) -> int:
-        """Its exit code, once it has ended; nothing is asked after that."""
+        """Wait for the exit code, and close the pipe."""
         code = self.wait()
         self.close()
         return 1 if code is None else code
 
     def close(self) -> None:
-        """Forget it."""
-        os.close(self._told)
+        """Close the pipe."""
+        os.close(self._report)
 
 
 def hidden_homes() -> list[str]:
-    """The parent folders of home directories."""
+    """The folder of home directories, and that of root's."""
     return ["/home", os.path.expanduser("~root")]
 
 
 def shown() -> list[str]:
-    """The folders in home directories that programs are found in: a tool chain is no secret."""
+    """The folders in home directories that contain programs on the search path, which are shown in a container."""
     folders = dict[str, None]()
     for folder in search_path().split(os.pathsep):
         for home in hidden_homes():
@@ -486,20 +488,20 @@ def shown() -> list[str]:
 
 
 def search_path() -> str:
-    """Where programs are looked for, here and in a room."""
+    """The search path of programs, here and in a container."""
     return os.pathsep.join(dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), "/usr/sbin", "/sbin"]))
 
 
 class CappedOutput:
-    """What a command prints, up to a limit; a child that outlives it may hold the pipe open for ever."""
+    """The output of a command, up to a limit; read by a thread, as a child of the command may keep the pipe open."""
 
     def __init__(self) -> None:
-        read, self.descriptor = os.pipe()  # which the command is given
+        read, self.descriptor = os.pipe()  # the descriptor is passed to the command
         self._stream, self._data = os.fdopen(read, "rb", 0), bytearray()
         self._thread = threading.Thread(target=self._listen, daemon=True)
 
     def listen(self) -> None:
-        """Begin to, once the command has the pipe."""
+        """Start reading; to be called once the command has the descriptor."""
         os.close(self.descriptor)
         self._thread.start()
 
@@ -509,28 +511,28 @@ class CappedOutput:
                 self._data += block[: MOST_HEARD - len(self._data)]
 
     def so_far(self) -> bytes:
-        """All of it, or what came until a moment after the end."""
+        """The output until now; waits a moment for its end."""
         self._thread.join(0.2)
         return bytes(self._data)
 
 
 def stored(stream: IO[bytes], target: Path) -> bool:
-    """Whether all that a stream gave was little enough to be kept; then it is in the file."""
-    left = MOST_TAKEN
+    """Write a stream to a file; returns False, with an incomplete file, if it has more than MOST_TAKEN bytes."""
+    remaining = MOST_TAKEN
     with target.open("wb") as file:
         while block := stream.read(1 << 20):
-            left -= len(block)
-            if left < 0:
+            remaining -= len(block)
+            if remaining < 0:
                 return False
             file.write(block)
     return True
 
 
 def unpack(archive: Path, target: Path) -> bool:
-    """Unpack the folders and plain files of an archive into a new folder; links and devices are left out.
+    """Unpack the folders and plain files of an archive into a new folder, without links and devices.
 
-    Whether it is the archive of a folder, which is itself the first in it.
-    By hand, as the filters of `tarfile` are younger than the oldest Python that may run this.
+    Returns whether it is the archive of a folder, whose first member is the folder itself. The members are filtered
+    here, because the filters of `tarfile` are newer than the oldest Python that may run this.
     """
     target.mkdir()
     folder = None

@@ -1,10 +1,11 @@
 """One sandbox from start to end, seen from outside: its input, output, usage and cleanup.
 
-Two mechanisms make one, bubblewrap and util-linux' unshare; `view` is what a program sees of the machine inside.
+A sandbox is made by bubblewrap or by util-linux' unshare; `view` lists the machine's files that are visible inside.
 
-Namespaces already keep a program in. The seccomp filter narrows what it can try on the kernel, and closes what no
-namespace covers: sockets to the machine's own host, memory that belongs to no process and so escapes every limit, and
-the limits and priorities of others. Process 1 has the program's user, so only the filter keeps these two apart.
+Namespaces already confine a program. The seccomp filter also reduces the attack surface of the kernel, and blocks what
+no namespace covers: sockets to the machine's own host, memory that belongs to no process and so escapes every limit,
+and changes to the limits and priorities of other processes. Process 1 has the same user as the program, so only the
+filter protects process 1 from the program.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ Entry = tuple[str, str, str]
 LIBRARIES = ("lib", "lib32", "lib64", "libx32")
 PROGRAMS = ("bin", "sbin")
 DEVICES = {name: name for name in ("full", "null", "random", "urandom")}
-DEVICES["zero"] = "full"  # reads the same, and cannot be mapped: memory that is shared and has no file is not counted
+DEVICES["zero"] = "full"  # reads the same but cannot be mapped, which would give shared memory that is not counted
 STREAMS = (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 
 
 def interpreter() -> str:
-    """The Python that runs this, as a file outside any virtual environment."""
+    """The path of the running Python interpreter, outside any virtual environment."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def view(
     disk_mb: int, *, programs: bool = False, scratch: Iterable[str] = (), inputs: str | None = None
 ) -> list[Entry]:
-    """The whole file system of one sandbox, all of it read-only but /tmp and ``scratch``.
+    """The whole file system of one sandbox, read-only except for /tmp and ``scratch``.
 
-    ``programs`` adds the system's commands and a /proc that shows this sandbox alone. Each directory in the
+    ``programs`` adds the system's commands and a /proc that shows only this sandbox. Each entry of the
     directory ``inputs`` appears under its own name at the root.
     """
     names = (*LIBRARIES, *PROGRAMS) if programs else LIBRARIES
@@ -79,7 +80,7 @@ def view(
 
 
 def _as_it_is(path: str) -> list[Entry]:
-    """A path of the host at the same place: a link as a link, and nothing where there is nothing."""
+    """The entry that shows a path of the host at the same path: a link as a link; no entry if it does not exist."""
     if os.path.islink(path):
         return [("link", os.readlink(path), path)]
     return [("bind", path, path)] if os.path.exists(path) else []
@@ -87,7 +88,7 @@ def _as_it_is(path: str) -> list[Entry]:
 
 Name = Literal["bwrap", "unshare", "none"]
 NOBODY = "65534"
-NAMES: tuple[Name, ...] = ("bwrap", "unshare")  # in order of preference; none is nobody's
+NAMES: tuple[Name, ...] = ("bwrap", "unshare")  # in order of preference; "none" is used only on request
 
 OPTIONS = {"bind": "--ro-bind", "device": "--dev-bind", "link": "--symlink"}  # of bwrap
 
@@ -101,19 +102,19 @@ class Mechanism:
 
     @property
     def apart(self) -> bool:
-        """Whether there is a sandbox at all."""
+        """Whether there is a sandbox."""
         return self.name != "none"
 
     @property
     def shows(self) -> bool:
-        """Whether process 1 finds the view built, and need not build it."""
+        """Whether the mechanism builds the view, so that process 1 need not build it."""
         return self.name != "unshare"
 
     def command(self, entries: Sequence[Entry], argv: Sequence[str]) -> list[str]:
-        """The words that start ``argv`` as process 1 of its own world.
+        """The command that starts ``argv`` as process 1 of new namespaces.
 
-        Root needs no user namespace to set that up, and must not use one: it would stay the host's root
-        inside. Others get one to set it up in. Process 1 goes on from there to be nobody, in one more.
+        Root needs no user namespace to create the others, and must not use one, because it would stay the host's root
+        inside. Other users get a user namespace. In both cases, process 1 then becomes nobody in one more of its own.
         """
         if not self.apart:
             return list(argv)
@@ -122,17 +123,17 @@ class Mechanism:
             user = [] if root else ["--unshare-user", "--uid", NOBODY, "--gid", NOBODY]
             apart = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
             above = dict.fromkeys(str(up) for *_, target in entries for up in reversed(PurePath(target).parents[:-1]))
-            folders = [word for up in above for word in ("--perms", "0755", "--dir", up)]  # else only root's to enter
+            folders = [word for up in above for word in ("--perms", "0755", "--dir", up)]  # else only root could enter
             shown = [word for entry in entries for word in _option(*entry)]
             ends = ["--as-pid-1", "--die-with-parent", "--remount-ro", "/", "--chdir", "/tmp", "--"]
             return [self.path, *user, *apart, *folders, *shown, *ends, *argv]
         user = [] if root else ["--user", "--map-root-user"]
         kinds = ["--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup"]
-        return [self.path, *user, *kinds, "--fork", "--kill-child=KILL", "--", *argv]  # it ends with who started it
+        return [self.path, *user, *kinds, "--fork", "--kill-child=KILL", "--", *argv]  # killed if its parent ends
 
 
 def find(name: Name) -> Mechanism | None:
-    """The mechanism by its name, where its command is installed."""
+    """The mechanism with this name; None if its command is not installed."""
     path = shutil.which(name)
     return Mechanism(name, path) if path else None
 
@@ -145,10 +146,10 @@ def _option(kind: str, source: str, target: str) -> list[str]:
     return [OPTIONS[kind], source, target]
 
 
-ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column below, AUDIT_ARCH
+ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # index of the numbers below, AUDIT_ARCH
 
-REFUSED = {  # x86_64, aarch64
-    # looking into, or writing to, other processes
+REFUSED = {  # system call: its numbers on x86_64 and aarch64
+    # inspecting, or writing to, other processes
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -158,7 +159,7 @@ REFUSED = {  # x86_64, aarch64
     "process_mrelease": (448, 448),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
-    # memory that no limit sees
+    # memory that no limit counts
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -180,7 +181,7 @@ REFUSED = {  # x86_64, aarch64
     "mount_setattr": (442, 442),
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
-    # parts of the kernel that were a way out before
+    # parts of the kernel with a history of exploits
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
@@ -207,16 +208,16 @@ REFUSED = {  # x86_64, aarch64
 }
 CLONE3 = (435, 435)
 NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag of clone(2)
-FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6: all three end at the network namespace; AF_VSOCK does not
-FOREIGN_ABI = 0x40000000  # x32's numbers, on x86_64
+FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6, which are confined by the network namespace; AF_VSOCK is not
+FOREIGN_ABI = 0x40000000  # the first number of the x32 ABI, on x86_64
 ALL = 0xFFFFFFFF
-MYSELF = ((0, ALL, (0,)),)  # as the kernel reads it: a process's number is 32 bits wide
+MYSELF = ((0, ALL, (0,)),)  # the first argument, a process number of 32 bits, is 0
 
-# Allowed only where every argument named here, seen through a mask, has one of these values; else this error.
+# System call: its numbers, conditions (argument, mask, allowed values of argument & mask), and the error otherwise.
 BOUNDED: dict[str, tuple[tuple[int, int], tuple[tuple[int, int, tuple[int, ...]], ...], int]] = {
     "clone": ((56, 220), ((0, NEW_NAMESPACES, (0,)),), errno.EPERM),
     "socket": ((41, 198), ((0, ALL, FAMILIES),), errno.EAFNOSUPPORT),
-    # limits and priorities are a process's own: those of process 1 are not the program's to take
+    # a process may set only its own limits and priorities, not those of process 1
     "prlimit64": ((302, 261), MYSELF, errno.EPERM),
     "sched_setparam": ((142, 118), MYSELF, errno.EPERM),
     "sched_setscheduler": ((144, 119), MYSELF, errno.EPERM),
@@ -224,7 +225,7 @@ BOUNDED: dict[str, tuple[tuple[int, int], tuple[tuple[int, int, tuple[int, ...]]
     "sched_setattr": ((314, 274), MYSELF, errno.EPERM),
     "setpriority": ((141, 140), ((0, ALL, (0,)), (1, ALL, (0,))), errno.EPERM),  # PRIO_PROCESS
     "ioprio_set": ((251, 30), ((0, ALL, (1,)), (1, ALL, (0,))), errno.EPERM),  # IOPRIO_WHO_PROCESS
-    # Shared memory without a file outlives its place in the address space: nothing but a cgroup could count it.
+    # shared memory without a file may exist outside every address space, where only a cgroup would count it
     "mmap": ((9, 222), ((3, 0x21, (0, 0x01, 0x20)),), errno.ENOMEM),  # MAP_SHARED 1, MAP_ANONYMOUS 0x20
 }
 
@@ -233,17 +234,17 @@ NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; litt
 ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 
 Step = tuple[int, int, int, int]
-"""One instruction: code, how far to jump if true, and if false, and its number."""
+"""One BPF instruction: code, jump offset if true, jump offset if false, and operand."""
 CHUNK = 1 << 16
 MEASURE_EVERY = 0.1  # seconds
-END_SECONDS = 5.0  # seconds for the kernel to clear away what was killed
+END_SECONDS = 5.0  # seconds for the kernel to remove killed processes
 USUAL = Limits()
 TAKEN = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tmp", "usr"}
 
 
 @cache
 def call_filter() -> bytes:
-    """The filter for this machine's architecture, ready for prctl(2)."""
+    """The seccomp filter for this machine's architecture, as prctl(2) needs it."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         known = " and ".join(sorted(ARCHITECTURES))
@@ -257,7 +258,7 @@ def call_filter() -> bytes:
         (JUMP_AT_LEAST, 0, 1, FOREIGN_ABI),
         (RETURN, 0, 0, FAIL | errno.ENOSYS),
         (JUMP_EQUAL, 0, 1, CLONE3[column]),
-        (RETURN, 0, 0, FAIL | errno.ENOSYS),  # its flags cannot be seen from here; libc then calls clone
+        (RETURN, 0, 0, FAIL | errno.ENOSYS),  # a filter cannot read its flags; libc then falls back to clone
     ]
     for numbers in REFUSED.values():
         steps += [(JUMP_EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, FAIL | errno.EPERM)]
@@ -268,19 +269,19 @@ def call_filter() -> bytes:
 
 
 def _bounded(number: int, conditions: tuple[tuple[int, int, tuple[int, ...]], ...], error: int) -> list[Step]:
-    """The steps for one call that is allowed with some arguments only; any other call passes them by."""
+    """The steps for a system call that is allowed only with some arguments; other calls skip these steps."""
     steps: list[Step] = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, FAIL | error)]
     for argument, mask, values in reversed(conditions):
         last = len(values) - 1
         tests = [(JUMP_EQUAL, last - position, 0, value) for position, value in enumerate(values[:-1])]
-        tests.append((JUMP_EQUAL, 0, len(steps) - 1, values[-1]))  # to the error, which is the last of all
+        tests.append((JUMP_EQUAL, 0, len(steps) - 1, values[-1]))  # if false, jump to the error, the last step
         steps = [(LOAD, 0, 0, FIRST_ARGUMENT + 8 * argument), (AND, 0, 0, mask), *tests, *steps]
     return [(JUMP_EQUAL, 0, len(steps), number), *steps]
 
 
 @dataclass(slots=True)
 class PipeOutput:
-    """What was read from a pipe, and whether there was more."""
+    """The first ``most`` bytes read from a pipe, and whether there were more."""
 
     most: int
     data: bytearray = field(default_factory=bytearray)
@@ -289,14 +290,14 @@ class PipeOutput:
 
 @dataclass(slots=True)
 class PipeInput:
-    """What is still to be written to a pipe; ``keep`` leaves it open after the last byte."""
+    """The data still to be written to a pipe; ``keep`` leaves the pipe open after the last byte."""
 
     data: memoryview
     keep: bool
 
 
 class Pipes:
-    """All pipes of one sandbox, served until its outer process is gone."""
+    """The pipes of one sandbox, which are served until its outer process has ended."""
 
     def __init__(self, outer: subprocess.Popen[bytes]) -> None:
         self._outer = outer
@@ -304,18 +305,18 @@ class Pipes:
 
     def read_from(self, pipe: IO[bytes] | None, most: int) -> PipeOutput:
         """Read a pipe to its end, and keep the first ``most`` bytes."""
-        heard = PipeOutput(most)
-        self._add(pipe, heard)
-        return heard
+        output = PipeOutput(most)
+        self._add(pipe, output)
+        return output
 
     def write_to(self, pipe: IO[bytes] | None, data: bytes, *, keep: bool = False) -> None:
-        """Write to a pipe, as fast as it is read."""
+        """Write data to a pipe, as fast as it is read."""
         self._add(pipe, PipeInput(memoryview(data), keep))
 
     def until(self, deadline: float, too_much: Callable[[], bool], stop: Event | None = None) -> Cause:
-        """Serve all pipes until the sandbox ends; returns why it was killed from here, or ''.
+        """Serve all pipes until the sandbox ends; returns why this method killed it, or ''.
 
-        ``too_much`` says, each time it is asked, whether the sandbox holds more memory than it may.
+        ``too_much`` returns whether the sandbox currently exceeds its memory.
         """
         cause: Cause = ""
         gone = os.pidfd_open(self._outer.pid)
@@ -352,7 +353,7 @@ class Pipes:
         self._pipes.append((pipe, role))
 
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        pipe, role = cast(IO[bytes], key.fileobj), key.data  # we register pipes only, never numbers
+        pipe, role = cast(IO[bytes], key.fileobj), key.data  # only pipes are registered here, never descriptors
         done = _write_pipe(key.fd, role) if isinstance(role, PipeInput) else _read_pipe(key.fd, role)
         if done:
             selector.unregister(pipe)
@@ -361,9 +362,9 @@ class Pipes:
 
 
 def end(outer: subprocess.Popen[bytes]) -> None:
-    """Kill all of a sandbox and wait until it is gone.
+    """Kill all processes of a sandbox and wait until they are gone.
 
-    It is process 1 that is killed: the kernel then ends every other process in there before anybody hears of it.
+    Only process 1 is killed; the kernel then kills every other process of the namespace before its end is reported.
     """
     if outer.poll() is None:
         for first in children(outer.pid):
@@ -372,7 +373,7 @@ def end(outer: subprocess.Popen[bytes]) -> None:
         try:
             outer.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            outer.kill()  # which process 1 does not survive either
+            outer.kill()  # process 1 dies with its parent
     outer.wait()
 
 
@@ -390,15 +391,15 @@ def _write_pipe(pipe: int, text: PipeInput) -> bool:
     return not text.data
 
 
-def _read_pipe(pipe: int, heard: PipeOutput) -> bool:
+def _read_pipe(pipe: int, output: PipeOutput) -> bool:
     try:
-        got = os.read(pipe, CHUNK)
+        chunk = os.read(pipe, CHUNK)
     except BlockingIOError:
         return False
-    room = heard.most - len(heard.data)
-    heard.data += got[:room]
-    heard.cut = heard.cut or len(got) > room
-    return not got
+    capacity = output.most - len(output.data)
+    output.data += chunk[:capacity]
+    output.cut = output.cut or len(chunk) > capacity
+    return not chunk
 
 
 Work = Literal["program", "calls"]
@@ -426,10 +427,10 @@ sys.modules[name].main(job, control, report, proc)
 class Launched:
     """The result of a sandbox."""
 
-    report: bytes  # of process 1, without its first line
+    report: bytes  # the report of process 1, without its first line
     stdout: bytes
     stderr: bytes
-    cut: bool  # there was more on stdout or stderr than was kept
+    cut: bool  # whether stdout or stderr was longer than what was kept
     stopped: Cause
     seconds: float
 
@@ -447,10 +448,11 @@ def launch(
 ) -> Launched:
     """Run a job in a sandbox and wait until all its processes are gone; `SandboxError` if there is no sandbox.
 
-    ``seconds`` is when process 1 should be done by itself, all its work included. ``stop``, once set, ends it at once.
+    Process 1 should end by itself within ``seconds``; it is killed GRACE seconds later. ``stop``, once set, ends it at
+    once.
     """
     began = time.monotonic()
-    whole = {
+    full_job = {
         "work": work,
         "limits": asdict(limits),
         "environment": ENVIRONMENT,
@@ -461,16 +463,16 @@ def launch(
         **job,
     }
     with ExitStack() as stack:
-        control, order = _pipe(stack)
-        heard, report = _pipe(stack)
+        control_read, control_write = _pipe(stack)
+        report_read, report_write = _pipe(stack)
         proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, proc)
         most = limits.memory_mb << 20
-        fenced = group(most) if mechanism.apart else None
-        door = () if fenced is None else (fenced.door,)
-        if fenced is not None:
-            stack.callback(fenced.close)  # when nobody is left in it
-        inherited = (control.fileno(), report.fileno(), proc, *door)
+        cgroup = group(most) if mechanism.apart else None
+        door = () if cgroup is None else (cgroup.door,)
+        if cgroup is not None:
+            stack.callback(cgroup.close)  # runs after all its processes have ended
+        inherited = (control_read.fileno(), report_write.fileno(), proc, *door)
         outer = subprocess.Popen(
             mechanism.command(entries, [interpreter(), "-I", "-S", "-X", "utf8", "-c", BEGIN, *map(str, inherited)]),
             stdin=subprocess.PIPE,
@@ -484,29 +486,30 @@ def launch(
         )
         stack.enter_context(outer)
         stack.callback(end, outer)
-        control.close()
-        report.close()
+        control_read.close()
+        report_write.close()
         pipes = Pipes(outer)
         files = compiled("libc", "first")
-        pipes.write_to(order, marshal.dumps((files, whole)), keep=True)  # process 1 ends when this pipe does
+        pipes.write_to(control_write, marshal.dumps((files, full_job)), keep=True)  # process 1 ends when it is closed
         pipes.write_to(outer.stdin, stdin)
         streams = [
             pipes.read_from(outer.stdout, limits.output_bytes),
             pipes.read_from(outer.stderr, limits.output_bytes),
         ]
-        reported = pipes.read_from(heard, REPORT_BYTES)
+        report = pipes.read_from(report_read, REPORT_BYTES)
         scratch = [target for kind, _, target in entries if kind == "scratch"] if mechanism.apart else []
-        meter = Meter(outer.pid, most, scratch, fenced)
-        stopped = pipes.until(began + seconds + GRACE, lambda: meter.over(reported.data.startswith(READY)), stop)
-        if not stopped and fenced is not None and fenced.exceeded():
-            stopped = "memory"  # and all was over before anybody looked
+        meter = Meter(outer.pid, most, scratch, cgroup)
+        stopped = pipes.until(began + seconds + GRACE, lambda: meter.over(report.data.startswith(READY)), stop)
+        if not stopped and cgroup is not None and cgroup.exceeded():
+            stopped = "memory"  # the kernel killed it between two measurements
     stdout, stderr = streams
-    if not reported.data.startswith(READY) and stopped != "caller":
-        why = bytes(reported.data or stderr.data).decode(errors="replace").strip() or f"exit status {outer.returncode}"
-        raise SandboxError(f"{mechanism.name} could not create a sandbox: {why.splitlines()[-1]}")
+    if not report.data.startswith(READY) and stopped != "caller":
+        reason = bytes(report.data or stderr.data).decode(errors="replace").strip()
+        reason = reason or f"exit status {outer.returncode}"
+        raise SandboxError(f"{mechanism.name} could not create a sandbox: {reason.splitlines()[-1]}")
     seconds = time.monotonic() - began
     return Launched(
-        bytes(reported.data.removeprefix(READY)),
+        bytes(report.data.removeprefix(READY)),
         bytes(stdout.data),
         bytes(stderr.data),
         stdout.cut or stderr.cut,
@@ -527,14 +530,15 @@ _forgone: list[Mechanism] = []
 def forgo(sandbox: bool = True) -> None:
     """Run without a sandbox from now on if none works here, as ``--unsafe-no-sandbox`` requests.
 
-    Limits of time, of memory per process and of output still hold; nothing else does. False takes it back.
+    Limits of time, of memory per process and of output still hold; nothing else does. ``forgo(False)`` undoes it.
     """
     _forgone[:] = [NONE] if sandbox else []
 
 
 def probe() -> Mechanism:
-    """The best mechanism that works here; `SandboxError` with the reason against each when none does."""
-    if isinstance(best := working(), Mechanism):
+    """The best mechanism that works here, or `NONE` after `forgo`; else `SandboxError` with the reason against each."""
+    best = working()
+    if isinstance(best, Mechanism):
         return best
     if _forgone:
         return _forgone[0]
@@ -545,7 +549,7 @@ def probe() -> Mechanism:
 
 
 def working() -> Mechanism | str:
-    """The best mechanism that works here, whatever was requested, or the reason against each."""
+    """The best mechanism that works here, or the reasons why none does; not affected by `forgo`."""
     reasons = []
     for name in NAMES:
         mechanism = attempt(name)
@@ -557,29 +561,29 @@ def working() -> Mechanism | str:
 
 @cache
 def attempt(name: Name) -> Mechanism | str:
-    """A mechanism that works, or why this one does not; tried once per process."""
+    """The mechanism with this name, or the reason why it does not work; tried once per process."""
     mechanism = find(name)
     if mechanism is None:
         return f"{name} is not installed"
     job = {"argv": [interpreter(), "-I", "-S", "-c", ""], "folders": [], "folder": "/tmp", "collect": []}
     try:
-        done = launch(mechanism, "program", job, view(USUAL.disk_mb), USUAL, seconds=USUAL.seconds)
+        launched = launch(mechanism, "program", job, view(USUAL.disk_mb), USUAL, seconds=USUAL.seconds)
     except (SandboxError, OSError) as error:
         return str(error)
-    return mechanism if done.report == b"0\n" else f"{name}: Python does not start inside it"
+    return mechanism if launched.report == b"0\n" else f"{name}: Python does not start inside it"
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a program ended."""
+    """The result of a program."""
 
-    exit_code: int | None  # minus the signal's number for one that was killed; None when it was stopped
+    exit_code: int | None  # minus the signal's number if it was killed by a signal; None if it was stopped
     stdout: bytes
     stderr: bytes
     stopped: Cause = ""
-    cut: bool = False  # it printed more than was kept
-    seconds: float = 0.0  # from start to end, the sandbox's own share included
-    files: Mapping[str, bytes] = field(default_factory=dict)  # those of `collect` that it left behind
+    cut: bool = False  # whether it printed more than was kept
+    seconds: float = 0.0  # from start to end, including the sandbox's own time
+    files: Mapping[str, bytes] = field(default_factory=dict)  # the files of `collect` that exist at the end
 
     @property
     def timed_out(self) -> bool:
@@ -600,27 +604,35 @@ def run(
 ) -> Ran:
     """Run a command in the sandbox, and wait until all its processes are gone.
 
-    ``files`` are its inputs, by a path such as ``tests/test.sh``, which it finds read-only at ``/tests/test.sh``.
-    ``folders`` are absolute paths it may write to, beside its home and working directory ``/tmp``. ``collect`` are
-    absolute paths of files wanted back; they are read when every process is dead, and the inputs compared once more.
+    ``files`` are its inputs, by a path such as ``tests/test.sh``, which is read-only at ``/tests/test.sh`` inside.
+    ``folders`` are absolute paths that it may write to, beside its home and working directory ``/tmp``. ``collect`` are
+    absolute paths of files to return, which are read after every process is dead. `SandboxError` if an input changed.
     """
-    how = apart_here(mechanism)
+    sandbox = apart_here(mechanism)
     tops = sorted({f"/{Path(folder).parts[1]}" for folder in folders} - {"/tmp"})
     job = {"argv": list(argv), "folders": list(folders), "folder": "/tmp", "collect": list(collect)}
     for name in files or {}:
         check_place(name, folders)
     with _placed(files or {}) as inputs:
         entries = view(limits.disk_mb, programs=True, scratch=tops, inputs=inputs)
-        done = launch(how, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
-    if not done.report and not done.stopped:
+        launched = launch(sandbox, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
+    if not launched.report and not launched.stopped:
         raise SandboxError("the sandbox ended before the program ended")
-    exit_code, collected = read_report(done.report, collect)
-    stopped: Cause = done.stopped or ("time" if exit_code is None else "")
-    return Ran(None if stopped else exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, collected)
+    exit_code, collected = read_report(launched.report, collect)
+    stopped: Cause = launched.stopped or ("time" if exit_code is None else "")
+    return Ran(
+        exit_code=None if stopped else exit_code,
+        stdout=launched.stdout,
+        stderr=launched.stderr,
+        stopped=stopped,
+        cut=launched.cut,
+        seconds=launched.seconds,
+        files=collected,
+    )
 
 
 def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
-    """A sandbox for a program other than Python; SandboxError if there is none, also with --unsafe-no-sandbox."""
+    """The mechanism for a program other than Python; SandboxError without a sandbox, even with --unsafe-no-sandbox."""
     usable = mechanism or probe()
     if not usable.apart:
         raise SandboxError("a program other than Python needs a sandbox, even with --unsafe-no-sandbox")
@@ -628,9 +640,9 @@ def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
 
 
 def read_report(report: bytes, collect: Sequence[str]) -> tuple[int | None, dict[str, bytes]]:
-    """The report of `inside.first`: how the program ended, and the files it left; SandboxError for any other."""
+    """The exit code and the files in a report of `inside.first`; SandboxError for an invalid report."""
     stream = BytesIO(report)
-    status = stream.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
+    status = stream.readline().strip() or b"-"  # empty if process 1 was killed
     try:
         exit_code, files = None if status == b"-" else int(status), {}
         for path in collect:
@@ -645,7 +657,7 @@ def read_report(report: bytes, collect: Sequence[str]) -> tuple[int | None, dict
 
 
 def check_place(name: str, folders: Sequence[str] = ()) -> None:
-    """Reject an input path that leads outside, or that hides what the sandbox shows or can write to."""
+    """Reject an input path that leads outside, or would hide a directory that the sandbox shows or can write to."""
     parts = PurePosixPath(name).parts
     taken = TAKEN | {Path(folder).parts[1] for folder in folders}
     if not parts or ".." in parts or parts[0] == "/" or parts[0] in taken or "\0" in name:
@@ -656,7 +668,7 @@ def check_place(name: str, folders: Sequence[str] = ()) -> None:
 
 @contextmanager
 def _placed(files: Mapping[str, bytes]) -> Iterator[str | None]:
-    """A directory of the inputs, if there are any; `SandboxError` when they are not the same at the end."""
+    """A directory with the inputs, or None without any; `SandboxError` if they have changed at the end."""
     if not files:
         yield None
         return
@@ -670,7 +682,7 @@ def _placed(files: Mapping[str, bytes]) -> Iterator[str | None]:
 
 
 def _put(root: Path, name: str, data: bytes) -> None:
-    """Write an input for anybody to read, and nobody to change; its directories likewise."""
+    """Write an input that all users can read but not change, and its directories."""
     path, parts = root, PurePosixPath(name).parts
     for part in parts[:-1]:
         path /= part

@@ -1,17 +1,17 @@
 """Resource limits of untrusted programs: how the kernel enforces them, and how usage is measured.
 
-Of the standard library alone: Harbor's interpreter is lent this file beside `container`.
+This file uses only the standard library, because it is also loaded by Harbor's interpreter, beside `container`.
 
-**A sandbox** has one cgroup, where one can be had: the kernel then counts and keeps the limit of its memory itself. It
-is made below the group that we are in ourselves (version 1, or a root), or else beside it (version 2, which lets no
-group hold both processes and groups with limits). Beside it only where that is ours to do: the group above belongs to
-our user, or was handed over by systemd (``Delegate=``), and our own has no limit that would be escaped. Nothing else is
-touched, and it is removed with the sandbox. `Meter` works everywhere, and beside it: a look at all processes ten times
-a second.
+**A sandbox** has one cgroup if possible, so that the kernel itself counts its memory and enforces the limit. The cgroup
+is made below our own group (version 1, or a root), or else beside it (version 2, where a group cannot have both
+processes and groups with limits). It is made beside our own only if that is ours to do: the group above belongs to our
+user or was delegated by systemd (``Delegate=``), and our own group has no limit that would be escaped. Nothing else is
+changed, and the cgroup is removed with the sandbox. In addition, and if there is no cgroup, `Meter` sums the memory of
+all processes ten times a second.
 
-**A container** has control groups for processes, time and memory where the machine lets us make them, which is mostly
-as root. Where it does not, the numbers of processes run out (Linux 6.14 and newer, or without root), each process has
-its own limit of memory, and when the machine itself has none left the processes of containers are the first to end.
+**A container** has cgroups for processes, CPU time and memory if the machine allows us to make them, mostly as root. If
+not, its processes are limited by process numbers (Linux 6.14 and newer, or without root), each process has its own
+memory limit, and if the machine runs out of memory, the processes of containers are killed first.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ Cause = Literal["", "time", "memory", "caller"]
 """Why a sandbox was killed: a limit, or its caller."""
 
 MB = 1 << 20
-LIMIT = "limit_in_bytes"  # version 1's
-CHARGED_AHEAD = 4 << 20  # bytes; each processor takes some in advance, so the peak may stay a little below the limit
-REMOVAL_SECONDS = 1.0  # seconds until the kernel has cleared away the dead
-SANDBOX, CONTAINER = "calipers-sandbox-", "calipers-room-"  # how names of ours begin; the number of a process follows
-PROCESSES = 1024  # of a container
-LARGEST_MB = 8192  # of a container's memory, on a machine that has four times as much
-FILES_MB = 4096  # of a container's files, on a machine that has eight times as much memory
+LIMIT = "limit_in_bytes"  # the name in version 1
+CHARGED_AHEAD = 4 << 20  # bytes that processors reserve in advance, so that the peak may stay below the limit
+REMOVAL_SECONDS = 1.0  # seconds for the kernel to remove killed processes
+SANDBOX, CONTAINER = "calipers-sandbox-", "calipers-room-"  # prefixes of our names, before the number of our process
+PROCESSES = 1024  # processes of a container
+LARGEST_MB = 8192  # the most memory of a container, on machines with at least four times as much
+FILES_MB = 4096  # the most memory for a container's files, on machines with at least eight times as much
 INODES = 500_000
 CONTROLLERS = ("cpu", "memory", "pids")
 JOIN = 'echo 0 > "$0"'
-SHARES = ("cpu.shares", "cpu.weight")  # by being in one group, a container's processes have together the time of one
+SHARES = ("cpu.shares", "cpu.weight")  # in one group, all processes of a container share the CPU time of one process
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one sandbox, for all its processes together unless stated otherwise."""
 
-    seconds: float = 10.0  # by the clock; each process may also compute no longer than that
-    memory_mb: int = 512  # address space of each process, and what all of them hold at once
-    processes: int = 32  # alive at once, threads counted
+    seconds: float = 10.0  # wall-clock time, and also the CPU time of each process
+    memory_mb: int = 512  # address space of each process, and memory of all of them together
+    processes: int = 32  # alive at once, including threads
     output_bytes: int = 1 << 20  # kept of stdout, and as much of stderr
-    disk_mb: int = 64  # in each directory it may write to, and the largest file
+    disk_mb: int = 64  # in each directory that it may write to, and of the largest file
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupParent:
-    """Where groups can be made: a directory, and the version of cgroups it belongs to."""
+    """A directory in which cgroups can be made, and the version of cgroups that it belongs to."""
 
     path: Path
     version: int
@@ -67,14 +67,14 @@ class CgroupParent:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """One group. Process 1 of the sandbox joins it by writing to ``door``, before anything else."""
+    """The cgroup of one sandbox. Process 1 of the sandbox joins it by writing to ``door``, before anything else."""
 
     path: Path
     version: int
     door: int  # a descriptor
 
     def exceeded(self) -> bool:
-        """Whether the kernel had to kill a process because of this limit, and not because the machine was full."""
+        """Whether the kernel killed a process because of this limit, and not because the machine ran out of memory."""
         with suppress(OSError):
             if self.version == 2:
                 facts = _facts(self.path / "memory.events")
@@ -85,13 +85,13 @@ class Cgroup:
         return False
 
     def close(self) -> None:
-        """Remove it; its processes are dead."""
+        """Remove the cgroup, whose processes are dead."""
         os.close(self.door)
         _remove_all([self.path])
 
 
 def group(most: int) -> Cgroup | None:
-    """A new group with a memory limit in bytes; None if none can be created."""
+    """A new cgroup with a memory limit in bytes; None if none can be created."""
     parent = _parent()
     path = parent and _made(parent.path, SANDBOX)
     if not (parent and path):
@@ -104,7 +104,7 @@ def group(most: int) -> Cgroup | None:
 
 
 def sandbox_parents(membership: str, mounts: str) -> Iterator[CgroupParent]:
-    """Directories below which groups with a limit of memory might be made.
+    """Directories in which cgroups with a memory limit might be made.
 
     >>> v1 = "36 24 0:31 /a /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
     >>> [str(parent.path) for parent in sandbox_parents("4:memory:/a/b\\n0::/", v1)]
@@ -121,9 +121,10 @@ def sandbox_parents(membership: str, mounts: str) -> Iterator[CgroupParent]:
 
 
 def _hierarchies(membership: str, mounts: str) -> Iterator[tuple[str, Path, PurePosixPath]]:
-    """Each controller, "" for all of version 2, where it is mounted, and our own group below that.
+    """Each controller ("" for all of version 2), its mount point, and our own group relative to that.
 
-    By the texts of ``/proc/self/cgroup`` and ``/proc/self/mountinfo``; what a mount does not show is left out.
+    ``membership`` and ``mounts`` are the texts of ``/proc/self/cgroup`` and ``/proc/self/mountinfo``. A group that is
+    not visible below a mount point is left out.
     """
     ours = {}
     for line in membership.splitlines():
@@ -142,13 +143,13 @@ def _hierarchies(membership: str, mounts: str) -> Iterator[tuple[str, Path, Pure
 
 
 def _texts() -> tuple[str, str]:
-    """What `_hierarchies` is told by."""
+    """The arguments of `_hierarchies`."""
     return Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
 
 
 @cache
 def _parent() -> CgroupParent | None:
-    """The first place where a group can really be made, found out by making one; once in the life of a process."""
+    """The first directory in which a cgroup can be made, found by making one; cached for the life of the process."""
     try:
         candidates = [*sandbox_parents(*_texts())]
     except (OSError, ValueError):
@@ -171,7 +172,7 @@ def _parent() -> CgroupParent | None:
 
 
 def _made(parent: Path, prefix: str) -> Path | None:
-    """A new group that nobody else has, or None."""
+    """A new cgroup with a unique name, or None if it cannot be made."""
     path = parent / f"{prefix}{os.getpid()}-{token_hex(4)}"
     try:
         path.mkdir()
@@ -181,13 +182,13 @@ def _made(parent: Path, prefix: str) -> Path | None:
 
 
 def _limited(path: Path, version: int, most: int) -> int:
-    """Give a new group its limit; the descriptor by which it is joined."""
+    """Set the memory limit of a new cgroup; returns the descriptor with which it is joined."""
     if version == 2:
         _write(path / "memory.max", most)
         with suppress(OSError):  # a kernel without swap
             _write(path / "memory.swap.max", 0)
         with suppress(OSError):
-            _write(path / "memory.oom.group", 1)  # one that is killed takes the others with it
+            _write(path / "memory.oom.group", 1)  # if one process is killed, all are
     else:
         _write(path / f"memory.{LIMIT}", most)
         with suppress(OSError):  # a kernel that does not count swap
@@ -196,7 +197,7 @@ def _limited(path: Path, version: int, most: int) -> int:
 
 
 def _write(path: Path, number: int) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # never made: where there is no such file there is no such limit
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # without O_CREAT, as a missing file means a missing limit
     try:
         os.write(file, b"%d" % number)
     finally:
@@ -204,13 +205,13 @@ def _write(path: Path, number: int) -> None:
 
 
 def _facts(path: Path) -> dict[str, int]:
-    """The lines ``name number`` of a file."""
+    """The numbers in the lines ``name number`` of a file."""
     lines = [line.split() for line in path.read_text().splitlines()]
     return {line[0]: int(line[1]) for line in lines if len(line) == 2}
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a group was handed over: to our user, who is not root, or by systemd, which marks it or one above it."""
+    """Whether a cgroup was delegated: to our user if not root, else by systemd, which marks it or a group above."""
     if os.geteuid() != 0:
         return path.stat().st_uid == os.geteuid()
     return any(_mark(folder) == b"1" for folder in (path, *path.parents))
@@ -224,15 +225,15 @@ def _mark(path: Path) -> bytes:
 
 
 def _is_limited(path: Path) -> bool:
-    """Whether a group has a limit of its own, beyond which one beside it would be."""
+    """Whether a cgroup has a memory limit, which a cgroup beside it would escape."""
     try:
         return (path / "memory.max").read_text().strip() != "max"
     except OSError:
-        return False  # it has no memory of its own to limit
+        return False  # the memory controller is not enabled for it
 
 
 def tidy(parent: Path, prefix: str) -> None:
-    """Remove the empty folders that a process which was killed left; a group with processes in it is not empty."""
+    """Remove the empty folders and cgroups that killed processes left; a cgroup with processes cannot be removed."""
     with suppress(OSError):
         for path in parent.glob(f"{prefix}*"):
             owner = path.name.removeprefix(prefix).split("-")[0]
@@ -241,7 +242,7 @@ def tidy(parent: Path, prefix: str) -> None:
 
 
 def _remove_all(paths: list[Path]) -> None:
-    """Remove groups as soon as the kernel has cleared away the dead in them."""
+    """Remove cgroups, as soon as the kernel has removed the killed processes in them."""
     until = time.monotonic() + REMOVAL_SECONDS
     while paths and time.monotonic() < until:
         paths = [path for path in paths if not _removed(path)]
@@ -250,7 +251,7 @@ def _remove_all(paths: list[Path]) -> None:
 
 
 def _removed(path: Path) -> bool:
-    """Remove a group; False while somebody is still in it."""
+    """Remove a cgroup or folder; returns False if that is not possible yet."""
     try:
         path.rmdir()
     except FileNotFoundError:
@@ -262,7 +263,7 @@ def _removed(path: Path) -> bool:
 
 @dataclass(slots=True)
 class Meter:
-    """The memory of one sandbox: ``pid`` is its outer process, ``scratch`` the directories it may write to."""
+    """Measures the memory of one sandbox: ``pid`` is its outer process, ``scratch`` the directories it may write to."""
 
     pid: int
     most: int  # bytes
@@ -270,16 +271,18 @@ class Meter:
     group: Cgroup | None = None
 
     def over(self, ready: bool) -> bool:
-        """Whether it holds more than it may; its directories are looked at once it is ``ready``, and has its own."""
+        """Whether the sandbox exceeds its memory; its directories are counted once it is ``ready``, and has its own."""
         if self.group is not None and self.group.exceeded():
             return True
         files = written(self.pid, self.scratch) if ready else 0
-        every = [*below(self.pid)]
-        return files + sum(map(most_held, every)) > self.most and files + sum(map(share_held, every)) > self.most
+        processes = [*below(self.pid)]
+        if files + sum(map(most_held, processes)) <= self.most:  # a quick upper bound
+            return False
+        return files + sum(map(share_held, processes)) > self.most
 
 
 def below(pid: int) -> Iterator[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     waiting = [pid]
     while waiting:
         yield (process := waiting.pop())
@@ -287,7 +290,7 @@ def below(pid: int) -> Iterator[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started, in whichever of its threads; none when it is gone."""
+    """The child processes of all threads of a process; none if it is gone."""
     started = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -297,28 +300,28 @@ def children(pid: int) -> list[int]:
 
 
 def most_held(pid: int) -> int:
-    """Bytes that a process holds at most: what it shares with others counts in full. Quick."""
+    """An upper bound of the memory of a process in bytes, with shared memory counted in full; fast."""
     return _sum(f"/proc/{pid}/status", ("VmRSS:", "VmSwap:")) or 0
 
 
 def share_held(pid: int) -> int:
-    """Bytes that a process holds, of what several share its part; files in memory are left to `written`. Slow."""
+    """The memory of a process in bytes, with its share of shared memory, without files in memory (`written`); slow."""
     names = ("Pss_Anon:", "Pss_File:", "SwapPss:")
     share = _sum(f"/proc/{pid}/smaps_rollup", names)
     return most_held(pid) if share is None else share
 
 
 def written(pid: int, scratch: Sequence[str]) -> int:
-    """Bytes in the directories of a sandbox, which are memory too, also those of files that have no name any more."""
+    """The size in bytes of the files in a sandbox's directories, which are in memory; includes deleted open files."""
     for first in children(pid):
         with suppress(OSError):
-            every = [os.statvfs(f"/proc/{first}/root{folder}") for folder in scratch]
-            return sum((status.f_blocks - status.f_bfree) * status.f_frsize for status in every)
+            statuses = [os.statvfs(f"/proc/{first}/root{folder}") for folder in scratch]
+            return sum((status.f_blocks - status.f_bfree) * status.f_frsize for status in statuses)
     return 0
 
 
 def _sum(path: str, names: Sequence[str]) -> int | None:
-    """The sum of some lines of a file of /proc; None when it cannot be read."""
+    """The sum in bytes of the lines with these names in a file of /proc; None if it cannot be read."""
     try:
         lines = [line.split() for line in Path(path).read_text(errors="replace").splitlines()]
     except OSError:
@@ -327,55 +330,54 @@ def _sum(path: str, names: Sequence[str]) -> int | None:
 
 
 def memory_mb(wanted: int | None = None) -> int:
-    """Megabytes of memory of a container: what its task asks for, else a quarter of the machine's or less."""
+    """The memory of a container in MB: as requested, else a quarter of the machine's, at most LARGEST_MB."""
     return wanted or min(LARGEST_MB, _machine_mb() // 4)
 
 
 def files_mb(wanted: int | None = None) -> int:
-    """Megabytes of files of a container, which lie in memory: as wanted, but at most an eighth of the machine's."""
+    """The size of a container's files in MB, which are in memory: as requested, at most an eighth of the machine's."""
     most = min(FILES_MB, _machine_mb() // 8)
     return min(wanted, most) if wanted else most
 
 
 def own_numbers() -> bool:
-    """Whether a container counts process numbers for itself: before Linux 6.14 their limit is the whole machine's."""
+    """Whether a container can limit its own process numbers; before Linux 6.14 the limit is the whole machine's."""
     return _kernel() >= (6, 14)
 
 
 def process_limits(memory: int) -> list[tuple[int, int]]:
-    """The limits of each process by itself, as setrlimit(2) takes them; a user's processes count only without root."""
+    """The limits of each process, as arguments of setrlimit(2); without root, also the number of processes."""
     counted = [(resource.RLIMIT_NPROC, PROCESSES)] if os.geteuid() and _kernel() >= (5, 14) else []
     return [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory * MB), *counted]
 
 
 class ContainerCgroups:
-    """The control groups of one container, for so many megabytes: those this machine lets us make, perhaps none."""
+    """The cgroups of one container with this memory in MB: those that the machine allows us to make, perhaps none."""
 
     def __init__(self, memory: int) -> None:
         self._paths = [path for parent in container_parents(*_texts()) if (path := _bounded(parent, memory))]
 
     @property
     def doors(self) -> list[str]:
-        """The files that a process writes 0 to in order to join these groups."""
+        """The files to which a process writes 0 to join these cgroups."""
         return [f"{path}/cgroup.procs" for path in self._paths]
 
     def remove(self) -> None:
-        """Take them down; whoever is still inside is ended already."""
+        """Remove the cgroups, whose processes have been killed."""
         _remove_all(self._paths)
 
 
 def container_parents(membership: str, mounts: str) -> dict[Path, None]:
-    """The folders where groups of a container could be made.
+    """The directories in which cgroups of a container could be made.
 
-    In the second version of control groups it is the one beside our own, since a group with processes in it passes
-    no limits on.
+    In version 2 it is the parent of our own group, because a group with processes cannot have groups with limits.
     """
     known = _hierarchies(membership, mounts)
     return {mounted / (inside if controller else inside.parent): None for controller, mounted, inside in known}
 
 
 def _bounded(parent: Path, memory: int) -> Path | None:
-    """A group below a parent with the limits that it passes on; None where it passes on none, or lets nobody in."""
+    """A new cgroup with the limits that its parent enables; None if it enables none, or processes cannot join."""
     tidy(parent, CONTAINER)
     amounts = {"pids.max": PROCESSES, "memory.max": memory * MB, f"memory.{LIMIT}": memory * MB}
     path = _made(parent, CONTAINER)
@@ -396,7 +398,7 @@ def _bounded(parent: Path, memory: int) -> Path | None:
 
 @cache
 def _lets_in(parent: Path) -> bool:
-    """Whether a process of ours may join a group below this one; found out once in the life of a process."""
+    """Whether our processes may join a cgroup below this one; tried once in the life of the process."""
     path = _made(parent, CONTAINER)
     if path is None:
         return False

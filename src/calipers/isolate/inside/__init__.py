@@ -1,7 +1,7 @@
-"""What runs in processes of ours without Calipers: process 1 of a sandbox, and the supervisor of a container.
+"""Modules that run without Calipers: process 1 of a sandbox, and the supervisor of a container.
 
-These files are compiled outside and sent through a pipe, so nothing of Calipers need be visible inside, where only the
-standard library exists.
+These files are compiled outside and sent through a pipe, so that nothing of Calipers needs to be visible inside, where
+only the standard library exists.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ for name, code in files:
     sys.modules[name] = type(sys)(name)
     exec(code, sys.modules[name].__dict__)
 """
-"""The lines of a program that make modules of ``files``, as `compiled` has them; ``name`` is the last one's."""
+"""The lines of a program that load the modules in ``files`` (from `compiled`); ``name`` is then the last one's name."""
 
 
 @cache
 def compiled(*names: str) -> list[tuple[str, Any]]:
-    """Files of this package for an interpreter like this one, in an order in which each finds what it imports."""
+    """The names and code of modules of this package, in this order, in which each must find the modules it imports."""
     return [
         (
             f"calipers.isolate.inside.{name}",

@@ -1,4 +1,4 @@
-"""Functions of the C library: `ctypes` would take half as long to load as the interpreter, `_ctypes` takes no time."""
+"""Functions of the C library, by `_ctypes`, as importing `ctypes` takes half as long as starting the interpreter."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ if TYPE_CHECKING:
 
     Value = _ctypes._SimpleCData[Any]
 else:
-    Value = _ctypes._SimpleCData  # which takes no parameter when it runs
+    Value = _ctypes._SimpleCData  # takes no type parameter at runtime
 
 
 class Int(Value):
-    """What a function returns; a Python number is given to it as one."""
+    """A C int, the result of functions."""
 
     _type_ = "i"
 
 
 class Unsigned(Value):
-    """A number of as many bits that is never below 0."""
+    """A C unsigned int."""
 
     _type_ = "I"
 
 
 class Long(Value):
-    """A number as wide as an address."""
+    """A C unsigned long, as wide as an address."""
 
     _type_ = "L"
 
 
 class Address(Value):
-    """Where the bytes are that it was made of, as long as they are kept."""
+    """The address of the bytes that it was made from, which must be kept alive."""
 
     _type_ = "z"
 
 
 class Function(_ctypes.CFuncPtr):
-    """A function that takes numbers, None, and bytes, of which it is given the address."""
+    """A C function that takes numbers, None, and bytes (passed by address)."""
 
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = Int
 
 
-LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None, which the stubs lack, is this program itself
+LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this program itself; the stubs lack it
 
 
 def function(name: str) -> Function:
@@ -53,8 +53,8 @@ def function(name: str) -> Function:
     return Function(_ctypes.dlsym(LIBRARY, name))
 
 
-def check(what: str, result: Any) -> None:
-    """OSError for a call that failed, which says what it was to do."""
+def check(action: str, result: Any) -> None:
+    """OSError, with the name of the action, if a call failed."""
     if result < 0:
         number = _ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")

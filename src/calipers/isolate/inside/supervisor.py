@@ -1,16 +1,17 @@
-"""The two processes of ours that a container has: the supervisor, outside of it, and its process 1, inside.
+"""The two processes of ours that a container has: the supervisor outside, and its process 1 inside.
 
-Process 1 is a fork of the supervisor that furnishes the container and leaves the host's root folder. It ends, and with
-it every other process inside, when whoever holds the other end of its input does, or the supervisor. Until then it ends
-all others when asked, since it alone needs no place for a new process to do so.
+Process 1 is a fork of the supervisor, which builds the container's file system and leaves the host's root folder. It
+ends, and with it every other process inside, when the other end of its input is closed or the supervisor ends. Until
+then it kills all other processes on request, which it can do even if no new process can be started.
 
-Every command is a fork of the supervisor too, which enters the container: an interpreter for each would take longer
-than most commands do. It has given up all rights but a container's before a program of the container runs, since that
-may be anybody's, and before that it holds nothing of ours any more that somebody inside could use.
+Every command is a fork of the supervisor, too, which enters the container, because starting an interpreter for each
+would take longer than most commands. Before it executes a program of the container, which may be untrusted, it has
+dropped all capabilities except a container's; and before that it has closed everything of ours that a process inside
+could use.
 
-`container` sends this file, compiled, to an interpreter that has not even `site`. Nothing is imported that takes long
-to load (ctypes, signal, socket), and nothing after the start, where a module of the container's could come in its
-place.
+`container` sends this file, compiled, to an interpreter started without `site`. Modules that take long to load (ctypes,
+signal, socket) are not imported, and nothing is imported after the start, when a module of the container might be
+imported instead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import os
 import resource
 import select
 import sys
-import warnings  # noqa: F401  # execvpe imports it, which is too late there
+import warnings  # noqa: F401  # imported now, because execvpe would import it inside the container
 
 from calipers.isolate.inside.libc import Long, check, function
 
@@ -40,16 +41,16 @@ NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000
 PDEATHSIG, DUMPABLE, CAPBSET_DROP = 1, 4, 24  # prctl(2)
 CAPABILITY_VERSION = 0x20080522
 PIVOT_ROOT = {"x86_64": 155, "i686": 217, "ppc64le": 203, "s390x": 217}  # elsewhere it is 41
-SET_FLAGS, UP_AND_RUNNING = 0x8914, 0x41  # of a network interface
+SET_FLAGS, UP_AND_RUNNING = 0x8914, 0x41  # ioctl request and flags of a network interface
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "fs")  # in /proc, and nobody's to write to
+OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "fs")  # entries of /proc that are made read-only
 PLACES = ("/dev", "/proc", "/sys", "/tmp", "/etc")
 LOGS = ("/logs", "/logs/agent", "/logs/verifier", "/logs/artifacts")
 APP = "/app"
 UNSHOWN = ("/proc", "/sys", "/dev", "/tmp", "/run")
 NOT_JOINED, NOT_STARTED = 125, 1  # exit codes
-LENGTH = 8  # bytes before a message that say how long it is
+LENGTH = 8  # bytes before a message with its length
 
 
 c_mount, c_umount, c_unshare, c_setns, c_prctl, c_capset, c_syscall = map(
@@ -58,25 +59,25 @@ c_mount, c_umount, c_unshare, c_setns, c_prctl, c_capset, c_syscall = map(
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
-    """Mount something; OSError where that fails."""
-    words = (source.encode(errors="surrogateescape"), target.encode(errors="surrogateescape"))
+    """Mount a file system, as mount(2) does; OSError if that fails."""
+    paths = (source.encode(errors="surrogateescape"), target.encode(errors="surrogateescape"))
     data = options.encode(errors="surrogateescape") or None
-    check(f"mount {kind or source}", c_mount(*words, kind.encode() if kind else None, Long(flags), data))
+    check(f"mount {kind or source}", c_mount(*paths, kind.encode() if kind else None, Long(flags), data))
 
 
 def bind(source: str, target: str, read_only: bool = False) -> None:
-    """Show a file or folder at a second place."""
+    """Show a file or folder at a second path."""
     mount(source, target, None, BIND)
     if read_only:
-        known = os.statvfs(target).f_flag
-        kept = known & KEPT_FLAGS | (RELATIME if known & ST_RELATIME else 0)
+        flags = os.statvfs(target).f_flag
+        kept = flags & KEPT_FLAGS | (RELATIME if flags & ST_RELATIME else 0)
         mount("none", target, None, REMOUNT | BIND | RDONLY | kept)
 
 
-def attempted(*words: Any) -> bool:
-    """Whether something could be mounted."""
+def attempted(*arguments: Any) -> bool:
+    """Call `mount`; returns whether it succeeded."""
     try:
-        mount(*words)
+        mount(*arguments)
     except OSError:
         return False
     return True
@@ -86,7 +87,7 @@ def attempted(*words: Any) -> bool:
 
 
 def furnish(settings: Mapping[str, Any]) -> str:
-    """Make the container's file system below its folder; its root."""
+    """Build the container's file system below its folder; returns the path of its root."""
     base, kept = settings["base"], settings["kept"]
     root = f"{base}/root"
     mount("none", "/", None, REC | PRIVATE)
@@ -112,9 +113,9 @@ def furnish(settings: Mapping[str, Any]) -> str:
     mount("proc", f"{root}/proc", "proc")
     if settings["numbers"]:
         _write(f"{root}/proc/sys/kernel/pid_max", b"%d" % settings["numbers"])
-    for place in (f"{root}/proc/{name}" for name in OF_THE_KERNEL):
-        if os.path.exists(place):
-            bind(place, place, read_only=True)
+    for path in (f"{root}/proc/{name}" for name in OF_THE_KERNEL):
+        if os.path.exists(path):
+            bind(path, path, read_only=True)
     attempted("sys", f"{root}/sys", "tmpfs", 0, "mode=755,size=0")
     for folder in () if kept else LOGS[1:]:
         os.chmod(root + folder, 0o777)
@@ -122,7 +123,7 @@ def furnish(settings: Mapping[str, Any]) -> str:
 
 
 def _furnish_image(base: str, root: str, settings: Mapping[str, Any]) -> None:
-    """The layers of an image, and of the machine only what tells names of hosts."""
+    """Build the root from the layers of an image, with the machine's files for resolving host names."""
     layers, kept = settings["layers"], settings["kept"]
     for number, layer in enumerate(layers):
         os.symlink(layer, f"{base}/{number}")
@@ -130,16 +131,16 @@ def _furnish_image(base: str, root: str, settings: Mapping[str, Any]) -> None:
     os.mkdir(f"{base}/origin")
     os.mkdir(f"{base}/none")
     os.symlink(kept or base, f"{base}/kept")
-    os.chdir(base)  # the layers' names are short: all of them must fit into one page
+    os.chdir(base)  # so that the layers have short names, as all mount options must fit into one page
     mount("overlay", "root", "overlay", 0, f"lowerdir={lower},upperdir=kept/upper,workdir=kept/work")
     mount("overlay", "origin", "overlay", RDONLY, f"lowerdir={lower}:none")
     os.dup2(os.open("origin", os.O_RDONLY | os.O_DIRECTORY), settings["origin"])
-    # What an image holds may be a link that leads out of it: nothing below it is touched before that is known.
-    for place in PLACES if kept else (*PLACES, *LOGS, APP):
-        if os.path.islink(root + place):
-            os.unlink(root + place)
-        if not os.path.isdir(root + place):
-            os.mkdir(root + place)
+    # a folder of the image may be a link that leads out of it, so links are removed before anything below is touched
+    for folder in PLACES if kept else (*PLACES, *LOGS, APP):
+        if os.path.islink(root + folder):
+            os.unlink(root + folder)
+        if not os.path.isdir(root + folder):
+            os.mkdir(root + folder)
     for name in ("resolv.conf", "hosts"):
         if os.path.lexists(f"{root}/etc/{name}"):
             os.unlink(f"{root}/etc/{name}")
@@ -149,51 +150,51 @@ def _furnish_image(base: str, root: str, settings: Mapping[str, Any]) -> None:
 
 
 def _furnish_machine(base: str, root: str, settings: Mapping[str, Any]) -> None:
-    """The machine's own root folder, without what is hidden."""
+    """Build the root from the machine's own root folder, without the hidden folders."""
     options = f"lowerdir=/,upperdir={base}/upper,workdir={base}/work"
-    # Without root, a folder with mounts in it, as / is, cannot be a layer: then each folder below it is one by itself.
+    # without root, a folder with mounts in it, such as /, cannot be a layer; then each folder below it is one
     if not attempted("overlay", root, "overlay", 0, options):
         bind(root, root)
     if not os.path.exists(f"{root}/usr"):
-        for place in sorted(f"/{name}" for name in os.listdir("/") if not name.startswith(".")):
-            if place in UNSHOWN:
-                os.mkdir(root + place)
-            elif os.path.islink(place):
-                os.symlink(os.readlink(place), root + place)
-            elif os.path.isdir(place):
-                for folder in (root + place, f"{base}/uppers{place}", f"{base}/works{place}"):
+        for path in sorted(f"/{name}" for name in os.listdir("/") if not name.startswith(".")):
+            if path in UNSHOWN:
+                os.mkdir(root + path)
+            elif os.path.islink(path):
+                os.symlink(os.readlink(path), root + path)
+            elif os.path.isdir(path):
+                for folder in (root + path, f"{base}/uppers{path}", f"{base}/works{path}"):
                     os.makedirs(folder, exist_ok=True)
-                options = f"userxattr,lowerdir={place},upperdir={base}/uppers{place},workdir={base}/works{place}"
-                attempted("overlay", root + place, "overlay", 0, options)
+                options = f"userxattr,lowerdir={path},upperdir={base}/uppers{path},workdir={base}/works{path}"
+                attempted("overlay", root + path, "overlay", 0, options)
     if not os.path.exists(f"{root}/usr/bin"):
         raise OSError("overlay: /usr cannot be a layer")
-    for place in settings["hidden"]:
-        if os.path.isdir(root + place):
-            mount("hidden", root + place, "tmpfs", 0, "mode=755,size=64m")
-    for place in settings["shown"]:
-        os.makedirs(root + place, exist_ok=True)
-        bind(place, root + place, read_only=True)
+    for path in settings["hidden"]:
+        if os.path.isdir(root + path):
+            mount("hidden", root + path, "tmpfs", 0, "mode=755,size=64m")
+    for path in settings["shown"]:
+        os.makedirs(root + path, exist_ok=True)
+        bind(path, root + path, read_only=True)
     bind(f"{base}/tmp", f"{root}/tmp")
     for folder in (*LOGS[1:], APP):
         os.makedirs(root + folder, exist_ok=True)
 
 
 def be_first(settings: Mapping[str, Any]) -> NoReturn:
-    """The life of process 1."""
+    """The main function of process 1."""
     os.closerange(3, _last() + 1)
     check("prctl", c_prctl(PDEATHSIG, _signal.SIGKILL, 0, 0, 0))
     check("unshare", c_unshare(NEWNS | NEWIPC | (NEWNET if settings["loopback"] else 0)))
     os.chdir(furnish(settings))
-    if settings["loopback"]:  # which is down at first
+    if settings["loopback"]:  # the loopback interface of a new namespace is down
         any_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         name, flags = b"lo".ljust(16, b"\0"), UP_AND_RUNNING.to_bytes(2, sys.byteorder)
         fcntl.ioctl(any_socket.fileno(), SET_FLAGS, name + flags + bytes(14))
         any_socket.close()
-    # By calls, and no program: it would be one of the container's, with all our rights.
+    # by system calls and not by a program, which would be a program of the container with all our capabilities
     check("pivot_root", c_syscall(PIVOT_ROOT.get(os.uname().machine, 41), b".", b"."))
-    check("umount", c_umount(b".", DETACH))  # the old root lay above the new
+    check("umount", c_umount(b".", DETACH))  # the old root was mounted over the new
     os.chdir("/")
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # whose parent has gone is buried at once, and takes no place
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # orphans are reaped at once, and do not count as processes
     os.write(1, b"ready\n")
     while os.read(0, 1):
         kill_all()
@@ -202,7 +203,7 @@ def be_first(settings: Mapping[str, Any]) -> NoReturn:
 
 
 def kill_all() -> None:
-    """Kill every process of the namespace but the caller."""
+    """Kill every process of the namespace except the caller."""
     try:
         os.kill(-1, _signal.SIGKILL)
     except ProcessLookupError:
@@ -213,24 +214,24 @@ def kill_all() -> None:
 
 
 class Supervisor:
-    """It starts commands, says how each ended, and ends one when asked."""
+    """Starts commands inside the container, reports their exit codes, and kills a command on request."""
 
     def __init__(self, channel: Any, first: int, groups: Sequence[int], rights: int) -> None:
         self._channel, self._first, self._groups, self._rights = channel, first, groups, rights
-        self._alive = True  # process 1
-        self._spaces: dict[str, int] = {}  # descriptors of the container's namespaces
-        self._running: dict[int, tuple[int, int]] = {}  # by process: the command's number, and where to say its end
+        self._alive = True  # whether process 1 is alive
+        self._spaces: dict[str, int] = {}  # kind -> descriptor of the container's namespace
+        self._running: dict[int, tuple[int, int]] = {}  # process -> number of the command, pipe for its exit code
 
     def serve(self) -> None:
-        """Until the channel ends, or process 1 does; then nobody of the container is left."""
+        """Serve until the channel is closed, or process 1 ends; then no process of the container is left."""
         ended, wake = os.pipe()
         os.set_blocking(wake, False)
         _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        _signal.signal(_signal.SIGCHLD, lambda number, frame: None)  # which is enough to be woken by one
+        _signal.signal(_signal.SIGCHLD, lambda number, frame: None)  # needs a handler to write to the wakeup descriptor
         poll = select.poll()
         for descriptor in (ended, self._channel.fileno()):
             poll.register(descriptor, select.POLLIN)
-        self._reap(os.WNOHANG)  # who ended before there was a handler
+        self._reap(os.WNOHANG)  # processes that ended before the handler was set
         open_channel = True
         while open_channel and self._alive:
             for descriptor, _ in poll.poll():
@@ -243,19 +244,19 @@ class Supervisor:
             os.kill(self._first, _signal.SIGKILL)
             self._reap(0)
 
-    def _reap(self, how: int) -> None:
-        """Say of commands that have ended how, until process 1 has: it is always the last."""
+    def _reap(self, options: int) -> None:
+        """Report the exit codes of commands that have ended; process 1, which is always the last to end, ends this."""
         while self._alive:
-            process, status = os.waitpid(-1, how)
+            process, status = os.waitpid(-1, options)
             if not process:
                 return
             self._alive = process != self._first
             if process in self._running:
                 code = os.waitstatus_to_exitcode(status)
-                _say(self._running.pop(process)[1], code if code >= 0 else 128 - code)
+                _report(self._running.pop(process)[1], code if code >= 0 else 128 - code)
 
     def _answer(self) -> bool:
-        """Do what the next message says; False when there is none any more."""
+        """Handle the next message; returns False if the channel is closed."""
         message, descriptors = receive(self._channel)
         if message is None:
             return False
@@ -265,19 +266,19 @@ class Supervisor:
                 if command == number:
                     os.kill(process, _signal.SIGKILL)
             return True
-        *streams, told = descriptors
+        *streams, report = descriptors
         try:
             process = self._start(request, streams)
-            self._running[process] = (number, told)
+            self._running[process] = (number, report)
         except OSError as error:
             os.write(streams[2], f"nsenter: {error.strerror}\n".encode())
-            _say(told, NOT_STARTED)
+            _report(report, NOT_STARTED)
         for stream in streams:
             os.close(stream)
         return True
 
     def _start(self, request: Mapping[str, Any], streams: Sequence[int]) -> int:
-        """Fork a command into the container, of whose processes each fork of ours is one."""
+        """Fork a process that enters the container and executes a command; returns its pid."""
         kinds = ("ipc", "mnt") if request["network"] else ("net", "ipc", "mnt")
         for kind in kinds:
             if kind not in self._spaces:
@@ -301,25 +302,28 @@ class Supervisor:
             die_early()
             for kind in kinds:
                 check("nsenter", c_setns(self._spaces[kind], 0))
-            # Now it still has more rights than anybody inside, who so cannot look at it; then it holds nothing of ours,
-            # and until it is another program its memory, a copy of the supervisor's, stays closed to them.
+            # Until here it has more capabilities than any process inside, so none of them can inspect it. Now it closes
+            # all our descriptors; and until exec its memory, a copy of the supervisor's, cannot be read from inside.
             os.closerange(3, last + 1)
             check("prctl", c_prctl(DUMPABLE, 0, 0, 0, 0))
             give_up(self._rights)
-            for what, most in request["limits"]:
-                hard = resource.getrlimit(what)[1]
-                resource.setrlimit(what, (most if hard < 0 else min(most, hard),) * 2)
-            for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which Python ignores
+            for kind, most in request["limits"]:
+                hard = resource.getrlimit(kind)[1]
+                resource.setrlimit(kind, (most if hard < 0 else min(most, hard),) * 2)
+            for number in (
+                _signal.SIGPIPE,
+                _signal.SIGXFSZ,
+            ):  # Python ignores these signals; programs expect the default
                 _signal.signal(number, _signal.SIG_DFL)
             os.execvpe(request["argv"][0], request["argv"], request["env"])
         except (OSError, ValueError) as error:
-            os.write(2, f"{request['argv'][0]}: {_why(error)}\n".encode(errors="replace"))
+            os.write(2, f"{request['argv'][0]}: {_message(error)}\n".encode(errors="replace"))
         finally:
             os._exit(code)
 
 
 def die_early() -> None:
-    """Be among the first that the kernel ends when the machine has no memory left, where that can be had."""
+    """If possible, make this process one of the first to be killed when the machine runs out of memory."""
     try:
         _write("/proc/self/oom_score_adj", b"1000")
     except OSError:
@@ -327,10 +331,10 @@ def die_early() -> None:
 
 
 def give_up(kept: int) -> None:
-    """Have no other rights than these, and no way to others; the numbers of capabilities are its bits."""
+    """Drop all capabilities except those in the bit mask ``kept``, irrevocably."""
     for number in range(64):
         if not kept >> number & 1 and c_prctl(CAPBSET_DROP, number, 0, 0, 0):
-            break  # the kernel knows no more of them
+            break  # beyond the last capability of this kernel
     low, high = kept & 0xFFFFFFFF, kept >> 32
     header, sets = (
         b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
@@ -340,7 +344,7 @@ def give_up(kept: int) -> None:
 
 
 def receive(channel: Any) -> tuple[Any, list[int]]:
-    """The next message and the descriptors that came with it; None when there is none any more."""
+    """The next message and its descriptors; (None, []) if the channel is closed."""
     data, descriptors = b"", list[int]()
     most = LENGTH
     while len(data) < most:
@@ -356,25 +360,25 @@ def receive(channel: Any) -> tuple[Any, list[int]]:
 
 
 def _last() -> int:
-    """The highest descriptor."""
+    """The highest open descriptor."""
     return max(map(int, os.listdir("/proc/self/fd")))
 
 
-def _why(error: Exception) -> str:
-    """What went wrong, and where if that is known."""
+def _message(error: Exception) -> str:
+    """The message of an error, with the file if it is known."""
     if not isinstance(error, OSError):
         return str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
-def _say(told: int, code: int) -> None:
-    """Say how a command ended, if somebody still wants to know."""
+def _report(pipe: int, code: int) -> None:
+    """Report the exit code of a command, if its pipe is still open."""
     try:
-        os.write(told, b"%d" % code)
+        os.write(pipe, b"%d" % code)
     except BrokenPipeError:
         return
     finally:
-        os.close(told)
+        os.close(pipe)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -386,14 +390,16 @@ def _write(path: str, data: bytes) -> None:
 
 
 def main(descriptor: int, settings: Mapping[str, Any]) -> NoReturn:
-    """Make the container, and serve it until the end of the channel with this descriptor."""
+    """Create the container, and serve it until the channel with this descriptor is closed."""
     os.set_inheritable(descriptor, False)
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # Python would end of it; process 1 now hears none from inside
+    _signal.signal(
+        _signal.SIGINT, _signal.SIG_DFL
+    )  # without Python's handler, process 1 ignores interrupts from inside
     user, group = os.geteuid(), os.getegid()
     try:
         groups = [os.open(path, os.O_WRONLY) for path in settings["groups"]]
         check("unshare", c_unshare(NEWPID | (NEWUSER if user else 0)))
-        if user:  # whose rights end at a user namespace, in which he is root
+        if user:  # an ordinary user becomes root of the new user namespace
             _write("/proc/self/setgroups", b"deny")
             _write("/proc/self/uid_map", b"0 %d 1" % user)
             _write("/proc/self/gid_map", b"0 %d 1" % group)
@@ -401,11 +407,11 @@ def main(descriptor: int, settings: Mapping[str, Any]) -> NoReturn:
         if not first:
             be_first(settings)
         nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1):  # they are process 1's alone
+        for stream in (0, 1):  # process 1 keeps them for itself
             os.dup2(nothing, stream)
         os.close(nothing)
         Supervisor(_socket.socket(fileno=descriptor), first, groups, settings["rights"]).serve()
     except OSError as error:
-        os.write(2, f"{_why(error)}\n".encode(errors="replace"))
+        os.write(2, f"{_message(error)}\n".encode(errors="replace"))
     finally:
         os._exit(1)
