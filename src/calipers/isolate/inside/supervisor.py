@@ -59,7 +59,7 @@ c_mount, c_umount, c_unshare, c_setns, c_prctl, c_capset, c_syscall = map(
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
-    """Mount a file system, as mount(2) does; OSError if that fails."""
+    """Mount a file system; OSError if that fails."""
     paths = (source.encode(errors="surrogateescape"), target.encode(errors="surrogateescape"))
     data = options.encode(errors="surrogateescape") or None
     check(f"mount {kind or source}", c_mount(*paths, kind.encode() if kind else None, Long(flags), data))
