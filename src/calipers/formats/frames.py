@@ -53,8 +53,8 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
     usage = {key: name for name, key in names.items() if name not in ROLES}
     for at, key in enumerate(keys):
         role = roles.get(key)
-        first, _, rest = key.partition(".")
-        inside = roles.get(first) if rest and role is None else None
+        first, _, inner = key.partition(".")
+        inside = roles.get(first) if inner and role is None else None
         if key in usage:
             columns_read.append(Meaning(at, key, "number", usage[key]))
         elif role in ("rewards", "usage"):
@@ -64,9 +64,9 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
         elif role is not None:
             columns_read += [Meaning(at, key, role, role)] if role in EXPECTED else []
         elif inside in ("rewards", "usage"):
-            columns_read.append(Meaning(at, key, "reward" if inside == "rewards" else "number", rest))
+            columns_read.append(Meaning(at, key, "reward" if inside == "rewards" else "number", inner))
         elif inside == "metadata":
-            columns_read += [Meaning(at, key, "label", f"metadata.{rest}")] if {rest, key} & set(labels) else []
+            columns_read += [Meaning(at, key, "label", f"metadata.{inner}")] if {inner, key} & set(labels) else []
         elif key:
             columns_read.append(Meaning(at, key, "column", key))
             columns_read += [Meaning(at, key, "label", key)] if key in labels else []
@@ -109,7 +109,7 @@ class Frames:
             expected = EXPECTED[meaning.what].format(key=meaning.key)
             raise InputError.at(self.places.path, problem, f"expected {expected}{hint}")
         if meaning.what in LEAST:
-            batch = self._whole(meaning, batch)
+            batch = self._integers(meaning, batch)
         elif meaning.what == "outcome":
             batch = self._outcome(meaning, batch)
         elif meaning.what in ("reward", "number", "column"):
@@ -170,15 +170,15 @@ class Frames:
             hint = words_hint(batch[row]) if meaning.what == "reward" and not self._words else ""
             raise InputError.at(self.places.of(self.rows + row), problem, f"expected {expected}{hint}")
 
-    def _whole(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
+    def _integers(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
         import polars as pl
 
-        whole = batch.cast(pl.Int64, strict=False)
-        bad = (whole < LEAST[meaning.what]) | (whole >= MOST_WHOLE) | (whole.is_null() & batch.is_not_null())
+        integers = batch.cast(pl.Int64, strict=False)
+        bad = (integers < LEAST[meaning.what]) | (integers >= MOST_WHOLE) | (integers.is_null() & batch.is_not_null())
         if not batch.dtype.is_integer():
-            bad |= whole.cast(pl.Float64) != batch.cast(pl.Float64)
+            bad |= integers.cast(pl.Float64) != batch.cast(pl.Float64)
         self.refuse(meaning, batch, bad)
-        return whole.fill_null(LEAST[meaning.what])
+        return integers.fill_null(LEAST[meaning.what])
 
     def _outcome(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
         import polars as pl
@@ -192,7 +192,7 @@ class Frames:
         """All rows, as one `Part`; ``others`` are the keys without a role. With ``alone``, the tasks are left out."""
         import polars as pl
 
-        whole: dict[str, Ints] = {}
+        integers: dict[str, Ints] = {}
         numbers: dict[str, dict[str, Column]] = {"reward": {}, "number": {}}
         labels: dict[str, Labels] = {}
         for meaning, batches in self._batches.items():
@@ -201,7 +201,7 @@ class Frames:
                 kind = "reward" if meaning.what == "reward" else "number"
                 self._add(numbers[kind], meaning.name, column)
             elif meaning.what in (*LEAST, "outcome"):
-                whole[meaning.what] = column.to_numpy()
+                integers[meaning.what] = column.to_numpy()
             else:
                 labels[meaning.name] = coded(column)
         for name, batches in self._json.items():
@@ -211,9 +211,9 @@ class Frames:
             places=self.places,
             tasks=[str(task) for task in tasks.values],
             task=tasks.code,
-            sample=whole.get("sample", np.zeros(self.rows, dtype=np.int64)),
-            attempt=whole.get("attempt", np.ones(self.rows, dtype=np.int64)),
-            outcome=whole.get("outcome", np.full(self.rows, UNSTATED)).astype(np.uint8),
+            sample=integers.get("sample", np.zeros(self.rows, dtype=np.int64)),
+            attempt=integers.get("attempt", np.ones(self.rows, dtype=np.int64)),
+            outcome=integers.get("outcome", np.full(self.rows, UNSTATED)).astype(np.uint8),
             rewards=numbers["reward"],
             columns=numbers["number"],
             labels=labels,
@@ -231,13 +231,13 @@ class Frames:
             return
         column = Column(series.fill_null(0.0).to_numpy(), series.is_not_null().to_numpy())
         if name in columns:
-            other = columns[name]
-            twice = np.flatnonzero(other.given & column.given)
+            earlier = columns[name]
+            twice = np.flatnonzero(earlier.given & column.given)
             if len(twice):
                 problem = f"{named(name)} appears twice in one row"
                 raise InputError.at(self.places.of(int(twice[0])), problem, "expected it once")
-            values = np.where(other.given, other.values, column.values)
-            column = Column(values, other.given | column.given)
+            values = np.where(earlier.given, earlier.values, column.values)
+            column = Column(values, earlier.given | column.given)
         columns[name] = column
 
 

@@ -177,7 +177,7 @@ class RecordSchema:
             if role == "answer" and role in self.labels:
                 add("raw", role, key_of[role], Raw, NOTHING)
             elif role == "answer" and self.words:
-                add("said", role, key_of[role], Raw, NOTHING)
+                add("hashed", role, key_of[role], Raw, NOTHING)
             elif role in self.inside:
                 numbers = struct_of(role, [(key, _NUMBER | None, ABSENT) for key in self.inside[role]])
                 add(role, role, key_of[role], numbers | None, ABSENT)
@@ -196,7 +196,7 @@ class RecordSchema:
             elif kinds == {"number"}:
                 add("number", name, key, _NUMBER | None, ABSENT)
             elif "number" in kinds and self.words:
-                add("said", name, key, Raw, NOTHING)
+                add("hashed", name, key, Raw, NOTHING)
             elif "number" in kinds:
                 add("mixed", name, key, union(kinds, _NUMBER), ABSENT)
             else:
@@ -207,7 +207,7 @@ class RecordSchema:
         self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
         self._begin = [(at, _BEGINNINGS[what]) for at, (what, _) in enumerate(self.fields) if what in _BEGINNINGS]
         self.raws = [
-            at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", "said", *_BEGINNINGS)
+            at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", "hashed", *_BEGINNINGS)
         ]
         kinds = set[str]().union(*self.extra.values())
         unread = (
@@ -332,7 +332,7 @@ class JsonLines:
             return gather.numbers("reward", name, column)
         if what in ("sample", "attempt"):
             return gather.whole(what, column)
-        if what in ("raw", "text", "error", "metadata", "carried", "said"):
+        if what in ("raw", "text", "error", "metadata", "carried", "hashed"):
             self._take_raw(what, name, column)
             return len(column) if all(column) else sum(map(bool, column))
         column, present = with_none(column)
@@ -352,9 +352,9 @@ class JsonLines:
 
         words = []
         for (what, name), column in zip(self._schema.fields, columns, strict=True):
-            if what in ("text", "error", "metadata") or (what in ("raw", "said") and name == "answer"):
+            if what in ("text", "error", "metadata") or (what in ("raw", "hashed") and name == "answer"):
                 words.append((name, column))
-            elif what in ("raw", "said"):  # numbers are left out, because they are in the columns
+            elif what in ("raw", "hashed"):  # numbers are left out, because they are in the columns
                 words.append((name, [raw if kind_of(raw) != "number" else NOTHING for raw in column]))
         try:
             lanes, given = self._words.digests(words, rows)
@@ -365,7 +365,7 @@ class JsonLines:
             self._gather.floats("column", name, lane, given)
 
     def _take_raw(self, what: str, name: str, column: Sequence[Any]) -> None:
-        if what == "said":
+        if what == "hashed":
             if name == "answer":
                 odd = next((row for row, raw in enumerate(column) if kind_of(raw) == "object"), None)
                 if odd is not None:

@@ -256,13 +256,13 @@ def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
     """Whether each line is exactly one object, as the decoder also accepts two on a line, and one over two lines."""
     if not len(octets) or octets[0] != _OPEN:
         return not rows and not len(octets)
-    whole = octets[-1] == _NEWLINE
+    ends_with_newline = octets[-1] == _NEWLINE
     before = octets[ends - 1]
     if _RETURN in before[-1:]:
         before = np.where(before == _RETURN, octets[ends - 2], before)
-    after = octets[(ends[:-1] if whole else ends) + 1]
+    after = octets[(ends[:-1] if ends_with_newline else ends) + 1]
     # inside an object there is no newline between } and {, so each newline here separates two objects
-    return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
+    return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not ends_with_newline)
 
 
 def note_places(

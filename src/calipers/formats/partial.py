@@ -108,7 +108,7 @@ def written(packed: Packed, header: Mapping[str, Any]) -> bytes:
     tasks, rollouts, kinds = _frames(packed)
     members = {name: _parquet(frame) for name, frame in zip(MEMBERS, (tasks, rollouts, kinds), strict=True)}
     table = packed.kinds
-    whole = PartHeader(
+    full_header = PartHeader(
         schema=SCHEMA,
         members={name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
         tasks=tasks.height,
@@ -123,7 +123,7 @@ def written(packed: Packed, header: Mapping[str, Any]) -> bytes:
     )
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in {HEADER: msgspec.json.encode(whole), **members}.items():
+        for name, data in {HEADER: msgspec.json.encode(full_header), **members}.items():
             archive.writestr(zipfile.ZipInfo(name, WHEN), data)
     return buffer.getvalue()
 

@@ -415,8 +415,8 @@ def _first_line(source: Source) -> bytes:
     head, source.head = source.head, b""
     while True:
         start = head.removeprefix(BOM).lstrip(BLANKS)
-        line, whole, _ = start.partition(b"\n")
-        more = b"" if whole or len(head) > LONGEST_LINE else source.read(max(1 << 20, len(head)))
+        line, newline, _ = start.partition(b"\n")
+        more = b"" if newline or len(head) > LONGEST_LINE else source.read(max(1 << 20, len(head)))
         if not more:
             source.head = head
             return line.rstrip(BLANKS)
@@ -486,8 +486,8 @@ def _contents(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | Ope
     if files:
         return files, notes
     if wanted := insisted(columns):
-        there = sorted({_set_format(each, NOTHING) for each in _files(path)} - {""})
-        expected = f"its files are of {' and '.join(there)}" if there else "no format is recognised in its files"
+        formats = sorted({_set_format(each, NOTHING) for each in _files(path)} - {""})
+        expected = f"its files are of {' and '.join(formats)}" if formats else "no format is recognised in its files"
         raise InputError.at(path, f"no file in it is of {wanted}, the given --input-format", expected)
     raise InputError.at(path, "is a directory", EXPECTED_PATHS)
 
@@ -527,14 +527,14 @@ def files_of_one_format(folder: str, columns: Mapping[str, str] = NOTHING) -> tu
 
 def _files(folder: str) -> list[str]:
     """The files in a folder and below that may have rollouts, in natural order (2 before 10)."""
-    found: list[str] = []
+    files: list[str] = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [os.path.join(root, name) for name in names if MAY_HAVE_ROLLOUTS.search(name) and name[0] != "."]
-        found += [path for path in paths if not _never_ends(path)]
-        if len(found) > MOST_FILES:
+        files += [path for path in paths if not _never_ends(path)]
+        if len(files) > MOST_FILES:
             raise InputError.at(folder, f"has more than {MOST_FILES:,} files", "expected the folder of one run")
-    return sorted(found, key=lambda path: natural(os.path.relpath(path, folder)))
+    return sorted(files, key=lambda path: natural(os.path.relpath(path, folder)))
 
 
 def _never_ends(path: str) -> bool:
@@ -569,8 +569,8 @@ def _is_ours(source: Source) -> bool:
 
 def is_one_set(folder: str) -> bool:
     """Whether a folder is read as one set, because it has rollouts of other systems and none of our own records."""
-    found = {_set_format(path, NOTHING) for path in _files(folder)}
-    return bool(found - {"", OWN}) and OWN not in found
+    formats = {_set_format(path, NOTHING) for path in _files(folder)}
+    return bool(formats - {"", OWN}) and OWN not in formats
 
 
 def has_rollouts(path: str) -> bool:
@@ -616,8 +616,8 @@ def _is_one_run(path: str) -> bool:
 
 def _is_of_a_system(path: str) -> bool:
     """Whether a folder's own files show that it is one run of another system, whatever its agents left in it."""
-    wholes = (FORMATS.load(name).whole for name in FOLDER_FORMATS)
-    return any(whole(path) for whole in wholes if whole)
+    checks = (FORMATS.load(name).whole for name in FOLDER_FORMATS)
+    return any(is_run_of_system(path) for is_run_of_system in checks if is_run_of_system)
 
 
 def _runs_in(folder: str, depth: int) -> Iterator[str]:

@@ -118,7 +118,7 @@ class _Numbers:
     """A growing column of numbers, from one key or several, of which each row may have one."""
 
     def __init__(self) -> None:
-        self.some = False  # whether any row has a number
+        self.has_any = False  # whether any row has a number
         self.twice: int | None = None  # the first row with a number from two keys
         self._values, self._given = Growing(np.float64), GrowingFlags()
         self._end = 0
@@ -128,15 +128,15 @@ class _Numbers:
 
         Returns the number of rows that have the key, including null.
         """
-        again, self._end = start < self._end, start + len(column)
-        if not again:
+        second_key, self._end = start < self._end, start + len(column)  # whether another key gave these rows before
+        if not second_key:
             try:
                 self._values.pack(start, column)
             except struct.error:  # not every row has a number
                 pass
             else:
                 self._given.put(start, len(column), True)
-                self.some = True
+                self.has_any = True
                 return len(column)
         column, present = with_none(column)
         self._merge(start, *_parsed(column, mixed))
@@ -144,13 +144,13 @@ class _Numbers:
 
     def put(self, start: int, values: Floats, given: Bools) -> None:
         """As `take`, for an array of numbers."""
-        again, self._end = start < self._end, start + len(values)
-        if again or not given.all():
+        second_key, self._end = start < self._end, start + len(values)
+        if second_key or not given.all():
             self._merge(start, values, given)
         elif len(values):
             self._values.put(start, values)
             self._given.put(start, len(values), True)
-            self.some = True
+            self.has_any = True
 
     def _merge(self, start: int, values: Floats, given: Bools) -> None:
         current, known = self._values.room(start, len(values)), self._given.room(start, len(values))
@@ -158,7 +158,7 @@ class _Numbers:
         if len(twice) and self.twice is None:
             self.twice = start + int(twice[0])
         current[given], known[given] = values[given], True
-        self.some = self.some or bool(given.any())
+        self.has_any = self.has_any or bool(given.any())
 
     def finish(self, rows: int) -> Column:
         """The column of all rows."""
@@ -228,13 +228,13 @@ class Gather:
         for (kind, name), numbers in self._numbers.items():
             if numbers.twice is not None:
                 raise BadRow(numbers.twice, f"{name} appears twice in one row", "expected it once")
-            if numbers.some:
+            if numbers.has_any:
                 columns[kind][name] = numbers.finish(self.rows)
         coded = {name: growing.finish(self.rows) for name, growing in self._labels.items()}
         labels = {name: coded[name] for name in coded if not name.startswith("raw:")}
         for path in paths:
-            first, _, rest = path.partition(".")
-            for name, raw, steps in ((path, f"raw:{path}", ""), (f"metadata.{path}", f"raw:metadata.{first}", rest)):
+            first, _, inner = path.partition(".")
+            for name, raw, steps in ((path, f"raw:{path}", ""), (f"metadata.{path}", f"raw:metadata.{first}", inner)):
                 if raw in coded:
                     labels[name] = _walk(coded[raw], steps)
             if path in labels and (column := _numbers(labels[path])) is not None:

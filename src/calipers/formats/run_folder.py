@@ -125,18 +125,18 @@ def _content(path: str) -> bytes:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
 
-def _decoded(path: str, data: bytes, kind: type[D], what: str) -> D:
+def _decoded(path: str, data: bytes, kind: type[D], name: str) -> D:
     try:
         return msgspec.json.decode(data, type=kind)
     except BAD as error:
-        right = "expected the file as calipers wrote it"
-        raise InputError.at(path, f"is not {what} of a run ({error})", right) from None
+        expected = "expected the file as calipers wrote it"
+        raise InputError.at(path, f"is not {name} of a run ({error})", expected) from None
 
 
 def _check_schema(path: str, schema: str, known: str) -> None:
     if schema != known:
-        right = f"expected {known!r}; was it written by another version?"
-        raise InputError.at(path, f"schema is {schema[:60]!r}", right)
+        expected = f"expected {known!r}; was it written by another version?"
+        raise InputError.at(path, f"schema is {schema[:60]!r}", expected)
 
 
 def read_settings(folder: str) -> dict[str, Any]:
@@ -366,13 +366,13 @@ class PlanCoverage:
 
     def lacking(self, plan: RunPlan, stop: RunStop | None) -> Iterator[tuple[PlannedTask, list[int], bool]]:
         """Each task with missing samples, the samples, and whether they are missing because of a stopping rule."""
-        columns = (self.starts.tolist(), self.counts.tolist(), self.spared(stop).tolist())
-        for task, start, count, spared in zip(plan.tasks, *columns, strict=True):
+        columns = (self.starts.tolist(), self.counts.tolist(), self.stopped_early(stop).tolist())
+        for task, start, count, stopped in zip(plan.tasks, *columns, strict=True):
             samples = np.flatnonzero(~self.there[start : start + count]).tolist()
             if samples:
-                yield task, samples, spared
+                yield task, samples, stopped
 
-    def spared(self, stop: RunStop | None) -> Bools:
+    def stopped_early(self, stop: RunStop | None) -> Bools:
         """Whether the missing samples of each task were not run because of a stopping rule, [T]; others are `not_run`.
 
         If the calls that were in flight at the stop were lost, this is false for the tasks up to the last whose
@@ -392,9 +392,9 @@ class PlanCoverage:
 def _missing_lines(plan: RunPlan, coverage: PlanCoverage, stop: RunStop | None, labelled: bool) -> Iterator[bytes]:
     """A record for each planned rollout that is not in the log, as a line of JSON."""
     group = msgspec.json.encode({"agent": plan.agent, "model": plan.model, "dataset": plan.dataset})[1:]
-    for task, samples, spared in coverage.lacking(plan, stop):
-        word = b"stopped_early" if spared else b"not_run"
-        head = b'{"task":%s,"outcome":"%s",' % (msgspec.json.encode(task.task), word)
+    for task, samples, stopped in coverage.lacking(plan, stop):
+        outcome = b"stopped_early" if stopped else b"not_run"
+        head = b'{"task":%s,"outcome":"%s",' % (msgspec.json.encode(task.task), outcome)
         if labelled:
             head += b'"metadata":%s,' % msgspec.json.encode(task.metadata)
         for sample in samples:

@@ -181,8 +181,8 @@ class RowBlock:
 
 def _fit(values: Sequence[Any]) -> bool:
     """Whether all integers among some numbers are in the range of 64 bits."""
-    whole = [value for value in values if type(value) is int]
-    return min(whole) > -LARGEST and max(whole) < LARGEST
+    integers = [value for value in values if type(value) is int]
+    return min(integers) > -LARGEST and max(integers) < LARGEST
 
 
 def number(value: Any) -> float | None:

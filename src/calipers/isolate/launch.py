@@ -354,8 +354,8 @@ class Pipes:
 
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         pipe, role = cast(IO[bytes], key.fileobj), key.data  # only pipes are registered here, never descriptors
-        done = _write_pipe(key.fd, role) if isinstance(role, PipeInput) else _read_pipe(key.fd, role)
-        if done:
+        finished = _write_pipe(key.fd, role) if isinstance(role, PipeInput) else _read_pipe(key.fd, role)
+        if finished:
             selector.unregister(pipe)
             if isinstance(role, PipeOutput) or not role.keep:
                 pipe.close()

@@ -219,10 +219,10 @@ def _coded(part: Part, tries: Ints | None = None) -> tuple[Ints, Ints]:
     return code, first
 
 
-def _refined(code: Ints, other: Unsigned) -> Ints:
-    """Codes that are equal for rows that agree in both."""
-    least, most = int(other.min(initial=0 if not len(other) else other[0])), int(other.max(initial=0))
-    return code if least == most else renumbered(code * (most + 1) + other)
+def _refined(code: Ints, levels: Unsigned) -> Ints:
+    """Codes that are equal for rows that agree in both ``code`` and ``levels``."""
+    least, most = int(levels.min(initial=0 if not len(levels) else levels[0])), int(levels.max(initial=0))
+    return code if least == most else renumbered(code * (most + 1) + levels)
 
 
 def _levels(column: Column) -> Unsigned:

@@ -67,12 +67,12 @@ def boxed(text: str) -> str | None:
     >>> boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
-    _, opening, rest = text.rpartition("\\boxed{")
+    _, opening, content = text.rpartition("\\boxed{")
     depth = 1
-    for brace in re.finditer(r"[{}]", rest) if opening else ():
+    for brace in re.finditer(r"[{}]", content) if opening else ():
         depth += 1 if brace[0] == "{" else -1
         if not depth:
-            return rest[: brace.start()].strip()
+            return content[: brace.start()].strip()
     return None
 
 

@@ -370,7 +370,7 @@ class JudgeReply:
     reward: float | None
     why: str = ""
     usage: Mapping[str, float] = field(default_factory=dict)
-    spared: bool = False  # there is no reward because of the server, independent of the question
+    server_failed: bool = False  # there is no reward because of the server, independent of the question
 
 
 class JudgeClients:
@@ -391,7 +391,7 @@ class JudgeClients:
         try:
             completion = await self._complete(key, request, retries)
         except ClientError as error:
-            return JudgeReply(None, f"{key[0]}: {error}", spared=error.retry or error.hopeless)
+            return JudgeReply(None, f"{key[0]}: {error}", server_failed=error.retry or error.hopeless)
         if completion.ending:  # the last line of a reply that was cut off may be half a number
             return JudgeReply(None, f"{key[0]}: the reply ended as {completion.ending}", completion.usage)
         try:
@@ -515,7 +515,8 @@ class JudgeSession:
         if len(rewards) < config.quorum:
             reasons = "; ".join(dict.fromkeys(part.why for parts in replies for part in parts if part.why))
             too_few = f"{len(rewards)} of {len(opinions)} judges gave a score, {config.quorum} are required: "
-            lost = sum(any(part.spared for part in parts) for parts in replies)  # judges that might have given a score
+            # judges that might have given a score
+            lost = sum(any(part.server_failed for part in parts) for parts in replies)
             raise VerifierError(
                 f"{too_few if len(opinions) > 1 else ''}{reasons}",
                 outcome="judge_failed",
@@ -544,7 +545,7 @@ class JudgeSession:
                 call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         specs = [spec for spec in config.judges for _ in orders]
-        late = [JudgeReply(None, f"{spec}: no score within {config.seconds:g} s", spared=True) for spec in specs]
+        late = [JudgeReply(None, f"{spec}: no score within {config.seconds:g} s", server_failed=True) for spec in specs]
         replies = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
         return [replies[start : start + len(orders)] for start in range(0, len(replies), len(orders))]
 

@@ -179,7 +179,7 @@ def same(answer: Any, expected: Any, params: Mapping[str, Any]) -> bool:
             return False
     if isinstance(answer, list) and isinstance(expected, (list, tuple)):
         pairs = zip(answer, expected, strict=False)
-        return len(answer) == len(expected) and all(same(first, other, params) for first, other in pairs)
+        return len(answer) == len(expected) and all(same(first, second, params) for first, second in pairs)
     if isinstance(answer, dict) and isinstance(expected, Mapping):
         return answer.keys() == expected.keys() and all(same(answer[key], expected[key], params) for key in answer)
     return type(answer) is type(expected) and bool(answer == expected)
