@@ -1,4 +1,4 @@
-"""Files for the readers, what they are refused with, and what was read of them, by value."""
+"""Helpers for the tests of readers: files, the errors for them, and the values read from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written(folder: Path, content: str | bytes, name: str = "rollouts.jsonl") ->
 
 
 def refused(*paths: str, **asked: Any) -> str:
-    """What reading these files is refused with, without the path it must start with."""
+    """The error for reading these files, without the path, with which it must start."""
     with pytest.raises(InputError) as caught:
         read(paths, **asked)
     text = str(caught.value)
@@ -32,7 +32,7 @@ def refused(*paths: str, **asked: Any) -> str:
 
 
 def seen(table: Rollouts) -> list[dict[str, Any]]:
-    """Every rollout of a table as its values, in the table's order; gaps left out."""
+    """The values of every rollout of a table, in the table's order, without gaps."""
     rows: list[dict[str, Any]] = []
     for row, task in enumerate(table.task.tolist()):
         group = zip(GROUP, table.keys[int(table.owner[task])], strict=True)

@@ -1,4 +1,4 @@
-"""Converting: every number of a score, and its digest, is the same before and after, for every format there is."""
+"""Converting keeps every number of a score, and its digest, for every format."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ LOGS = HERE / "systems" / "inspect" / "logs"
 
 @cache
 def readable(root: Path) -> dict[str, str]:
-    """Everything below a folder that can be scored, files and folders, and the digest of its score."""
+    """The files and folders below a folder that can be scored, with the digests of their scores."""
     found = {}
     for folder, _, files in os.walk(root):
         for path in (folder, *(os.path.join(folder, name) for name in files if not name.endswith((".py", ".md")))):
@@ -228,7 +228,7 @@ def test_generated_records_come_back_as_they_were(tmp_path_factory, rows):
     calipers.convert(table, back)
     tables = [seen(read([each], labels=["answer"])[0]) for each in (path, table, back)]
     for rollout in (rollout for each in tables for rollout in each):
-        rollout.pop("answer", None)  # a number that is asked for as a label is a column too, in JSON Lines alone
+        rollout.pop("answer", None)  # a number requested as a label is also a column, but only in JSON Lines
     assert tables == [tables[0]] * 3
     assert calipers.score(path).digest == calipers.score(table).digest == calipers.score(back).digest
     texts = ("prompt", "completion", "error", "metadata", "answer")

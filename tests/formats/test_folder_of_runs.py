@@ -38,7 +38,7 @@ def test_runs_results_and_files_of_rollouts_and_nothing_else(folder):
 
 @pytest.mark.parametrize("name", ["plan.json", "rollouts.jsonl", "result.json", "tasks.jsonl", "results_x.json"])
 def test_a_pipe_or_a_device_in_a_folder_is_not_read(folder, name):
-    """An agent may leave one in its folder: whoever opened the pipe would wait for ever."""
+    """An agent may leave a named pipe in its folder; opening it would block forever."""
     (folder / "pipes").mkdir()
     os.mkfifo(folder / "pipes" / name)
     os.symlink("/dev/zero", folder / "pipes" / f"zero-{name}")

@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is read or refused with one InputError that says where; nothing else happens."""
+"""Any file content is either read, or refused with an InputError that names the place; there is no other outcome."""
 
 from __future__ import annotations
 

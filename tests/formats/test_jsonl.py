@@ -23,7 +23,7 @@ def table(folder, *lines, **asked):
 
 
 def split_up(monkeypatch, processes=3):
-    """Have every file read by several processes, as large ones are."""
+    """Read every file by several processes, like large files."""
     monkeypatch.setattr(lines, "WORTH_DIVIDING", 1)
     monkeypatch.setattr(lines, "processes", lambda: processes)
 
@@ -51,7 +51,10 @@ def split_up(monkeypatch, processes=3):
         ('{"task":"b","sample":-1}', "sample is -1; expected an integer >= 0"),
         ('{"task":"b","sample":1.0}', "sample is 1.0; expected an integer >= 0"),
         ('{"task":"b","sample":null}', "sample is null; expected an integer >= 0"),
-        ('{"task":"b","sample":9007199254740992}', "sample is 9007199254740992"),  # floats skip integers from here on
+        (
+            '{"task":"b","sample":9007199254740992}',
+            "sample is 9007199254740992",
+        ),  # from here on, floats cannot represent every integer
         ('{"task":"b","attempt":0}', "attempt is 0; expected an integer >= 1"),
         ('{"task":"b","outcome":"scord"}', 'outcome is "scord"; expected one of scored, refused, '),
         ('{"task":"b","outcome":"scored"}', "outcome is 'scored' but there is no reward"),
@@ -63,7 +66,7 @@ def split_up(monkeypatch, processes=3):
         ('{"task":"b","x":1' + "0" * 5000 + "}", "a number is out of range"),  # beyond what Python parses
         ('{"task":"b","reward":NaN}', "NaN is not JSON; expected a finite number or null"),
         ('{"task":"b","x":-Infinity}', "-Infinity is not JSON"),
-        ('{"task":"b","metadata":{"x":NaN}}', "NaN is not JSON"),  # although nobody reads it
+        ('{"task":"b","metadata":{"x":NaN}}', "NaN is not JSON"),  # although the value is not read
         ('{"task":"b"}{"task":"c"}', "two values on one line"),
         ('{"task":"b"} {"task":"c"}\n\n', "two values on one line"),  # as many rows as lines
         ('{"task":"b"} xyz', "two values on one line"),
@@ -142,7 +145,7 @@ def test_ids_used_as_keys_are_refused(tmp_path):
 
 
 def test_of_a_key_too_many_and_a_bad_line_the_first_is_named(tmp_path):
-    """Lines are learnt from some at a time; what is wrong with an earlier one must not be lost over that."""
+    """Lines are learnt in groups; the error of an earlier line must not be lost."""
     lines = [json.dumps({"task": n, "reward": 1, f"k{n}": n}) for n in range(1100)]
     for bad in (2, 700, 999):
         broken = [*lines[:bad], '{"task":"x","reward":"high"}', *lines[bad:]]

@@ -127,7 +127,7 @@ def test_any_kind_of_column_is_a_label(values, names):
 
 def test_a_tensor_of_several_numbers_is_a_list():
     class Tensor:
-        """As torch's: it has no single item, and says so with an error of its own kind."""
+        """Like a tensor of torch: without a single item, `item` raises an error of another type."""
 
         def item(self):
             raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")

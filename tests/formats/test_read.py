@@ -41,8 +41,8 @@ EXAMPLES = {
 
 
 def test_every_format_has_an_example():
-    # a results file stands for others, a run and a job are directories, a log names its reward, a partial is made of
-    # other files: they have tests of their own; files of the systems below were made by their own writers
+    # tested elsewhere: a results file stands for others, a run and a job are directories, a log names its reward, a
+    # partial is made from other files; the files of the systems below were made by the systems themselves
     others = ("lm_eval_results", "run", "harbor", "inspect", "partial")
     systems = ("verl", "trl", "verifiers", "verifiers_v0", "skyrl", "nemo_rl", "open_instruct", "tinker_eval")
     systems += ("tinker_rl", "promptfoo", "openai_evals", "every_eval_ever")
@@ -245,7 +245,7 @@ def test_json_is_read_without_the_library_for_tables(tmp_path):
 
 
 def records():
-    """Rollouts with distinct (task, sample), some keys now and then, in the way files hold them."""
+    """Random rollouts with distinct (task, sample) and optional keys, as files contain them."""
     number = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.booleans() | st.integers(-5, 5)
     optional = {
         "reward": number,

@@ -48,7 +48,7 @@ GOOD = json.dumps(FIRST) + "\n"
     ],
 )
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path, line, key):
-    """Each of them balanced by rows that lack keys, so that no total gives it away."""
+    """Each repeated key is balanced by rows that lack keys, so that totals do not reveal it."""
     for others in ("", GOOD, GOOD + '{"task":"c"}\n'):
         number = others.count("\n") + 1
         expected = f':{number}: key "{key}" appears twice; expected it once'
@@ -101,11 +101,11 @@ def test_a_line_is_refused_exactly_where_a_key_stands_twice(rows, spaced):
 
 
 class Pairs(list):
-    """An object as its pairs, in which a key may stand twice."""
+    """An object as its pairs, in which a key may be repeated."""
 
 
 def repeats(value, *, deep):
-    """Whether a key appears twice in an object, or with ``deep`` in any within it."""
+    """Whether a key is repeated in an object, or with ``deep`` in any object within it."""
     own = isinstance(value, Pairs) and len({key for key, _ in value}) < len(value)
     inner = [one[1] for one in value] if isinstance(value, Pairs) else value if isinstance(value, list) else []
     return own or (deep and any(repeats(one, deep=True) for one in inner))

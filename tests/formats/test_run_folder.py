@@ -37,7 +37,7 @@ def run(folder, tasks, *records, samples=1, **more):
 
 
 def refused(path):
-    """What reading a directory is refused with, without its path."""
+    """The error for reading a directory, without its path."""
     with pytest.raises(InputError) as caught:
         read([path])
     assert str(caught.value).startswith(path)
@@ -52,7 +52,7 @@ def test_what_is_owed_stands_beside_what_was_done(tmp_path):
     path = run(tmp_path, ["b", "a"], record("a", 1), record("b", 0, 0.0), samples=2)
     table, inputs = read([path])
     assert outcomes(table) == [("a", 0, "not_run"), ("a", 1, "scored"), ("b", 0, "scored"), ("b", 1, "not_run")]
-    assert table.keys == [(None, "m", "d")]  # one group: what was owed is owed by the same model
+    assert table.keys == [(None, "m", "d")]  # one group: missing rollouts belong to the same model
     assert table.notes == []
     log = os.path.join(path, "rollouts.jsonl")
     assert inputs == [Input(log, "run", hashlib.sha256((tmp_path / "rollouts.jsonl").read_bytes()).hexdigest(), 2)]
@@ -132,7 +132,7 @@ def test_a_line_cut_off_is_owed_and_said(tmp_path_factory, cut, room):
     assert [outcome for _, _, outcome in outcomes(table)] == ["scored"] * done + ["not_run"] * (3 - done)
     assert table.notes == ([] if content.endswith(b"\n") else [f"{path}: {TORN}"])
     assert (source.sha256, source.rollouts) == (hashlib.sha256(kept).hexdigest(), done)
-    assert log.read_bytes() == content  # a reader mends nothing
+    assert log.read_bytes() == content  # a reader does not repair the log
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_line_cut_off_is_owed_and_said(tmp_path_factory, cut, room):
         (b"{}\n\0\0\0", 3),
         (b"{}\n\0\0\n", 3),
         (b"{}\n{\n", 3),
-        (b"{}\n{\n{", 5),  # only the last line can be torn: the one before it is broken, and stays to be seen
+        (b"{}\n{\n{", 5),  # only the last line can be torn; a bad line before it stays, and is reported
         (b"{}\n\n", 4),
         (b"\n", 1),
         (b"{}\n" + b"x" * 2 * BLOCK, 3),
@@ -269,8 +269,8 @@ READ = Stop("lower(pass@1) > 0.6", "pass@1", "lower", 30, 100)
     ("more", "planned", "owed", "expected"),
     [
         ({}, 200, 140, READ),
-        ({}, 200, 0, None),  # continued to the end of the very plan that it was stopped in
-        ({}, 400, 0, READ),  # to the end of another one: that it was made larger may be for what was seen
+        ({}, 200, 0, None),  # continued to the end of the plan in which it was stopped
+        ({}, 400, 0, READ),  # to the end of a larger plan, which may have been enlarged because of the results
         ({}, 400, 200, READ),
         ({"completed": True}, 400, 200, None),  # the plan grew after it had been completed
         ({"planned_rollouts": None}, 200, 0, None),  # an earlier version, which did not say

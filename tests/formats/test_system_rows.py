@@ -1,4 +1,4 @@
-"""Rows of other systems: the rules that hold for all of them, and files that are damaged in any way."""
+"""Rows of other systems: the rules for all of them, and damaged files."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_steps_by_number_and_as_one_set(tmp_path):
     assert [row["sample"] for row in seen(table)] == [0, 1, 2, 3]
     result = calipers.score(tmp_path)
     assert list(result.groups[0].breakdowns["step"]) == ["2", "10"]
-    assert not result.groups[0].metrics  # a mean over a training run is nobody's number
+    assert not result.groups[0].metrics  # a mean over a training run is not the score of any policy
     assert calipers.score(tmp_path, by="gts")["mean_reward"].value == 0.5
     asked = calipers.score(tmp_path, by=["step", "gts"])  # nor is it when the steps are asked for
     assert list(asked.groups[0].breakdowns) == ["step", "gts"]

@@ -370,7 +370,7 @@ FRAME = pl.DataFrame(
 
 
 def file_of(folder, kind, frame=FRAME):
-    """A file of one of both kinds, its kind and its path."""
+    """A CSV or Parquet file: its kind and its path."""
     file = io.BytesIO()
     frame.write_csv(file) if kind == "csv" else frame.write_parquet(file)
     return kind, written(folder, file.getvalue(), f"rollouts.{kind}")
@@ -433,7 +433,7 @@ def test_values_of_parquet_that_are_no_text(tmp_path):
     frame = pl.DataFrame({"task": [1], "prompt": messages, "answer": [date(2026, 1, 2)], "completion": [b"\0"]})
     found = list(texts(*file_of(tmp_path, "parquet", frame), {}, {"1"}))
     assert prompts(found) == {"1": messages[0]}
-    assert answers(found) == [("1", 0, date(2026, 1, 2), None)]  # bytes say nothing
+    assert answers(found) == [("1", 0, date(2026, 1, 2), None)]  # a column of bytes has no texts
 
 
 def test_names_that_are_patterns_are_names(tmp_path):

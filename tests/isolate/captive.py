@@ -23,7 +23,7 @@ def captive(code: str, mechanism: Mechanism, *arguments: str, **options: Any) ->
 
 
 def said(code: str, mechanism: Mechanism, *arguments: str, **options: Any) -> list[str]:
-    """The lines it printed; it must have got to its end."""
+    """The lines that a program printed, which must have ended normally."""
     ran = captive(code, mechanism, *arguments, **options)
     assert ran.exit_code == 0, (ran.stopped, ran.stderr.decode())
     return ran.stdout.decode().splitlines()
@@ -57,7 +57,7 @@ def as_ordinary_user(code: str, name: str) -> list[str]:
 
 
 def alive(marker: str) -> list[int]:
-    """The processes of this machine that were started with a certain word."""
+    """The processes of this machine with a certain word in their command."""
     return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if marker in _words(path)]
 
 

@@ -1,4 +1,4 @@
-"""Every test of the sandbox runs with each mechanism there is."""
+"""Runs every test of the sandbox with each mechanism of this machine."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from calipers.verifiers.test_sh import FOLDERS, REWARD_TXT
 
 NUMBERS = {"x86_64": (251, 314), "aarch64": (30, 274)}[os.uname().machine]  # ioprio_set, sched_setattr
 
-# Each is tried on process 1, on everybody of the user, and on the group of process 1; none may work.
+# each is tried on process 1, on all processes of the user, and on the group of process 1; none may work
 ATTACKS = {
     "files": "resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))",
     "file size": "resource.prlimit(1, resource.RLIMIT_FSIZE, (0, 0))",
@@ -57,7 +57,7 @@ def attack():
 
 
 def answers(mechanism, code, tests, **params):
-    """What a candidate says in each test; none of them is left out."""
+    """The output of a candidate in each test."""
     target = [{"args": [one], "expected": None} for one in tests]
     return ask(Task("t", "?", target=target, params={"entry_point": "f", **params}), code, mechanism=mechanism)
 
@@ -169,7 +169,7 @@ def test_nor_can_it_where_an_ordinary_user_runs_it(name):
 
 @pytest.fixture
 def crowded():
-    """So many descriptors are open here as in a run of three hundred calls at once."""
+    """With as many open descriptors as in a run of three hundred calls at once."""
     with ExitStack() as stack:
         for _ in range(150):
             for end in os.pipe():

@@ -1,4 +1,4 @@
-"""Rooms: what is seen in them, what is not, and that nothing is left of them."""
+"""Containers: what is visible inside and what is not, and that nothing is left of them."""
 
 import os
 import shlex
@@ -143,7 +143,7 @@ print(got)
 
 
 def test_who_starts_a_command_cannot_be_looked_at(container):
-    """Until it is the command it is a copy of the supervisor, in whose memory are the commands of others."""
+    """Until exec, a command's process is a copy of the supervisor, which has other commands in its memory."""
     with ThreadPoolExecutor(1) as pool:
         spy = pool.submit(said, container, f"python3 -ISc {shlex.quote(SPY)}")
         slow = {"PATH": "/none:" * 1500 + "/usr/bin:/bin"}  # to search takes a while, with no rights left

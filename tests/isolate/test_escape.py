@@ -1,4 +1,4 @@
-"""Ways out that were tried: secrets, files, network, other processes, more rights."""
+"""Attempts to escape: secrets, files, network, other processes, more privileges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of processes whose memory the kernel itself counts: where they may be made, and that none is left."""
+"""Cgroups: where they may be made, that their memory limit holds, and that none is left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN, ABOVE = "/sys/fs/cgroup/user.slice/app.slice/one.scope", "/sys/fs/cgroup/us
         ("4:memory:/\n1:cpu:/x\n", [CPU, V1.format(root="/")], [("/sys/fs/cgroup/memory", 1)]),
         ("4:memory:/a/b", [V1.format(root="/")], [("/sys/fs/cgroup/memory/a/b", 1)]),
         ("4:cpu,memory:/a/b", [V1.format(root="/a")], [("/sys/fs/cgroup/memory/b", 1)]),
-        ("4:memory:/a", [V1.format(root="/other")], []),  # what is mounted here is somebody else's
+        ("4:memory:/a", [V1.format(root="/other")], []),  # another group is mounted here
         ("4:memory:/../b", [V1.format(root="/")], []),  # ours lies outside of what we may see
         ("1:cpu:/", [CPU], []),
         ("0::/", [V2.format(root="/")], [("/sys/fs/cgroup", 2)]),

@@ -1,4 +1,4 @@
-"""Whether there is a sandbox: found out by trying, and refused with the reasons."""
+"""Whether a sandbox works is found by trying, and the error gives the reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calipers.isolate.launch import attempt, forgo
 
 @pytest.fixture
 def anew():
-    """What was found out before is forgotten, and what is found out here is not remembered."""
+    """Clear the cached results of `attempt` before and after the test."""
     attempt.cache_clear()
     yield
     attempt.cache_clear()

@@ -1,4 +1,4 @@
-"""What a program gets, and what comes back of it."""
+"""The input of a program in the sandbox, and its output."""
 
 from __future__ import annotations
 

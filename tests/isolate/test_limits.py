@@ -1,4 +1,4 @@
-"""Everything that can be used up: time, memory, processes, disk, output; and what is left afterwards: nothing."""
+"""Limits of time, memory, processes, disk and output; and that no process is left afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tree of processes holds, measured from outside: each process found, and what is shared counted once."""
+"""The memory of a tree of processes, measured from outside: every process counts, and shared memory once."""
 
 from __future__ import annotations
 

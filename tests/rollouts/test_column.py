@@ -39,7 +39,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_
 
 
 def both_ways(values):
-    """The sum of a few values, which are added up one by one, and as a row of a matrix, which is folded."""
+    """The sum of a few values by `math.fsum`, and by folding, as a row of a matrix."""
     array = np.array(values, dtype=float)
     return [float(total(array)), float(total(array[np.newaxis])[0])]
 
@@ -72,7 +72,7 @@ def test_sums_by_code_do_not_depend_on_order(rows, random):
         ([], 0.0),
         ([1e16, 1.0, -1e16], 1.0),  # plain addition loses the 1
         ([0.1] * 10, 1.0),  # plain addition gives 0.9999999999999999
-        ([-0.0], 0.0),  # one zero, so that the digest is one
+        ([-0.0], 0.0),  # never -0.0, so that equal sums have equal digests
         ([1e308, 1e308, -1e308], 1e308),  # no overflow on the way
         ([5e-324, 5e-324], 1e-323),  # the smallest numbers there are
         ([math.inf, 1.0], math.inf),

@@ -32,8 +32,8 @@ def test_what_an_outcome_contributes(outcome):
     rewarded = rollouts({"task": "a", "outcome": outcome, "reward": 0.5})
     column = contributed(rewarded, "reward")
     if outcome in OUTCOMES[FIRST_GAP:]:
-        assert not column.given.any()  # a gap, whatever reward stands beside it
-    else:  # of what broke its own verifier no reward is believed
+        assert not column.given.any()  # a gap, even with a reward
+    else:  # the reward of a rollout that broke its verifier does not count
         assert column.values.tolist() == [0.0 if outcome in OWN_DOING[-2:] else 0.5]
     if outcome != "scored":
         column = contributed(rollouts({"task": "a", "outcome": outcome}), "reward")
@@ -44,7 +44,7 @@ def test_what_an_outcome_contributes(outcome):
 def test_a_task_that_a_stopping_rule_spared_the_run_is_counted_in_the_ledger_alone():
     spared = [{"task": "c", "sample": 1, "outcome": "stopped_early"}, {"task": "d", "outcome": "stopped_early"}]
     table = rollouts({"task": "a", "reward": 1}, {"task": "b"}, {"task": "c", "reward": 0}, *spared)
-    assert table.tasks == ["a", "b"]  # c was begun, and is not whole: the rule looks at whole tasks
+    assert table.tasks == ["a", "b"]  # c was begun but not finished; the rule looks at whole tasks
     assert contributed(table, "reward").given.tolist() == [True, False]
     ledger = Ledger.of(table)
     assert ledger.outcomes == {"scored": 2, "missing": 1, "stopped_early": 2}

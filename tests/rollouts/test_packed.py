@@ -1,4 +1,4 @@
-"""Packed rollouts are the same rollouts: whatever is made of them, in whatever order and split they come."""
+"""Packed rollouts give the same results as unpacked ones, for any order and split."""
 
 from itertools import pairwise
 
@@ -63,7 +63,7 @@ def part_of(rows):
 
 
 def sound(rows):
-    """The rows without those that no file may have: a rollout twice, and scored without a reward."""
+    """The rows without invalid ones: repeated rollouts, and `scored` without a reward."""
     once = {(row[0], row[1], row[2], row[6]): row for row in rows}
     return [row for row in once.values() if not (row[3] == "scored" and row[4] is None)]
 

@@ -89,7 +89,7 @@ def test_a_task_without_rollouts_is_kept_beside_other_groups():
 
 
 def test_each_task_keeps_its_turn():
-    """The order of first rows, in all of the table and in parts of it; None where that is the order of the tasks."""
+    """The order of the tasks' first rows, in the table and its parts; None if it is the order of the tasks."""
     table = rollouts(
         {"task": "b", "model": "m2", "reward": 1},
         {"task": "a", "model": "m1", "reward": 1},

@@ -1,4 +1,4 @@
-"""Which patterns go to Rust, and that it finds there what Python's `re` finds."""
+"""Which patterns are searched by Rust, and that it finds the same as Python's `re`."""
 
 from __future__ import annotations
 

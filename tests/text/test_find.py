@@ -1,4 +1,4 @@
-"""Filters by name and in a row."""
+"""Filters by name, and chains of filters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def chain(*asked):
     ("asked", "expected"),
     [
         (["after_marker", "lower"], "yes"),
-        (["after_marker=>>", "strip"], None),  # nothing found passes every later filter by
+        (["after_marker=>>", "strip"], None),  # no answer skips all later filters
         (["regex=is=([A-Z]+)"], "NO"),  # the setting is all that follows the first equals sign
         ([], "It is=NO #### YES"),
     ],

@@ -57,7 +57,7 @@ def in_thread(call, *args, **named):
 
 
 def by_worker(call, *args):
-    """In a thread as if no pattern were harmless, hence by the worker, which has time on a busy machine, too."""
+    """Search in a thread, with no pattern known as harmless, so that the worker does it, with a generous limit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(patterns, "AT_MOST", math.inf)
         return in_thread(call, *args, limit=PATIENCE)
@@ -238,7 +238,7 @@ def test_the_worker_answers_as_re_does(pattern, text):
 @examples(150)
 @given(PATTERNS, st.sampled_from(["a", "ab", "b", "a ", "1"]), st.sampled_from(["", "!", "a"]))
 def test_what_is_proven_harmless_is(pattern, unit, tail):
-    """At the very length that was proven, on texts made to be bad. It takes 0.1 s at most; what grows takes years."""
+    """Bad texts of the longest length that was proven harmless: 0.1 s at most; exponential work would take years."""
     length = harmless_up_to(pattern, re.NOFLAG)
     text = (unit * length)[: max(0, length - len(tail))] + tail
     within(20.0, lambda: (re.search(pattern, text), re.findall(pattern, text)))
@@ -272,7 +272,7 @@ def test_a_handler_without_a_timer_is_not_touched_either():
 
 
 def test_a_timer_without_a_handler_is_not_touched_either():
-    """A program may have asked the system to end it, should it hang."""
+    """A program may use the alarm itself, to be ended if it hangs."""
     signal.setitimer(signal.ITIMER_REAL, 30.0)
     try:
         with pytest.raises(Unavailable):
@@ -293,7 +293,7 @@ def test_an_alarm_is_put_away_whatever_the_call_does():
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_no_collection_of_garbage_swallows_an_alarm(collects):
-    """What it calls, such as callbacks of weak references, cannot raise, and Python says so on standard error."""
+    """Callbacks of weak references cannot raise; Python reports their exceptions on standard error."""
     before = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
@@ -328,7 +328,7 @@ def test_a_warning_is_an_error_where_warnings_are():
 
 
 def test_an_event_loop_goes_on_after_an_alarm():
-    """Its own signals come through, before and after; its wake-up is the same."""
+    """The program's own signals arrive, before and after, and its wake-up descriptor is unchanged."""
 
     async def main():
         loop, came = asyncio.get_running_loop(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Answers that break their verifier, each with a real one: they count 0, and only what is not theirs is missing."""
+"""Answers that break their verifier count 0; failures that are not the answer's fault are missing."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NO = "Wrong.\nSCORE: 0"
 
 
 def failure(verifier: Any, asked: Any, text: str) -> VerifierError:
-    """Why there is no verdict."""
+    """The error of a verifier without a verdict."""
     with pytest.raises(VerifierError) as caught:
         asyncio.run(Blame().judged(verifier, asked, Completion(text)))
     return caught.value
 
 
 def sat(says: list[Any], text: str, **params: Any) -> tuple[VerifierError, int]:
-    """Why a judge has no verdict, and how many calls were made."""
+    """The error of a judge without a verdict, and the number of calls."""
 
     async def whole() -> tuple[VerifierError, int]:
         async with Judges({"one": says}) as server:

@@ -1,4 +1,4 @@
-"""Code judged by tests that are data: what passes, what fails, and that no candidate can make itself pass."""
+"""Code verified by tests that are data: what passes, what fails, and that no candidate can forge a pass."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_without_a_sandbox_it_can_be_forgone(monkeypatch, tmp_path):
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("entry_point", [None, "solve"])
 def test_no_cheat_pays(cheat, entry_point):
-    """What is right cannot be computed, so whatever scores has forged it."""
+    """The expected answers cannot be computed, so any reward would be forged."""
     limits = {"seconds": 0.5, **SOONER.get(cheat.stem, {})}
     tokens = [f"TOKEN-{secrets.token_hex(16)}" for _ in range(3)]
     if entry_point:
@@ -188,7 +188,7 @@ def test_no_cheat_pays(cheat, entry_point):
 
 @pytest.mark.usefixtures("sandbox")
 def test_a_cheat_that_knew_would_be_paid():
-    """The cheats fail because they do not know, and not because the way they answer is blocked."""
+    """The cheats fail because they do not know the answers, and not because they cannot answer."""
     knows = "def solve(n):\n    import os\n    os.write(3, b'\"TOKEN\"')\n    os._exit(0)"
     assert judged(knows, [{"args": [1], "expected": "TOKEN"}], entry_point="solve").reward == 1
 

@@ -1,4 +1,4 @@
-"""A script that decides: where its reward is read, what counts as one, and what a cheat can and cannot do to it."""
+"""Test scripts: where the reward is read, which rewards are valid, and what a cheat can and cannot do."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_another_range():
 
 @pytest.mark.usefixtures("sandbox")
 def test_nothing_runs_any_more_when_the_reward_is_read():
-    """The cheat rewrites the reward for as long as it lives; the script kills nothing, and its own word comes last."""
+    """The cheat rewrites the reward as long as it lives; the script does not kill it, and writes its reward last."""
     script = f'sh -c "while :; do echo 1 {TXT}; done" & sleep 0.2; rm /logs/verifier/reward.txt; kill $!; echo 0 {TXT}'
     assert judged(script).reward == 0
     with pytest.raises(VerifierError):  # half a write at most: whatever it left, it was dead
