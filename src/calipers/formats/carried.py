@@ -66,7 +66,7 @@ class CarriedRows:
         """
         if start and not self._stops:
             self._stops[None] = 0  # the rows before carried nothing
-        rows = [self._decoded(start + at, raw) for at, raw in enumerate(raws)]
+        rows = [self._decoded(number, raw) for number, raw in enumerate(raws, start)]
         if start == 0 and rows:
             self._planned_from = rows[0].planned_from
         self._kinds.put(start, [row.error_kind for row in rows])
@@ -75,10 +75,10 @@ class CarriedRows:
         if len(turns) == len(rows):
             self._turn.put(start, np.array(turns))
             self._turns += len(turns)
-        for at, row in enumerate(rows):
+        for number, row in enumerate(rows, start):
             self._empty += row.empty_tasks
             self._headlines[row.headline or ""] = None
-            self._stops.setdefault(row.stop, start + at)
+            self._stops.setdefault(row.stop, number)
         for name in {name for row in rows for name in row.labels}:
             values = [msgspec.json.encode(row.labels[name]) if name in row.labels else None for row in rows]
             self._labels[name].put(start, values)

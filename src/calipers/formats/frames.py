@@ -41,7 +41,7 @@ EXPECTED = {
 class Meaning:
     """How one column of a table is read; a column may have two meanings."""
 
-    at: int  # the position of the column in the table
+    position: int  # the index of the column among the keys of the table
     key: str  # the name of the column in the table
     what: str  # a role; reward or number (must hold numbers); column (may hold numbers); label; object
     name: str  # the name of the resulting reward, column or label
@@ -51,25 +51,25 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
     """The meanings of the columns of a table; columns that are not needed have none."""
     roles, columns_read = meant(names), []
     usage = {key: name for name, key in names.items() if name not in ROLES}
-    for at, key in enumerate(keys):
+    for position, key in enumerate(keys):
         role = roles.get(key)
         first, _, inner = key.partition(".")
         inside = roles.get(first) if inner and role is None else None
         if key in usage:
-            columns_read.append(Meaning(at, key, "number", usage[key]))
+            columns_read.append(Meaning(position, key, "number", usage[key]))
         elif role in ("rewards", "usage"):
-            columns_read.append(Meaning(at, key, "object", role))
+            columns_read.append(Meaning(position, key, "object", role))
         elif role == "answer":
-            columns_read += [Meaning(at, key, "label", role)] if role in labels else []
+            columns_read += [Meaning(position, key, "label", role)] if role in labels else []
         elif role is not None:
-            columns_read += [Meaning(at, key, role, role)] if role in EXPECTED else []
+            columns_read += [Meaning(position, key, role, role)] if role in EXPECTED else []
         elif inside in ("rewards", "usage"):
-            columns_read.append(Meaning(at, key, "reward" if inside == "rewards" else "number", inner))
+            columns_read.append(Meaning(position, key, "reward" if inside == "rewards" else "number", inner))
         elif inside == "metadata":
-            columns_read += [Meaning(at, key, "label", f"metadata.{inner}")] if {inner, key} & set(labels) else []
+            columns_read += [Meaning(position, key, "label", f"metadata.{inner}")] if {inner, key} & set(labels) else []
         elif key:
-            columns_read.append(Meaning(at, key, "column", key))
-            columns_read += [Meaning(at, key, "label", key)] if key in labels else []
+            columns_read.append(Meaning(position, key, "column", key))
+            columns_read += [Meaning(position, key, "label", key)] if key in labels else []
     return columns_read
 
 

@@ -162,14 +162,19 @@ class RecordSchema:
         return self.extra.numeric + sum(map(len, self.inside.values())), len(self.extra)
 
     def rebuild(self) -> None:
-        """Make the decoder for the keys and kinds known now, and `fields`, which describes the fields of its rows."""
-        self.fields: list[tuple[str, str]] = []  # (what, name) of each field of a row
+        """Make the decoder for the keys and kinds known now, and `fields`, which describes the fields of its rows.
+
+        The tag of a field is a role, or else tells how its value is kept: decoded ("number"; "mixed" is a gap unless it
+        is a number), or as raw JSON ("text" is ignored, "raw" is a requested label, "carried" a `Carried` object, and
+        "hashed" a number or words to be hashed).
+        """
+        self.fields: list[tuple[str, str]] = []  # (tag, name) of each field of a row
         self.first_steps = sorted({path.split(".")[0] for path in self.labels})
         spec: list[tuple[str, Any, Any]] = []
 
-        def add(what: str, name: str, key: str, kind: Any, default: Any) -> None:
+        def add(tag: str, name: str, key: str, kind: Any, default: Any) -> None:
             spec.append((key, kind, default))
-            self.fields.append((what, name))
+            self.fields.append((tag, name))
 
         key_of = {role: key for key, role in self.roles.items()}
         add("task", "task", key_of["task"], int | str, msgspec.NODEFAULT)
@@ -204,11 +209,11 @@ class RecordSchema:
         self.decoder = msgspec.json.Decoder(struct_of("Row", spec))
         steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.first_steps], strict=False)
         self.steps = msgspec.json.Decoder(steps | None)
-        self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
-        self._begin = [(at, _BEGINNINGS[what]) for at, (what, _) in enumerate(self.fields) if what in _BEGINNINGS]
-        self.raws = [
-            at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", "hashed", *_BEGINNINGS)
-        ]
+        tags = [tag for tag, _ in self.fields]
+        raw_tags = ("raw", "text", "carried", "hashed", *_BEGINNINGS)
+        self._texts = [n for n, tag in enumerate(tags) if tag == "text"]
+        self._begin = [(n, _BEGINNINGS[tag]) for n, tag in enumerate(tags) if tag in _BEGINNINGS]
+        self.raws = [n for n, tag in enumerate(tags) if tag in raw_tags]
         kinds = set[str]().union(*self.extra.values())
         unread = (
             kinds & {"object", "list"}
@@ -220,8 +225,8 @@ class RecordSchema:
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
         """Whether the raw values are of an allowed kind, as the decoder accepts any JSON for them."""
-        texts = (columns[at] for at in self._texts)
-        return all(map(_no_number, texts)) and all(_begins(columns[at], known) for at, known in self._begin)
+        texts = (columns[n] for n in self._texts)
+        return all(map(_no_number, texts)) and all(_begins(columns[n], known) for n, known in self._begin)
 
 
 def _no_number(column: Sequence[Raw]) -> bool:
@@ -272,9 +277,9 @@ class JsonLines:
             rows = len(columns[0])
             self._places.add(self._gather.rows, note_places(block, rows, octets, ends, self.lines, self._learner))
             keys = 0
-            for (what, name), column in zip(self._schema.fields, columns, strict=True):
-                keys += self._take(what, name, column)
-            if not self._colons.once(octets, keys, [columns[at] for at in self._schema.raws]):
+            for (tag, name), column in zip(self._schema.fields, columns, strict=True):
+                keys += self._take(tag, name, column)
+            if not self._colons.once(octets, keys, [columns[n] for n in self._schema.raws]):
                 self._refuse_twice(block)
             if self._words is not None:
                 self._hash_words(columns, rows)
@@ -320,29 +325,29 @@ class JsonLines:
             if key is not None:
                 raise LineError(number, *said_twice(key))
 
-    def _take(self, what: str, name: str, column: Sequence[Any]) -> int:
+    def _take(self, tag: str, name: str, column: Sequence[Any]) -> int:
         """Store the block's values of a field; returns the number of keys in the block that the values came from."""
         gather = self._gather
-        if what == "task":
+        if tag == "task":
             gather.tasks(column)
             return len(column)
-        if what in ("number", "mixed"):
-            return gather.numbers("column", name, column, mixed=what == "mixed")
-        if what == "reward":
+        if tag in ("number", "mixed"):
+            return gather.numbers("column", name, column, mixed=tag == "mixed")
+        if tag == "reward":
             return gather.numbers("reward", name, column)
-        if what in ("sample", "attempt"):
-            return gather.whole(what, column)
-        if what in ("raw", "text", "error", "metadata", "carried", "hashed"):
-            self._take_raw(what, name, column)
+        if tag in ("sample", "attempt"):
+            return gather.whole(tag, column)
+        if tag in ("raw", "text", "error", "metadata", "carried", "hashed"):
+            self._take_raw(tag, name, column)
             return len(column) if all(column) else sum(map(bool, column))
         column, present = with_none(column)
-        if what == "outcome":
-            gather.whole(what, [UNSTATED if word is None else CODE[word] for word in column])
-        elif what in GROUP:
-            gather.labels(what, column)
-        elif what in ("rewards", "usage"):
-            kind = "reward" if what == "rewards" else "column"
-            for inner, values in _unpacked(column, self._schema.inside[what], ABSENT):
+        if tag == "outcome":
+            gather.whole(tag, [UNSTATED if word is None else CODE[word] for word in column])
+        elif tag in GROUP:
+            gather.labels(tag, column)
+        elif tag in ("rewards", "usage"):
+            kind = "reward" if tag == "rewards" else "column"
+            for inner, values in _unpacked(column, self._schema.inside[tag], ABSENT):
                 present += gather.numbers(kind, inner, values)
         return present
 
@@ -351,10 +356,10 @@ class JsonLines:
         from calipers.formats.canonical import LANES, NotCanonical
 
         words = []
-        for (what, name), column in zip(self._schema.fields, columns, strict=True):
-            if what in ("text", "error", "metadata") or (what in ("raw", "hashed") and name == "answer"):
+        for (tag, name), column in zip(self._schema.fields, columns, strict=True):
+            if tag in ("text", "error", "metadata") or (tag in ("raw", "hashed") and name == "answer"):
                 words.append((name, column))
-            elif what in ("raw", "hashed"):  # numbers are left out, because they are in the columns
+            elif tag in ("raw", "hashed"):  # numbers are left out, because they are in the columns
                 words.append((name, [raw if kind_of(raw) != "number" else NOTHING for raw in column]))
         try:
             lanes, given = self._words.digests(words, rows)
@@ -364,8 +369,8 @@ class JsonLines:
         for name, lane in zip(LANES, lanes, strict=True):
             self._gather.floats("column", name, lane, given)
 
-    def _take_raw(self, what: str, name: str, column: Sequence[Any]) -> None:
-        if what == "hashed":
+    def _take_raw(self, tag: str, name: str, column: Sequence[Any]) -> None:
+        if tag == "hashed":
             if name == "answer":
                 odd = next((row for row, raw in enumerate(column) if kind_of(raw) == "object"), None)
                 if odd is not None:
@@ -376,15 +381,15 @@ class JsonLines:
                     float(msgspec.json.decode(raw)) if raw and kind_of(raw) == "number" else None for raw in column
                 ]
                 self._gather.numbers("column", name, numbers, mixed=True)
-        elif what == "raw":
+        elif tag == "raw":
             self._gather.labels("raw:" + name, [bytes(raw) or None for raw in column])
-        elif what == "carried":
+        elif tag == "carried":
             self._carried = self._carried or CarriedRows()
             try:
                 self._carried.put(self._gather.rows, column)
             except BadRow as bad_row:
                 raise self._line_error(bad_row) from None
-        elif what == "metadata" and self._schema.labels:
+        elif tag == "metadata" and self._schema.labels:
             rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
             for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
                 self._gather.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
@@ -477,15 +482,15 @@ def path_steps(path: str) -> list[str]:
     >>> path_steps("meta.id"), path_steps("tags.'eval.item'")
     (['meta', 'id'], ['tags', 'eval.item'])
     """
-    steps, at = [], 0
+    steps, start = [], 0
     while True:
-        step = _STEP.match(path, at)
+        step = _STEP.match(path, start)
         if step is None or (step.end() < len(path) and path[step.end()] != "."):
             return path.split(".")  # not valid quoting, so quotes are part of the keys
         steps.append(step[1] if step[1] is not None else step[2])
         if step.end() >= len(path):
             return steps
-        at = step.end() + 1
+        start = step.end() + 1
 
 
 def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, str]]:

@@ -496,7 +496,7 @@ def given(row: Mapping[str, Raw], **keys: str) -> dict[str, Any]:
 
 def conversation(turns: Sequence[Any]) -> dict[str, Any]:
     """The prompt and the completion of a conversation, where the completion begins with the model's first turn."""
-    answers = (at for at, turn in enumerate(turns) if isinstance(turn, dict) and turn.get("role") == "assistant")
+    answers = (n for n, turn in enumerate(turns) if isinstance(turn, dict) and turn.get("role") == "assistant")
     first = next(answers, len(turns))
     parts = {"prompt": turns[:first], "completion": turns[first:]}
     return {name: part for name, part in parts.items() if part}

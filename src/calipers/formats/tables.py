@@ -134,12 +134,12 @@ def _check(data: bytes, quotes: Ints, line: int) -> None:
         data.decode()
     except UnicodeDecodeError as error:
         faults.append((error.start, "a cell is not UTF-8", "expected UTF-8 text"))
-    if (at := data.find(b"\0")) >= 0:
-        faults.append((at, "a cell contains a NUL byte", "expected text"))
+    if (position := data.find(b"\0")) >= 0:
+        faults.append((position, "a cell contains a NUL byte", "expected text"))
     if b"\r" in data:
         returns = _outside(data, _RETURN, quotes)
         problem, expected = "a carriage return inside a line", r"expected lines that end in \n or \r\n"
-        faults += [(int(at), problem, expected) for at in returns[octets[returns + 1] != _NEWLINE][:1]]
+        faults += [(int(first), problem, expected) for first in returns[octets[returns + 1] != _NEWLINE][:1]]
     if len(quotes):
         quotes = quotes[quotes < len(data)]
         opening, closing = quotes[::2], quotes[1::2]
@@ -147,10 +147,10 @@ def _check(data: bytes, quotes: Ints, line: int) -> None:
         stray = [opening[~np.isin(before, [_COMMA, _NEWLINE, _QUOTE])]]
         stray.append(closing[~np.isin(octets[closing + 1], [_COMMA, _NEWLINE, _RETURN, _QUOTE])])
         expected = 'expected the whole cell in quotes and each quote in it doubled ("")'
-        faults += [(int(at[0]), "a quote inside a cell", expected) for at in stray if len(at)]
+        faults += [(int(positions[0]), "a quote inside a cell", expected) for positions in stray if len(positions)]
     if faults:
-        at, problem, expected = min(faults)
-        raise LineError(line + data.count(b"\n", 0, at), problem, expected)
+        position, problem, expected = min(faults)
+        raise LineError(line + data.count(b"\n", 0, position), problem, expected)
 
 
 def _block(data: bytes, ends: Ints, quotes: Ints, line: int) -> Block:
@@ -254,18 +254,21 @@ def read_table(
     carried = [leaf for leaf in columns if leaf.key == CARRIED and leaf.dtype == pl.String]
     as_json = [leaf for leaf in columns if leaf.key == metadata_key(names) and leaf.dtype == pl.String]
     as_json = as_json if labels else []
-    wanted = sorted({columns[meaning.at].at for meaning in wanted_columns} | {leaf.at for leaf in (*carried, *as_json)})
+    wanted = sorted(
+        {columns[meaning.position].position for meaning in wanted_columns}
+        | {leaf.position for leaf in (*carried, *as_json)}
+    )
     frames = Frames(Places(path, "row "), worths(names))
     frames.begin(1)
     with explained(path):
         # columns by position, because polars takes the names "*" and "^.*$" for patterns
-        chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
+        chosen = table.select([pl.nth(n).alias(str(n)) for n in wanted])
         for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
             for meaning in wanted_columns:
                 if meaning.what == "label" and meaning.key in encoded:
-                    frames.take_json(meaning.name, columns[meaning.at].of(batch))
+                    frames.take_json(meaning.name, columns[meaning.position].of(batch))
                 else:
-                    frames.take(meaning, columns[meaning.at].of(batch))
+                    frames.take(meaning, columns[meaning.position].of(batch))
             for leaf in carried:
                 frames.carry(leaf.of(batch))
             for leaf in as_json:
@@ -291,7 +294,12 @@ def _described(
         rows = int(table.select(pl.len()).collect().item())
     keys = [column.key for column in columns]
     _check_keys(path, keys, names)
-    return columns, keys, [each for each in meanings(keys, names, labels) if columns[each.at].is_read(each.what)], rows
+    return (
+        columns,
+        keys,
+        [each for each in meanings(keys, names, labels) if columns[each.position].is_read(each.what)],
+        rows,
+    )
 
 
 PACKED_BATCH = 1 << 18  # rows that are packed at once
@@ -308,25 +316,22 @@ def packed_parquet(
     with explained(source.path):
         table = scanned(source)
     columns, keys, described, rows = _described(table, source.path, names, labels)
-    wanted = [each for each in described if each.what != "column" or keep is None or each.name in keep]
-    (task,) = [columns[each.at] for each in wanted if each.what == "task"]
-    nested = any(columns[each.at].at != each.at for each in wanted)
+    wanted = [(m, columns[m.position]) for m in described if m.what != "column" or keep is None or m.name in keep]
+    (task,) = [leaf for meaning, leaf in wanted if meaning.what == "task"]
+    nested = any(leaf.position != meaning.position for meaning, leaf in wanted)
     if nested or CARRIED in keys or (labels and metadata_key(names) in keys):
         raise NotPackable("it has columns inside columns")
-    ids: NumberIds | TextIds = TextIds(rows)
-    if task.dtype.is_integer():
-        with explained(source.path):
-            bounds = table.select(low=pl.nth(task.at).min(), high=pl.nth(task.at).max()).collect().row(0)
-        ids = NumberIds(rows, *bounds)
+    with explained(source.path):
+        ids = _task_ids(table, task, rows)
     others = without_role(keys, names)
     named = frozenset(keys) & frozenset(names.values())
 
     def packed(start: int, batch: pl.DataFrame) -> Loose:
         frames = Frames(Places(source.path, "row "), worths(names))
         frames.begin(1 + start)
-        for meaning in wanted:
+        for meaning, leaf in wanted:
             if meaning.what != "task":
-                frames.take(meaning, columns[meaning.at].of(batch))
+                frames.take(meaning, leaf.of(batch))
         cells = task.of(batch)
         if cells.null_count():
             raise NotPackable("a row has no task")
@@ -337,7 +342,8 @@ def packed_parquet(
     pieces: list[Loose] = []
     waiting: deque[Future[Loose]] = deque()
     rows_read = 0
-    chosen = table.select([pl.nth(each).alias(str(each)) for each in sorted({columns[each.at].at for each in wanted})])
+    positions = sorted({leaf.position for _, leaf in wanted})
+    chosen = table.select([pl.nth(n).alias(str(n)) for n in positions])
     with explained(source.path), ThreadPoolExecutor(processes()) as pool:
         for batch in chosen.collect_batches(chunk_size=PACKED_BATCH, maintain_order=True):
             waiting.append(pool.submit(packed, rows_read, batch))
@@ -349,10 +355,20 @@ def packed_parquet(
     if rows_read != rows or not rows:
         raise NotPackable("it is empty, or not complete")
     codes = ids.codes()
-    task_column = table.select(pl.nth(task.at))
+    task_column = table.select(pl.nth(task.position))
     tasks = ids.texts(lambda size: task_column.collect_batches(chunk_size=size, maintain_order=True), codes)
     rollouts = laid_end_to_end(pieces, tasks, np.zeros(0, dtype=np.int64))
     return [replace(rollouts, task=codes)]
+
+
+def _task_ids(table: pl.LazyFrame, task: _Leaf, rows: int) -> NumberIds | TextIds:
+    """An empty store for the task ids of the rows, by the type of their column."""
+    import polars as pl
+
+    if not task.dtype.is_integer():
+        return TextIds(rows)
+    column = pl.nth(task.position)
+    return NumberIds(rows, *table.select(low=column.min(), high=column.max()).collect().row(0))
 
 
 def _packed_batch(frames: Frames, named: frozenset[str], others: Sequence[str], keep: Collection[str] | None) -> Loose:
@@ -573,7 +589,7 @@ class _Csv:
         first, last = int(block.lines[0]), int(block.lines[-1])
         self._frames.begin(first if last - first == cells.height - 1 else block.lines)
         for meaning in self._meanings:
-            self._take(meaning, cells[:, meaning.at])
+            self._take(meaning, cells[:, meaning.position])
         self._frames.rows += cells.height
 
     def _take(self, meaning: Meaning, cells: pl.Series) -> None:
@@ -626,7 +642,7 @@ class _Leaf:
     """A column of Parquet, or a field of a struct column."""
 
     key: str
-    at: int  # the position of the column
+    position: int  # the position of the column
     steps: Sequence[str]  # the path to the field inside the column
     dtype: pl.DataType
 
@@ -640,7 +656,7 @@ class _Leaf:
 
     def of(self, batch: pl.DataFrame) -> pl.Series:
         """Its values in a batch, whose columns are named by their position."""
-        series = batch.get_column(str(self.at))
+        series = batch.get_column(str(self.position))
         for step in self.steps:
             series = series.struct.unnest().get_column(step)
         return series
@@ -653,17 +669,21 @@ def _flat(schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]) 
     """
     objects = {key: role for key, role in meant(names).items() if role in ("rewards", "usage", "metadata")}
     leaves = []
-    for at, (key, dtype) in enumerate(schema.items()):
+    for position, (key, dtype) in enumerate(schema.items()):
         fields = [field.name for field in getattr(dtype, "fields", ())]
         if key not in objects or not fields:
-            leaves.append(_Leaf(key, at, (), dtype))
+            leaves.append(_Leaf(key, position, (), dtype))
         elif objects[key] == "metadata":
             paths = [path.split(".") for path in sorted(labels)]
             leaves += [
-                _Leaf(f"{key}.{'.'.join(steps)}", at, steps, t) for steps in paths if (t := _type_at(dtype, steps))
+                _Leaf(f"{key}.{'.'.join(steps)}", position, steps, t)
+                for steps in paths
+                if (t := _type_at(dtype, steps))
             ]
         else:
-            leaves += [_Leaf(f"{key}.{field}", at, [field], t) for field in fields if (t := _type_at(dtype, [field]))]
+            leaves += [
+                _Leaf(f"{key}.{field}", position, [field], t) for field in fields if (t := _type_at(dtype, [field]))
+            ]
     return leaves
 
 
@@ -732,7 +752,7 @@ def _csv(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) -> Ite
                     return
                 continue
             cells = block.frame()
-            columns = {role: cells[:, at] for role, at in positions.items()}
+            columns = {role: cells[:, n] for role, n in positions.items()}
             if "sample" in columns:
                 columns["sample"], _ = whole(columns["sample"])
             yield pl.DataFrame(columns)
@@ -748,10 +768,10 @@ def _parquet(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) ->
         table = scanned(source)
         schema = table.collect_schema()
         types = list(schema.values())
-        positions = {role: at for role, at in _positions_of(list(schema), key_of).items() if types[at] != pl.Binary}
+        positions = {role: n for role, n in _positions_of(list(schema), key_of).items() if types[n] != pl.Binary}
         task_and_group = [role for role in positions if role in ("task", *GROUP)]
         # columns by position, because polars takes the names "*" and "^.*$" for patterns
-        table = table.select([pl.nth(at).alias(role) for role, at in positions.items()])
+        table = table.select([pl.nth(n).alias(role) for role, n in positions.items()])
         table = table.with_columns(pl.col(task_and_group).cast(pl.String))
         of_task = [role for role in OF_TASK if role in positions]
         if of_task:
