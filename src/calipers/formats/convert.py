@@ -339,7 +339,7 @@ def _empty_tasks(parts: Sequence[Part]) -> list[str]:
 
 
 def _joined(record: Record, more: Mapping[str, Any]) -> Record:
-    """A record with the further values of its row; for a key of both, the number as the row writes it."""
+    """A record with the further values of its row; a number that both have is kept as the row writes it."""
     for key, value in more.items():
         if key == CARRIED and isinstance(value, dict):
             record[key] = msgspec.structs.replace(record.get(key) or Carried(), **value)

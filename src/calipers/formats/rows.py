@@ -115,7 +115,7 @@ class GrowingLabels:
 
 
 class _Numbers:
-    """A growing column of numbers, from one key or several, of which each row may have one."""
+    """A growing column of numbers, from one key or several; a row may have a number from only one of the keys."""
 
     def __init__(self) -> None:
         self.has_any = False  # whether any row has a number

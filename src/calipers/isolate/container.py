@@ -241,7 +241,7 @@ class Container:
         timeout: float | None,
     ) -> CommandResult:
         script = f"cd {shlex.quote(cwd or '/app')} && {{ {command}\n}}"
-        inside = self._inside(env)
+        inside = self._environment(env)
         shell = ["sh", "-c", START, script, self._shell(inside["PATH"])]
         if user not in (None, 0, "root"):
             shell = ["sh", "-c", SWITCH, str(user), *shell]
@@ -304,7 +304,7 @@ class Container:
         with subprocess.Popen(["tar", "-C", folder, "-cf", "-", "--", name], stdout=write) as packing:
             os.close(write)
             streams = (read, output.descriptor, output.descriptor)
-            started = self._start(["sh", "-c", unpack], self._inside(), streams)
+            started = self._start(["sh", "-c", unpack], self._environment(), streams)
             os.close(read)  # so that the packing ends when the command inside no longer reads
             output.listen()
             code = started.result()
@@ -321,7 +321,7 @@ class Container:
             read, write = os.pipe()
             with open(os.devnull, "r+b", 0) as nothing, os.fdopen(read, "rb") as packed:
                 streams = (nothing.fileno(), write, stderr.descriptor)
-                started = self._start(["sh", "-c", PACK, source, inner, name], self._inside(), streams)
+                started = self._start(["sh", "-c", PACK, source, inner, name], self._environment(), streams)
                 os.close(write)
                 stderr.listen()
                 complete = stored(packed, archive)
@@ -438,7 +438,7 @@ class Container:
             return "bash" if os.path.lexists(f"/proc/{self._pid}/fd/{ORIGIN}/bin/bash") else "sh"
         return "bash" if shutil.which("bash", path=path) else "sh"
 
-    def _inside(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    def _environment(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment variables of a command inside."""
         return {"PATH": self._path, "HOME": self._home, "LANG": "C.UTF-8", **(env or {})}
 

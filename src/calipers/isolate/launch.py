@@ -263,12 +263,12 @@ def call_filter() -> bytes:
     for numbers in REFUSED.values():
         steps += [(JUMP_EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, FAIL | errno.EPERM)]
     for numbers, conditions, error in BOUNDED.values():
-        steps += _bounded(numbers[column], conditions, error)
+        steps += _bounded_call(numbers[column], conditions, error)
     steps.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _bounded(number: int, conditions: tuple[tuple[int, int, tuple[int, ...]], ...], error: int) -> list[Step]:
+def _bounded_call(number: int, conditions: tuple[tuple[int, int, tuple[int, ...]], ...], error: int) -> list[Step]:
     """The steps for a system call that is allowed only with some arguments; other calls skip these steps."""
     steps: list[Step] = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, FAIL | error)]
     for argument, mask, values in reversed(conditions):

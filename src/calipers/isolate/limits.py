@@ -77,9 +77,9 @@ class Cgroup:
         """Whether the kernel killed a process because of this limit, and not because the machine ran out of memory."""
         with suppress(OSError):
             if self.version == 2:
-                facts = _facts(self.path / "memory.events")
+                facts = _numbers_in(self.path / "memory.events")
                 return bool(facts.get("oom_kill") and facts.get("oom"))
-            killed = _facts(self.path / "memory.oom_control").get("oom_kill")
+            killed = _numbers_in(self.path / "memory.oom_control").get("oom_kill")
             peak, limit = (int((self.path / f"memory.{name}").read_text()) for name in ("max_usage_in_bytes", LIMIT))
             return bool(killed and peak + CHARGED_AHEAD >= limit)
         return False
@@ -93,13 +93,13 @@ class Cgroup:
 def group(most: int) -> Cgroup | None:
     """A new cgroup with a memory limit in bytes; None if none can be created."""
     parent = _parent()
-    path = parent and _made(parent.path, SANDBOX)
+    path = parent and _new_cgroup(parent.path, SANDBOX)
     if not (parent and path):
         return None
     try:
-        return Cgroup(path, parent.version, _limited(path, parent.version, most))
+        return Cgroup(path, parent.version, _set_limit(path, parent.version, most))
     except OSError:
-        _removed(path)
+        _try_remove(path)
         return None
 
 
@@ -142,8 +142,8 @@ def _hierarchies(membership: str, mounts: str) -> Iterator[tuple[str, Path, Pure
                 yield controller, Path(mounted), own_group.relative_to(root)
 
 
-def _texts() -> tuple[str, str]:
-    """The arguments of `_hierarchies`."""
+def _proc_texts() -> tuple[str, str]:
+    """The arguments of `_hierarchies`: the texts of two files of /proc."""
     return Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
 
 
@@ -151,7 +151,7 @@ def _texts() -> tuple[str, str]:
 def _parent() -> CgroupParent | None:
     """The first directory in which a cgroup can be made, found by making one; cached for the life of the process."""
     try:
-        candidates = [*sandbox_parents(*_texts())]
+        candidates = [*sandbox_parents(*_proc_texts())]
     except (OSError, ValueError):
         return None
     for parent in candidates:
@@ -159,19 +159,19 @@ def _parent() -> CgroupParent | None:
         if beside and (_is_limited(candidates[0].path) or not _is_ours(parent.path)):
             continue
         tidy(parent.path, SANDBOX)
-        if (path := _made(parent.path, SANDBOX)) is None:
+        if (path := _new_cgroup(parent.path, SANDBOX)) is None:
             continue
         try:
-            os.close(_limited(path, parent.version, 1 << 30))
+            os.close(_set_limit(path, parent.version, 1 << 30))
         except OSError:
             continue
         finally:
-            _removed(path)
+            _try_remove(path)
         return parent
     return None
 
 
-def _made(parent: Path, prefix: str) -> Path | None:
+def _new_cgroup(parent: Path, prefix: str) -> Path | None:
     """A new cgroup with a unique name, or None if it cannot be made."""
     path = parent / f"{prefix}{os.getpid()}-{token_hex(4)}"
     try:
@@ -181,7 +181,7 @@ def _made(parent: Path, prefix: str) -> Path | None:
     return path
 
 
-def _limited(path: Path, version: int, most: int) -> int:
+def _set_limit(path: Path, version: int, most: int) -> int:
     """Set the memory limit of a new cgroup; returns the descriptor with which it is joined."""
     if version == 2:
         _write(path / "memory.max", most)
@@ -204,7 +204,7 @@ def _write(path: Path, number: int) -> None:
         os.close(file)
 
 
-def _facts(path: Path) -> dict[str, int]:
+def _numbers_in(path: Path) -> dict[str, int]:
     """The numbers in the lines ``name number`` of a file."""
     lines = [line.split() for line in path.read_text().splitlines()]
     return {line[0]: int(line[1]) for line in lines if len(line) == 2}
@@ -238,19 +238,19 @@ def tidy(parent: Path, prefix: str) -> None:
         for path in parent.glob(f"{prefix}*"):
             owner = path.name.removeprefix(prefix).split("-")[0]
             if owner.isdecimal() and not Path("/proc", owner).exists():
-                _removed(path)
+                _try_remove(path)
 
 
 def _remove_all(paths: list[Path]) -> None:
     """Remove cgroups, as soon as the kernel has removed the killed processes in them."""
     until = time.monotonic() + REMOVAL_SECONDS
     while paths and time.monotonic() < until:
-        paths = [path for path in paths if not _removed(path)]
+        paths = [path for path in paths if not _try_remove(path)]
         if paths:
             time.sleep(0.005)
 
 
-def _removed(path: Path) -> bool:
+def _try_remove(path: Path) -> bool:
     """Remove a cgroup or folder; returns False if that is not possible yet."""
     try:
         path.rmdir()
@@ -355,7 +355,9 @@ class ContainerCgroups:
     """The cgroups of one container with this memory in MB: those that the machine allows us to make, perhaps none."""
 
     def __init__(self, memory: int) -> None:
-        self._paths = [path for parent in container_parents(*_texts()) if (path := _bounded(parent, memory))]
+        self._paths = [
+            path for parent in container_parents(*_proc_texts()) if (path := _limited_cgroup(parent, memory))
+        ]
 
     @property
     def doors(self) -> list[str]:
@@ -376,11 +378,11 @@ def container_parents(membership: str, mounts: str) -> dict[Path, None]:
     return {mounted / (inside if controller else inside.parent): None for controller, mounted, inside in known}
 
 
-def _bounded(parent: Path, memory: int) -> Path | None:
+def _limited_cgroup(parent: Path, memory: int) -> Path | None:
     """A new cgroup with the limits that its parent enables; None if it enables none, or processes cannot join."""
     tidy(parent, CONTAINER)
     amounts = {"pids.max": PROCESSES, "memory.max": memory * MB, f"memory.{LIMIT}": memory * MB}
-    path = _made(parent, CONTAINER)
+    path = _new_cgroup(parent, CONTAINER)
     if path is None:
         return None
     try:
@@ -388,18 +390,18 @@ def _bounded(parent: Path, memory: int) -> Path | None:
         for file in limited:
             if file in amounts:
                 _write(path / file, amounts[file])
-        if limited and _lets_in(parent):
+        if limited and _can_join(parent):
             return path
     except OSError:
         pass
-    _removed(path)
+    _try_remove(path)
     return None
 
 
 @cache
-def _lets_in(parent: Path) -> bool:
+def _can_join(parent: Path) -> bool:
     """Whether our processes may join a cgroup below this one; tried once in the life of the process."""
-    path = _made(parent, CONTAINER)
+    path = _new_cgroup(parent, CONTAINER)
     if path is None:
         return False
     joined = subprocess.run(["sh", "-c", JOIN, f"{path}/cgroup.procs"], capture_output=True)

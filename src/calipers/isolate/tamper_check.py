@@ -56,7 +56,7 @@ def tampered(
     known = {"": "", "/": ""}
     for folder, files in by_folder.items():
         link = _replaced_by_link(root, folder, since, known)
-        for file in files if link else _newer(root, folder, files, since, origin):
+        for file in files if link else _changed(root, folder, files, since, origin):
             changed[file] = link or file
     return list(dict.fromkeys(changed[file] for file in checked if file in changed))[:MOST_TOLD]
 
@@ -191,7 +191,7 @@ def _runners(root: str, path: str, origin: str, home: str) -> Iterator[str]:
 
 
 def _replaced_by_link(root: str, folder: str, since: float, known: dict[str, str]) -> str:
-    """The first folder on a path that was replaced by a link, so that the files behind it are others; "" if none was.
+    """The first folder on a path that was replaced by a link, so that other files are behind it; "" if there is none.
 
     ``known`` is a cache of the results for other folders.
     """
@@ -202,7 +202,7 @@ def _replaced_by_link(root: str, folder: str, since: float, known: dict[str, str
     return known[folder]
 
 
-def _newer(root: str, folder: str, files: Sequence[str], since: float, origin: str) -> Iterator[str]:
+def _changed(root: str, folder: str, files: Sequence[str], since: float, origin: str) -> Iterator[str]:
     """The files of a folder that were changed, or are gone; looked up relative to the folder, which is faster."""
     try:
         descriptor = os.open(root + (folder or "."), os.O_PATH | os.O_DIRECTORY)  # a relative folder does not exist
