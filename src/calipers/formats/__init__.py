@@ -158,8 +158,8 @@ class Format:
     """``of_folder(paths)``: the files to read among the files of this format in one folder, and notes."""
     extras: Callable[[Part, Columns], Extras] | None = None
     """``extras(part, columns)``: the `Extras` of the rows of the file that a part was read from, in file order."""
-    said: Callable[[Mapping[str, Raw]], Sequence[Mapping[str, Any]]] | None = None
-    """``said(row)``: as ``extras``, for the rollouts in one line of a file, given as an object of raw JSON values."""
+    line_extras: Callable[[Mapping[str, Raw]], Sequence[Mapping[str, Any]]] | None = None
+    """``line_extras(row)``: as ``extras``, for the rollouts in one line, given as an object of raw JSON values."""
     packed: (
         Callable[[Any, Columns, Collection[str], Collection[str] | None, Progress], Sequence[Loose | Packed]] | None
     ) = None

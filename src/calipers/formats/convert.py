@@ -226,7 +226,7 @@ def refuse_pipes(paths: Sequence[str]) -> None:
 def texts_of_rows(path: str, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
     """The texts of the rows of a file: of the first row of each task, and of all rows of the wanted tasks.
 
-    For formats that have ``extras`` or ``said``, which give texts row by row, but no ``texts``.
+    For formats that have ``extras`` or ``line_extras``, which give texts row by row, but no ``texts``.
     """
     names = Named(columns)
     parts: list[Part] = []
@@ -280,17 +280,17 @@ def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> I
     """A record for each row of the parts."""
     extras: dict[str, Extras | None] = {}
     empty = _empty_tasks(parts)
-    texts = _TextsBySample({path: kind for path, kind in kinds.items() if not (kind.extras or kind.said)}, names)
+    texts = _TextsBySample({path: kind for path, kind in kinds.items() if not (kind.extras or kind.line_extras)}, names)
     fallback = next(iter(kinds.values()), None)
     for part in parts:
         path = part.places.path
         if path not in extras:
             kind = kinds.get(path, fallback)
-            if path == STDIN or (kind and kind.said and path not in kinds):  # cannot be read again, or is a plan
+            if path == STDIN or (kind and kind.line_extras and path not in kinds):  # cannot be read again, or is a plan
                 extras[path] = repeat({})
-            elif kind and kind.said and not part.places.unit:
+            elif kind and kind.line_extras and not part.places.unit:
                 lines = [each.places.lines(len(each)) for each in parts if each.places.path == path]
-                extras[path] = _said(path, kind.said, np.concatenate(lines))
+                extras[path] = _line_by_line(path, kind.line_extras, np.concatenate(lines))
             else:
                 extras[path] = kind.extras(part, names) if kind and kind.extras else None
         row_extras = extras[path]
@@ -304,9 +304,9 @@ def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> I
             yield _joined(record, more)
 
 
-def _said(path: str, said: Callable[[Record], Sequence[Mapping[str, Any]]], places: Ints) -> Extras:
-    """The non-numeric values of each rollout in a file, one line at a time; ``places`` has the line of each rollout."""
-    wanted = iter(zip(*np.unique(places, return_counts=True), strict=True))
+def _line_by_line(path: str, line_extras: Callable[[Record], Sequence[Mapping[str, Any]]], lines: Ints) -> Extras:
+    """The extras of each rollout in a file, by a format's ``line_extras``; ``lines`` has the line of each rollout."""
+    wanted = iter(zip(*np.unique(lines, return_counts=True), strict=True))
     line, rollouts = next(wanted, (0, 0))
     with Source(path) as source:
         source.head = source.head.removeprefix(BOM)
@@ -316,7 +316,7 @@ def _said(path: str, said: Callable[[Record], Sequence[Mapping[str, Any]]], plac
                 number += 1
                 if number == line:
                     try:
-                        values = said(_decoded(text))
+                        values = line_extras(_decoded(text))
                     except BAD as error:
                         raise LineError(number, *unreadable(error)).at(path) from None
                     yield from (values[n] if n < len(values) else {} for n in range(rollouts))

@@ -294,7 +294,7 @@ def of_folder(paths: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return kept, []
 
 
-SAMPLES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, said=said)
+SAMPLES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, line_extras=said)
 
 # -- a result in Every Eval Ever's form
 

@@ -137,5 +137,5 @@ def recognise(start: Beginning) -> bool:
 
 
 ROLLOUTS: Final = Format(
-    SYSTEM, partial(read_noted, "calipers.systems.nemo_rl:LAYOUT", ()), recognise, in_folders=True, said=said
+    SYSTEM, partial(read_noted, "calipers.systems.nemo_rl:LAYOUT", ()), recognise, in_folders=True, line_extras=said
 )

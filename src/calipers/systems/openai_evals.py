@@ -276,4 +276,4 @@ def recognise(start: Beginning) -> bool:
     return {"run_id", "event_id", "sample_id", "type", "data"} <= row.keys()
 
 
-LOG: Final = Format(SYSTEM, read, recognise, in_folders=True, said=said)
+LOG: Final = Format(SYSTEM, read, recognise, in_folders=True, line_extras=said)

@@ -351,4 +351,4 @@ def recognise(start: Beginning) -> bool:
     return _is_file(start.head) or CSV_HEADER in start.head.partition(b"\n")[0]
 
 
-RESULTS: Final = Format(SYSTEM, read, recognise, in_folders=True, extras=extras, said=said)
+RESULTS: Final = Format(SYSTEM, read, recognise, in_folders=True, extras=extras, line_extras=said)

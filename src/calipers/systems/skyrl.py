@@ -172,5 +172,10 @@ def recognise(start: Beginning) -> bool:
 
 
 ROLLOUTS: Final = Format(
-    SYSTEM, partial(read_noted, "calipers.systems.skyrl:LAYOUT", ()), recognise, texts, in_folders=True, said=said
+    SYSTEM,
+    partial(read_noted, "calipers.systems.skyrl:LAYOUT", ()),
+    recognise,
+    texts,
+    in_folders=True,
+    line_extras=said,
 )

@@ -178,7 +178,7 @@ EVALUATED: Final = Format(
     is_evaluation,
     texts,
     in_folders=True,
-    said=said,
+    line_extras=said,
 )
 SUMMARISED: Final = Format(
     SUMMARIES, partial(read_noted, "calipers.systems.tinker:SUMMARY_LAYOUT", [BATCH]), is_summary, in_folders=True

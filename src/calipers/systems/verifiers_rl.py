@@ -455,7 +455,7 @@ def recognise(start: Beginning) -> bool:
     return kind_of(row["traces"]) == "list" and kind_of(row["task"]) == "object"
 
 
-TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, said=said)
+TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, line_extras=said)
 
 # -- the results of verifiers before 0.4
 
@@ -627,4 +627,4 @@ def is_result(start: Beginning) -> bool:
     return start.row is not None and keys <= start.row.keys() and not OURS & start.row.keys()
 
 
-RESULTS: Final = Format(OLDER, read_results, is_result, texts, in_folders=True, said=said_result)
+RESULTS: Final = Format(OLDER, read_results, is_result, texts, in_folders=True, line_extras=said_result)

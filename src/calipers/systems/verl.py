@@ -203,7 +203,7 @@ def recognise(start: Beginning) -> bool:
     )
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders, said=said)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders, line_extras=said)
 
 
 DRAWS: Final = 1000

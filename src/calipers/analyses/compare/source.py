@@ -218,7 +218,7 @@ class Texts:
 
 def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
     kind: Format = FORMATS.load(file.format)
-    texts = kind.texts or (texts_of_rows if kind.said or kind.extras else None)
+    texts = kind.texts or (texts_of_rows if kind.line_extras or kind.extras else None)
     if texts is not None and (os.path.isfile(path := local(file.path)) or os.path.isdir(path)):
         yield from texts(path, columns, wanted)  # a pipe gives its bytes once
 
