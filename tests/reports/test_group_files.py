@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.reports.group_files import AT_ONCE, GroupFiles, safe_name
+from calipers.reports.group_files import BUFFER, GroupFiles, safe_name
 
 
 @given(st.text())
@@ -30,11 +30,11 @@ def test_the_files_appear_together(tmp_path):
     with GroupFiles(str(folder), force=False) as files:
         large = files.open("a/large.bin")
         for _ in range(3):
-            large.write(b"x" * AT_ONCE)
+            large.write(b"x" * BUFFER)
         files.write("b.txt", b"b")
-        assert large.close() == hashlib.sha256(b"x" * AT_ONCE * 3).hexdigest()
+        assert large.close() == hashlib.sha256(b"x" * BUFFER * 3).hexdigest()
         assert not (folder / "b.txt").exists()
-    assert (folder / "a" / "large.bin").stat().st_size == 3 * AT_ONCE
+    assert (folder / "a" / "large.bin").stat().st_size == 3 * BUFFER
     assert sorted(os.listdir(folder)) == ["a", "b.txt"]
 
 

@@ -1,4 +1,4 @@
-"""A document as CSV: one flat row per number, in full."""
+"""A document as CSV: one flat row per number, in full precision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def render(document: Document) -> str:
 
 
 def uncommanded(text: str) -> str:
-    """Rows of cells in quotes where they would begin with ``::``, a command for CI runners; the values stay.
+    """Quote the first cell of each row that begins with ``::``, a command for CI runners; the values stay the same.
 
     >>> uncommanded("::error::x,1")
     '"::error::x",1'
@@ -32,9 +32,9 @@ def uncommanded(text: str) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value as a cell: numbers in full, text safe to open in a spreadsheet.
+    """A value as a cell: numbers in full precision, text safe to open in a spreadsheet.
 
-    A name that a spreadsheet would run as a formula gets an apostrophe before it.
+    Text that a spreadsheet would run as a formula gets an apostrophe before it.
 
     >>> cell("=HYPERLINK(1)"), cell("-1"), cell(True), cell(None)
     ("'=HYPERLINK(1)", '-1', 'true', '')

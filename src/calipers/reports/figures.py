@@ -1,6 +1,6 @@
-"""Numbers as people read them: the same decimals for a value and its interval; and the remarks beside them.
+"""Numbers formatted for people, with the same decimals for a value and its interval, and the remarks beside them.
 
-A caution says why a number that is right for its rollouts may mislead about the model.
+A warning explains why a number that is correct for its rollouts may mislead about the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from calipers.stats.variance import Dependence, Retries, Split, Unsplit
 
 NONE = "–"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-MOST_KINDS = 20  # of exceptions that are named
+MOST_KINDS = 20  # exception types that are named
 MOST_DECIMALS = 12
 EACH_BY_ITSELF = "each slice has its own interval, not adjusted for the number of slices"
 _OUTCOMES = {"stopped_early": "not run (stopped early)"}
@@ -45,7 +45,7 @@ def _decimals(size: float) -> int:
 
 
 def figure(value: float | None, places: int | None = None) -> str:
-    """A number with this many decimals and with thousands separators; a dash for None.
+    """A number with ``places`` decimals and thousands separators; a dash for None.
 
     >>> figure(0.71875), figure(12345.678), figure(0.0001234), figure(None)
     ('0.7188', '12,345.7', '0.0001234', '–')
@@ -55,22 +55,22 @@ def figure(value: float | None, places: int | None = None) -> str:
     if not math.isfinite(value):
         return str(value)
     places = _decimals(abs(value)) if places is None else places
-    lost = places == MOST_DECIMALS and 0 < abs(value) < 1e-9  # of so small a number hardly a digit would be left
-    return f"{value:.4g}" if abs(value) >= 1e15 or lost else f"{value:,.{places}f}"
+    tiny = places == MOST_DECIMALS and 0 < abs(value) < 1e-9  # fixed decimals would show hardly a digit
+    return f"{value:.4g}" if abs(value) >= 1e15 or tiny else f"{value:,.{places}f}"
 
 
 def ends(pair: tuple[float, float] | None, places: int) -> str:
-    """An interval in brackets."""
+    """An interval in brackets; "" for None."""
     return "" if pair is None else f"[{figure(pair[0], places)}, {figure(pair[1], places)}]"
 
 
 def counted(number: int, word: str) -> str:
-    """``1 task``, ``12 tasks``."""
+    """A number with its noun: ``1 task``, ``12 tasks``."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def size(estimate: Estimate) -> str:
-    """``40 tasks, 312 samples``."""
+    """The size of an estimate: ``40 tasks, 312 samples``."""
     return f"{counted(estimate.tasks, 'task')}, {counted(estimate.samples, 'sample')}"
 
 
@@ -81,7 +81,7 @@ def remarks(estimate: Estimate, ledger: Ledger | None = None) -> list[str]:
 
 
 def too_few(estimate: Estimate) -> list[str]:
-    """``12 tasks have fewer than 4 samples``; nothing where every task has a value."""
+    """``12 tasks have fewer than 4 samples``; empty if every task has a value."""
     tasks, k = estimate.undefined_tasks, estimate.made.k
     if not tasks:
         return []
@@ -94,8 +94,8 @@ def bounds_words(
 ) -> str:
     """The value if all missing rollouts failed, and if all passed; "" without bounds.
 
-    ``short`` is for a line below the ledger, which counts the missing rollouts. Of a metric that is undefined for some
-    tasks the bounds fill up these tasks, too: the ledger does not count that.
+    ``short`` is for a line below the ledger, which counts the missing rollouts. If the metric is undefined for some
+    tasks, its bounds also assume values for the missing samples of these tasks, which the ledger does not count.
     """
     if not estimate.bounds:
         return ""
@@ -108,7 +108,7 @@ def bounds_words(
         every = f"all {missing}" if ledger.gaps > 1 else f"the {missing}"
         if short:
             every = f"all {ledger.gaps:,}" if ledger.gaps > 1 else "it"
-    if estimate.made.metric.startswith("maj@"):  # a missing vote may also bring a new answer
+    if estimate.made.metric.startswith("maj@"):  # a missing vote may also be for a new answer
         return f"{low if low == high else f'{low} to {high}'} for every possible outcome of the {missing}"
     ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
     worst, best = ("had the lowest", "the highest reward") if ranged else ("failed", "passed")
@@ -118,7 +118,7 @@ def bounds_words(
 
 
 def reason(estimate: Estimate) -> list[str]:
-    """Why there is no value, or no interval: one remark, or none."""
+    """Why there is no value or no interval: a list of one remark, or an empty list."""
     if not estimate.why:
         return []
     why = plain_why(estimate.why)
@@ -139,7 +139,7 @@ def account(ledger: Ledger, missing: str) -> str:
 
 
 def asked_again(number: int) -> str:
-    """Rollouts whose worker was lost, in words."""
+    """The number of rollouts that were repeated after their worker was lost, in words."""
     return f"{counted(number, 'rollout')} asked again after a worker was lost"
 
 
@@ -155,7 +155,7 @@ def whole_account(ledger: Ledger, missing: str) -> str:
 
 
 def stopped(stop: Stop | None) -> str:
-    """How a stopping rule biases the numbers under it; empty where no rule stopped the run."""
+    """How the stopping rule biases the numbers of a run; "" if no rule stopped it."""
     if stop is None:
         return ""
     rule = f" by --until {clean(stop.rule, None)!r}" if stop.rule else ""
@@ -163,7 +163,7 @@ def stopped(stop: Stop | None) -> str:
 
 
 def exceptions(ledger: Ledger) -> str:
-    """Exceptions by type: ``exceptions in 2 of 18 planned rollouts: KeyError 1, OSError 1``; empty without any."""
+    """Exceptions by type: ``exceptions in 2 of 18 planned rollouts: KeyError 1, OSError 1``; "" without exceptions."""
     if not ledger.exceptions:
         return ""
     kinds = [f"{clean(kind)}{_NO_BREAK}{number:,}" for kind, number in ledger.exceptions.items()]
@@ -175,19 +175,19 @@ def exceptions(ledger: Ledger) -> str:
 
 
 def advice_of(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unsplit]) -> list[tuple[str, Split]]:
-    """The parts of the variance of a mean reward that is shown, with the reward's key if there are several."""
+    """The variance parts of each reward, with its key if there are several; empty if no mean reward is shown."""
     if not any(estimate.made.metric == "mean_reward" for estimate in metrics.values()):
         return []
     return [(key if len(variance) > 1 else "", split) for key, split in variance.items() if isinstance(split, Split)]
 
 
 def over(suite: SuiteMeans) -> str:
-    """What a suite is called: ``2 datasets · model · agent``."""
+    """The name of a suite: ``2 datasets · model · agent``."""
     return " · ".join([counted(len(suite.datasets), "dataset"), *filter(None, (suite.model, suite.agent))])
 
 
 def letters(count: int) -> list[str]:
-    """Short names of runs in a table: ``A``, ``B``; numbers, where there are more runs than letters."""
+    """Short names for the runs in a table: ``A``, ``B``; numbers if there are more runs than letters."""
     return [chr(ord("A") + number) if count <= 26 else str(number + 1) for number in range(count)]
 
 
@@ -197,7 +197,7 @@ def percent(share: float) -> str:
 
 
 def on_the_point(texts: Sequence[str]) -> list[str]:
-    """Texts padded on the right so that their decimal points align when they are right-aligned.
+    """The texts padded on the right, so that their decimal points align when the texts are right-aligned.
 
     >>> on_the_point(["0.5000", "12.5", "–"])
     ['0.5000', '12.5   ', '–']
@@ -211,22 +211,22 @@ def on_the_point(texts: Sequence[str]) -> list[str]:
 
 
 ONE_TRY = ("pass_rate", "solved_rate", "mean_reward")
-"""Metrics of one sample; after retries that is the first sample."""
+"""Metrics that expect one sample per task; if a task was retried, that is its first sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardMetric:
-    """A requested metric of rewards that may mislead."""
+    """A requested metric of rewards, which may be biased."""
 
-    text: str  # as requested
+    text: str  # the name as requested
     metric: str  # the entry in `names.METRICS`
-    k: int = 0  # the k in its name, if any
+    k: int = 0  # the k in its name; 0 if it has none
 
 
 def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], outright: bool) -> str:
-    """Which metrics are biased because sample counts depend on rewards, and why; empty where none is.
+    """Which metrics are biased because sample counts depend on rewards, and why; "" if no metric is.
 
-    ``outright``: every reward is a pass or a failure, so that a mean reward is a pass rate.
+    ``outright``: every reward is a pass or a failure, so a mean reward is a pass rate.
     """
     if isinstance(evidence, Dependence):
         way = "higher" if evidence.z > 0 else "lower"
@@ -235,38 +235,37 @@ def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], out
             f"(score test over {counted(evidence.tasks, 'task')}: z = {evidence.z:.2f}, p = {evidence.p:.1g}), "
             f"so {listed([clean(metric.text) for metric in metrics])} may be biased"
         )
-    wrong = [metric for metric in metrics if not _answered(metric, evidence.most)]
-    if not wrong:
+    biased = [metric for metric in metrics if not _is_unbiased(metric, evidence.most)]
+    if not biased:
         return ""
-    instead = dict.fromkeys(k for metric in wrong if (k := _tries(metric, outright)) and k <= evidence.most)
-    names = listed([f"any_of_first_{k}" for k in sorted(instead)])
-    right = f"{names} {'is' if len(instead) == 1 else 'are'} not, because a stopped task is known to have passed"
-    if not instead:
-        right = f"any_of_first_k, for k up to {evidence.most}, is not, because a stopped task is known to have passed"
+    tries = sorted({k for metric in biased if (k := _tries(metric, outright)) and k <= evidence.most})
+    unbiased = f"any_of_first_k, for k up to {evidence.most}, is"
+    if tries:
+        unbiased = f"{listed([f'any_of_first_{k}' for k in tries])} {'is' if len(tries) == 1 else 'are'}"
     return (
         f"{evidence.stopped:,} of {counted(evidence.tasks, 'task')} stop at their first pass: sample counts "
-        f"depend on results, so {_are(wrong)} biased; {right}"
+        f"depend on results, so {_are(biased)} biased; {unbiased} not, because a stopped task is known to have passed"
     )
 
 
 def heavy(metrics: Mapping[str, Estimate], clustered: bool) -> Iterator[str]:
-    """For each metric, the task that has more than half of the variance of the mean, if any."""
-    named: dict[tuple[str, str], list[str]] = {}
+    """A remark for each task that has more than half of the variance of the mean, with the metrics it applies to."""
+    metrics_of: dict[tuple[str, str], list[str]] = {}  # (task, its share of the variance) -> metrics
     for name, estimate in metrics.items():
         if estimate.heaviest:
             task, part = estimate.heaviest
-            named.setdefault((task, f"{100 * part:.0f} %"), []).append(clean(name))
-    for (task, share), names in named.items():
+            metrics_of.setdefault((task, f"{100 * part:.0f} %"), []).append(clean(name))
+    for (task, share), names in metrics_of.items():
         unit = f"{'the cluster of ' if clustered else ''}task {clean(task)}"
         yield f"{unit} has {share} of the variance of {listed(names)}: the interval depends mostly on it"
 
 
-def _answered(metric: RewardMetric, most: int) -> bool:
+def _is_unbiased(metric: RewardMetric, most: int) -> bool:
     return metric.metric == "any_of_first_{k}" and metric.k <= most
 
 
 def _tries(metric: RewardMetric, outright: bool) -> int | None:
-    """The number of tries in which the metric expects a pass; None for other metrics."""
+    """The number of tries within which the metric expects a pass; None for other metrics."""
     if metric.metric in ONE_TRY:
         return 1 if metric.metric != "mean_reward" or outright else None
     if metric.metric == "pass@{k}" or (metric.metric in ("pass^{k}", "all_of_first_{k}") and metric.k == 1):
@@ -280,7 +279,7 @@ def _are(metrics: Sequence[RewardMetric]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``.
+    """The names joined by commas and "and".
 
     >>> listed(["a", "b", "c"])
     'a, b and c'

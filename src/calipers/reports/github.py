@@ -1,4 +1,4 @@
-"""What GitHub's runner shows of a step: annotations, and a summary in Markdown."""
+"""Output for GitHub Actions: annotations, and a step summary in Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Level = Literal["error", "warning", "notice"]
 
 
 def annotation(level: Level, title: str, message: str) -> str:
-    """A command for the runner, in which no text can be a second one.
+    """A workflow command that shows an annotation; no text in it can start a second command.
 
     >>> annotation("warning", "missing: 3", "3 rollouts\\nare missing")
     '::warning title=missing%3A 3::3 rollouts are missing'
@@ -37,7 +37,7 @@ def result_annotations(result: Result) -> Iterator[str]:
 
 
 def add_summary(markdown: str) -> str:
-    """Append Markdown to the summary of the step, where the runner asks for one; what went wrong, if anything."""
+    """Append Markdown to the step summary, if the runner has one; return an error message, or "" on success."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return ""

@@ -1,6 +1,6 @@
-"""Files of a result for other systems, one or more for each group: the rollouts of a group as records.
+"""Export files for other systems: one or more per group of a result, with the group's rollouts as records.
 
-Files are named safely, and written all together or not at all.
+File names are safe, and the files are written all together or not at all.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Labels, Part
 
 LONGEST: Final = 80  # characters of a name
-AT_ONCE: Final = 1 << 20  # bytes
+BUFFER: Final = 1 << 20  # bytes kept in memory before they are written
 UNNAMED: Final = "unnamed"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def safe_name(text: str | None) -> str:
-    """A text as the name of a file or a folder on any system; a text that had to be changed keeps a hash.
+    """A name for a file or a folder that is safe on any system; if the text had to be changed, a hash is appended.
 
     >>> safe_name("tiny-1"), safe_name("../etc"), safe_name(None), safe_name(".")
     ('tiny-1', 'etc-f7f9121f', 'unnamed', 'unnamed-cdb4ee2a')
@@ -47,62 +47,62 @@ def _short_hash(text: str) -> str:
 
 
 class OutFile:
-    """A file on its way; it is open only while it is written to, so that a thousand groups need no thousand handles."""
+    """A file that is being written; it is open only during a write, so that many groups need few file handles."""
 
     def __init__(self, part: str, path: str) -> None:
         self._part, self._path = part, path
         self._digest = hashlib.sha256()
-        self._held = bytearray()
-        with _told(path), open(part, "xb"):
+        self._buffer = bytearray()
+        with _input_errors(path), open(part, "xb"):
             pass
 
     def write(self, data: bytes) -> None:
-        """Add to its end."""
+        """Append data."""
         self._digest.update(data)
-        self._held += data
-        if len(self._held) >= AT_ONCE:
+        self._buffer += data
+        if len(self._buffer) >= BUFFER:
             self._flush()
 
     def _flush(self) -> None:
-        with _told(self._path), open(self._part, "ab") as file:
-            file.write(self._held)
+        with _input_errors(self._path), open(self._part, "ab") as file:
+            file.write(self._buffer)
             file.flush()
             os.fsync(file.fileno())
-        self._held.clear()
+        self._buffer.clear()
 
     def close(self) -> str:
-        """Write what is left; the SHA-256 of the whole."""
+        """Write the rest of the data; return the SHA-256 of the file."""
         self._flush()
         return self._digest.hexdigest()
 
 
 class GroupFiles:
-    """Files below a folder that appear together when all of them are written; an existing one only with ``force``."""
+    """Files below a folder that appear together once all are written; ``force`` replaces existing files."""
 
     def __init__(self, folder: str, *, force: bool) -> None:
         self.folder = folder
         self._force = force
         self._names: list[str] = []
-        self._made = not os.path.isdir(folder)
-        self._beside = os.path.join(folder, f".calipers-{os.urandom(4).hex()}.part")
+        self._is_new = not os.path.isdir(folder)
+        self._temporary = os.path.join(folder, f".calipers-{os.urandom(4).hex()}.part")
 
     def __enter__(self) -> GroupFiles:
-        with _told(self.folder):
-            if self._made:
+        with _input_errors(self.folder):
+            if self._is_new:
                 os.mkdir(self.folder)
-            os.mkdir(self._beside)
+            os.mkdir(self._temporary)
         return self
 
     def name_of(self, parts: Sequence[str | None], end: str, unnamed: str = UNNAMED) -> str:
-        """The name of a group's file: ``dataset_model.eval``; with a hash where another group has that name.
+        """The name of a group's file: ``dataset_model.eval``; with a hash if another group has that name.
 
-        ``a_b`` and ``c`` make the same name as ``a`` and ``b_c``.
+        For example, ``a_b`` and ``c`` give the same name as ``a`` and ``b_c``.
         """
         name = "_".join(safe_name(part) for part in parts if part) or unnamed
         return f"{name}-{_short_hash(json.dumps(parts))}{end}" if name + end in self._names else name + end
 
     def open(self, name: str) -> OutFile:
-        """A file to be written, by its path below the folder; InputError where one is that may not be replaced."""
+        """Open a file by its path below the folder; InputError if it exists and may not be replaced."""
         path = os.path.normpath(os.path.join(self.folder, name))
         if name in self._names:
             raise RuntimeError(f"two groups have the file {name}")
@@ -111,34 +111,34 @@ class GroupFiles:
         if os.path.isdir(path):
             raise InputError.at(path, "is a directory", "expected a file, or nothing")
         self._names.append(name)
-        return OutFile(os.path.join(self._beside, str(len(self._names) - 1)), path)
+        return OutFile(os.path.join(self._temporary, str(len(self._names) - 1)), path)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file whose content is known."""
+        """Write a file whose whole content is at hand."""
         file = self.open(name)
         file.write(content)
         file.close()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
             if error is None:
                 for number, name in enumerate(self._names):
                     path = os.path.join(self.folder, name)
-                    with _told(path):
+                    with _input_errors(path):
                         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-                        os.replace(os.path.join(self._beside, str(number)), path)
+                        os.replace(os.path.join(self._temporary, str(number)), path)
         finally:
-            shutil.rmtree(self._beside, ignore_errors=True)
-            if error is not None and self._made:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            if error is not None and self._is_new:
                 with suppress(OSError):
                     os.rmdir(self.folder)
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Turn an error of the file system into one for the user."""
+def _input_errors(path: str) -> Iterator[None]:
+    """Turn an OSError into an InputError."""
     try:
         yield
     except OSError as error:
@@ -150,14 +150,14 @@ Key = tuple[str | None, ...]  # agent, model, dataset
 
 
 class GroupRecords:
-    """The last attempt at each rollout; the files are read again for what they say beside numbers."""
+    """The last attempt at each rollout as a record; the files are read a second time for their texts."""
 
     def __init__(self, paths: Sequence[str], columns: Mapping[str, str]) -> None:
         self.paths, self._columns = paths, columns
-        self.parts: list[Part] = []  # as they were read
+        self.parts: list[Part] = []  # in the order in which they were read
 
     def each(self) -> Iterator[tuple[Key, Record]]:
-        """Every rollout with the group that it is of, in the order of the files."""
+        """Every rollout with the key of its group, in the order of the files."""
         last = self._last_attempts()
         for record in records_of(self.paths, self._columns, self.parts):
             key = tuple(record.get(name) for name in GROUP)
@@ -166,13 +166,13 @@ class GroupRecords:
                 yield key, {name: _plain(value) for name, value in record.items()}
 
     def _last_attempts(self) -> dict[tuple[Any, ...], int]:
-        """The last attempt at each rollout; nothing where there is one at each."""
+        """The number of the last attempt at each rollout; empty if every rollout has one attempt."""
         if all(int(part.attempt.max(initial=1)) == 1 for part in self.parts):
             return {}
         last: dict[tuple[Any, ...], int] = {}
         for part in self.parts:
             labels = [part.labels.get(name) for name in GROUP]
-            groups = [values_of(each, len(part)) for each in labels]
+            groups = [values_of(column, len(part)) for column in labels]
             tasks = [part.tasks[code] for code in part.task.tolist()]
             for *rollout, attempt in zip(*groups, tasks, part.sample.tolist(), part.attempt.tolist(), strict=True):
                 last[tuple(rollout)] = max(attempt, last.get(tuple(rollout), 0))
@@ -185,7 +185,7 @@ def key_of(group: Group) -> Key:
 
 
 def values_of(labels: Labels | None, rows: int) -> list[Any]:
-    """The value of each row, None where it has none."""
+    """The value of each row, or None for a row without a value."""
     if labels is None:
         return [None] * rows
     values = [*labels.values, None]
@@ -203,7 +203,7 @@ def rewards_of(record: Record) -> dict[str, float]:
 
 
 def numbers_of(record: Record, names: Sequence[str]) -> dict[str, float]:
-    """What a rollout contributes to the metrics of each of these rewards; a missing one contributes nothing."""
+    """The number that a rollout contributes to the metrics of each of these rewards; no entry for a missing reward."""
     rewards = rewards_of(record)
     known = {name: contribution(record.get("outcome"), rewards.get(name)) for name in names}
     return {name: number for name, number in known.items() if number is not None}

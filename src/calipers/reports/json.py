@@ -8,5 +8,5 @@ from calipers.reports.untrusted_text import safe_json
 
 
 def render(document: Document) -> str:
-    """The data as JSON that is safe to print: harmful characters in it are written as escapes."""
+    """The data as JSON that is safe to print: harmful characters are escaped."""
     return safe_json(encoded(document.data()))

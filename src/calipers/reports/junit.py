@@ -1,6 +1,6 @@
-"""JUnit's XML, which every CI system shows: suites of cases that passed, failed, broke or were skipped.
+"""JUnit XML, which every CI system shows: suites of test cases that passed, failed, broke or were skipped.
 
-The tasks of a score are cases, too: a task passes if all of its rollouts do.
+Each task of a score becomes a test case, which passes if all rollouts of the task passed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNTS: Final = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
 class Case(Struct, frozen=True):
-    """One test case; without a kind it passed."""
+    """A test case; it passed if ``kind`` is None."""
 
     name: str
     classname: str
@@ -38,14 +38,14 @@ class Case(Struct, frozen=True):
 
 
 class TestSuite(Struct, frozen=True):
-    """Some cases under one name."""
+    """Test cases under one name."""
 
     name: str
     cases: Sequence[Case]
 
 
 def render(name: str, suites: Sequence[TestSuite]) -> str:
-    """The document, with its declaration and a final newline."""
+    """The test suites as an XML document, with its declaration and a final newline."""
     root = Xml.Element("testsuites", name=clean(name, None))
     totals = dict.fromkeys(("tests", *COUNTS.values()), 0)
     for suite in suites:
@@ -81,10 +81,10 @@ def _add(suite: Xml.Element, case: Case) -> None:
 
 
 def task_suites(result: Result, parts: Sequence[Part]) -> list[TestSuite]:
-    """A suite for each group, a case for each task and reward.
+    """A suite for each group, with a case for each task and reward.
 
-    A task fails if a rollout has a number that is no pass. One whose rollouts are missing is an error, never a
-    failure: nothing is known of it.
+    A task fails if any of its rollouts did not pass. A task with missing rollouts and no failure is an error, because
+    its missing rollouts might have passed.
     """
     tables = {tuple(table.keys[0]): table for table in assemble(parts).groups()}
     suites = []
@@ -103,7 +103,10 @@ def task_suites(result: Result, parts: Sequence[Part]) -> list[TestSuite]:
 
 
 def _parts(table: Rollouts, group: Group) -> Iterator[tuple[str, Rollouts, Mapping[str, Estimate]]]:
-    """The rollouts of a group and its numbers; of a training run, those of each step."""
+    """A label, rollouts and metrics: those of the whole group, or of each slice if only slices have metrics.
+
+    Only the slices of a training run (its steps) have metrics.
+    """
     if group.metrics:
         yield "", table, group.metrics
         return
@@ -115,18 +118,18 @@ def _parts(table: Rollouts, group: Group) -> Iterator[tuple[str, Rollouts, Mappi
 
 
 def _rewards(metrics: Mapping[str, Estimate]) -> list[str]:
-    """The rewards that some numbers are of."""
+    """The keys of the rewards from which the metrics are computed."""
     settings = (setting for estimate in metrics.values() for setting in estimate.made.settings)
-    return list(dict.fromkeys(each.removeprefix("reward:") for each in settings if each.startswith("reward:")))
+    return list(dict.fromkeys(name.removeprefix("reward:") for name in settings if name.startswith("reward:")))
 
 
 def _cases(table: Rollouts, key: str, suite: str, label: str) -> Iterator[Case]:
     numbers, seconds = contributed(table, key), table.columns.get("latency_s")
-    ends = np.searchsorted(table.task, np.arange(len(table.tasks) + 1))
-    name = ("" if key == "reward" else f" ({key})") + label
-    for task, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+    starts = np.searchsorted(table.task, np.arange(len(table.tasks) + 1))
+    suffix = ("" if key == "reward" else f" ({key})") + label
+    for task, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         rows = slice(start, end)
-        yield _case(f"{table.tasks[task]}{name}", suite, numbers.take(rows), table.outcome[rows], _sum(seconds, rows))
+        yield _case(f"{table.tasks[task]}{suffix}", suite, numbers.take(rows), table.outcome[rows], _sum(seconds, rows))
 
 
 def _sum(seconds: Column | None, rows: slice) -> float | None:
@@ -151,6 +154,6 @@ def _case(name: str, suite: str, numbers: Column, outcome: np.ndarray, seconds: 
 
 
 def _counts(outcome: np.ndarray) -> dict[str, int]:
-    """The outcomes of a task's rollouts but for those that were scored, in words, with their counts."""
+    """The number of rollouts with each outcome, in words, except "scored"."""
     counts = dict(zip(OUTCOMES, np.bincount(outcome, minlength=len(OUTCOMES)).tolist(), strict=False))
     return {word.replace("_", " "): count for word, count in counts.items() if count and word != OUTCOMES[SCORED]}

@@ -35,17 +35,17 @@ def _tables(document: Document) -> Iterator[str]:
 
 
 def _table(table: Table, caption: str) -> str:
-    places = [number for number, column in enumerate(table.columns) if column.only != "terminal"]
-    columns = [table.columns[number] for number in places]
+    indexes = [index for index, column in enumerate(table.columns) if column.only != "terminal"]
+    columns = [table.columns[index] for index in indexes]
     heads = [_text(_head(column)) for column in columns]
-    rows = [[_cell(row.cells[number]) for number in places] for row in table.rows]
+    rows = [[_cell(row.cells[index]) for index in indexes] for row in table.rows]
     kept = [at for at, head in enumerate(heads) if head or any(row[at] for row in rows)]
-    sides = "".join("l" if columns[at].align == "left" else "r" for at in kept)
+    alignments = "".join("l" if columns[at].align == "left" else "r" for at in kept)
     lines = [
         r"\begin{table}",
         r"\centering",
         *([rf"\caption{{{caption}}}"] if caption else []),
-        rf"\begin{{tabular}}{{{sides}}}",
+        rf"\begin{{tabular}}{{{alignments}}}",
         r"\toprule",
         _row([heads[at] for at in kept]),
         r"\midrule",
@@ -64,7 +64,8 @@ def _head(column: TableColumn) -> Text:
 
 def _row(cells: list[str]) -> str:
     line = " & ".join(cells)
-    return f"{{}}{line} \\\\" if line.startswith(("[", "*")) else f"{line} \\\\"  # after \\ they are its arguments
+    # A row that begins with [ or * would be read as an argument of the \\ before it.
+    return f"{{}}{line} \\\\" if line.startswith(("[", "*")) else f"{line} \\\\"
 
 
 def _cell(cell: Text | Picture) -> str:
@@ -82,7 +83,7 @@ def _text(text: Text) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Text in which nothing is a command.
+    r"""Text on one line, escaped so that LaTeX reads no command in it.
 
     >>> escaped(r"100 % of $x_1^2 \input{a}")
     '100 \\% of \\$x\\_1\\textasciicircum{}2 \\textbackslash{}input\\{a\\}'

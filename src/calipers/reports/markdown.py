@@ -22,18 +22,18 @@ from calipers.reports.document import (
 )
 from calipers.reports.untrusted_text import LONGEST, clean, within
 
-MOST_NAME = 2_000  # characters of a name that are looked at
+MOST_NAME = 2_000  # characters of a name that are processed
 USUAL = "\\|_*`[]<"
 _ENTITIES = {"<": "&lt;", "@": "&#64;"}
 
 
 def render(document: Document) -> str:
-    """The document as a page of Markdown, ready for a pull request or a job summary."""
+    """The document as Markdown, ready for a pull request or a job summary."""
     return "\n\n".join(_Page(document).blocks()) + "\n"
 
 
 def code(text: str, longest: int | None = LONGEST) -> str:
-    """Text as a code span, whatever it holds: nothing in it is rendered, and it fits into a table's cell.
+    """Text as a code span that fits into a table cell; nothing in the text is rendered.
 
     >>> code("pass@3"), code("a`b|c")
     ('`pass@3`', '``a`b\\\\|c``')
@@ -45,7 +45,7 @@ def code(text: str, longest: int | None = LONGEST) -> str:
 
 
 def _short_names(cells: Sequence[Cell]) -> dict[Name, str]:
-    """The names of a column, the longest of them without their middle: rows of one family differ at their ends."""
+    """Each name in a column -> its shown text. Long names lose their middle, as related names differ at the end."""
     names = [cell for cell in cells if isinstance(cell, Name)]
     most = max((name.longest for name in names if name.longest is not None), default=0)
     cut = within([clean(_ends(name.text), None) if most else "" for name in names], max(most, 1))
@@ -56,12 +56,12 @@ def _short_names(cells: Sequence[Cell]) -> dict[Name, str]:
 
 
 def _ends(text: str) -> str:
-    """A text of any length without the middle that nobody will see."""
+    """A text without its middle if it has more than `MOST_NAME` characters."""
     return text if len(text) <= MOST_NAME else f"{text[: MOST_NAME // 2]}{text[-MOST_NAME // 2 :]}"
 
 
 class _Page:
-    """One document on its way into Markdown."""
+    """A renderer of one document as Markdown."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -109,20 +109,20 @@ class _Page:
         return text
 
     def _table(self, table: Table) -> str:
-        places = [number for number, column in enumerate(table.columns) if column.only != "terminal"]
-        columns = [table.columns[number] for number in places]
+        indexes = [index for index, column in enumerate(table.columns) if column.only != "terminal"]
+        columns = [table.columns[index] for index in indexes]
         heads = [self._text(column.head if column.markdown is None else column.markdown) for column in columns]
         right = [self._document.flush_right and column.align != "left" for column in columns]
         lines = [heads, ["---:" if flush else "---" for flush in right]]
         if table.notes_head is not None:
             lines = [[*heads, self._text(table.notes_head)], [*lines[1], "---"]]
-        names = {number: _short_names([row.cells[number] for row in table.rows]) for number in places}
+        names = {index: _short_names([row.cells[index] for row in table.rows]) for index in indexes}
         for row in table.rows:
             cells = [
-                code(names[number][cell], None)
-                if isinstance(cell := row.cells[number], Name)
-                else self._cell(cell, table.columns[number].verbatim)
-                for number in places
+                code(names[index][cell], None)
+                if isinstance(cell := row.cells[index], Name)
+                else self._cell(cell, table.columns[index].verbatim)
+                for index in indexes
             ]
             notes = "; ".join(note for note in row.notes if not isinstance(note, Instead))
             words = self._text(notes if row.markdown is None else row.markdown)

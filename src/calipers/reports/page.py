@@ -1,8 +1,8 @@
-"""The base of all reports: the printed page, the notebook view, the rows, and reading from JSON.
+"""The base class of all reports: the printed page, the notebook view, the rows, and reading from JSON.
 
-The notebook view is a report at a glance as HTML: the sentence, one table with drawn intervals, and a line below. Front
-ends of notebooks take scripts and style sheets away, so that every style stands on its element. It has no background
-and the colour of the text around it, so that it fits light and dark notebooks.
+The notebook view is HTML: a sentence, one table with drawn intervals, and a line below it. Notebook front ends remove
+scripts and style sheets, so every style is inline. The view sets no background and inherits its text colour, so it fits
+light and dark notebooks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Page(ABC):
-    """A report: ``print`` shows the page of the command, a notebook its sentence, one table and one line."""
+    """A report. ``print`` shows the page that its command prints; a notebook shows a sentence, a table and a line."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class Page(ABC):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The report of a document; InputError if the document is of another kind.
+        """Read the report from its document; InputError if the document is of another kind.
 
         Text for the reader only, such as the notes of a result, is not in the document.
         """
@@ -107,7 +107,7 @@ class Page(ABC):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The report that `to_json` wrote; InputError if the document is of another kind."""
+        """Read the report from text that `to_json` wrote; InputError if the document is of another kind."""
         document = _decoded(text, cls.__name__)
         if _kind_of(document) is not cls:
             raise InputError(f"the document is {document.get('schema')!r}; expected the document of a {cls.__name__}")
@@ -118,8 +118,8 @@ def encoded(data: Mapping[str, Any]) -> str:
     """Strict indented JSON with a final newline."""
     try:
         plain = json.dumps(data, ensure_ascii=False, allow_nan=False)
-        return msgspec.json.format(plain, indent=1) + "\n"  # the indentation of `json`, which is written in Python
-    except UnicodeEncodeError:  # half of a character stands alone
+        return msgspec.json.format(plain, indent=1) + "\n"  # faster than `json`, whose indentation is pure Python
+    except UnicodeEncodeError:  # a lone surrogate
         return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -132,8 +132,8 @@ def load(path: str | os.PathLike[str]) -> Page:
     document = _decoded(text, os.fspath(path))
     kind = _kind_of(document)
     if kind is None:
-        right = f"expected one of {', '.join(DOCUMENTS)}; rollouts are read by calipers.read"
-        raise InputError.at(os.fspath(path), f"schema is {document.get('schema')!r}", right)
+        expected = f"expected one of {', '.join(DOCUMENTS)}; rollouts are read by calipers.read"
+        raise InputError.at(os.fspath(path), f"schema is {document.get('schema')!r}", expected)
     return kind.from_dict(document)
 
 
@@ -142,22 +142,22 @@ def _kind_of(document: Mapping[str, Any]) -> type[Page] | None:
     return load_name(DOCUMENTS[schema]) if isinstance(schema, str) and schema in DOCUMENTS else None
 
 
-def _decoded(text: str | bytes, what: str) -> dict[str, Any]:
+def _decoded(text: str | bytes, source: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError.at(what, f"not JSON ({error})", "expected a document that Calipers wrote") from None
+        raise InputError.at(source, f"not JSON ({error})", "expected a document that Calipers wrote") from None
     if not isinstance(document, dict):
-        raise InputError.at(what, "not a JSON object", "expected a document that Calipers wrote")
+        raise InputError.at(source, "not a JSON object", "expected a document that Calipers wrote")
     return document
 
 
 MOST_ROWS = 20
 MOST_BYTES = 6_000
-NAME = 48  # columns of a name
+NAME = 48  # greatest width of a name, in columns
 TEXT = 400  # characters of the sentence, and of the line below the table
-WIDTH = 180  # pixels of a picture
-BLUE = "#2E78D6"  # reads on white and on black
+WIDTH = 180  # width of a picture, in pixels
+BLUE = "#2E78D6"  # readable on white and on black
 MORE = "result.to_pandas()"  # how to get all rows
 _CELL = "text-align:left;border:0;padding:3px 20px 3px 0;white-space:nowrap"
 _DIM = "opacity:.65;font-weight:400"
@@ -165,8 +165,8 @@ _LINE = "border-bottom:1px solid rgba(128,128,128,.3)"
 
 
 def glance_html(glance: Glance) -> str:
-    """The report as one ``<div>`` of less than 6 KB."""
-    for detail in (3, 2, 1, 0):  # with wide cells, with all lines of the pictures, intervals alone, numbers alone
+    """The report as one ``<div>`` of less than 6 KB, with as much detail and as many rows as fit."""
+    for detail in (3, 2, 1, 0):  # 3: wide cells; 2: full pictures; 1: intervals only; 0: no pictures
         page = _page(glance, detail, MOST_ROWS)
         if len(page.encode()) < MOST_BYTES:
             return page
@@ -190,12 +190,14 @@ def _words(text: str) -> str:
 
 
 def _table(table: Table, detail: int, most: int) -> Iterator[str]:
-    places = [
-        number
-        for number, column in enumerate(table.columns)
-        if column.only != "markdown" and (detail or not _drawn(table, number))
+    indexes = [
+        index
+        for index, column in enumerate(table.columns)
+        if column.only != "markdown" and (detail or not _has_pictures(table, index))
     ]
-    heads = [_axis(table, number) if _drawn(table, number) else _text(table.columns[number].head) for number in places]
+    heads = [
+        _axis(table, index) if _has_pictures(table, index) else _text(table.columns[index].head) for index in indexes
+    ]
     cell = f' style="{_CELL}"' if detail == 3 else ""
     head = f' style="{_CELL};{_DIM}"' if detail == 3 else f' style="{_DIM}"'
     spaced = "" if detail == 3 else ' cellpadding="5"'  # shorter than a style on each cell
@@ -203,11 +205,11 @@ def _table(table: Table, detail: int, most: int) -> Iterator[str]:
     yield f'<tr style="{_LINE}">{"".join(f"<th{head}>{text}</th>" for text in heads)}</tr></thead><tbody>'
     for row in table.rows[:most]:
         cells = []
-        for position, number in enumerate(places):
-            text = _cell(row.cells[number], detail)
-            bold = f"<b>{text}</b>" if text and table.columns[number].style == "value" else text
-            first = ' style="text-align:left"' if not position and detail < 3 else cell
-            cells.append(f"<td{first}>{bold}</td>")
+        for position, index in enumerate(indexes):
+            text = _cell(row.cells[index], detail)
+            content = f"<b>{text}</b>" if text and table.columns[index].style == "value" else text
+            style = ' style="text-align:left"' if not position and detail < 3 else cell
+            cells.append(f"<td{style}>{content}</td>")
         yield f'<tr style="{_LINE}">{"".join(cells)}</tr>' if detail == 3 else f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table>"
     left = len(table.rows) - most
@@ -215,12 +217,12 @@ def _table(table: Table, detail: int, most: int) -> Iterator[str]:
         yield f'<div style="{_DIM}">… {left:,} more row{"" if left == 1 else "s"}: {escape(MORE)}</div>'
 
 
-def _drawn(table: Table, number: int) -> bool:
-    return any(isinstance(row.cells[number], Picture) for row in table.rows)
+def _has_pictures(table: Table, index: int) -> bool:
+    return any(isinstance(row.cells[index], Picture) for row in table.rows)
 
 
-def _axis(table: Table, number: int) -> str:
-    axis = next(cell.axis for row in table.rows if isinstance(cell := row.cells[number], Picture))
+def _axis(table: Table, index: int) -> str:
+    axis = next(cell.axis for row in table.rows if isinstance(cell := row.cells[index], Picture))
     low, high = (axis_end(end, axis) for end in axis)
     return f"{low} to {high}"
 
@@ -239,22 +241,22 @@ def _text(text: Text) -> str:
 
 
 def _picture(picture: Picture, detail: int) -> str:
-    """The interval as a line with end marks on its axis, the value as a point, bounds as a hollow bar below."""
+    """An SVG of the interval as a line with end marks, the value as a point, and the bounds as a hollow bar below."""
     first, last = picture.axis
 
-    def at(number: float) -> float:
+    def x(number: float) -> float:
         return round(4 + (WIDTH - 8) * min(max((number - first) / (last - first), 0.0), 1.0), 1)
 
-    low, value, high = map(at, (picture.low, picture.value, picture.high))
+    low, value, high = map(x, (picture.low, picture.value, picture.high))
     paths = f"M{low:g} 5v8M{low:g} 9H{high:g}M{high:g} 5v8"
     point = f'<path d="M{value:g} 9h0" stroke-width="9" stroke-linecap="round"/>'
     under, over = "", ""
     if detail > 1:
         under = f'<path stroke="currentColor" stroke-width="1" opacity=".25" d="M0 9H{WIDTH}"/>'
         if first < 0 < last:
-            under += f'<path stroke="currentColor" stroke-width="1" opacity=".6" d="M{at(0.0):g} 0v18"/>'
+            under += f'<path stroke="currentColor" stroke-width="1" opacity=".6" d="M{x(0.0):g} 0v18"/>'
         if picture.bounds:
-            left, right = map(at, picture.bounds)
+            left, right = map(x, picture.bounds)
             bar = f'x="{left:g}" y="14.5" width="{max(right - left, 3):g}" height="4" rx="2"'
             over = f'<rect {bar} stroke="currentColor" stroke-width="1" opacity=".6"/>'
     frame = f'width="{WIDTH}" height="20" fill="none" stroke="{BLUE}" stroke-width="2"'

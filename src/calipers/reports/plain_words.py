@@ -32,7 +32,7 @@ WHY: Final = (
         r"no interval is computed for a ratio of totals that may divide by no pass",
         "no interval: it is a ratio of totals, and the number of tasks with a pass may be 0",
     ),
-    # a run that its results stopped
+    # a run that was stopped because of its results
     (r"(a|the) run was stopped by what it showed", r"\1 run was stopped by its own results"),
     (r", and a confidence sequence needs values of a known range", ", and a confidence sequence needs a known range"),
     (r"no confidence sequence is known for", "there is no confidence sequence for"),
@@ -86,7 +86,7 @@ WHY: Final = (
         "assuming that pass probabilities follow a beta distribution and that a share of tasks is never solved",
     ),
 )
-"""A pattern of the text in a document, and what a page shows in its place."""
+"""A regular expression for the text in a document, and the text that a page shows in its place."""
 
 METHOD: Final = {
     "floored_t": "paired t test (floored_t)",
@@ -98,11 +98,11 @@ METHOD: Final = {
     "betting": "anytime test (betting)",
     "max_t_bias": "method max_t_bias",
 }
-"""A method in a document -> what a page calls it; the name in brackets is the one that ``calipers explain`` knows."""
+"""A method in a document -> its name on a page; the name in brackets is the one that ``calipers explain`` accepts."""
 
 
 def plain_why(why: str) -> str:
-    """A reason in plainer words; the reason itself where no pattern fits.
+    """A reason in plainer words; the reason itself if no pattern matches.
 
     >>> plain_why("one task says nothing about others")
     'at least two tasks are needed'

@@ -31,7 +31,7 @@ NOT_SAID = "the document does not say why"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some rollouts of a group: their ledger and their estimates, by the requested metric names."""
+    """Some of a group's rollouts: their ledger, and their estimates by requested metric name."""
 
     ledger: Ledger
     metrics: Mapping[str, Estimate]
@@ -53,19 +53,19 @@ class Group(Slice):
     economics: Mapping[str, Estimate] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)  # usage column -> sum
     variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> the parts of its variance
-    own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under its own key
+    own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under other keys
     warnings: Sequence[str] = ()  # why its numbers may mislead; not in the digest
     stop: Stop | None = None  # the rule that stopped its run early; not in the digest
 
     @property
     def title(self) -> str:
-        """``dataset · model · agent``, as far as they are known."""
+        """``dataset · model · agent``, those that are known."""
         return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result(Page):
-    """The result of a score. ``result["pass@3"]`` is the estimate when there is one group."""
+    """The result of a score. ``result["pass@3"]`` is an estimate if there is exactly one group."""
 
     dialect: str
     missing: str
@@ -102,14 +102,14 @@ class Result(Page):
         return glance(self)
 
     def headline(self) -> str:
-        """What it says, in a line: ``arith · tiny-calculator: mean_reward 0.440 [0.339, 0.546], 40 tasks, ...``."""
+        """The main finding on one line: ``arith · tiny-model: mean_reward 0.440 [0.339, 0.546], 40 tasks, ...``."""
         from calipers.reports.result_page import headline
 
         return headline(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The result that a document was made of; its notes, which are for the reader alone, are not in it."""
+        """Read the result from its document; without its notes, which are for the reader only."""
         try:
             known = {name: document[name] for name in ("dialect", "missing", "confidence", "seed")}
             _check([known["dialect"], known["missing"]], list[str])
@@ -145,17 +145,17 @@ class Result(Page):
         """One flat row per number: group, slice, metric, and every field of its estimate."""
         flat = []
         for group in self.groups:
-            who = {"dataset": group.dataset, "model": group.model, "agent": group.agent}
+            group_fields = {"dataset": group.dataset, "model": group.model, "agent": group.agent}
             parts: list[tuple[str | None, str | None, Slice]] = [(None, None, group)]
             parts += [(key, value, part) for key, cut in group.breakdowns.items() for value, part in cut.items()]
             for key, value, part in parts:
                 for name, estimate in part.metrics.items():
-                    flat.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
+                    flat.append({**group_fields, "by": key, "slice": value, "metric": name, **_flat(estimate)})
         return flat
 
 
 def covered(result: Result) -> bytes:
-    """The text that a digest is of: the settings and the groups, without economics."""
+    """The text that the digest covers: the settings and the groups, without economics."""
     kept = ("dialect", "missing", "confidence", "seed")
     groups = list(map(_numbers, map(_group, result.groups)))
     return canonical({**{name: getattr(result, name) for name in kept}, "groups": groups})
@@ -194,7 +194,7 @@ def _suite(suite: SuiteMeans) -> dict[str, Any]:
 
 
 def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
-    """The parts of each reward's variance: numbers only, so that the digest does not depend on words."""
+    """The parts of each reward's variance: only numbers, so that the digest does not depend on texts."""
     return {
         key: {"tasks": part.tasks, "sampling": part.sampling, "samples_per_task": part.samples_per_task}
         if isinstance(part, Split)
@@ -204,11 +204,11 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
 
 
 _LATE = ("passed", "rewarded", "samples_per_task", "asked_again")
-"""Keys of a ledger that are not in the digest: results that were made before they were added keep theirs."""
+"""Keys of a ledger that are not in the digest, so that results from before these keys existed keep their digest."""
 
 
 def _numbers(group: dict[str, Any]) -> dict[str, Any]:
-    """What a digest covers of the document of a group."""
+    """The part of a group's document that the digest covers."""
     kept = {key: value for key, value in group.items() if key not in ("economics", "stopped", "warnings")}
     cuts = {key: {value: _counted(part) for value, part in cut.items()} for key, cut in group["breakdowns"].items()}
     return {**_counted(kept), "breakdowns": cuts}
@@ -222,7 +222,7 @@ def _slice(part: Slice) -> dict[str, Any]:
     metrics = dict(zip(part.metrics, map(_estimate, part.metrics.values()), strict=True))
     ledger = asdict(part.ledger)
     for name in ("exceptions", "lacking", *_LATE):
-        if not ledger[name] and ledger[name] != 0:  # absent where there are none, so that older digests stay the same
+        if not ledger[name] and ledger[name] != 0:  # no key for an empty value, so that older digests stay the same
             del ledger[name]
     return {"ledger": ledger, "metrics": metrics}
 
@@ -306,7 +306,10 @@ def _estimate_of(number: Mapping[str, Any]) -> Estimate:
 
 
 def _check(value: Any, kind: Any) -> None:
-    """ValidationError for a value of another type; a number stays as it is written, as the digest covers its text."""
+    """Raise ValidationError for a value of another type.
+
+    The converted value is not used, because the digest covers a number as it was written (1 and 1.0 differ).
+    """
     msgspec.convert(msgspec.to_builtins(value), kind)
 
 
@@ -320,7 +323,7 @@ def _flat(estimate: Estimate) -> dict[str, Any]:
 
 
 def finite(value: float | None) -> float | None:
-    """What strict JSON can write of a number: None for one that is not finite."""
+    """The number as strict JSON can write it: None if it is not finite."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -329,9 +332,9 @@ def document(
 ) -> Document:
     """A result as a page: the sentence, the numbers and the ledger on 25 lines.
 
-    ``economics`` adds the table of times and costs, ``every`` shows all rows however long the page is, and ``details``
-    is everything: standard errors, definitions, what missing rollouts do to each metric, the ledger of each slice.
-    ``command`` is what has these options, where another command prints the page.
+    ``economics`` adds the table of times and costs, and ``every`` shows all rows on a page of any length. ``details``
+    shows everything: standard errors, definitions, the bounds of each metric, the ledger of each slice. ``command`` is
+    the command with these options, followed by a space, if another command prints the page.
     """
 
     def blocks() -> Iterator[Block]:

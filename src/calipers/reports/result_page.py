@@ -1,6 +1,6 @@
-"""The page of a result: what it is about, the answer in a sentence, the numbers, the ledger; 25 lines at most.
+"""The page of a result: its subject, the answer in a sentence, the numbers and the ledger, on at most 25 lines.
 
-With all details, it has every number with its standard error, definition and bounds; ledgers, economics, inputs.
+The detailed page shows every number with its standard error, definition and bounds, and ledgers, economics and inputs.
 """
 
 from __future__ import annotations
@@ -83,65 +83,65 @@ from calipers.rollouts.record import OUTCOMES
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import SuiteMeans
 
-LINES = 25  # of a page
-DIGEST, SHORT_DIGEST = 23, 15  # characters of a digest, and fewer where a line has no room
-FEWEST = 4  # lines of a table that is cut: a heading, two rows, and how many more there are
-MANY_SLICES = 8  # beyond so many the worst come first
-WARNINGS = 3  # that are shown
-NAME = 34  # columns of a name in a line
-ROW_NAME = 30  # columns of a name in a table
-PICTURE = (19, 47)  # columns of an axis, on a narrow and on a wide page
+LINES = 25  # lines of a page
+DIGEST, SHORT_DIGEST = 23, 15  # characters of a digest, and of a digest on a line without room
+FEWEST = 4  # least number of lines of a shortened table: a heading, two rows, and the number of rows left out
+MANY_SLICES = 8  # with more slices than this, the worst come first
+WARNINGS = 3  # number of warnings that are shown
+NAME = 34  # greatest width of a name in a line
+ROW_NAME = 30  # greatest width of a name in a table
+PICTURE = (19, 47)  # width of an axis on a narrow and on a wide page
 WIDE = terminal.FROM
 NOT_ADJUSTED = "intervals are not adjusted for the number of slices"
-SCALE = 10.0  # numbers up to this size share an axis with shares
+SCALE = 10.0  # a common axis of numbers beyond 0 to 1 holds numbers up to this size
 CASES = "if missing failed / passed"
 UNBIASED: Final = "unbiased estimate: "
-_LEDGER, _LABEL = 17, 13  # columns before the text of a line with a label
-_SAME = 1e-12  # numbers that differ by less are the same: they were added in another order
+_LEDGER, _LABEL = 17, 13  # widths of the labels of lines
+_SAME = 1e-12  # numbers that differ by less are equal: they were only added in another order
 
 
 def blocks(result: Result, economics_too: bool = False, every: bool = False, command: str = "") -> Iterator[Block]:
-    """The page: of one group its numbers, of several groups a row for each.
+    """The page: the numbers of one group, or a row for each of several groups.
 
-    ``command`` stands before the options that the page names, where another command than score prints it.
+    ``command`` is put before the options that the page names, if another command than score prints it.
     """
     one = len(result.groups) == 1
-    make = _one(result, result.groups[0], economics_too) if one else _several(result, economics_too)
-    yield from _fitted(make, every, command)
+    parts = _one(result, result.groups[0], economics_too) if one else _several(result, economics_too)
+    yield from _fitted(parts, every, command)
     yield Blank()
     yield _foot(result, command)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A page in parts: ``tables`` may lose rows to make the page fit, the first of them last."""
+    """The parts of a page. ``tables`` may lose rows so that the page fits; the first table loses rows last."""
 
     head: Sequence[Block]
     tables: Sequence[_Cut]
     tail: Sequence[Block]
-    extra: Sequence[Block] = ()  # what was asked for beyond the page: no row makes way for it
+    extra: Sequence[Block] = ()  # requested beyond the page; the tables lose no rows for it
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A table that may lose its last rows, with what stands before and after it."""
+    """A table that may lose its last rows, with the blocks before and after it."""
 
     table: Table
     before: Sequence[Block] = ()
     after: Sequence[Block] = ()
-    note: str = ""  # below it, on one line with how many rows are left
+    note: str = ""  # below the table, on the line with the number of rows left out
 
 
 def fitted(head: Sequence[Block], table: Table, tail: Sequence[Block], option: str) -> Iterator[Block]:
-    """A page of a head, a table with as many rows as fit, and a tail; ``option`` shows all rows."""
+    """A page of a head, a table with as many rows as fit, and a tail; ``option`` is the option that shows all rows."""
     parts = _Parts(head, [_Cut(table)] if table.rows else [], tail)
     yield from _fitted(parts, every=False, option=option, foot=0)
 
 
 def _fitted(parts: _Parts, every: bool, command: str = "", option: str = "--all", foot: int = 2) -> Iterator[Block]:
-    """The blocks of a page; without ``every``, with as many rows as fit. A foot of so many lines follows.
+    """The blocks of a page, with as many rows as fit, or all rows with ``every``. A foot of ``foot`` lines follows.
 
-    Tables of few rows keep all of them, so that most pages need not be measured.
+    Tables with few rows keep all of them, so most pages need not be measured.
     """
     few = sum(len(cut.table.rows) for cut in parts.tables) <= FEWEST
     kept = [cut.table.rows for cut in parts.tables] if every or few else _rows_that_fit(parts, foot)
@@ -172,20 +172,20 @@ def _rows_that_fit(parts: _Parts, foot: int) -> Iterator[Sequence[Row]]:
 
 
 def _least(table: Table) -> int:
-    """Lines that the rows of a table keep where there is no room for all."""
+    """The least number of lines that the rows of a table keep if there is no room for all."""
     return min(len(table.rows) + any(column.heading for column in table.columns), FEWEST)
 
 
 def _first_rows(table: Table, room: int, *, noted: bool) -> Sequence[Row]:
-    """As many rows as there is room for, with their headings, and with a line that says how many are left."""
+    """As many rows as fit, with their headings and a line with the number of rows left out."""
     bare = _lines([Table(table.columns, [], across=True)])
     if len(table.rows) <= room and _lines([table]) - bare <= room:
         return table.rows
-    rows = list(table.rows[: max(room, 2)])  # a row takes a line at least, and there may be a million of them
+    rows = list(table.rows[: max(room, 2)])  # measure no more: a row takes at least a line, and there may be a million
     while len(rows) > 1 and _lines([Table(table.columns, rows, across=True)]) - bare + (not noted) > room:
         rows.pop()
-    saved = len(table.rows) - len(rows) > 1 or noted  # a line that says so instead of one row would save nothing
-    return rows if saved else table.rows
+    saves_lines = len(table.rows) - len(rows) > 1 or noted  # a line "1 more" in place of one row saves none
+    return rows if saves_lines else table.rows
 
 
 def _lines(blocks: Sequence[Block]) -> int:
@@ -202,7 +202,7 @@ def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
     head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
     if group.stop:
         head.append(Sentence(Name(stopped(group.stop), None)))
-    head += [Blank()] if group.metrics or not cuts else []  # a table of slices has one of its own
+    head += [Blank()] if group.metrics or not cuts else []  # a table of slices begins with a blank line
     notes = _notes([(name, estimate) for name, estimate, _ in rows])
     numbers = _Cut(_metrics(result, rows, named_width), (), notes)
     tail: list[Block] = [Blank(), *_ledger(result, group)]
@@ -214,13 +214,13 @@ def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
 
 
 def head_blocks(about: str, right: str) -> list[Block]:
-    """The first line of a page: what it is about, and how much of it there is."""
+    """The first line of a page: its subject, and its size on the right."""
     return [Title("", markdown=Name(about, None)), Sentence(Name(about, None), right=right, markdown=right)]
 
 
 def answer_blocks(answer: Answer) -> list[Block]:
-    """The sentence, with how sure it is beside it, or below it where one line has no room for both."""
-    line, below = (answer.line, answer.below)
+    """The sentence, with its uncertainty on the same line, or below if the line has no room."""
+    line, below = answer.line, answer.below
     if answer.brackets and width(line) > terminal.NARROW:
         line, below = answer.sentence, answer.detail if answer.detail.endswith(".") else f"{answer.detail}."
     first: list[Block] = [Sentence(line, "strong", markdown=(Styled(line),))]
@@ -228,7 +228,7 @@ def answer_blocks(answer: Answer) -> list[Block]:
 
 
 def answer_of(result: Result, group: Group) -> Answer:
-    """What a result says of a group, by its first metric."""
+    """The answer of a group, by its first metric."""
     name, estimate = next(iter(group.metrics.items()), ("", None))
     who, dataset = (_short(text or "") for text in (group.model or group.agent, group.dataset))
     if estimate is None:
@@ -249,16 +249,16 @@ def answer_of(result: Result, group: Group) -> Answer:
 
 
 def _of_slices(result: Result, group: Group, who: str) -> Answer:
-    """What a result says of a group that has numbers of its slices alone, such as training steps: those of the last."""
+    """The answer of a group in which only slices have metrics, such as training steps: that of the last slice."""
     for key, cut in group.breakdowns.items():
         last, part = list(cut.items())[-1]
         for name, estimate in part.metrics.items():
             if estimate.value is not None:
                 digits = places(estimate.interval)
                 sure = f"{level(result.confidence)}: {to(estimate.interval, digits)}" if estimate.interval else ""
-                where = f"{clean(key)} {clean(last, NAME)}, the last of {len(cut):,}"
+                last_slice = f"{clean(key)} {clean(last, NAME)}, the last of {len(cut):,}"
                 value = minus(figure(estimate.value, digits))
-                return Answer(f"{who or 'The run'} has a {clean(name)} of {value} on {where}.", sure, sure)
+                return Answer(f"{who or 'The run'} has a {clean(name)} of {value} on {last_slice}.", sure, sure)
     return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
 
 
@@ -267,7 +267,7 @@ def _short(name: str) -> str:
 
 
 def _about(result: Result, group: Group) -> str:
-    """What a page is about: dataset, model and agent, or the file."""
+    """The subject of a page: dataset, model and agent, or the file."""
     names = [_short(part) for part in (group.dataset, group.model, group.agent) if part]
     if not names and len(result.inputs) == 1:
         names = [_short(os.path.basename(result.inputs[0].path))]
@@ -275,15 +275,15 @@ def _about(result: Result, group: Group) -> str:
 
 
 def same_rows(result: Result, group: Group) -> Iterator[tuple[str, Estimate, list[str]]]:
-    """The metrics of a group, each number once: with the other names it has."""
-    names = list(group.metrics)
-    taken: set[str] = set()
+    """The metrics of a group, with equal metrics as one: its name, its estimate, and its other names."""
+    shown: set[str] = set()
     for name, estimate in group.metrics.items():
-        if name in taken:
+        if name in shown:
             continue
-        others = [each for each in names if each != name and each not in taken and _alike(estimate, group[each])]
-        taken |= {name, *others}
-        yield name, estimate, sorted({*others, *_known(result, group, name)} - {name}, key=_order)
+        shown.add(name)
+        others = {other for other in group.metrics if other not in shown and _are_equal(estimate, group[other])}
+        shown |= others
+        yield name, estimate, sorted(others | set(_implied_names(result, group, name)), key=_order)
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -291,31 +291,31 @@ def _order(name: str) -> tuple[int, str]:
     return usual.index(name) if name in usual else len(usual), name
 
 
-def _alike(one: Estimate, other: Estimate) -> bool:
+def _are_equal(first: Estimate, second: Estimate) -> bool:
     """Whether two metrics of one sample have the same value, interval and bounds."""
-    for each in (one, other):
-        if each.value is None or each.made.metric not in ONE_SAMPLE or each.made.k not in (None, 1):
+    for estimate in (first, second):
+        if estimate.value is None or estimate.made.metric not in ONE_SAMPLE or estimate.made.k not in (None, 1):
             return False
-    if (one.interval is None, one.bounds is None) != (other.interval is None, other.bounds is None):
+    if (first.interval is None, first.bounds is None) != (second.interval is None, second.bounds is None):
         return False
-    first = one.value, *(one.interval or ()), *(one.bounds or ())
-    second = other.value, *(other.interval or ()), *(other.bounds or ())
-    differences: list[float] = list(map(abs, map(sub, first, second)))
+    first_numbers = first.value, *(first.interval or ()), *(first.bounds or ())
+    second_numbers = second.value, *(second.interval or ()), *(second.bounds or ())
+    differences: list[float] = list(map(abs, map(sub, first_numbers, second_numbers)))
     return max(differences) < _SAME
 
 
-def _known(result: Result, group: Group, name: str) -> list[str]:
-    """Other names of a mean of 0/1 rewards that hold without being computed.
+def _implied_names(result: Result, group: Group, name: str) -> list[str]:
+    """Other metrics that equal a mean of 0/1 rewards without being computed.
 
-    With one reward per sample that is 0 or 1, pass@1 is the mean reward of each task; the pooled pass rate is, too,
-    where all tasks have as many rewards. A given range makes other intervals of the mean reward.
+    If each sample has one reward that is 0 or 1, pass@1 is the mean reward of each task, and so is the pooled pass rate
+    if all tasks have the same number of rewards. With a given range the mean reward has another interval.
     """
     estimate, usual = group.metrics[name], result.dialect == "native" and name == "mean_reward"
     ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
     if not usual or group.ledger.passed is None or ranged or estimate.interval is None or group.stop:
         return []
     names = ["pass@1", *(["pass_rate"] if estimate.samples_per_task is None else [])]
-    return [each for each in names if each not in group.metrics]
+    return [other for other in names if other not in group.metrics]
 
 
 def _columns(first: Text, result: Result, width: int, last: Sequence[TableColumn]) -> list[TableColumn]:
@@ -333,26 +333,26 @@ def _level(result: Result) -> str:
 
 
 def _metrics(result: Result, rows: Sequence[tuple[str, Estimate, Sequence[str]]], width: int) -> Table:
-    """A row for each number: value, interval, picture, and what else it is called; with the bounds on a wide page."""
+    """A row for each metric: value, interval, picture, and its other names; on a wide page also the bounds."""
     estimates = [estimate for _, estimate, _ in rows]
     decimals, axis = digits(estimates), axis_of(estimates)
     bounded = any(estimate.bounds for estimate in estimates)
-    named_twice = any(same for _, _, same in rows)
+    any_same = any(same for _, _, same in rows)
     cases = [TableColumn(CASES, only="markdown"), TableColumn(CASES, only="terminal", least=WIDE)] if bounded else []
-    beside_it = TableColumn("", optional=True, markdown="same as" if named_twice else "", below=WIDE if bounded else 0)
+    last = TableColumn("", optional=True, markdown="same as" if any_same else "", below=WIDE if bounded else 0)
     cells: list[Row] = []
     for name, estimate, same in rows:
         shown = quantity(estimate, decimals)
-        beside = f"= {', '.join(map(clean, same))}" if same else shown.per
+        remark = f"= {', '.join(map(clean, same))}" if same else shown.per
         bounds = to(estimate.bounds, decimals) if estimate.bounds else ""
-        both = [bounds, "  ".join(filter(None, (bounds, beside)))] if bounded else []
-        numbers: list[Cell] = [shown.value, _interval(estimate, shown), picture(estimate, axis), *both, beside]
+        case_cells = [bounds, "  ".join(filter(None, (bounds, remark)))] if bounded else []
+        numbers: list[Cell] = [shown.value, _interval(estimate, shown), picture(estimate, axis), *case_cells, remark]
         cells.append(Row([Name(name, plain=_cell_name(name)), *numbers]))
-    return Table(_columns("metric", result, width, [*cases, beside_it]), cells)
+    return Table(_columns("metric", result, width, [*cases, last]), cells)
 
 
 def _interval(estimate: Estimate, shown: Quantity) -> str:
-    """The interval, or the shortest word for why there is none."""
+    """The interval, or a short reason why there is none."""
     return shown.interval or ("one task" if estimate.tasks == 1 else NONE)
 
 
@@ -364,23 +364,27 @@ Axis = tuple[float, float]
 
 
 def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
-    """The axis of the pictures of a table: 0 to 1 where all numbers lie there, else one in round steps."""
-    pairs = [each.interval for each in estimates if each.interval and each.value is not None and not unit(each)]
-    inside = [pair for pair in pairs if pair[0] >= 0 and pair[1] <= 1]
-    beyond = [end for pair in pairs for end in pair]
-    if len(inside) == len(pairs) or max(map(abs, beyond)) > SCALE:  # numbers of other scales have no common axis
-        return (0.0, 1.0) if inside else round_axis(list(pairs[0])) if pairs else None
-    return round_axis(beyond)
+    """The axis of the pictures of a table: 0 to 1 if all intervals fit, else an axis between round numbers.
+
+    If some interval exceeds `SCALE`, the intervals have no common axis: it is 0 to 1 if any of them fits there, else
+    the axis of the first.
+    """
+    intervals = [each.interval for each in estimates if each.interval and each.value is not None and not unit(each)]
+    inside = [interval for interval in intervals if interval[0] >= 0 and interval[1] <= 1]
+    ends = [end for interval in intervals for end in interval]
+    if len(inside) == len(intervals) or max(map(abs, ends)) > SCALE:
+        return (0.0, 1.0) if inside else round_axis(list(intervals[0])) if intervals else None
+    return round_axis(ends)
 
 
 def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
-    """An axis that holds some numbers, and so much of their range to spare, between round numbers."""
+    """An axis between round numbers that holds all ``ends``, with ``spare`` times their range on either side."""
     low, high = min(ends), max(ends)
     low, high = low - spare * (high - low), high + spare * (high - low)
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
         return None
     step = 10 ** math.floor(math.log10(high - low))
-    if step == 0:  # no power of ten is as small as the range
+    if step == 0:  # the range is too small for a power of ten
         return None
     step = step / 2 if (high - low) / step < 2 else step
     first, last = math.floor(low / step + _SAME) * step, math.ceil(high / step - _SAME) * step
@@ -388,7 +392,7 @@ def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
 
 
 def picture(estimate: Estimate, axis: Axis | None) -> Cell:
-    """The interval of a number on an axis; "" where there is none, or it leaves the axis."""
+    """The interval of an estimate on an axis; "" if there is no interval, or if it is not inside the axis."""
     ends, value = estimate.interval, estimate.value
     if axis is None or ends is None or value is None or unit(estimate):
         return ""
@@ -397,7 +401,7 @@ def picture(estimate: Estimate, axis: Axis | None) -> Cell:
 
 
 def _notes(numbers: Sequence[tuple[str, Estimate]]) -> list[Block]:
-    """Why numbers lack tasks or an interval, each reason once, with the metrics that it holds for."""
+    """Why estimates lack tasks or an interval: each reason once, with the metrics to which it applies."""
     names: dict[str, list[str]] = {}
     for name, estimate in numbers:
         valued = estimate.value is not None
@@ -408,19 +412,19 @@ def _notes(numbers: Sequence[tuple[str, Estimate]]) -> list[Block]:
             names.setdefault(words, []).append(_cell_name(name))
     every = len(numbers)
     return [
-        Sentence(words if len(those) == every > 1 else f"{', '.join(those)}: {words}", "note", indent=1)
-        for words, those in names.items()
+        Sentence(words if len(metrics) == every > 1 else f"{', '.join(metrics)}: {words}", "note", indent=1)
+        for words, metrics in names.items()
     ]
 
 
 def _meaning(name: str, estimate: Estimate) -> list[str]:
-    """What a number is, where its name means something else by other rules: EvSys' pass@3 is ours of another name."""
+    """The definition of a metric, if another dialect's rules give its name another meaning, such as EvSys' pass@3."""
     ours = METRICS.match(name.partition("(")[0])
     return [described(estimate)] if ours and ours[0] != estimate.made.metric else []
 
 
 def _ledger(result: Result, group: Group) -> list[Block]:
-    """Where every planned rollout is, what counts as 0, and what the missing ones could change."""
+    """The account of all planned rollouts: those that count as 0, and how the missing ones could change a number."""
     ledger = group.ledger
     lines: list[Block] = [Sentence(planned(ledger, result.missing))]
     lines += _outcomes(ledger)
@@ -443,7 +447,7 @@ def _outcomes(ledger: Ledger) -> list[Block]:
 
 
 def _bounds_line(group: Group) -> str:
-    """The first number with all missing rollouts failed, and passed."""
+    """The bounds of the first metric that has bounds: if all missing rollouts failed, and if all passed."""
     name, estimate = next(((name, each) for name, each in group.metrics.items() if each.bounds), ("", None))
     if estimate is None:
         return ""
@@ -491,8 +495,8 @@ def economics(group: Group, result: Result) -> Iterator[Block]:
 def _narrow(group: Group) -> Iterator[Block]:
     for key, split in advice_of(group.metrics, group.variance):
         if words := to_narrow(split):
-            where: Text = (Name(key), f": {words}") if key else words
-            yield Sentence(where, label="to narrow".ljust(_LABEL))
+            text: Text = (Name(key), f": {words}") if key else words
+            yield Sentence(text, label="to narrow".ljust(_LABEL))
 
 
 def _warnings(group: Group) -> Iterator[Block]:
@@ -503,7 +507,7 @@ def _warnings(group: Group) -> Iterator[Block]:
 
 
 def _foot(result: Result, command: str) -> Sentence:
-    """The settings that are not the usual ones, and the digest: equal digests mean equal numbers."""
+    """The settings that are not the defaults, and the digest: equal digests mean equal numbers."""
     settings = [] if result.dialect == "native" else [f"{clean(result.dialect)} rules"]
     settings += [] if result.missing == "gap" else [f"missing rollouts {POLICY.get(result.missing, result.missing)}"]
     settings += [f"seed {result.seed}"] if result.seed else []
@@ -511,19 +515,19 @@ def _foot(result: Result, command: str) -> Sentence:
 
 
 def digest_line(settings: Sequence[str], digest: str, more: str) -> Sentence:
-    """The last line of a page: settings that are not the usual ones, the digest, and where there is more."""
-    said = f"{', '.join(settings)}; " if settings else ""
+    """The last line of a page: settings that are not the defaults, the digest, and the option that shows more."""
+    prefix = f"{', '.join(settings)}; " if settings else ""
     page = "   a page: calipers report"
     lines = [
-        f"{said}{digest[:shown]}…   more: {more}{end}"
+        f"{prefix}{digest[:shown]}…   more: {more}{end}"
         for shown, end in ((DIGEST, page), (SHORT_DIGEST, page), (DIGEST, ""), (SHORT_DIGEST, ""))
     ]
-    whole = next((line for line in lines if width(line) <= terminal.NARROW), lines[-1])
-    return Sentence(whole, "note", markdown=(said, "digest ", Name(digest, None)))
+    fitting = next((line for line in lines if width(line) <= terminal.NARROW), lines[-1])
+    return Sentence(fitting, "note", markdown=(prefix, "digest ", Name(digest, None)))
 
 
 def _breakdowns(result: Result, groups: Sequence[tuple[str, Group]], width: int) -> Iterator[_Cut]:
-    """A table for each key of ``--by``: the slices under one another, a metric at a time."""
+    """A table for each key of ``--by``: a row for each slice, grouped by metric."""
     for key in dict.fromkeys(key for _, group in groups for key in group.breakdowns):
         cuts = [(name, group.breakdowns.get(key, {})) for name, group in groups]
         metrics = dict.fromkeys(name for _, cut in cuts for part in cut.values() for name in part.metrics)
@@ -554,7 +558,7 @@ def _breakdowns(result: Result, groups: Sequence[tuple[str, Group]], width: int)
 
 
 def _slices(name: str, metric: str, cut: Mapping[str, Slice]) -> list[tuple[str, str, Estimate]]:
-    """The numbers of the slices of a group by a metric: (heading, slice, number); of many slices the worst first."""
+    """A metric of each slice of a group, as (heading, slice, estimate); the worst first if there are many slices."""
     numbers = [(value, part[metric]) for value, part in cut.items() if metric in part.metrics]
     if len(numbers) > MANY_SLICES:
         numbers.sort(key=lambda item: _goodness(item[1]))
@@ -563,14 +567,14 @@ def _slices(name: str, metric: str, cut: Mapping[str, Slice]) -> list[tuple[str,
 
 
 def _goodness(estimate: Estimate) -> float:
-    """A key that puts the worst number first, and what has none last."""
+    """A sort key that puts the worst estimate first, and an estimate without a value last."""
     if estimate.value is None or not math.isfinite(estimate.value):
         return math.inf
     return -estimate.value if estimate.higher_is_better is False else estimate.value
 
 
 def _several(result: Result, economics_too: bool) -> _Parts:
-    """The page of several groups: a metric at a time, a row for each group; the means over datasets after them."""
+    """The page of several groups: for each metric, a row for each group and then the means over datasets."""
     groups = result.groups
     names = group_names(groups)
     same = _same_everywhere(result)
@@ -582,8 +586,8 @@ def _several(result: Result, economics_too: bool) -> _Parts:
                 numbers.append((metric, name, group[metric], f"{group.ledger.gaps:,}"))
         for suite in result.suites:
             if metric in suite.metrics:
-                whose = " · ".join(filter(None, (suite.model, suite.agent))) if len(result.suites) > 1 else ""
-                mean = f"macro mean · {_short(whose)}" if whose else "macro mean"
+                runner = " · ".join(filter(None, (suite.model, suite.agent))) if len(result.suites) > 1 else ""
+                mean = f"macro mean · {_short(runner)}" if runner else "macro mean"
                 numbers.append((metric, mean, suite.metrics[metric].macro, ""))
     width = max((len(_cell_name(name)) for _, name, _, _ in numbers), default=0)
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
@@ -607,12 +611,11 @@ def _several(result: Result, economics_too: bool) -> _Parts:
 
 
 def _same_everywhere(result: Result) -> dict[str, list[str]]:
-    """The metrics of all groups -> other names that each has in every group."""
-    names = list(dict.fromkeys(name for group in result.groups for name in group.metrics))
-    found = [{name: others for name, _, others in same_rows(result, group)} for group in result.groups]
-    if all(each == found[0] for each in found):
-        return found[0] if found else {}
-    return {name: [] for name in names}
+    """Each metric -> its other names; none for any metric unless all groups have the same metrics and other names."""
+    by_group = [{name: others for name, _, others in same_rows(result, group)} for group in result.groups]
+    if all(others == by_group[0] for others in by_group):
+        return by_group[0] if by_group else {}
+    return {name: [] for group in result.groups for name in group.metrics}
 
 
 def _group_table(result: Result, numbers: Sequence[tuple[str, str, Estimate, str]], width: int) -> Table:
@@ -633,14 +636,14 @@ def _group_table(result: Result, numbers: Sequence[tuple[str, str, Estimate, str
 
 
 def group_names(groups: Sequence[Group]) -> list[str]:
-    """What tells groups apart: the parts of their names in which they differ."""
+    """Names that distinguish the groups: the parts of their titles in which they differ."""
     keys = ("dataset", "model", "agent")
     differ = [key for key in keys if len({getattr(group, key) for group in groups}) > 1] or list(keys)
     parts = [[clean(getattr(group, key) or "", None) for key in differ] for group in groups]
     names = [" · ".join(each).strip(" ·") or "(unnamed)" for each in parts]
     if len(set(names)) == len(names):
         return names
-    return [" · ".join(part or NONE for part in each) for each in parts]  # dataset a, and model a
+    return [" · ".join(part or NONE for part in each) for each in parts]  # such as a dataset "a" and a model "a"
 
 
 def counts_of(groups: Sequence[Group]) -> str:
@@ -657,7 +660,7 @@ def counts_of(groups: Sequence[Group]) -> str:
 
 
 def answer_of_several(result: Result) -> Answer:
-    """What a result of several groups says: the mean over datasets of a model, or what tells models apart."""
+    """The answer of several groups: a model's mean over datasets, or how to compare the models."""
     if len(result.suites) == 1 and (metrics := result.suites[0].metrics):
         suite, (name, means) = result.suites[0], next(iter(metrics.items()))
         who = _short(suite.model or suite.agent or "")
@@ -678,21 +681,20 @@ def answer_of_several(result: Result) -> Answer:
 
 
 def _added(ledgers: Sequence[Ledger]) -> Ledger:
-    """The ledger of several groups together."""
-    every = [*ledgers]
-    words = [word for word in OUTCOMES if any(word in each.outcomes for each in every)]
-    kept = [word for word in OUTCOMES if any(word in each.rewarded for each in every)]
-    origins = {each.planned_from for each in every}
+    """The sum of the ledgers of several groups."""
+    words = [word for word in OUTCOMES if any(word in each.outcomes for each in ledgers)]
+    rewarded = [word for word in OUTCOMES if any(word in each.rewarded for each in ledgers)]
+    origins = {each.planned_from for each in ledgers}
     return Ledger(
-        planned=sum(each.planned for each in every),
+        planned=sum(each.planned for each in ledgers),
         planned_from=origins.pop() if len(origins) == 1 else "rows",
-        tasks=sum(each.tasks for each in every),
-        scored=sum(each.scored for each in every),
-        gaps=sum(each.gaps for each in every),
-        attempts=sum(each.attempts for each in every),
-        outcomes={word: sum(each.outcomes.get(word, 0) for each in every) for word in words},
-        rewarded={word: sum(each.rewarded.get(word, 0) for each in every) for word in kept},
-        asked_again=sum(each.asked_again or 0 for each in every) or None,
+        tasks=sum(each.tasks for each in ledgers),
+        scored=sum(each.scored for each in ledgers),
+        gaps=sum(each.gaps for each in ledgers),
+        attempts=sum(each.attempts for each in ledgers),
+        outcomes={word: sum(each.outcomes.get(word, 0) for each in ledgers) for word in words},
+        rewarded={word: sum(each.rewarded.get(word, 0) for each in ledgers) for word in rewarded},
+        asked_again=sum(each.asked_again or 0 for each in ledgers) or None,
     )
 
 
@@ -702,20 +704,20 @@ def _totals(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _group_warnings(names: Sequence[str], groups: Sequence[Group]) -> list[Block]:
-    """The warnings and stopping rules of some groups, each with its group."""
-    said = [
+    """The warnings and stopping rules of several groups, each with its group's name."""
+    warnings = [
         (name, words)
         for name, group in zip(names, groups, strict=True)
         for words in (*([stopped(group.stop)] if group.stop else []), *(f"warning: {text}" for text in group.warnings))
     ]
-    lines: list[Block] = [Sentence((Name(name, None, _cell_name(name)), f": {words}")) for name, words in said]
-    if len(said) > WARNINGS:
-        lines[WARNINGS:] = [Sentence(f"… {counted(len(said) - WARNINGS, 'warning')} more: --details", "note")]
+    lines: list[Block] = [Sentence((Name(name, None, _cell_name(name)), f": {words}")) for name, words in warnings]
+    if len(warnings) > WARNINGS:
+        lines[WARNINGS:] = [Sentence(f"… {counted(len(warnings) - WARNINGS, 'warning')} more: --details", "note")]
     return lines
 
 
 def glance(result: Result) -> Glance:
-    """A result for a notebook: the sentence, its numbers with pictures, and the ledger with the digest."""
+    """A result for a notebook: the sentence, the numbers with pictures, and the ledger with the digest."""
     if len(result.groups) == 1:
         group = result.groups[0]
         rows = list(same_rows(result, group))
@@ -753,7 +755,7 @@ def glance(result: Result) -> Glance:
 
 
 def headline(result: Result) -> str:
-    """A result on a line, for ``repr``."""
+    """A result on one line, for ``repr``."""
     if len(result.groups) != 1:
         return f"{counts_of(result.groups)}: {counted(len(result.groups), 'group')}"
     group = result.groups[0]
@@ -775,7 +777,11 @@ def _also(same: Sequence[str]) -> str:
 
 
 def described(estimate: Estimate) -> str:
-    """What a number is, in a few words: the estimator in its signature, not the name it was requested by."""
+    """A short definition of an estimate, by the estimator in its signature, not by its requested name.
+
+    An estimate is called unbiased only if it has a value and all tasks have the same number of samples, because
+    sample counts that differ may depend on results.
+    """
     from calipers.cards import METRIC_CARDS, filled
 
     card, k = METRIC_CARDS.get(estimate.made.metric), estimate.made.k
@@ -783,13 +789,13 @@ def described(estimate: Estimate) -> str:
         script = estimate.made.metric == "metric_script"
         return "computed by a metric script" if script else "computed by a plugin from all rewards"
     beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
-    even = estimate.value is not None and not estimate.samples_per_task  # else sample counts may depend on results
+    even = estimate.value is not None and not estimate.samples_per_task
     unbiased = UNBIASED if card.unbiased and even else ""
     return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
 
 
 def title(group: Group, result: Result) -> str:
-    """The name of a group; empty when it has none and is the only group."""
+    """The name of a group; "" if it has none and is the only group."""
     return clean(group.title, 200) or ("(unnamed)" if len(result.groups) > 1 else "")
 
 
@@ -798,7 +804,7 @@ def named(name: str, estimate: Estimate) -> tuple[Name, str]:
     return Name(name), {True: " ↑", False: " ↓", None: ""}[estimate.higher_is_better]
 
 
-_WIDEST_NAME = 20  # columns of a name that has its figures beside it
+_WIDEST_NAME = 20  # a wider name gets a line of its own, above its numbers
 
 
 def detailed_blocks(result: Result) -> Iterator[Block]:
@@ -820,7 +826,7 @@ def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
         rows = []
         for name, estimate in group.metrics.items():
             what = described(estimate)
-            if group.stop:  # a run that its results stopped has no unbiased estimate
+            if group.stop:  # estimates of a run that was stopped by its results are biased
                 what = what.removeprefix(UNBIASED)
             rows.append(_row([named(name, estimate)], estimate, [what, *remarks(estimate, group.ledger)]))
         yield _estimates([_first("metric")], rows, result, notes_head="what it is")
@@ -837,7 +843,7 @@ def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
 
 
 def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[Block]:
-    """A metric at a time, its slices under one another, so that their intervals can be compared."""
+    """The slices of a group, grouped by metric, so that their intervals can be compared."""
     yield Blank()
     if not cut:
         yield Sentence(("by ", Name(key), ": no rollouts"), "strong", whole=True)
@@ -860,7 +866,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
 
 
 def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
-    """The means over datasets, a metric at a time."""
+    """The means over datasets, grouped by metric."""
     yield Title(Name(over(suite), None))
     datasets = [piece for name in suite.datasets for piece in (", ", Name(name))]
     yield Sentence(tuple(datasets[1:]))
@@ -868,7 +874,7 @@ def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
     rows = []
     for name, means in suite.metrics.items():
         for kind, estimate in (("macro", means.macro), ("micro", means.micro)):
-            why = reason(estimate)  # it names a dataset
+            why = reason(estimate)  # may contain the name of a dataset
             names = tuple(Name(words, None) for words in why)
             rows.append(_row([kind, named(name, estimate)], estimate, why, names))
     yield _estimates([_first("over datasets"), TableColumn("metric", heading=True)], rows, result)
@@ -883,7 +889,7 @@ def _first(head: Text, markdown: Text | None = None) -> TableColumn:
 
 
 def _estimates(first: Sequence[TableColumn], rows: Sequence[Row], result: Result, notes_head: str = "") -> Table:
-    """A table of estimates. A narrow terminal shows the number of tasks and samples under a row."""
+    """A table of estimates. A narrow terminal shows the number of tasks and samples below each row."""
     columns = [
         *first,
         TableColumn("value", "point", "value", optional=True),

@@ -1,7 +1,7 @@
-"""What a report says in words: the answer, how sure it is, and numbers with their units.
+"""The sentences of reports: the answer, its uncertainty, and numbers with their units.
 
-Terminal, notebook, Markdown and the HTML report all take their sentences from here, so that no two of them
-can say different things about one number. Shares and rewards have three decimals; times, money and tokens have units.
+Terminal, notebook, Markdown and the HTML report all take their sentences from here, so that they always agree. Shares
+and rewards have three decimals; times, money and tokens have units.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from calipers.stats.variance import TWICE, Split
 
 MINUS = "\N{MINUS SIGN}"
 _SPACE = "\N{NO-BREAK SPACE}"
-MANY_MISSING = 0.1  # share of the planned rollouts from which on the first sentences say so
-NARROW = 0.01  # width of an interval below which three decimals would show too little of it
-CHEAP = 0.001  # dollars for one of something, below which the price is for a thousand or a million of them
-TRIFLE = 0.0001  # dollars: a total below has no digits that matter
-WORTH_SAYING = 0.005  # of the width of an interval: less rounds to 0 %
-ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of solved tasks for 0/1 rewards
+MANY_MISSING = 0.1  # the answer mentions missing rollouts if more than this share of the planned ones is missing
+NARROW = 0.01  # an interval narrower than this is shown with four decimals
+CHEAP = 0.001  # a price per unit below this many dollars is shown per thousand or per million units
+TRIFLE = 0.0001  # dollars: the digits of a smaller total do not matter
+WORTH_SAYING = 0.005  # share of the width of an interval: a smaller one rounds to 0 %
+ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of solved tasks if rewards are 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A sentence with the answer, and the text below it that says how sure the answer is; that may be empty.
+    """A sentence with the answer, and ``detail``: the text below it with its uncertainty, which may be empty.
 
-    Where there is one line for both, the sentence has ``brackets`` at its end, and ``rest`` follows it.
+    On a single line, the sentence ends with ``brackets``, and ``rest`` is the text below it.
     """
 
     sentence: str
@@ -42,12 +42,12 @@ class Answer:
 
     @property
     def line(self) -> str:
-        """The sentence with how sure it is in brackets: ``m solves 44 % of arith (95 % interval: 34 to 55 %)``."""
+        """The sentence with its uncertainty in brackets: ``m solves 44 % of arith (95 % interval: 34 to 55 %)``."""
         return f"{self.sentence.removesuffix('.')} ({self.brackets})." if self.brackets else self.sentence
 
     @property
     def below(self) -> str:
-        """What is left to say under the line; "" where that is nothing."""
+        """The text below `line`; it may be empty."""
         text = self.rest if self.brackets else self.detail
         text = text[:1].upper() + text[1:]
         return f"{text}." if text and not text.endswith(".") else text
@@ -57,13 +57,13 @@ class Answer:
 
 
 def places(*intervals: tuple[float, float] | None) -> int:
-    """The number of decimals of all numbers in one table: three, or four where an interval is narrow."""
+    """The number of decimals of all numbers in one table: three, or four if an interval is narrow."""
     widths = [high - low for low, high in filter(None, intervals) if high > low]
     return 4 if widths and min(widths) < NARROW else 3
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A difference with its sign, and with a true minus.
+    """A difference with its sign; the minus is U+2212.
 
     >>> signed(0.11), signed(-0.0134), signed(0.0)
     ('+0.110', '−0.013', '0.000')
@@ -84,7 +84,9 @@ def to(pair: tuple[float, float], digits: int = 3) -> str:
 
 
 def signed_to(pair: tuple[float, float], digits: int = 3) -> str:
-    """The interval of a difference in words; with more decimals where it excludes zero, and an end would be shown as 0.
+    """The interval of a difference in words.
+
+    It has more decimals if it excludes zero and an end would be shown as 0.
 
     >>> signed_to((0.0524, 0.1681)), signed_to((0.0003, 0.1)), signed_to((-0.0003, 0.1))
     ('+0.052 to +0.168', '+0.0003 to +0.1000', '0.000 to +0.100')
@@ -96,7 +98,7 @@ def signed_to(pair: tuple[float, float], digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as whole per cent; with decimals where whole ones would say 0 or 100 of what is neither.
+    """A share in whole per cent; with decimals if it would otherwise round to 0 or 100 without being 0 or 1.
 
     >>> percent(0.4402), percent(0.9968), percent(1.0)
     ('44\\xa0%', '99.7\\xa0%', '100\\xa0%')
@@ -127,10 +129,11 @@ def of_run(
     confidence: float,
     solved: bool,
 ) -> Answer:
-    """The answer of one run by its first metric.
+    """The answer of one run, by its first metric.
 
     ``who`` is the model or the agent, ``dataset`` the benchmark; either may be empty. ``solved``: every reward is 0
-    or 1, so that the value is a share of tasks that are solved. ``missing`` of ``planned`` rollouts have no number.
+    or 1, so the value of a metric of one sample is a share of solved tasks. ``missing`` of ``planned`` rollouts have
+    no number.
     """
     value, ends, k = estimate.value, estimate.interval, estimate.made.k
     who = who or "The run"
@@ -171,9 +174,9 @@ def of_running(
     interval: tuple[float, float] | None,
     confidence: float,
 ) -> Answer:
-    """What is known of a run that is still going, and that it is not final.
+    """The answer of a run that is still in progress; it says that it is not final.
 
-    The interval holds at any time: whoever looks again and again is not misled by it.
+    The interval is valid at any time, however often it is looked at.
 
     >>> of_running("m", "arith", finished=212, planned=320, value=0.43, interval=(0.21, 0.66), confidence=0.95).detail
     'Not final: so far 0.430; 0.210 to 0.660 with 95\xa0% confidence however often you look'
@@ -189,14 +192,14 @@ def of_running(
 
 
 def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, per: str, confidence: float) -> Answer:
-    """The answer of one run by a time, a price or a number of tokens, with its unit."""
+    """The answer of one run, by a time, a price or a number of tokens with its unit."""
     what = " ".join(filter(None, (f"has a {name} of {value}", per)))
     sure = f"{level(confidence)}: {interval}" if interval else ""
     return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
 
 
 def begun(text: str) -> str:
-    """A text as the beginning of a sentence."""
+    """The text with a capital first letter, as the beginning of a sentence."""
     return text[:1].upper() + text[1:]
 
 
@@ -229,10 +232,10 @@ def of_difference(
     more_tasks: int | None = None,
     over: str = "",
 ) -> Answer:
-    """The answer of a comparison: ``second`` against ``first``, and ``delta`` is second less first.
+    """The answer of a comparison of ``second`` with ``first``; ``delta`` is second minus first.
 
-    ``verdict`` is better, worse, equivalent or undecided; higher or lower for a metric of which neither way is better.
-    ``over`` says over what, such as "five benchmarks".
+    ``verdict`` is better, worse, equivalent or undecided; higher or lower for a metric without a better direction.
+    ``over`` names what the difference is a mean over, such as "five benchmarks".
     """
     digits = places(interval)
     across = f" over {over}" if over else ""
@@ -263,10 +266,10 @@ def of_difference(
 def of_leaderboard(
     best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None
 ) -> Answer:
-    """The answer of a leaderboard: who is first, and how many of the pairs are ties.
+    """The answer of a leaderboard: the first model, and how many pairs are ties.
 
-    ``tied`` models cannot be told apart from the first. ``group`` is the longest stretch of ranks, from 1 on, of which
-    all pairs are ties; it is named where it joins three models or more.
+    ``tied`` is the number of models tied with the first. ``group`` is the longest range of ranks in which all pairs
+    are ties; it is mentioned if it joins at least three models, but not all.
     """
     if pairs == 1:
         alone = "The only pair is a tie" if ties else ""
@@ -281,17 +284,18 @@ def of_leaderboard(
 
 
 def of_pick(models: int, bias: float, *, higher_is_better: bool = True, digits: int = 3) -> str:
-    """What the best value of so many models owes to having been picked."""
+    """A sentence with the selection bias of the best of several models."""
     least = 10**-digits
     size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"less than {figure(least, digits)}"
     return f"As the pick of {models:,} it is {size} too {'good' if higher_is_better else 'low'}."
 
 
 def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "", failed: int | None = None) -> Answer:
-    """The answer of a gate: how many rules hold, and the first that does not, in words.
+    """The answer of a gate: how many rules passed, and the first rule that did not, in words.
 
-    ``word`` is the answer where counts do not give it: a gate may pass with failures that are allowed, and be
-    undefined where a rule has no answer. ``failed`` rules do not hold; the others have no answer.
+    ``word`` is the answer if the counts do not determine it: a gate may pass with allowed failures, and it is undefined
+    if a rule has no answer. ``failed`` is the number of failed rules, by default all that did not pass; the remaining
+    rules have no answer.
     """
     word = word or ("passed" if passed == rules else "failed")
     lost = rules - passed if failed is None else failed
@@ -305,7 +309,7 @@ def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "",
 
 
 def planned(ledger: Ledger, missing: str) -> str:
-    """Where every planned rollout is: ``320 planned = 281 scored + 22 counted as 0 + 17 missing (excluded)``."""
+    """The account of all planned rollouts: ``320 planned = 281 scored + 22 counted as 0 + 17 missing (excluded)``."""
     kept = sum(ledger.rewarded.values())
     zeros = ledger.planned - ledger.scored - ledger.gaps - ledger.stopped_early - kept
     words = ", ".join(f"{number:,} {outcome}" for outcome, number in ledger.rewarded.items())
@@ -322,7 +326,7 @@ def planned(ledger: Ledger, missing: str) -> str:
 
 
 def outcomes(ledger: Ledger, kind: Literal["counted as 0", "missing"]) -> str:
-    """The outcomes of the rollouts that count as 0, or are missing: ``8 refused, 7 truncated, 7 unparsed``."""
+    """The outcomes of the rollouts that count as 0, or that are missing: ``8 refused, 7 truncated, 7 unparsed``."""
     zeros, gaps = OUTCOMES[SCORED + 1 : FIRST_GAP], OUTCOMES[FIRST_GAP:STOPPED_EARLY]
     counts = {word: ledger.outcomes.get(word, 0) for word in (zeros if kind == "counted as 0" else gaps)}
     if kind == "counted as 0":
@@ -331,7 +335,7 @@ def outcomes(ledger: Ledger, kind: Literal["counted as 0", "missing"]) -> str:
 
 
 def samples_each(ledger: Ledger) -> str:
-    """``40 tasks, 8 samples each``; ``5 to 8 samples each`` where tasks differ."""
+    """``40 tasks, 8 samples each``; ``5 to 8 samples each`` if the numbers of samples differ."""
     tasks = counted(ledger.tasks, "task")
     if ledger.samples_per_task is None:
         return f"{tasks}, {counted(ledger.planned, 'rollout')}"
@@ -341,16 +345,16 @@ def samples_each(ledger: Ledger) -> str:
 
 
 def spent(totals: Mapping[str, float], economics: Mapping[str, Estimate]) -> str:
-    """What a run took: ``33,813 tokens, $0.055, 14 min 16 s; per solved task $0.0018, 27.6 s``; "" if unknown."""
+    """The cost of a run: ``33,813 tokens, $0.055, 14 min 16 s; per solved task $0.0018, 27.6 s``; "" if unknown."""
     tokens = [totals[name] for name in ("input_tokens", "output_tokens") if name in totals]
     parts = [f"{sum(tokens):,.0f}{_SPACE}tokens"] if tokens else []
     parts += [_total_price(totals["cost_usd"])] if "cost_usd" in totals else []
     parts += [duration(totals["latency_s"]).replace(" ", _SPACE)] if "latency_s" in totals else []
     price, time = (_first_of(economics, name) for name in ("cost_per_solved", "time_per_solved"))
-    known = [each for each in (price, time) if each is not None and each.why != NO_SUM]
+    known = [estimate for estimate in (price, time) if estimate is not None and estimate.why != NO_SUM]
     if not known:
         return ", ".join(parts)
-    if all(each.value is None for each in known):
+    if all(estimate.value is None for estimate in known):
         return f"{', '.join(parts)}; no task was solved"
     seconds = [duration(time.value).replace(" ", _SPACE)] if time is not None and time.value is not None else []
     if price is not None and price.value is not None and 0 < price.value < CHEAP:
@@ -361,7 +365,7 @@ def spent(totals: Mapping[str, float], economics: Mapping[str, Estimate]) -> str
 
 
 def _total_price(amount: float) -> str:
-    """A total in dollars; of what is nothing to anybody, only that."""
+    """A total in dollars; a negligible one as ``less than $0.0001``."""
     return f"less than ${TRIFLE}" if 0 < amount < TRIFLE else money(amount)
 
 
@@ -370,7 +374,7 @@ def _first_of(economics: Mapping[str, Estimate], metric: str) -> Estimate | None
 
 
 def to_narrow(split: Split) -> str:
-    """What would narrow the interval of a mean: more tasks, and more samples as far as they can; "" without any."""
+    """How far twice the tasks, or more samples, would narrow the interval of a mean; "" if it has no variance."""
     if not split.tasks and not split.sampling:
         return ""
     half, most = f"interval {percent(TWICE)} narrower", split.narrowing
@@ -398,7 +402,7 @@ def money(amount: float) -> str:
 
 
 def money_per(amount: float, unit: str) -> str:
-    """A price for one of something; below a tenth of a cent, for a thousand or a million of them.
+    """A price per unit; below a tenth of a cent, per thousand or per million units.
 
     >>> money_per(0.0018, "task"), money_per(0.000173, "sample"), money_per(0.000003153, "sample")
     ('$0.0018 per task', '$0.17 per 1,000 samples', '$3.15 per million samples')
@@ -411,13 +415,13 @@ def money_per(amount: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it; never below zero.
+    """A time in the units that people use; a negative one is shown as zero.
 
     >>> duration(2.39), duration(856), duration(27.6), duration(0.0042), duration(7300)
     ('2.4 s', '14 min 16 s', '27.6 s', '4.2 ms', '2 h 2 min')
     """
     seconds = max(seconds, 0.0)
-    if seconds == 0 or math.isinf(seconds):  # a sum of times near the largest number
+    if seconds == 0 or math.isinf(seconds):  # a sum of times may overflow
         return f"{seconds:.0f} s"
     if seconds < 0.0995:
         return f"{1000 * seconds:.2g} ms"
@@ -441,7 +445,7 @@ def _scores(name: str, value: float, digits: int, dataset: str, estimate: Estima
 
 
 def _hundredths(share: float) -> str:
-    """A share in per cent without the sign; only 0 and 1 themselves are 0 and 100."""
+    """A share in per cent without the sign; only exactly 0 and 1 give "0" and "100"."""
     for decimals in range(4):
         text = f"{100 * share:.{decimals}f}"
         if float(text) not in (0.0, 100.0) or share in (0.0, 1.0):
@@ -450,7 +454,7 @@ def _hundredths(share: float) -> str:
 
 
 def minus(text: str) -> str:
-    """A number's text with a true minus."""
+    """The text of a number with U+2212 as its minus."""
     return text.replace("-", MINUS)
 
 
@@ -463,7 +467,7 @@ PER = {
     "cost_per_solved": "solved task",
     "time_per_solved": "solved task",
 }
-"""What one of a metric is for: the released names say task, and mean one sample of a task."""
+"""Metric -> the unit it is per. The released names of some metrics say "task" but mean one sample of a task."""
 OF_METRIC = {
     "time_per_task": "s",
     "tokens_per_task": "tokens",
@@ -475,13 +479,13 @@ OF_METRIC = {
     "latency_p90": "s",
     "latency_p99": "s",
 }
-"""The units of the metrics that have one, as their cards say; no page has to read all cards for it."""
+"""Metric -> its unit, as on its card; a copy, so that a page need not read all cards."""
 _OF_A_SAMPLE = ("mean", "median", "min", "max", "percentile")  # statistics of a column over rollouts
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number for people: its value, its interval, what it is per, such as ``per 1,000 samples``, and its stderr."""
+    """An estimate as texts: its value, its interval, its unit (such as ``per 1,000 samples``), its standard error."""
 
     value: str
     interval: str
@@ -490,72 +494,69 @@ class Quantity:
 
 
 def unit(estimate: Estimate) -> str:
-    """The unit of a number: ``s``, ``USD``, ``tokens``; "" for a reward or a share."""
+    """The unit of an estimate: ``s``, ``USD``, ``tokens``; "" for a reward or a share."""
     column = next((part[7:] for part in estimate.made.settings if part.startswith("column:")), "")
     return UNITS.get(column) or OF_METRIC.get(estimate.made.metric, "")
 
 
 def digits(estimates: Iterable[Estimate]) -> int:
-    """The decimals of rewards and shares in one table: three, or four where an interval is narrow."""
-    return places(*(each.interval for each in estimates if not unit(each) and _plain(each)))
+    """The decimals of rewards and shares in one table: three, or four if an interval is narrow."""
+    return places(*(estimate.interval for estimate in estimates if not unit(estimate) and _is_ordinary(estimate)))
 
 
 def quantity(estimate: Estimate, decimals: int = 3) -> Quantity:
-    """An estimate in words, with its unit where it has one."""
+    """An estimate as texts; ``decimals`` are those of a reward or a share."""
     value, ends, per = estimate.value, estimate.interval, PER.get(estimate.made.metric, "")
-    kind = unit(estimate)
+    unit_name = unit(estimate)
     if value is None or not math.isfinite(value):
         return Quantity(NONE, "", f"per {per}" if per else "")
-    if kind == "USD":
+    if unit_name == "USD":
         per = "sample" if estimate.made.metric in _OF_A_SAMPLE else per
         return _price(value, ends, per, estimate.stderr)
-    if kind == "s":
+    if unit_name == "s":
         low_high = "" if ends is None else _times(max(ends[0], 0.0), ends[1])
         error = "" if estimate.stderr is None else duration(estimate.stderr)
         return Quantity(duration(value), low_high, f"per {per}" if per else "", error)
-    if kind == "tokens":
-        places_of = 0 if abs(value) >= 10 else 1
-        counts = "" if ends is None else to((max(ends[0], 0.0), ends[1]), places_of)
+    if unit_name == "tokens":
+        token_decimals = 0 if abs(value) >= 10 else 1
+        counts = "" if ends is None else to((max(ends[0], 0.0), ends[1]), token_decimals)
         error = "" if estimate.stderr is None else figure(estimate.stderr, 1)
-        return Quantity(figure(value, places_of), counts, f"tokens per {per}" if per else "tokens", error)
+        return Quantity(figure(value, token_decimals), counts, f"tokens per {per}" if per else "tokens", error)
     decimals = decimals_of(estimate, decimals)
     return Quantity(minus(figure(value, decimals)), "" if ends is None else to(ends, decimals))
 
 
 def _price(value: float, ends: tuple[float, float] | None, per: str, stderr: float | None) -> Quantity:
-    """Dollars, for a thousand or a million of what they are per where one costs less than a tenth of a cent."""
+    """A price in dollars; below a tenth of a cent, per thousand or per million units."""
     times, many = 1.0, f"per {per}" if per else ""
-    if 0 < abs(value) < 0.001 and per:
+    if 0 < abs(value) < CHEAP and per:
         times, many = (1e3, f"per 1,000 {per}s") if abs(value) >= 1e-5 else (1e6, f"per million {per}s")
     low_high = "" if ends is None else f"{money(max(ends[0], 0.0) * times)} to {money(ends[1] * times)}"
     return Quantity(money(value * times), low_high, many, "" if stderr is None else money(stderr * times))
 
 
 def _times(low: float, high: float) -> str:
-    """Two times; a unit that both have is said once: ``2.4 to 3.0 s``."""
+    """An interval of times; a unit that both ends share is shown once: ``2.4 to 3.0 s``."""
     first, second = duration(low), duration(high)
     number, _, name = first.partition(" ")
-    alike = name == second.partition(" ")[2] and " " not in name
-    return f"{number} to {second}" if alike else f"{first} to {second}"
+    same_unit = name == second.partition(" ")[2] and " " not in name
+    return f"{number} to {second}" if same_unit else f"{first} to {second}"
 
 
 def _size(estimate: Estimate) -> float:
-    """The largest of a number and the ends of its interval, without its sign."""
+    """The largest absolute value of an estimate and the ends of its interval."""
     numbers = (estimate.value or 0.0, *(estimate.interval or ()))
     return max(map(abs, filter(math.isfinite, numbers)), default=0.0)
 
 
-def _plain(estimate: Estimate) -> bool:
-    """Whether the usual decimals suit a number: neither tiny nor large."""
+def _is_ordinary(estimate: Estimate) -> bool:
+    """Whether the usual number of decimals suits an estimate, because it is neither tiny nor large."""
     size = _size(estimate)
     return size == 0 or 0.01 <= size < 10
 
 
 def decimals_of(estimate: Estimate, usual: int) -> int:
-    """The decimals of a number in a table: the usual ones, or four digits of one that is tiny or large."""
-    return usual if _plain(estimate) else _own_decimals(estimate)
-
-
-def _own_decimals(estimate: Estimate) -> int:
-    """Four digits of a number that is tiny or large."""
-    return min(max(3 - math.floor(math.log10(_size(estimate))), 0), 12)
+    """The number of decimals of an estimate in a table: the usual one, or four digits if it is tiny or large."""
+    if _is_ordinary(estimate):
+        return usual
+    return min(max(3 - math.floor(math.log10(_size(estimate))), 0), MOST_DECIMALS)

@@ -1,4 +1,4 @@
-"""A document on a terminal in colour, or as plain aligned lines of the same content elsewhere."""
+"""A document in colour on a terminal, or as plain aligned lines of the same content elsewhere."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ Line = list[tuple[str, Style]]
 
 PLAIN_WIDTH = 100
 LONGEST_TITLE = 200
-LEAST = 12  # columns that the last column of a table keeps, where it is broken to the room there is
-LEAST_CUT = 8  # columns that a cell keeps which is cut to the room there is
-LEAST_NAME = 18  # columns that a name keeps which loses its middle
-NARROW, WIDE, FROM = 80, 120, 110  # columns of a line with two ends: narrow, or wide from so many columns on
+LEAST = 12  # least width of the last column of a table, if it is wrapped
+LEAST_CUT = 8  # least width of a cell whose beginning is cut off
+LEAST_NAME = 18  # least width of a name whose middle is cut out
+NARROW, WIDE, FROM = 80, 120, 110  # a page is NARROW columns wide, or WIDE on a terminal with at least FROM columns
 _INDENT = "  "
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_FILLER = "\N{DELETE}"  # for the second column of a wide sign; no clean text has it
+_FILLER = "\N{DELETE}"  # stands for the second column of a wide character; no clean text contains it
 _STYLES = {"strong": "bold", "plain": "", "value": "bold", "note": "dim"}
 _ORANGE = "yellow"
-LEAST_PICTURE = 9  # columns of a picture that takes the room left; with fewer there is none
+LEAST_PICTURE = 9  # least width of a picture that takes the remaining room; a narrower one is left out
 
 
 def render(document: Document, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
-    """The document as plain lines; the same document gives the same text, wherever it is printed."""
+    """The document as plain lines; the text does not depend on the terminal."""
     text = "".join(map(_plain_line, lines(document, columns, ascii_only=ascii_only)))
     return plain(text) if ascii_only else text
 
@@ -64,13 +64,14 @@ def _plain_line(line: Line) -> str:
 
 
 def show(document: Document, stream: TextIO) -> None:
-    """Print a document: with colours to a terminal, as plain lines to a file or a pipe."""
+    """Print a document: with colours on a terminal, as plain lines to a file or a pipe."""
     encoding = getattr(stream, "encoding", None) or "ascii"
     ascii_only = not encoding.lower().replace("-", "").replace("_", "").startswith("utf")
     if ascii_only or not is_terminal(stream):
         text = "".join(map(_plain_line, lines(document, ascii_only=ascii_only)))
         text = guarded(plain(text) if ascii_only else text)
-        stream.write(text.encode(encoding, "replace").decode(encoding))  # no name can stop the report
+        # A name with a character that the encoding lacks must not stop the report.
+        stream.write(text.encode(encoding, "replace").decode(encoding))
         return
     from rich.console import Console
 
@@ -100,13 +101,13 @@ _BETTER, _WORSE = ("▲", "better", "PASS"), ("▼", "worse", "FAIL")
 
 
 def _blue() -> str:
-    """The blue that can be read on the terminal's background, as far as the terminal says which it has."""
+    """A blue that is readable on the terminal's background; bright if the background is unknown."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "blue" if background in ("7", "15") else "bright_blue"
 
 
 def lines(document: Document, columns: int = PLAIN_WIDTH, *, ascii_only: bool = False) -> Iterator[Line]:
-    """The lines of a document, of about this many columns."""
+    """The lines of a document for a terminal of this width."""
     columns = min(columns, page_width(columns)) if document.paged else columns
     for block in document.blocks():
         if isinstance(block, Blank):
@@ -120,16 +121,16 @@ def lines(document: Document, columns: int = PLAIN_WIDTH, *, ascii_only: bool = 
             for sentence in block.sentences:
                 yield from _sentence(sentence, columns)
         elif block.only != "markdown":
-            yield from _table(_spelled(block) if ascii_only else block, columns)
+            yield from _table(_without_glyphs(block) if ascii_only else block, columns)
 
 
 def page_width(columns: int) -> int:
-    """The width of a page on a terminal of so many columns: narrow, or wide where there is room."""
+    """The width of a page on a terminal with this many columns: narrow, or wide if there is room."""
     return NARROW if columns < FROM else WIDE
 
 
-def _spelled(table: Table) -> Table:
-    """A table with letters in place of the signs that draw."""
+def _without_glyphs(table: Table) -> Table:
+    """The table with plain text in place of drawing characters."""
     rows = [
         replace(row, cells=[cell.plain if isinstance(cell, Glyphs) else cell for cell in row.cells])
         for row in table.rows
@@ -172,21 +173,21 @@ def _shown(text: Text) -> str:
 
 
 def _wrapped(text: str, columns: int, indent: str, style: Style, hanging: str | None = None) -> Iterator[Line]:
-    """Text in lines that break between words, but nowhere at a no-break space."""
-    broken = textwrap.wrap(
-        "".join(sign + _FILLER * (width(sign) - 1) for sign in text),  # as many signs as columns
+    """Text as lines that break between words, but never at a no-break space."""
+    wrapped = textwrap.wrap(
+        "".join(character + _FILLER * (width(character) - 1) for character in text),  # one character per column
         max(columns, 20),
         initial_indent=indent,
         subsequent_indent=indent + _INDENT if hanging is None else hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return ([(line.replace(_NO_BREAK, " ").replace(_FILLER, ""), style)] for line in broken)
+    return ([(line.replace(_NO_BREAK, " ").replace(_FILLER, ""), style)] for line in wrapped)
 
 
 @dataclass(frozen=True, slots=True)
 class _TableLine:
-    """A line of a table; without a row, a heading inside it."""
+    """A line of a table; a heading, or the first cell of the row after it, if ``row`` is None."""
 
     first: str
     cells: Sequence[str] = ()
@@ -195,12 +196,12 @@ class _TableLine:
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """A column with its cells, a cell for each line of the table."""
+    """A column with one cell for each line of the table."""
 
     column: TableColumn
     head: str
     cells: Sequence[str]
-    width: int = field(init=False)  # found once: each of its cells asks for it
+    width: int = field(init=False)  # computed once, because every cell needs it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width", max(self.column.width, *map(width, [self.head, *self.cells])))
@@ -211,16 +212,20 @@ class _Laid:
 
     @property
     def between(self) -> str:
-        """What stands before the next column."""
+        """The spaces before the next column."""
         return " " * self.column.after
 
 
 def _table(table: Table, room: int) -> Iterator[Line]:
-    """Columns side by side, with the notes of each row under it."""
+    """Columns side by side, with the notes of each row below it.
+
+    If the columns are wider than ``room``, in turn: wide gaps are narrowed, yielding columns are dropped, names lose
+    their middle, and the last column is wrapped.
+    """
     table = _fitted(table, room)
     rows = list(_table_lines(table, room))
-    every = _columns(table, rows, room)
-    shown = [laid for laid in every if not laid.column.optional or any(map(str.strip, laid.cells))]
+    columns = _columns(table, rows, room)
+    shown = [laid for laid in columns if not laid.column.optional or any(map(str.strip, laid.cells))]
     if _total(shown) - sum(map(_spare, shown)) > room:
         shown = [_Laid(replace(laid.column, after=min(laid.column.after, 2)), laid.head, laid.cells) for laid in shown]
     for turn in (1, 2):
@@ -232,10 +237,10 @@ def _table(table: Table, room: int) -> Iterator[Line]:
     before = _total(shown) - shown[-1].width
     more: list[list[str]] = [[] for _ in rows]
     if table.fits and shown[-1].column.align == "left" and _total(shown) > room:
-        broken = [
+        wrapped = [
             textwrap.wrap(text, max(room - before, LEAST), break_on_hyphens=False) or [""] for text in shown[-1].cells
         ]
-        cells, more = [pieces[0] for pieces in broken], [pieces[1:] for pieces in broken]
+        cells, more = [pieces[0] for pieces in wrapped], [pieces[1:] for pieces in wrapped]
         shown[-1] = _Laid(shown[-1].column, shown[-1].head, cells)
     yield from _heads(shown, table, room)
     instead = {
@@ -267,15 +272,15 @@ def _table(table: Table, room: int) -> Iterator[Line]:
 
 
 def _spare(laid: _Laid) -> int:
-    """Columns that a column could lose."""
+    """The width that a column can lose by cutting out the middle of its cells."""
     least = max(LEAST_NAME, laid.column.keeps, laid.column.width, width(laid.head))
     return max(laid.width - least, 0) if laid.column.middle else 0
 
 
 def _narrowed(shown: Sequence[_Laid], excess: int, *, last: bool) -> list[_Laid]:
-    """The columns without so much of their width, where they can lose it: the widest first, down to one width.
+    """The columns narrowed by ``excess`` as far as possible: all columns above a common width are cut to that width.
 
-    Those that keep more than a name does lose it last.
+    ``last`` selects the columns with their own least width (``keeps``), which are narrowed after the others.
     """
     spares = [_spare(laid) if bool(laid.column.keeps) is last else 0 for laid in shown]
     if excess <= 0 or not any(spares):
@@ -295,7 +300,7 @@ def _lost(laid: _Laid, spare: int, cap: int) -> int:
 
 
 def _fitted(table: Table, room: int) -> Table:
-    """A table whose pictures take the room that the other columns leave; without them where that is too little."""
+    """The table with pictures as wide as the room beside its other columns; without pictures if that is too little."""
     number = next((at for at, column in enumerate(table.columns) if column.sizes and _is_shown(column, room)), None)
     if number is None:
         return table
@@ -308,8 +313,8 @@ def _fitted(table: Table, room: int) -> Table:
     ]
     column = table.columns[number]
     narrow, wide = column.sizes or (0, 0)
-    last = others and bare.columns.index(others[-1].column) < number
-    left = room - _total(others) - (others[-1].column.after if last else column.after)
+    is_last = others and bare.columns.index(others[-1].column) < number
+    left = room - _total(others) - (others[-1].column.after if is_last else column.after)
     size = min(narrow if room < FROM else wide, left)
     if size < LEAST_PICTURE:
         return bare
@@ -346,18 +351,18 @@ def _is_shown(column: TableColumn, room: int) -> bool:
 
 
 def _table_lines(table: Table, room: int) -> Iterator[_TableLine]:
-    """The rows under their headings; a wide name in the first column has its own line."""
-    places = [number for number, column in enumerate(table.columns) if _is_shown(column, room)]
-    above = next((number for number, column in enumerate(table.columns) if column.heading), None)
+    """The rows below their headings; a wide name in the first column gets its own line."""
+    shown = [index for index, column in enumerate(table.columns) if _is_shown(column, room)]
+    heading_index = next((index for index, column in enumerate(table.columns) if column.heading), None)
     groups: dict[Cell, list[Row]] = {}
     for row in table.rows:
-        groups.setdefault("" if above is None else row.cells[above], []).append(row)
-    widest = table.columns[places[0]].widest
+        groups.setdefault("" if heading_index is None else row.cells[heading_index], []).append(row)
+    widest = table.columns[shown[0]].widest
     for heading, rows in groups.items():
         if heading:
             yield _TableLine(_cell(heading))
         for row in rows:
-            first, *others = map(_cell, map(row.cells.__getitem__, places))
+            first, *others = map(_cell, map(row.cells.__getitem__, shown))
             first = (_INDENT if heading else "") + first
             if widest is not None and width(first) > widest:
                 yield _TableLine(first)
@@ -372,20 +377,20 @@ def _cell(cell: Cell) -> str:
 def _columns(table: Table, rows: Sequence[_TableLine], room: int) -> list[_Laid]:
     columns = [column for column in table.columns if _is_shown(column, room)]
     cells = [[line.cells[number] if line.row else "" for line in rows] for number in range(len(columns))]
-    wide = [max(map(width, some), default=0) for column, some in zip(columns, cells, strict=True) if not column.cut]
-    left = room - sum(wide) - sum(column.after for column in columns[:-1])
-    share = max(left // max(len(columns) - len(wide), 1), LEAST_CUT)
+    widths = [max(map(width, texts), default=0) for column, texts in zip(columns, cells, strict=True) if not column.cut]
+    left = room - sum(widths) - sum(column.after for column in columns[:-1])
+    share = max(left // max(len(columns) - len(widths), 1), LEAST_CUT)
     laid = []
-    for column, some in zip(columns, cells, strict=True):
+    for column, texts in zip(columns, cells, strict=True):
         if column.cut:
-            some = [text if len(text) <= share else "…" + text[1 - share :] for text in some]
+            texts = [text if len(text) <= share else "…" + text[1 - share :] for text in texts]
         head = _axis(table, column) if column.style == "chart" else _shown(column.head)
-        laid.append(_Laid(column, head, on_the_point(some) if column.align == "point" else some))
+        laid.append(_Laid(column, head, on_the_point(texts) if column.align == "point" else texts))
     return laid
 
 
 def _axis(table: Table, column: TableColumn) -> str:
-    """The ends of the axis of a column's pictures, over them; nothing where it has none."""
+    """The head of a column of pictures: both ends of their axis; "" if it has no picture."""
     number = table.columns.index(column)
     picture = next((cell for row in table.rows if isinstance(cell := row.cells[number], Picture)), None)
     if picture is None:
@@ -395,7 +400,7 @@ def _axis(table: Table, column: TableColumn) -> str:
 
 
 def axis_end(end: float, axis: tuple[float, float]) -> str:
-    """An end of an axis; with its sign where the axis is one of differences.
+    """An end of an axis as text; with a plus sign if the axis also has negative numbers.
 
     >>> axis_end(-0.05, (-0.05, 0.1)), axis_end(0.1, (-0.05, 0.1)), axis_end(1.0, (0.0, 1.0))
     ('−0.05', '+0.1', '1')
@@ -405,10 +410,10 @@ def axis_end(end: float, axis: tuple[float, float]) -> str:
 
 
 def drawn(picture: Picture) -> str:
-    """A value and its interval on a line of an axis, to half a character; nothing where they leave it.
+    """A value and its interval drawn on an axis, to half a character; "" if they are not inside the axis.
 
-    Zero inside the axis is a line. No end moves across it by rounding: an interval that holds zero reaches at least
-    one character beyond, and one that does not leaves one between.
+    Zero inside the axis is a vertical line. Rounding moves no end across zero: an interval that contains zero extends
+    at least one character beyond it, and any other interval leaves a character between.
 
     >>> drawn(Picture(0.5, 0.25, 0.75))
     '·····├────●────┤·····'
@@ -441,7 +446,7 @@ def drawn(picture: Picture) -> str:
 
 
 def _on_its_side(cell: int, number: float, zero: int, away: int, last: int) -> int:
-    """The cell of a number, on the same side of zero as the number itself, and so many cells away from it."""
+    """The cell of a number: on the same side of the zero cell as the number, at least ``away`` cells from it."""
     if number == 0:
         return zero
     return min(max(cell, zero + away), last) if number > 0 else max(min(cell, zero - away), 0)

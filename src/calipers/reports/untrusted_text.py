@@ -1,4 +1,4 @@
-"""Text made safe for its output: no harmful characters, and no characters that the terminal cannot show."""
+"""Make text safe to output: without harmful characters, and without characters that the terminal cannot show."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LONGEST = 60
 """Characters of a name in a table; the rest is cut off."""
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
-_JOINERS = "\u200c\u200d"  # letters and emoji that need them are no trick
-_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
+_JOINERS = "\u200c\u200d"  # harmless format characters: some scripts and emoji need them
+_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (such as bidi), surrogate, private use, unassigned
 _ASCII = str.maketrans({**dict(zip("├┤─●·│┼↑↓–…±▲▼−" + BROKEN, "||-o.|+^v-~ ><-?", strict=True)), "→": "to"})
-TAIL = 8  # columns at the end of a name that are kept: models of one family differ there
+TAIL = 8  # columns at the end of a name that are always kept, because models of one family differ there
 
 
 def clean(text: str, longest: int | None = LONGEST) -> str:
-    """The text on one line, each harmful character replaced by a mark, cut to ``longest`` characters.
+    """The text on one line, with harmful characters replaced by `BROKEN`, cut to ``longest`` characters.
 
     >>> clean("a\\x1b[31mb\\u202ec\\nd") == f"a{BROKEN}[31mb{BROKEN}c d"
     True
@@ -40,14 +40,14 @@ def clean(text: str, longest: int | None = LONGEST) -> str:
 
 
 def safe_json(document: str) -> str:
-    """The same JSON with every harmful character inside its strings written as an escape.
+    """The same JSON with every harmful character escaped.
 
-    JSON text outside of strings holds nothing but ASCII, so that what is replaced stands in one.
+    Outside of its strings JSON text is ASCII, so every replaced character is inside a string.
 
     >>> safe_json('{"a": "\\x9b"}\\n')
     '{"a": "\\\\u009b"}\\n'
 
-    So is the second sign of ``##[``, with which a command for a CI runner begins.
+    The second character of ``##[``, which begins a command for a CI runner, is escaped, too.
     """
     document = document.replace("##[", "#\\u0023[")
     if document.isascii() and "\x7f" not in document:
@@ -64,7 +64,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def harmless(text: str, instead: str = "# #[") -> str:
-    """Lines that hold no command for GitHub's runner: none begins with ``::``, none holds ``##[``.
+    """The text without commands for GitHub's runner: no line begins with ``::`` or contains ``##[``.
 
     >>> harmless("model ##[error]x"), harmless("  ::stop-commands::x")
     ('model # #[error]x', '  : :stop-commands::x')
@@ -73,9 +73,9 @@ def harmless(text: str, instead: str = "# #[") -> str:
 
 
 def guarded(text: str) -> str:
-    """Text as it is printed: no line begins with ``::``, and in a job of GitHub's runner none holds ``##[``.
+    """Text that is safe to print: no line begins with ``::``, and in a GitHub job none contains ``##[``.
 
-    Other runners read the first kind, too, so that it is kept out of every output.
+    Other CI runners, too, read lines that begin with ``::``, so these are changed in every output.
 
     >>> guarded("::error::x\\n a::b")
     ': :error::x\\n a::b'
@@ -84,7 +84,7 @@ def guarded(text: str) -> str:
 
 
 def on_github() -> bool:
-    """Whether GitHub's runner reads what is printed."""
+    """Whether GitHub's runner reads the output."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
@@ -93,29 +93,29 @@ def _uncommanded(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The text in ASCII, for a terminal that knows no more: our own signs by their look, others as ``?``.
+    """The text in ASCII: our own drawing characters become similar ASCII characters, all others ``?``.
 
     >>> plain("├─●┤ ↑"), plain("… 3 more: --all")
     ('|-o| ^', '... 3 more: --all')
     """
-    text = re.sub(r"^… ", "... ", text, flags=re.MULTILINE)  # elsewhere a sign keeps its width
+    text = re.sub(r"^… ", "... ", text, flags=re.MULTILINE)  # only here may the width change
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that can do more than print."""
+    """Whether a stream is a terminal that supports control sequences."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """The width of a text on a terminal, in columns."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
 
 
 def without_middle(texts: Sequence[str], most: int) -> list[str]:
-    """Names that take so many columns at most, each without its middle; longer ones where two would look alike.
+    """Names without their middle, at most ``most`` columns wide; wider if two of them would otherwise be equal.
 
     >>> without_middle(["Claude-3.5-Sonnet-20241022", "GPT-4"], 21)
     ['Claude-3.5-S…20241022', 'GPT-4']
@@ -129,30 +129,30 @@ def without_middle(texts: Sequence[str], most: int) -> list[str]:
 
 
 def within(texts: Sequence[str], most: int) -> list[str]:
-    """Names that take so many columns at most: as `without_middle` has them, where no two look alike.
+    """Names without their middle, at most ``most`` columns wide, and still distinct.
 
-    Those that differ only in what was cut out keep the piece in which they begin to differ; a number stands for it
-    where that is still the same.
+    Names that differ only in their middle keep the piece where they begin to differ, or get a number in its place if
+    these pieces are still equal.
 
     >>> within(["organisation-aa-instruct-v2", "organisation-bb-instruct-v2"], 20)
     ['organ…aa-in…truct-v2', 'organ…bb-in…truct-v2']
     """
     room = max(most, TAIL + 2)
     cut = {text: _without_middle(text, room) for text in texts}
-    alike: dict[str, list[str]] = {}
+    same_cut: dict[str, list[str]] = {}
     for text, short in cut.items():
-        alike.setdefault(short, []).append(text)
-    taken = set(alike)
-    for group in alike.values():
+        same_cut.setdefault(short, []).append(text)
+    taken = set(same_cut)
+    for group in same_cut.values():
         if len(group) > 1:
-            for text, short in zip(group, _told_apart(group, room, taken), strict=True):
+            for text, short in zip(group, _distinct(group, room, taken), strict=True):
                 cut[text] = short
                 taken.add(short)
     return [cut[text] for text in texts]
 
 
-def _told_apart(texts: Sequence[str], most: int, taken: Collection[str]) -> list[str]:
-    """Names with the piece that tells them apart between their head and their tail."""
+def _distinct(texts: Sequence[str], most: int, taken: Collection[str]) -> list[str]:
+    """Names that keep, between their head and their tail, the piece where they begin to differ."""
     first = next(at for at, letters in enumerate(zip_longest(*texts)) if len(set(letters)) > 1)
     for size in range((most - TAIL - 2) // 2, most - TAIL - 1):
         pieces = [_first_columns(text[first:], size) for text in texts]
@@ -176,12 +176,12 @@ def _without_middle(text: str, most: int) -> str:
 
 
 def _first_columns(text: str, most: int) -> str:
-    """The characters that so many columns hold."""
-    taken = 0
-    for number, character in enumerate(text):
-        taken += _columns(character)
-        if taken > most:
-            return text[:number]
+    """The beginning of a text that is at most ``most`` columns wide."""
+    columns = 0
+    for index, character in enumerate(text):
+        columns += _columns(character)
+        if columns > most:
+            return text[:index]
     return text
 
 
@@ -192,7 +192,7 @@ def _columns(character: str) -> int:
 
 
 def note_line(note: str) -> str:
-    """A note with the word before it, harmless; a warning says itself what it is.
+    """A note as a line of safe text, with "note: " before it unless it begins with "warning: ".
 
     >>> note_line("2 files were passed over"), note_line("warning: 30 % are missing")
     ('note: 2 files were passed over', 'warning: 30 % are missing')
