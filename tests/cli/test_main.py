@@ -8,7 +8,7 @@ import pytest
 from cli.running import ARITH, MAIN, SECONDS, calipers, refused, rewards, run
 
 import calipers as library
-from calipers.cli import BUG, COMMANDS, INTERRUPTED, NOBODY_READS
+from calipers.cli import BUG, CLOSED_PIPE, COMMANDS, INTERRUPTED
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path, arguments):
     command = [sys.executable, "-c", MAIN, *arguments]
     done = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=SECONDS, check=False)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (NOBODY_READS, b"")
+    assert (done.returncode, done.stderr) == (CLOSED_PIPE, b"")
 
 
 @pytest.mark.parametrize(

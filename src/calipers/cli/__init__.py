@@ -1,4 +1,4 @@
-"""The command line: parse, call one public function, print. A command is loaded when it runs."""
+"""The command line. Each command parses its arguments, calls one public function and prints; it is loaded on use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from calipers.errors import CalipersError, EngineError, UnknownName
 from calipers.names import load
 from calipers.reports.untrusted_text import clean
 
-BUG = 70  # what sysexits.h calls an internal software error
+BUG = 70  # EX_SOFTWARE of sysexits.h: an internal software error
 INTERRUPTED = 130
-NOBODY_READS = 141  # the exit code of a process that writes to a closed pipe
+CLOSED_PIPE = 141  # 128 + SIGPIPE
 USAGE = 2
 
 COMMANDS: Final = {  # name -> (module:function, one line of help)
@@ -54,14 +54,14 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
 
 
 class Commands(click.Group):
-    """The group of all commands: it knows their names and their help without loading them."""
+    """The group of all commands, which lists their names and help without loading them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
         return [*COMMANDS]  # not list(): the module calipers.cli.list has that name here once it is loaded
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load the command of a name."""
+        """Load the command with this name."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = load(COMMANDS[cmd_name][0])
@@ -70,13 +70,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command to call; the error for an unknown name suggests the nearest names."""
+        """Resolve the command to call; the error for an unknown name suggests the nearest names."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise UnknownName.of("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands; click's own would import all of them."""
+        """Write the list of commands; click's own method would import all of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
@@ -100,25 +100,25 @@ def commands(ctx: click.Context, version: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command with the arguments of this process, or others; print any error as one line, then exit."""
+    """Run the command line with ``arguments``, by default those of this process; print any error as one line; exit."""
     if "_CALIPERS_COMPLETE" in os.environ:  # a shell requests completions
         commands.main(prog_name="calipers")
     arguments = sys.argv[1:] if arguments is None else arguments
-    # numpy's BLAS starts a thread for each core, and each spins for 0.1 s before it sleeps; 2**20 cycles do
+    # numpy's BLAS starts a thread for each core, which spins for 0.1 s before it sleeps; 2**20 cycles are enough
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     code = 0
     try:
         with commands.make_context("calipers", [*arguments]) as ctx:  # click's own main would hide a closed pipe
             commands.invoke(ctx)
-    except click.exceptions.Exit as done:
-        code = done.exit_code
+    except click.exceptions.Exit as ending:
+        code = ending.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED
     except (Exception, SystemExit) as error:
-        code = _tell_error(error, arguments)
+        code = _print_error(error, arguments)
     ray = sys.modules.get("ray")
     if code == EngineError.exit_code and ray is not None and ray.is_initialized():
-        # cut off from its cluster: Ray would end this process, sooner or later, with another exit code
+        # the cluster is lost: Ray would end this process later, with another exit code
         with suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -126,49 +126,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _tell_error(error: Exception | SystemExit, arguments: Sequence[str]) -> int:
+def _print_error(error: Exception | SystemExit, arguments: Sequence[str]) -> int:
     """Print an error as one line on standard error, and return the exit code."""
     if isinstance(error, CalipersError):
-        return _say(str(error), error.exit_code)
+        return _print(str(error), error.exit_code)
     if isinstance(error, click.ClickException):
-        return _say(_one_line(error, arguments), USAGE)
+        return _print(_one_line(error, arguments), USAGE)
     if isinstance(error, BrokenPipeError):
         discard(sys.stdout)
-        return NOBODY_READS
+        return CLOSED_PIPE
     if isinstance(error, SystemExit):
-        return _say(f"a plugin ended the run: SystemExit: {error.code}", USAGE)
+        return _print(f"a plugin ended the run: SystemExit: {error.code}", USAGE)
     if isinstance(error, UnicodeEncodeError):
         for argument in arguments:
             if any("\ud800" <= character <= "\udfff" for character in argument):
-                return _say(f"{argument!r:.80} is not UTF-8; expected text in UTF-8", USAGE)
+                return _print(f"{argument!r:.80} is not UTF-8; expected text in UTF-8", USAGE)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         discard(sys.stdout)
-        return _say("standard output: cannot be written (No space left on device)", USAGE)
-    return _bug(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
+        return _print("standard output: cannot be written (No space left on device)", USAGE)
+    return _print_bug(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
 
 
-def _say(text: str, code: int) -> int:
+def _print(text: str, code: int) -> int:
     tell(clean(text, None))
     return code
 
 
-def _bug(error: Exception, *, verbose: bool) -> int:
+def _print_bug(error: Exception, *, verbose: bool) -> int:
     if verbose:
         import traceback
 
         tell("".join(traceback.format_exception(error)).rstrip("\n"))
     more = "" if verbose else "; run again with -v for the traceback"
-    return _say(f"this is a bug in Calipers: {type(error).__name__}: {error}{more}", BUG)
+    return _print(f"this is a bug in Calipers: {type(error).__name__}: {error}{more}", BUG)
 
 
 def _one_line(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """A usage error in the form of all our errors: what is wrong, and what is expected."""
-    command = " ".join(["calipers", *arguments[:1]])  # an error of parsing has no command
+    """A usage error in the form of all errors of Calipers: the problem, and what is expected."""
+    command = " ".join(["calipers", *arguments[:1]])  # for a parsing error without a context
     if isinstance(error, click.UsageError) and error.ctx:
         command = error.ctx.command_path
     if isinstance(error, click.NoSuchOption):
         close = [repr(name) for name in error.possibilities or ()]
-        right = f"did you mean {' or '.join(close)}?" if close else f"see {command} --help"
-        return f"no option {error.option_name!r}; {right}"
+        advice = f"did you mean {' or '.join(close)}?" if close else f"see {command} --help"
+        return f"no option {error.option_name!r}; {advice}"
     message = error.format_message().strip().removesuffix(".")
     return f"{message[:1].lower()}{message[1:]}; see {command} --help"

@@ -1,4 +1,4 @@
-"""``calipers audit``: what a sceptic looks for in a run."""
+"""``calipers audit``: look for signs that a run is not what it seems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``calipers certify``: a certificate of the numbers of a run."""
+"""``calipers certify``: certify the numbers of a run."""
 
 from __future__ import annotations
 
@@ -93,27 +93,25 @@ def certify(
     if tree is not None:
         raise InputError.at("--tree", "it is written, not read", f"{TREE} is beside the certificate; --show reads it")
     path = out or "result.cert.json"
-    beside = os.path.join(os.path.dirname(path), TREE)
-    files = [path, beside, *([request] if request else [])]
-    targets = {name: _target(name, paths, force) for name in files}
+    tree_path = os.path.join(os.path.dirname(path), TREE)
+    files = [path, tree_path, *([request] if request else [])]
+    targets = {name: target_of(name, paths, force) for name in files}
     from calipers.analyses.certify import certify
     from calipers.reports.figures import counted
 
-    done = certify(paths, columns=names or None, key=key, plan=plan, **settings)
-    targets[path].write(done.envelope.encoded())
-    click.echo(f"{clean(path, None)}: {clean(done.result.headline(), 200)}")
-    if done.tree is not None:
-        targets[beside].write_all(done.tree.encoded())
-        click.echo(f"{clean(beside, None)}: the salts and hashes of {counted(done.tree.count, 'rollout')}")
+    certificate = certify(paths, columns=names or None, key=key, plan=plan, **settings)
+    targets[path].write(certificate.envelope.encoded())
+    click.echo(f"{clean(path, None)}: {clean(certificate.result.headline(), 200)}")
+    if certificate.tree is not None:
+        targets[tree_path].write_all(certificate.tree.encoded())
+        click.echo(f"{clean(tree_path, None)}: the salts and hashes of {counted(certificate.tree.count, 'rollout')}")
     if request:
-        from calipers.analyses.certify.envelope import request_for
-
-        targets[request].write(request_for(done.envelope))
+        targets[request].write(envelopes.request_for(certificate.envelope))
         click.echo(f"{clean(request, None)}: a request for a time stamp")
-    if done.differences is not None:
-        for difference in done.differences or ["as planned"]:
+    if certificate.differences is not None:
+        for difference in certificate.differences or ["as planned"]:
             click.echo(f"plan: {clean(difference, 200)}")
-    tell_notes([*done.notes, *([] if key else ["nobody has signed the certificate; --key FILE signs it"])])
+    tell_notes([*certificate.notes, *([] if key else ["nobody has signed the certificate; --key FILE signs it"])])
 
 
 def _show(
@@ -126,14 +124,15 @@ def _show(
 ) -> None:
     if tree is None:
         raise InputError.at("--show", "there is no tree file", "expected --tree FILE, as calipers certify wrote it")
-    target = _target(out or "shown.json", paths, force)
+    target = target_of(out or "shown.json", paths, force)
     from calipers.analyses.certify.verify import show_rollouts
 
     target.write(show_rollouts(paths, tree, shown, names or None).encode())
-    click.echo(f"{clean(target.path, None)}: the proof of {', '.join(clean(each, 60) for each in shown)}")
+    click.echo(f"{clean(target.path, None)}: the proof of {', '.join(clean(name, 60) for name in shown)}")
 
 
-def _target(path: str, inputs: tuple[str, ...], force: bool) -> Target:
+def target_of(path: str, inputs: tuple[str, ...], force: bool) -> Target:
+    """The file to write; InputError if it exists, unless ``force`` is set."""
     target = Target(path, inputs)
     if os.path.lexists(path) and not force:
         raise InputError.at(path, "already exists", "--force replaces it")

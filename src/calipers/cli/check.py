@@ -32,8 +32,8 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
     """Check a dataset and print the findings; return whether it has no error."""
     if os.path.lexists(benchmark):
         if not is_dataset(benchmark):
-            right = "expected a directory of tasks, each with a task.toml"
-            raise InputError.at(benchmark, "is not a dataset, as --fix and --registry require", right)
+            expected = "expected a directory of tasks, each with a task.toml"
+            raise InputError.at(benchmark, "is not a dataset, as --fix and --registry require", expected)
         dataset = examine(benchmark, fix)
     elif fix:
         raise InputError.at("--fix", f"there is no directory {benchmark}", "a published dataset cannot be changed")
@@ -76,11 +76,11 @@ def _published(dataset: DatasetAt) -> Examined:
     notes = [note for task in dataset.tasks for note in task.unknown]
     if not dataset.digest:
         notes.append("the registry states no digest, so the content could not be checked")
-    count, right = len(dataset.tasks), tuple(dataset.tasks)
-    return Examined(dataset.name, dataset.version, count, dataset.digest, (), tuple(notes), directories=right)
+    tasks = tuple(dataset.tasks)
+    return Examined(dataset.name, dataset.version, len(tasks), dataset.digest, (), tuple(notes), directories=tasks)
 
 
-FAULT = 1
+FAULT = 1  # the exit code if the check finds an error
 VERIFIERS = "Tasks and verifiers"  # a group of options
 
 
@@ -158,13 +158,13 @@ def check(
     from calipers.tasks.questions import Questions
     from calipers.tasks.store import names
 
-    named = benchmark not in names() and library().is_known(benchmark, ())  # in an installed lm-evaluation-harness
-    if include_path or benchmark.endswith((".yaml", ".yml")) or named:
+    in_library = benchmark not in names() and library().is_known(benchmark, ())  # an installed lm-evaluation-harness
+    if include_path or benchmark.endswith((".yaml", ".yml")) or in_library:
         for option, given in (("--selftest", selftest), ("--limit", limit)):
             if given:
-                wrong = f"{benchmark} is a task of lm-evaluation-harness"
-                raise InputError.at(option, wrong, "remove it: all tasks are checked, and none is run")
-        with redirect_stdout(sys.stderr):  # keeps what the task's code prints out of the output
+                problem = f"{benchmark} is a task of lm-evaluation-harness"
+                raise InputError.at(option, problem, "remove it: all tasks are checked, and none is run")
+        with redirect_stdout(sys.stderr):  # keeps text that the task's code prints out of the output
             request = {"trust": trust, "default_metrics": default_metrics, **_seeds(load_seeds)}
             lines = library().checked(benchmark, include_path, request)
         write("".join(f"{clean(line, None)}\n" for line in lines))
@@ -194,10 +194,10 @@ def check(
         from calipers.analyses.selftest import document as document_of
         from calipers.reports.figures import counted
 
-        judged = [f"{name} {count:,}" for name, count in questions.counts.items()]
-        judged += [f"no verifier {questions.unjudged:,}"] if questions.unjudged else []
+        verifiers = [f"{name} {count:,}" for name, count in questions.counts.items()]
+        verifiers += [f"no verifier {questions.unjudged:,}"] if questions.unjudged else []
         tasks = counted(len(questions.tasks), "task")
-        write(f"{clean(suite.name)}: {tasks}, verified by {clean(', '.join(judged), None)}\n")
+        write(f"{clean(suite.name)}: {tasks}, verified by {clean(', '.join(verifiers), None)}\n")
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
     for note in (*suite.opening, *suite.notes, *(test.notes if test else ())):

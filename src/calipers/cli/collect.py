@@ -170,7 +170,7 @@ def collect(
 
         request = collecting(given, words)
         with Watch() as watch:
-            collection = perform(request, lambda standing: _look(watch, standing))
+            collection = perform(request, lambda standing: _show_progress(watch, standing))
     show_result(collection.result, shape, details=details, economics=economics, every=every)
     notes(collection.result)
     for line in collection.headlines:
@@ -183,7 +183,7 @@ def collect(
         ctx.exit(INCOMPLETE)
 
 
-def _look(watch: Watch, standing: LaneStanding) -> None:
+def _show_progress(watch: Watch, standing: LaneStanding) -> None:
     """Show the progress of a collection, if an update is due."""
     from calipers.cli.live import State
 

@@ -1,4 +1,4 @@
-"""``calipers compare``: a paired test of whether B is better than A."""
+"""``calipers compare``: test whether run B is better than run A."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show
 from calipers.reports.untrusted_text import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
-NO = 1
+FAILED = 1  # the exit code of --fail-on
 
 
 @click.command(cls=options.GroupedCommand)
@@ -124,11 +124,11 @@ def compare(
     if runs is not None:
         chosen = [name.strip() for name in models.split(",")] if models is not None else None
         with plugins_loaded(plugins), Progress() as progress:
-            found, paths = compared_matrix(runs, chosen, metrics, names, settings, progress)
-        if found is not None:
-            show_matrix(found, shape, where=runs.given, target=target, details=details, judged=True)
-            if failing & set(found.verdicts):
-                raise click.exceptions.Exit(NO)
+            matrix, paths = compared_matrix(runs, chosen, metrics, names, settings, progress)
+        if matrix is not None:
+            show_matrix(matrix, shape, where=runs.given, target=target, details=details, judged=True)
+            if failing & set(matrix.verdicts):
+                raise click.exceptions.Exit(FAILED)
             return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
@@ -150,4 +150,4 @@ def compare(
         annotate(page, annotated(comparison))
     tell_notes(comparison.notes)
     if failing & set(comparison.verdicts):
-        raise click.exceptions.Exit(NO)
+        raise click.exceptions.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""``calipers convert``: rollouts of any format as JSON Lines or Parquet."""
+"""``calipers convert``: convert rollouts of any format to JSON Lines or Parquet."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from calipers.reports.untrusted_text import is_terminal
 ROLLOUTS, REWARDS, RESULT, REPORT = "arith.jsonl", "rewards.json", "result.json", "report.html"
 BENCHMARK = ("arith/tasks.jsonl", "arith/metadata.yaml")
 METRICS = ("mean_reward", "pass@3", "pass^3", "mean(column=f1)")
-WIDTH = 85  # of a line of a command, about
+WIDTH = 85  # approximate width of a line of a command
 
 
 @click.command(cls=Command)
@@ -72,7 +72,7 @@ def _run(*words: str) -> None:
 
 
 def _shell(words: Sequence[str]) -> str:
-    """A command as you would type it; a long command breaks into lines before options."""
+    """A command as a user would type it; a long command is broken into lines before options."""
     lines = ["calipers"]
     for word, following in zip(words, [*words[1:], ""], strict=True):
         needed = len(word) + (len(following) if word.startswith("--") else 0)

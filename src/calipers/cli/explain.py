@@ -1,4 +1,4 @@
-"""``calipers explain``: the meaning of a word, in Calipers or in a dialect."""
+"""``calipers explain``: explain a word, in Calipers or in a dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``calipers gate``: checks of results against requirements; exit 0 passed, 1 failed, 3 undefined."""
+"""``calipers gate``: check results against requirements; exit 0 passed, 1 failed, 3 undefined."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, plugins_loaded, rendered, targets, tell, write
+from calipers.cli.output import Target, annotate, plugins_loaded, rendered, targets, tell, write
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
+from calipers.reports.untrusted_text import note_line, on_github, safe_json
 
 if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
 
 REQUIREMENTS = "Requirements"  # a group of options
-HISTORY = "Nightly runs"  # another
+HISTORY = "Nightly runs"  # a group of options
 FORMATS = ("table", "json", "md", "latex", "junit", "github")
 
 
@@ -138,7 +138,7 @@ def gate(
     inputs = [path for path in (result, policy, baseline) if path]
     files = targets((junit, out), inputs)
     names = options.roles(columns)
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "require": requirements,
         "policy": policy,
         "baseline": baseline,
@@ -156,7 +156,7 @@ def gate(
                 false_alarms=false_alarms,
                 online=online,
                 nights=nights,
-                **asked,
+                **request,
                 **settings,
             )
         else:
@@ -165,17 +165,14 @@ def gate(
                 raise InputError.at(given[0], "needs --history FILE", "expected the file of earlier nights")
             from calipers.analyses.gate.gate import gate as checked
 
-            checks = checked(result, **asked, **settings)
-    _written(checks, files, junit)
+            checks = checked(result, **request, **settings)
+    _write(checks, files, junit)
     _show(checks, shape)
-    for note in checks.notes:
-        tell(note_line(note))
-    _tell_github(checks, shape)
     if checks.exit_code:
         raise click.exceptions.Exit(checks.exit_code)
 
 
-def _written(checks: Gate, files: dict[str, Target], junit: str | None) -> None:
+def _write(checks: Gate, files: dict[str, Target], junit: str | None) -> None:
     for path, target in files.items():
         if path == junit:
             from calipers.analyses.gate.document import junit_page
@@ -186,24 +183,11 @@ def _written(checks: Gate, files: dict[str, Target], junit: str | None) -> None:
 
 
 def _show(checks: Gate, shape: str) -> None:
-    from calipers.analyses.gate.document import document, junit_page
+    """Print the page and its notes; for GitHub, also annotations and the step summary."""
+    from calipers.analyses.gate.document import annotated, document, junit_page
 
-    text = junit_page(checks) if shape == "junit" else rendered(document(checks), shape)
-    write(_guarded(text, {"json": "#\\u0023[", "junit": "#&#35;["}.get(shape, "# #[")))
-
-
-def _guarded(text: str, instead: str) -> str:
-    """The text; in a GitHub runner, without anything that the runner would read as a command."""
-    return harmless(text, instead) if on_github() else text
-
-
-def _tell_github(checks: Gate, shape: str) -> None:
-    """Print annotations and write the step summary in a GitHub runner; the annotations wherever they are asked for."""
-    from calipers.analyses.gate.document import annotated, document
-    from calipers.reports.github import add_summary
-
-    if on_github() or shape == "github":
-        for line in annotated(checks):
-            click.echo(line, err=True)  # our own commands
-    if wrong := add_summary(rendered(document(checks), "md")):
-        tell(f"note: {clean(wrong, None)}")
+    page = document(checks)
+    write(junit_page(checks) if shape == "junit" else rendered(page, shape))
+    for note in checks.notes:
+        tell(note_line(note))
+    annotate(page, annotated(checks) if on_github() or shape == "github" else ())

@@ -61,16 +61,16 @@ def init(
     if name is not None:
         raise InputError.at(name, "--from is missing", f"expected calipers init {name} --from qa.csv")
     if (dataset is None) == (task is None):
-        wrong = "nothing to create" if dataset is None else "a dataset and a task at once"
-        raise InputError(f"{wrong}; expected one of --dataset ORG/NAME and --task ORG/NAME")
+        problem = "nothing to create" if dataset is None else "a dataset and a task at once"
+        raise InputError(f"{problem}; expected one of --dataset ORG/NAME and --task ORG/NAME")
     if task is not None and with_metric:
         raise InputError.at("--with-metric", "a task has no metric", "use it with --dataset")
-    done = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)
-    write("".join(f"{clean(line, None)}\n" for line in done))
+    lines = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)
+    write("".join(f"{clean(line, None)}\n" for line in lines))
 
 
 def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping[str, Any]) -> str:
-    """Write the benchmark ``parent/name`` from a table; returns the lines to print."""
+    """Write the benchmark ``parent/name`` from a table; return the lines to print."""
     from calipers.tasks.jsonl import write_suite
     from calipers.tasks.questions import Questions, questions_suite
     from calipers.tasks.table import read_table
@@ -81,19 +81,19 @@ def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping
     given = {key: value for key, value in settings.items() if value is not None}
     questions = Questions(**given)
     suite = questions_suite(read_table(table), questions)
-    judge = named_verifier(str(suite.tasks[0].verifier))
+    verifier = named_verifier(str(suite.tasks[0].verifier))
     for task in suite.tasks:
         try:
-            judge.check(task)
+            verifier.check(task)
         except InputError as error:
             raise InputError(f"{suite.places[task.id]}: {error}") from None
     folder = parent / name
     files = write_suite(folder, suite, questions.params, table)
     tell_notes(suite.notes)
-    again = f" --verifier {questions.verifier}" if is_code(questions.verifier or "") else ""
+    verifier_option = f" --verifier {questions.verifier}" if is_code(questions.verifier or "") else ""
     lines = [
         *suite.opening,
         *(f"wrote {file}" for file in files),
-        f"run it with: calipers run {folder}{again} --model ...",
+        f"run it with: calipers run {folder}{verifier_option} --model ...",
     ]
     return "".join(f"{clean(line, None)}\n" for line in lines)

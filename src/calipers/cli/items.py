@@ -1,4 +1,4 @@
-"""``calipers items``: the difficulty and discrimination of tasks, and the sources of variance."""
+"""``calipers items``: show the difficulty and discrimination of tasks, and the sources of variance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``calipers judge-check``: a judge compared with labels."""
+"""``calipers judge-check``: check a judge against labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``calipers leaderboard``: many models on the same tasks, ranked, with what the tasks cannot tell apart."""
+"""``calipers leaderboard``: rank many models on the same tasks, and show ties."""
 
 from __future__ import annotations
 

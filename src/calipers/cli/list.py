@@ -1,4 +1,4 @@
-"""``calipers list``: names with a line each."""
+"""``calipers list``: names with a one-line description each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from calipers.reports.untrusted_text import clean, is_terminal
 
 
 def metrics() -> dict[str, str]:
-    """Every metric with its definition; a plugin's metric by its name only."""
+    """Every metric with its definition; metrics of plugins without one."""
     return {name: card.one_line.replace("{k}", "k") for name, card in METRIC_CARDS.items()} | plugins(METRICS)
 
 
@@ -32,9 +32,8 @@ def described(index: Index) -> dict[str, str]:
 
 
 def plugins(index: Index) -> dict[str, str]:
-    """The names of an index that installed plugins add."""
-    brought = "Added by an installed plugin."
-    return {clean(name): brought for name in index.plugins() if name not in index.entries}
+    """The names that installed plugins add to an index."""
+    return {clean(name): "Added by an installed plugin." for name in index.plugins() if name not in index.entries}
 
 
 def benchmarks() -> dict[str, str]:
@@ -65,11 +64,11 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
 
 
 OF_LIBRARY: Final = ("tasks", "groups", "tags")
-LEAST: Final = 24  # columns for a description that is broken into lines
+LEAST: Final = 24  # least width for a description to be wrapped
 
 
 def of_library(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
-    """The tasks, groups or tags of the task library that match a pattern, and the file of each."""
+    """The tasks, groups or tags of the task library that match a pattern, each with its file."""
     from calipers.running.library import library
 
     names = library().listed(what, pattern, include_path)
@@ -103,11 +102,11 @@ def list_names(ctx: click.Context, what: str | None, pattern: str | None, includ
 
 
 def aligned(lines: Mapping[str, str]) -> list[str]:
-    """A line for each name, for programs; on a terminal a description that has no room on it goes on below itself."""
+    """A line for each name; on a terminal, a long description is wrapped in its column."""
     widest = max(map(len, lines))
     room = shutil.get_terminal_size().columns - widest - 2
-    made = []
+    rows = []
     for name, text in lines.items():
         pieces = textwrap.wrap(text, room) if is_terminal(sys.stdout) and room >= LEAST else [text]
-        made += [f"{head:<{widest}}  {piece}" for head, piece in zip_longest([name], pieces or [""], fillvalue="")]
-    return made
+        rows += [f"{head:<{widest}}  {piece}" for head, piece in zip_longest([name], pieces or [""], fillvalue="")]
+    return rows

@@ -1,7 +1,7 @@
 """The progress of a run: live lines on a terminal, otherwise a plain line of 80 columns every ten seconds.
 
-It shows only our own words and numbers: no prompt and no completion. No line is wrapped: where there is no room, parts
-are shortened or dropped in the order of `DROPPED`.
+Progress contains no prompt and no completion. Lines are not wrapped: without room, their parts are shortened or dropped
+in the order of `DROPPED`.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ if TYPE_CHECKING:
     from calipers.running.loop import Status
     from calipers.running.watcher import Live
 
-REDRAW = 0.25  # seconds between two pictures on a terminal
-REPORT = 10.0  # seconds between two lines anywhere else
-SETTLING_IN = 1.0  # seconds before which a rate says nothing
-COLUMNS = 80  # of a line that is not on a terminal
-LONGEST_NAME = 24  # characters of a metric's name where there is little room
-LEAST_BAR, LONGEST_BAR, BESIDE_BAR = 8, 30, 62  # columns of the bar, and of the numbers beside it
+REDRAW = 0.25  # seconds between updates on a terminal
+REPORT = 10.0  # seconds between lines elsewhere
+SETTLING_IN = 1.0  # seconds before a rate is meaningful
+COLUMNS = 80  # width of a line that is not on a terminal
+LONGEST_NAME = 24  # characters of a metric's name on a line with little room
+LEAST_BAR, LONGEST_BAR, BESIDE_BAR = 8, 30, 62  # widths of the bar, and the room for the numbers beside it
 
 Parts = dict[str, list[str]]
-"""The parts of a line by name, in their order: of each its forms, the longest first."""
+"""The parts of a line in their order: name -> its possible texts, the longest first."""
 
 DROPPED: Final = (
-    *("metric", "in_flight", "metric", "outcomes", "done", "metric"),  # details: the numbers themselves still fit
+    *("metric", "in_flight", "metric", "outcomes", "done", "metric"),  # details first, so that the numbers still fit
     *("waiting", "retries", "metric", "spent", "left", "rate", "waiting"),
 )
-"""The parts that have to be shorter, one step after the other, until a line fits; a part without a form is dropped."""
+"""The parts to shorten, in this order, until the line fits; a part without a shorter text is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """The progress of a run."""
 
-    planned: int  # rollouts
-    done: int  # rollouts, those of an earlier start among them
-    outcomes: Mapping[str, int]  # outcome -> rollouts
-    spent: float | None  # dollars, None when nobody says what a call costs
-    elapsed: float  # seconds since this start
+    planned: int  # number of rollouts
+    done: int  # number of finished rollouts, including those before the run was resumed
+    outcomes: Mapping[str, int]  # outcome -> number of rollouts
+    spent: float | None  # dollars; None if prices are unknown
+    elapsed: float  # seconds since the run was started or resumed
     headline: Live | None = None
     in_flight: int = 0
-    limit: int = 0  # calls that may be in flight now
+    limit: int = 0  # the number of calls that may be in flight now
     waiting: str = ""  # the reason for waiting, such as "rate limit: 12 s"
-    pause: str = ""  # the same in a few words
-    retries: int = 0  # of requests, since this start
+    pause: str = ""  # a shorter text for ``waiting``
+    retries: int = 0  # number of retried requests since the run was started or resumed
 
 
 class Watch:
-    """Shows states of progress, at a readable rate.
+    """Shows states of progress at a readable rate.
 
-    A state takes time to make: call ``due`` first. The title tells several runs apart: it stands above their lines.
-    Runs at the same time are not drawn: each has its plain lines.
+    Computing a state takes time, so call ``due`` first. The title above the lines distinguishes several runs. Runs that
+    progress at the same time are not drawn; each prints plain lines.
     """
 
-    _latest: ClassVar[Watch | None] = None  # whose plain line was the last
-    _turn: ClassVar[threading.Lock] = threading.Lock()  # to write plain lines
+    _latest: ClassVar[Watch | None] = None  # the watch that printed the last plain line
+    _lock: ClassVar[threading.Lock] = threading.Lock()  # for plain lines
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Watch:
         self._every = REDRAW if self._drawn else REPORT
         self._clock = clock
         self._next = clock() if self._drawn else clock() + REPORT
-        self._first: State | None = None  # the rate counts from here: what an earlier start did took none of our time
+        self._first: State | None = None  # the rate is measured from here, without rollouts from before a resume
         self._last: State | None = None
         self._shown: State | None = None
         self._display: Display | None = None
@@ -92,16 +92,17 @@ class Watch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        begun = self._last is not None and (self._last.done or error is None)  # else the error says all there is
-        if self._last is not None and begun and (self._last is not self._shown or self._last.done < self._last.planned):
-            self._show(self._last, over=True)
+        last = self._last
+        # without a finished rollout, an error message is enough
+        if last is not None and (last.done or error is None) and (last is not self._shown or last.done < last.planned):
+            self._show(last, over=True)
         if self._display is not None:
             self._display.stop()
 
     def due(self) -> bool:
-        """Whether to make another state: the first, from which the rate counts, and one per interval."""
+        """Whether to compute another state: the first one, and one per interval."""
         return self._stream.alive and (self._first is None or self._clock() >= self._next)
 
     def tick(self, state: State) -> None:
@@ -113,7 +114,7 @@ class Watch:
             self._next = self._clock() + self._every
 
     def show(self, status: Status, headline: Live | None) -> None:
-        """Keep the status of a run's loop as a state."""
+        """Keep the status of a run's loop as a state, and show it if an update is due."""
         held_back = status.pace.held
         waiting, pause = "", ""
         if status.stopped:
@@ -146,7 +147,7 @@ class Watch:
         if self._drawn:
             self._draw(parts, state)
             return
-        with Watch._turn:  # a title and its line are one, whoever else writes
+        with Watch._lock:  # so that no other run writes between a title and its line
             if self._title and Watch._latest is not self:
                 self._stream.write(guarded(f"{self._title}\n"))
                 Watch._latest = self
@@ -159,7 +160,7 @@ class Watch:
 
         if self._display is None:
             console = Console(file=cast(TextIO, self._stream), highlight=False, emoji=False, markup=False)
-            # standard output may be data on its way to a file: it is left alone
+            # standard output is not redirected, because it may be data for a file
             self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
             self._display.start()
         picture = _picture(self._title, state.done / max(state.planned, 1), parts, self._display.console)
@@ -169,7 +170,7 @@ class Watch:
 class _Stream:
     """A stream that ignores a closed pipe: the run continues, and later text is dropped.
 
-    rich alone would end the process at a closed pipe and lose its standard output.
+    rich by itself would end the process at a closed pipe and lose its standard output.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -200,7 +201,7 @@ class _Stream:
 
 
 def _picture(title: str, share: float, parts: Parts, console: Console) -> RenderableType:
-    """The bar with its numbers, the metric under it, and the rest under that."""
+    """The bar with its numbers, the metric below it, and the other parts below the metric."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -210,20 +211,20 @@ def _picture(title: str, share: float, parts: Parts, console: Console) -> Render
         shown = text if console.encoding.startswith("utf") else plain(text)
         return Text(shown, style, no_wrap=True, overflow="ellipsis")
 
-    def chosen(*names: str) -> Parts:
-        return {name: [*parts[name]] for name in names if name in parts}
+    def named_parts(*names: str) -> Parts:
+        return {name: parts[name] for name in names if name in parts}
 
     length = max(LEAST_BAR, min(LONGEST_BAR, console.width - BESIDE_BAR))
-    numbers = _fitted(chosen("done", "rate", "left", "spent", "retries"), console.width - length - 1, "  ")
+    numbers = _fitted(named_parts("done", "rate", "left", "spent", "retries"), console.width - length - 1, "  ")
     bar = Table.grid(padding=(0, 1), expand=False)
     bar.add_row(ProgressBar(1.0, share, width=length), line(numbers, "bold"))
-    under = [(chosen("metric"), "cyan"), (chosen("waiting", "outcomes", "in_flight"), "dim")]
-    lines = [line(_fitted(below, console.width, "  "), style) for below, style in under if below]
+    below_bar = [(named_parts("metric"), "cyan"), (named_parts("waiting", "outcomes", "in_flight"), "dim")]
+    lines = [line(_fitted(below, console.width, "  "), style) for below, style in below_bar if below]
     return Group(*([line(title, "bold")] if title else []), bar, *lines)
 
 
 def _parts(first: State, now: State, over: bool) -> Parts:
-    """Everything that a line may show."""
+    """The parts that a line may show."""
     speed, done = _speed(first, now), f"{now.done:,}/{now.planned:,}"
     failed = [f"{now.outcomes[word]:,} {word}" for word in OUTCOMES if word != "scored" and now.outcomes.get(word)]
     parts: Parts = {"done": [f"{done} ({100 * now.done // now.planned} %)", done] if now.planned else [done, done]}
@@ -248,28 +249,29 @@ def _parts(first: State, now: State, over: bool) -> Parts:
     return parts
 
 
-def _fitted(parts: Parts, room: int, between: str) -> str:
-    """The parts on a line of so many columns; the last part is not dropped, even if it is longer."""
+def _fitted(parts: Parts, room: int, separator: str) -> str:
+    """The parts on a line of ``room`` columns; the last part is never dropped, even if it is wider."""
     line = ""
     for name in ("", *DROPPED):
         if name in parts:
             parts = {**parts, name: parts[name][1:]}
-        line = between.join(forms[0] for forms in parts.values() if forms) or line
+        line = separator.join(forms[0] for forms in parts.values() if forms) or line
         if width(line) <= room:
             break
     return line
 
 
 def _headline(live: Live, over: bool) -> list[str]:
-    """The metric that is watched, ``pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)``.
+    """The first metric as four texts, the longest first.
 
-    Four forms; the shortest keeps the interval: a value without it would promise too much.
+    The longest is ``pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)``. All keep the interval,
+    because a value alone would look too certain.
     """
     name, short = clean(live.metric), clean(live.metric, LONGEST_NAME)
     lacking = "interval" if live.value is not None else "value" if over else "value yet"
     why = f" (no {lacking}: {clean(live.why, 200)})" if live.why else ""
     value = "" if live.value is None else f" {live.value:.4g}"
-    words = tasks = ""
+    validity = tasks = ""
     if live.value is not None and live.interval is not None:
         low, high = live.interval
         places = 2 if high - low >= 0.1 else 3
@@ -278,9 +280,9 @@ def _headline(live: Live, over: bool) -> list[str]:
             value, why = f" {live.value:.4f}", ""
         else:
             value, why = f" {live.value:.{places}f} [{low:.{places}f}, {high:.{places}f}]", ""
-            words = " valid at any stopping time"
+            validity = " valid at any stopping time"
     return [
-        f"{name}{value}{words}{tasks}{why}",
+        f"{name}{value}{validity}{tasks}{why}",
         f"{name}{value}{tasks}",
         f"{name}{value}" if value else f"{name}: no {lacking}",
         f"{short}{value}" if value else f"{short}: no {lacking}",
@@ -288,17 +290,17 @@ def _headline(live: Live, over: bool) -> list[str]:
 
 
 def _speed(first: State, now: State) -> float | None:
-    """Rollouts per second since this start; None while it is too early to tell."""
+    """Rollouts per second since the first state; None if that is too recent for a rate."""
     seconds = now.elapsed - first.elapsed
     return (now.done - first.done) / seconds if seconds >= SETTLING_IN and now.done > first.done else None
 
 
 def _clock_time(seconds: float) -> str:
-    """Whole seconds, rounded up, as a clock shows them.
+    """A duration in whole seconds, rounded up, in the format of a clock.
 
     >>> _clock_time(75), _clock_time(7383.2)
     ('1:15', '2:03:04')
     """
-    minutes, rest = divmod(math.ceil(seconds), 60)
+    minutes, whole_seconds = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{whole_seconds:02}" if hours else f"{minutes}:{whole_seconds:02}"

@@ -18,7 +18,7 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     if isinstance(command, Answer):
         write(command.text)
         ctx.exit(command.exit_code)
-    from calipers.cli.run import INCOMPLETE, reports_of, tell_end
+    from calipers.cli.run import INCOMPLETE, USAGE, reports_of, tell_end
     from calipers.running.library import loaded_for
 
     tell_notes(command.notes)
@@ -28,7 +28,7 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
             tell_lines(text)
         reports = list(reports_of(command.jobs, tasks))
     if not reports:
-        ctx.exit(2)  # a note has said why each could not run
+        ctx.exit(USAGE)  # notes say why each run could not start
     show_page(command.page(reports))
     for report in reports:
         notes(report.result)

@@ -1,4 +1,4 @@
-"""Matrices of commands: a folder of runs, for score and compare, and several runs at the end of a run."""
+"""The matrices that commands show: of a folder of runs (score and compare), and of several runs (run)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ FOR_PEOPLE = ("table", "md")
 OF_SCORE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "interval", "confidence", "seed")
 OF_COMPARE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "confidence", "seed", "margin")
 ONE_BENCHMARK = ("by", "force", "test", "anytime", "adjust", "primary", "baseline", "flips", "pairs")
-"""Options of a comparison that a matrix of several benchmarks has no use for."""
+"""Options of a comparison that do not apply to a matrix of several benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSet:
-    """Paths of a command with the runs inside each folder of runs in its place."""
+    """The paths of a command, with each folder of runs replaced by the runs inside it."""
 
     paths: tuple[str, ...]
-    given: str  # as the user wrote them
+    given: str  # the paths as the user wrote them
 
     @property
     def with_rollouts(self) -> tuple[str, ...]:
@@ -40,30 +40,30 @@ class RunSet:
 
 
 def run_set(paths: Sequence[str]) -> RunSet | None:
-    """The runs that paths stand for; None where none of them is a folder of runs."""
+    """The runs of these paths; None if no path is a folder of runs."""
     from calipers.formats.read import is_folder_of_runs, runs_inside
 
     if not any(map(is_folder_of_runs, paths)):
         return None
-    every = [inner for path in paths for inner in (runs_inside(path) if is_folder_of_runs(path) else [path])]
-    return RunSet(tuple(every), " ".join(paths))
+    runs = [run for path in paths for run in (runs_inside(path) if is_folder_of_runs(path) else [path])]
+    return RunSet(tuple(runs), " ".join(paths))
 
 
 def score_matrix(
     runs: RunSet, metrics: Sequence[str], columns: Mapping[str, str], settings: Mapping[str, Any], progress: Progress
 ) -> Matrix | None:
-    """The matrix of a folder of runs; None where it has one model on one benchmark, which has a page of its own."""
+    """The matrix of a folder of runs; None for rollouts of one model on one benchmark, which have their own page."""
     from calipers.analyses.matrix import matrix
 
-    found = matrix(
+    scored = matrix(
         *runs.paths,
         metrics=metrics[0] if metrics else None,
         columns=columns,
         progress=progress if progress.wanted else None,
         **{name: settings[name] for name in OF_SCORE if name in settings},
     )
-    alone = len(found.models) == len(found.benchmarks) == 1
-    return None if alone and runs.with_rollouts == runs.paths else found
+    one_cell = len(scored.models) == len(scored.benchmarks) == 1
+    return None if one_cell and runs.with_rollouts == runs.paths else scored
 
 
 def compared_matrix(
@@ -74,10 +74,10 @@ def compared_matrix(
     settings: Mapping[str, Any],
     progress: Progress,
 ) -> tuple[Matrix | None, tuple[str, ...]]:
-    """The matrix of the models that are compared; or, on one benchmark, None and the path of each of them."""
+    """The matrix of the compared models; or, for one benchmark, None and the path of each model's run."""
     from calipers.analyses.matrix import matrix
 
-    found = matrix(
+    compared = matrix(
         *runs.paths,
         metrics=metrics[0] if metrics else None,
         models=models,
@@ -85,19 +85,19 @@ def compared_matrix(
         progress=progress if progress.wanted else None,
         **{name: settings[name] for name in OF_COMPARE if name in settings},
     )
-    if len(found.models) == 1:
-        right = "expected two models or more (calipers score shows one)"
-        raise InputError.at(runs.given, f"{found.models[0].name} is the only model", right)
-    if len(found.benchmarks) == 1:
-        sources = tuple(cell.source for cell in found.benchmarks[0].cells)
+    if len(compared.models) == 1:
+        expected = "expected two models or more (calipers score shows one)"
+        raise InputError.at(runs.given, f"{compared.models[0].name} is the only model", expected)
+    if len(compared.benchmarks) == 1:
+        sources = tuple(cell.source for cell in compared.benchmarks[0].cells)
         if len(set(sources)) == len(sources) and set(sources) <= set(runs.with_rollouts):
             return None, sources
     ctx = click.get_current_context()
     for name in ONE_BENCHMARK:
         if ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
-            wrong = f"is for one benchmark, and {runs.given} has {len(found.benchmarks)}"
-            raise InputError.at(f"--{name}", wrong, "remove it, or give the two runs of one benchmark")
-    return found, ()
+            problem = f"is for one benchmark, and {runs.given} has {len(compared.benchmarks)}"
+            raise InputError.at(f"--{name}", problem, "remove it, or give the two runs of one benchmark")
+    return compared, ()
 
 
 def show_matrix(
@@ -111,9 +111,9 @@ def show_matrix(
     every: bool = False,
     judged: bool = False,
 ) -> None:
-    """Print a matrix and its notes; write it to ``target``. ``judged``: its verdicts are for CI, too.
+    """Print a matrix and its notes, and write it to ``target``. ``judged``: it is a comparison with verdicts for CI.
 
-    It has ``every`` row, or with ``details`` too, which is the only option of a comparison for that.
+    ``every`` or ``details`` shows all rows; ``compare`` has only ``--details``.
     """
     from calipers.analyses.matrix.document import document
 
@@ -136,26 +136,26 @@ def show_matrix(
 
 
 def matrix_of(reports: Sequence[Report]) -> Matrix | None:
-    """The matrix of several runs that were scored alike; None where they were not, or have no mean over tasks."""
+    """The matrix of several runs; None if they were scored with different settings, or if no matrix is possible."""
     plan = reports[0].scoring
-    alike = all(_settings(report) == _settings(reports[0]) and not report.job.from_library for report in reports)
-    if not alike or not plan.asked:
+    same = all(_settings(report) == _settings(reports[0]) and not report.job.from_library for report in reports)
+    if not same or not plan.asked:
         return None
     from calipers.analyses.matrix import matrix_plan
 
     try:
         return matrix_plan([str(report.folder) for report in reports], plan)
-    except InputError as error:  # such as two runs of one benchmark: each has its own page
+    except InputError as error:  # such as two runs of a model on one benchmark; each run gets its own page
         tell_notes([f"no matrix: {error}"])
         return None
 
 
 def _settings(report: Report) -> object:
-    """How a run was scored, but for its metrics, of which a matrix shows one."""
+    """The settings with which a run was scored, without metrics, because a matrix shows only one."""
     return replace(report.scoring, asked=(), by=())
 
 
 def folder_of(reports: Sequence[Report]) -> str:
-    """The folder that all runs are in, for the commands that a page names; "" where they are in several."""
+    """The folder that contains all runs; "" if they are in several folders."""
     folders = {str(report.folder.parent) for report in reports}
     return folders.pop() if len(folders) == 1 else ""

@@ -1,4 +1,4 @@
-"""``calipers merge``: the score of all files that partials were made of."""
+"""``calipers merge``: merge partial scores into one."""
 
 from __future__ import annotations
 

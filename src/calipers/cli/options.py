@@ -1,6 +1,6 @@
-"""The options that several commands share, those of ``calipers run``, and the groups that help shows them in.
+"""Options that several commands share, the options of ``calipers run``, and the groups in which help shows them.
 
-An option that two commands share is written once, so that it has the same words in both.
+An option that several commands share is defined once, so its help is the same in each.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from calipers.names import FORMATS as READABLE
 from calipers.stores import local, not_local
 
 FORMATS = ("table", "json", "csv", "md")
-PAPER_AND_CI = ("latex", "junit", "github")  # of commands whose result goes into a paper or a build
+PAPER_AND_CI = ("latex", "junit", "github")  # formats for papers and CI builds
 Option = Callable[[Any], Any]
 
 MODEL, SAMPLING, LIMITS, ROLLOUTS = "Model", "Sampling", "Limits", "Rollouts"
 STATISTICS, OUTPUT, GENERAL = "Statistics", "Output", "General"
 OTHERS, LM_EVAL, HARBOR = "Other systems", "Other systems (lm-evaluation-harness)", "Other systems (Harbor)"
-WIDEST = 27  # columns of an option that has its text beside it
+WIDEST = 27  # a wider option has its text below it, not beside it
 
 
 class GroupedOption(click.Option):
@@ -37,15 +37,15 @@ class GroupedOption(click.Option):
 
 
 class InputPath(click.Path):
-    """A file or folder to read: a path, or an address such as s3://bucket/run.jsonl, of which there is a copy then."""
+    """A file or folder to read: a path, or an address such as s3://bucket/run.jsonl, which is copied first."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, or that of the copy."""
+        """The path, or the path of the local copy."""
         return local(super().convert(value, param, ctx))
 
 
 class FolderPath(click.Path):
-    """The folder of a run, which is on this machine: its log grows, and no object does."""
+    """The folder of a run; it must be on this machine, because an object store cannot append to a log."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; InputError for an address."""
@@ -55,14 +55,14 @@ class FolderPath(click.Path):
 
 
 class HelpFormatter(click.HelpFormatter):
-    """Help that breaks lines only between words: no option name and no short ``[default: 1]`` is broken."""
+    """Help that breaks lines only between words, never inside an option name or a short ``[default: 1]``."""
 
     def write_text(self, text: str) -> None:
         """Write paragraphs."""
         super().write_text(_unbroken(text))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        """Write terms with their texts beside them."""
+        """Write a list of terms with their descriptions beside them."""
         super().write_dl([(term, _unbroken(text)) for term, text in rows], col_max, col_spacing)
 
     def getvalue(self) -> str:
@@ -74,33 +74,33 @@ _HYPHEN, _SPACE = "\N{NON-BREAKING HYPHEN}", "\N{NO-BREAK SPACE}"
 
 
 def _unbroken(text: str) -> str:
-    """A text that a line breaks only between words; a short default stays on one line.
+    """The text with no-break hyphens and spaces, so that lines break only between words and not in short defaults.
 
     >>> _unbroken("Use --max-cost.  [default: 1]").replace(_HYPHEN, "~").replace(_SPACE, "_")
     'Use ~~max~cost.  [default:_1]'
     """
-    whole = re.sub(r"\[[^]]{1,40}\]", lambda found: found[0].replace(" ", _SPACE), text)
-    hyphens = re.sub(r"(?<=\S)-(?=\S)|--", lambda found: _HYPHEN * len(found[0]), whole)
-    return hyphens.replace("[default: ", f"[default:{_SPACE}")
+    text = re.sub(r"\[[^]]{1,40}\]", lambda match: match[0].replace(" ", _SPACE), text)
+    text = re.sub(r"(?<=\S)-(?=\S)|--", lambda match: _HYPHEN * len(match[0]), text)
+    return text.replace("[default: ", f"[default:{_SPACE}")
 
 
 class HelpContext(click.Context):
-    """A context that writes such help."""
+    """A context whose help is written by `HelpFormatter`."""
 
     formatter_class = HelpFormatter
 
 
 class Command(click.Command):
-    """A command with such help."""
+    """A command whose help is written by `HelpFormatter`."""
 
     context_class = HelpContext
 
 
 class GroupedCommand(Command):
-    """A command whose help shows the options by group, in the order of their first options; general ones are last."""
+    """A command whose help shows the options by group, in the order of the groups' first options; "General" is last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups, with the texts of all of them in one column."""
+        """Write the groups, with the descriptions of all groups in one column."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -132,7 +132,7 @@ verbose = option(
     expose_value=False,
     help="Print a traceback if Calipers has an internal error.",
 )
-"""An option of every command; `calipers.cli.main` looks for it."""
+"""An option of every command; `calipers.cli.main` looks for it in the arguments."""
 dialect = option(
     "--dialect",
     group=OTHERS,
@@ -251,7 +251,7 @@ verifications = option(
 
 
 def default_metrics(default: str | None) -> Option:
-    """``--default-metrics`` of lm-eval tasks; None where a file may say it."""
+    """``--default-metrics`` of lm-eval tasks; the default is None if a file may set it."""
     return option(
         "--default-metrics",
         group=LM_EVAL,
@@ -263,7 +263,7 @@ def default_metrics(default: str | None) -> Option:
 
 
 def trust(default: bool | None) -> Option:
-    """``--trust``; None where a file may say it."""
+    """``--trust``; the default is None if a file may set it."""
     return option(
         "--trust",
         group=OTHERS,
@@ -274,12 +274,12 @@ def trust(default: bool | None) -> Option:
 
 
 def reward(more: str = "") -> Option:
-    """``--reward``, with what the default is."""
+    """``--reward``; ``more`` describes its default."""
     return option("--reward", group=ROLLOUTS, metavar="KEY", help=f"Reward to use if rollouts have several.{more}")
 
 
 def missing(default: str | None, more: str, choices: Sequence[str] = ("gap", "zero", "fail")) -> Option:
-    """``--missing``, with what the default is."""
+    """``--missing``; ``more`` describes its default."""
     fails = "; fail exits with 3" if "fail" in choices else ""
     return option(
         "--missing",
@@ -295,7 +295,7 @@ missing_excluded = missing("gap", "gap")
 
 
 def seed(default: int | None) -> Option:
-    """``--seed`` of resampling; None where a result may say it."""
+    """``--seed`` of resampling; the default is None if a result may set it."""
     return option(
         "--seed",
         group=STATISTICS,
@@ -307,7 +307,7 @@ def seed(default: int | None) -> Option:
 
 
 def confidence(default: float | None) -> Option:
-    """``--confidence``; None where a file or a result may say it."""
+    """``--confidence``; the default is None if a file or a result may set it."""
     return option(
         "--confidence",
         group=STATISTICS,
@@ -319,13 +319,13 @@ def confidence(default: float | None) -> Option:
 
 
 def metrics(more: str = "") -> Option:
-    """``--metric``, any number of times, with what the default is."""
+    """``--metric``, which may be repeated; ``more`` describes its default."""
     text = f"Metric to compute, such as pass@3 or 'mean(column=f1)'; may be repeated.{more}"
     return option("--metric", "metrics", group=STATISTICS, metavar="NAME", multiple=True, help=text)
 
 
 def shape(*shapes: str) -> Option:
-    """``--format`` of standard output."""
+    """``--format``, the format of standard output."""
     return option(
         "--format",
         "shape",
@@ -337,7 +337,7 @@ def shape(*shapes: str) -> Option:
     )
 
 
-def _ends(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
+def _range(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
     if text is None:
         return None
     try:
@@ -352,13 +352,13 @@ reward_range = option(
     "range",
     group=ROLLOUTS,
     metavar="LOW,HIGH",
-    callback=_ends,
+    callback=_range,
     help="Lowest and highest possible reward; a reward outside this range is an error.  "
     "[default: 0,1 if all rewards lie in it, else unknown]",
 )
 
 
-def _worths(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, float] | None:
+def _word_rewards(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, float] | None:
     if text is None:
         return None
     rewards: dict[str, float] = {}
@@ -367,8 +367,8 @@ def _worths(context: click.Context, option: click.Parameter, text: str | None) -
         try:
             rewards[word] = float(number if word and word not in rewards else "")
         except ValueError:
-            wrong = f"{pair!r} is given twice" if word in rewards else f"{pair!r} cannot be read"
-            raise InputError.at("--truth", wrong, "expected WORD=NUMBER for each word, such as yes=1,no=0") from None
+            error = f"{pair!r} is given twice" if word in rewards else f"{pair!r} cannot be read"
+            raise InputError.at("--truth", error, "expected WORD=NUMBER for each word, such as yes=1,no=0") from None
     return rewards
 
 
@@ -376,13 +376,13 @@ truth = option(
     "--truth",
     group=ROLLOUTS,
     metavar="WORD=NUMBER,...",
-    callback=_worths,
+    callback=_word_rewards,
     help="Rewards that are words in your files, such as yes=1,no=0.",
 )
 
 
-def _insist(context: click.Context, option: click.Parameter, name: str | None) -> None:
-    """Remember the format that the user insists on, for `roles`."""
+def _keep_format(context: click.Context, option: click.Parameter, name: str | None) -> None:
+    """Keep the requested format in the context, for `roles`."""
     if name is not None and name not in READABLE.entries:
         raise UnknownName.of("format", name, READABLE.entries)
     context.meta[INPUT_FORMAT] = name or ""
@@ -393,19 +393,19 @@ input_format = option(
     "--input-format",
     group=ROLLOUTS,
     metavar="NAME",
-    callback=_insist,
+    callback=_keep_format,
     expose_value=False,
     help="Format of the files, where their content should not decide; calipers list formats shows them.",
 )
 
 
 def columns(command: Any) -> Any:
-    """``--columns``, as `roles` reads it, and ``--truth`` and ``--input-format`` beside it."""
+    """``--columns``, ``--truth`` and ``--input-format``; `roles` reads the first and the last."""
     return keys(truth(input_format(command)))
 
 
 def roles(texts: tuple[str, ...]) -> dict[str, str]:
-    """The roles that ``--columns`` maps, and the key of each.
+    """The mapping of ``--columns``, role -> key, with the format of ``--input-format``.
 
     >>> roles(("task=id,reward=score", "answer=final"))
     {'task': 'id', 'reward': 'score', 'answer': 'final'}
@@ -415,7 +415,7 @@ def roles(texts: tuple[str, ...]) -> dict[str, str]:
         role, equals, key = (part.strip() for part in pair.partition("="))
         if not (role and equals and key):
             raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
-        key = key.replace('"', "'")  # both quote a key that has a dot; only one may be part of a key
+        key = key.replace('"', "'")  # either quotes a key with a dot; only the single quote is understood later
         if role in keys:
             raise InputError.at("--columns", f"{role} is given twice", "expected it once")
         keys[role] = key
@@ -427,7 +427,7 @@ def roles(texts: tuple[str, ...]) -> dict[str, str]:
     return Named(keys, format=context.meta[INPUT_FORMAT])
 
 
-def _together(*options: Any) -> Option:
+def _combined(*options: Any) -> Option:
     def decorate(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)
@@ -436,7 +436,7 @@ def _together(*options: Any) -> Option:
     return decorate
 
 
-asking = _together(
+asking = _combined(
     option(
         "--base-url",
         group=MODEL,
@@ -561,8 +561,8 @@ asking = _together(
         help="Log the completions without verifying or scoring them.",
     ),
 )
-"""What is sent to the model, how often, and when to stop."""
-of_lm_eval = _together(
+"""Options of ``run``: the model, the requests to it, and when to stop."""
+of_lm_eval = _combined(
     option("--num-fewshot", group=LM_EVAL, type=int, metavar="N", help="Number of few-shot examples in a prompt."),
     option(
         "--apply-chat-template",
@@ -618,7 +618,7 @@ of_lm_eval = _together(
     ),
 )
 """Options of lm-evaluation-harness tasks; the last three print to standard error before the first request."""
-of_harbor = _together(
+of_harbor = _combined(
     option(
         "--agent",
         group=HARBOR,
@@ -635,15 +635,14 @@ of_harbor = _together(
     ),
     registry,
 )
-counting = _together(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
-"""Options of ``score``, ``compare`` and ``certify`` that say which rollouts count, and as what."""
-
-scoring = _together(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
-"""Options of ``run`` that say how its rollouts are scored."""
+counting = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
+"""Options of ``score``, ``compare`` and ``certify`` that select the rollouts and their rewards."""
+scoring = _combined(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
+"""Options of ``run`` for scoring its rollouts."""
 
 
 def given_options(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options among these values that the user gave; the others have their defaults."""
+    """The values of the options that the user gave, without options that have their default."""
     sources = {name: ctx.get_parameter_source(name) for name in values}
     return {name: value for name, value in values.items() if sources[name] not in (None, ParameterSource.DEFAULT)}
 
@@ -677,12 +676,12 @@ def _template(context: click.Context, option: click.Parameter, text: str | None)
 
 
 def unescaped(text: str) -> str:
-    r"""A text of the command line, in which a line break and a tab are written ``\n`` and ``\t``, a backslash ``\\``.
+    r"""The text of an argument in which a line break is written ``\n``, a tab ``\t``, and a backslash ``\\``.
 
     >>> unescaped(r"Q: {question}\nA:")
     'Q: {question}\nA:'
     """
-    return re.sub(r"\\([nt\\])", lambda mark: {"n": "\n", "t": "\t", "\\": "\\"}[mark[1]], text)
+    return re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], text)
 
 
 TABLE = "Your own questions"
@@ -762,13 +761,11 @@ def own_questions(command: Any) -> Any:
     dry_run = option(
         "--dry-run", group=TABLE, is_flag=True, help="Show five prompts with their targets and send no request."
     )
-    for each in reversed((*COLUMN_OPTIONS, *VERIFIER_OPTIONS, dry_run)):
-        command = each(command)
-    return command
+    return _combined(*COLUMN_OPTIONS, *VERIFIER_OPTIONS, dry_run)(command)
 
 
 def table_questions(command: Any) -> Any:
-    """The options of ``init`` for a benchmark that is made from a table."""
+    """The options of ``init`` that create a benchmark from a table."""
     source = option(
         "--from",
         "table",
@@ -785,6 +782,4 @@ def table_questions(command: Any) -> Any:
         show_default=True,
         help="Random seed of --shuffle-choices.",
     )
-    for each in reversed((source, *COLUMN_OPTIONS, *VERIFIER_OPTIONS, seed)):
-        command = each(command)
-    return command
+    return _combined(source, *COLUMN_OPTIONS, *VERIFIER_OPTIONS, seed)(command)

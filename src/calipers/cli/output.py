@@ -1,4 +1,4 @@
-"""Output: results on standard output in a format, files written atomically, and a progress bar."""
+"""Output: results on standard output, notes on standard error, files written atomically, and a progress bar."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from calipers.running.notify import Listener
     from calipers.systems import OwnPage
 
-PATIENCE = 2.0  # seconds
-PRINTED = "calipers.printed"  # the key of a command's context for the notes that it has printed
-RENDERERS = {  # shape -> its file in reports/
+PATIENCE = 2.0  # seconds before a progress bar is shown
+PRINTED = "calipers.printed"  # the key in a command's context of the notes that it has printed
+RENDERERS = {  # format -> the module of calipers.reports
     **{"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"},
     **{"latex": "latex", "github": "markdown"},
 }
@@ -47,7 +47,7 @@ class PageOptions(TypedDict):
 
 @contextmanager
 def plugins_loaded(plugins: Iterable[str]) -> Iterator[None]:
-    """Load users' code; until the end, what it prints goes to standard error, away from our output."""
+    """Load plugins; inside the block, whatever user code prints goes to standard error, away from our output."""
     with redirect_stdout(sys.stderr):
         for plugin in plugins:
             from calipers.compat import load_plugin
@@ -68,7 +68,7 @@ def show(document: Document, shape: str) -> None:
 
 
 def rendered(document: Document, shape: str) -> str:
-    """A document as text in a format; a table as plain lines."""
+    """A document as text in a format; ``table`` gives plain lines."""
     text: str = import_module(f"calipers.reports.{RENDERERS[shape]}").render(document)
     return text
 
@@ -76,8 +76,8 @@ def rendered(document: Document, shape: str) -> str:
 def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: Any) -> None:
     """Print a result, and the page of its dialect's own system after it or instead of it.
 
-    ``shown`` are the options of its page: details, economics, every; a command without them names the one that has
-    them.
+    ``shown`` are the options of the page: details, economics, every. Without them, the page names ``calipers score``
+    as the command that has these options.
     """
     from calipers.reports.github import result_annotations
     from calipers.reports.result import document
@@ -97,20 +97,20 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
 
 
 def write_junit(name: str, suites: Sequence[TestSuite]) -> None:
-    """Print JUnit's XML to standard output, without anything that a CI runner would read as a command."""
+    """Print JUnit XML to standard output."""
     from calipers.reports import junit
 
-    write(junit.render(name, suites).replace("##[", "#&#35;["))
+    write(junit.render(name, suites))
 
 
 def annotate(document: Document, annotations: Iterable[str]) -> None:
-    """Print annotations for GitHub's runner to standard error, and add the document to the summary of its step."""
+    """Print annotations for GitHub's runner to standard error, and add the document to the step summary."""
     from calipers.reports.github import add_summary
 
     for line in annotations:
-        click.echo(line, err=True)  # our own commands
-    if wrong := add_summary(rendered(document, "md")):
-        tell(f"note: {clean(wrong, None)}")
+        click.echo(line, err=True)  # not `tell`, which would disarm these commands
+    if error := add_summary(rendered(document, "md")):
+        tell(f"note: {clean(error, None)}")
 
 
 def show_page(page: OwnPage) -> None:
@@ -127,13 +127,13 @@ def result_json(result: Result) -> str:
 
 
 def notes(result: Result, shape: str = "table") -> None:
-    """Print the notes of a result on standard error; with CSV also its warnings, which CSV cannot show."""
+    """Print the notes of a result on standard error; for CSV also its warnings, which CSV cannot show."""
     warnings = [f"warning: {text}" for group in result.groups for text in group.warnings] if shape == "csv" else []
     tell_notes([*result.notes, *warnings])
 
 
 def tell_notes(notes: Iterable[str]) -> None:
-    """Print notes on standard error, a line each."""
+    """Print notes on standard error, one per line."""
     for note in notes:
         tell(f"note: {clean(note, None)}")
 
@@ -145,7 +145,7 @@ def tell_lines(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a line to standard error; nothing in it is a command for a CI runner. A command prints a note once."""
+    """Print a line to standard error, without commands for CI runners; a command prints the same note only once."""
     if text.startswith(("note: ", "warning: ")) and (ctx := click.get_current_context(silent=True)) is not None:
         printed: set[str] = ctx.meta.setdefault(PRINTED, set())
         if text in printed:
@@ -155,17 +155,17 @@ def tell(text: str) -> None:
         click.echo(guarded(display(text)), err=True)
     except BrokenPipeError:
         raise
-    except OSError:  # a full disk: the words are lost, but neither the work nor the exit code
+    except OSError:  # such as a full disk: lose the text, but neither the work nor the exit code
         discard(sys.stderr)
 
 
 def write(text: str) -> None:
-    """Print a text for programs to standard output, always in UTF-8 and `guarded`."""
+    """Print a text to standard output, always in UTF-8, and without commands for CI runners (`guarded`)."""
     text = guarded(display(text))
     with standard_output() as stream:
         if hasattr(stream, "buffer"):
             stream.flush()
-            stream.buffer.write(text.encode(errors="backslashreplace"))  # a file's name may be no UTF-8
+            stream.buffer.write(text.encode(errors="backslashreplace"))  # a file name may not be valid UTF-8
         else:
             stream.write(text)
 
@@ -192,7 +192,7 @@ def discard(stream: TextIO) -> None:
 
 
 class Target:
-    """The file of ``--out``: checked before scoring, replaced atomically at the end."""
+    """The file of ``--out``, which is checked before scoring and replaced atomically at the end."""
 
     def __init__(self, path: str, inputs: Sequence[str] = (), *, example: str = "result.json") -> None:
         self.path = path
@@ -201,7 +201,7 @@ class Target:
         if self._remote:
             check_target(path)
             return
-        self._real = os.path.realpath(path)  # a link stays a link
+        self._real = os.path.realpath(path)  # so that a link stays a link
         folder = os.path.dirname(self._real)
         if path == "-":
             raise InputError.at("--out", "'-' is not a file", "expected a path; --format json prints the result")
@@ -238,7 +238,7 @@ class Target:
 
 
 def targets(paths: Iterable[str | None], inputs: Sequence[str] = ()) -> dict[str, Target]:
-    """The files of several options by their path; InputError where two of them are one file."""
+    """The target of each path that an option gives; InputError if two options give the same path."""
     files: dict[str, Target] = {}
     for path in paths:
         if path is not None:
@@ -264,13 +264,13 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show progress; a total of 0 is unknown."""
+        """Show progress; a total of 0 means that it is unknown."""
         if self._bar is None:
             if not self.wanted or time.monotonic() - self._since < self._patience:
                 return
@@ -292,7 +292,7 @@ def _bar(stream: TextIO, unit: str) -> Bar:
 
 
 def listeners_of(texts: Sequence[str]) -> list[Listener]:
-    """Whom --notify names; what cannot be one is an error before any work."""
+    """The listeners of ``--notify``; InputError for an invalid one, before any work."""
     if not texts:
         return []
     from calipers.running.notify import listener

@@ -1,4 +1,4 @@
-"""``calipers plan``: the tasks and samples that detect a difference, and their price."""
+"""``calipers plan``: how many tasks and samples detect a difference, and their price."""
 
 from __future__ import annotations
 

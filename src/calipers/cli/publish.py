@@ -1,4 +1,4 @@
-"""``calipers publish``: a benchmark to the store of this project, a dataset to a registry."""
+"""``calipers publish``: publish a benchmark to the store of this project, or a dataset to a registry."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ def publish(directory: str, registry: str | None, public: bool) -> None:
         return
     if registry is not None:
         raise InputError.at("--registry", f"{directory} is not a dataset", "remove it: a benchmark goes to the store")
-    done = store.publish(directory)
+    published = store.publish(directory)
     document = {
-        "benchmark_id": done.id,
-        "name": done.name,
-        "version": done.version,
-        "content_hash": done.sha256,
-        "status": done.status,
-        "n_tasks": done.tasks,
+        "benchmark_id": published.id,
+        "name": published.name,
+        "version": published.version,
+        "content_hash": published.sha256,
+        "status": published.status,
+        "n_tasks": published.tasks,
     }
-    how = f"run it with calipers run {done.id} --model KIND/NAME"
-    _say(document, (*done.notes, f"{done.name} version {done.version} is {done.status}; {how}"), public)
+    state = f"{published.name} version {published.version} is {published.status}"
+    advice = f"run it with calipers run {published.id} --model KIND/NAME"
+    _print(document, (*published.notes, f"{state}; {advice}"), public)
 
 
 def _publish_dataset(directory: str, registry: str | None, public: bool) -> None:
     from calipers.systems.harbor.registry import publish_dataset
 
-    done = publish_dataset(directory, registry)
+    published = publish_dataset(directory, registry)
     document = {
-        "name": done.name,
-        "version": done.version,
-        "digest": done.digest,
-        "status": done.status,
-        "n_tasks": done.tasks,
-        "files": list(done.files),
-        "registry": str(done.registry),
+        "name": published.name,
+        "version": published.version,
+        "digest": published.digest,
+        "status": published.status,
+        "n_tasks": published.tasks,
+        "files": list(published.files),
+        "registry": str(published.registry),
     }
-    spec = f"{done.name}@{done.version}"
-    where = f" --registry {done.registry}" if registry is not None else ""
-    _say(
-        document, (*done.notes, f"{spec} is {done.status}; run it with calipers run {spec}{where} --agent NAME"), public
-    )
+    spec = f"{published.name}@{published.version}"
+    option = f" --registry {published.registry}" if registry is not None else ""
+    advice = f"run it with calipers run {spec}{option} --agent NAME"
+    _print(document, (*published.notes, f"{spec} is {published.status}; {advice}"), public)
 
 
-def _say(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> None:
+def _print(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> None:
     write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
     unneeded = "--public has no effect: file permissions decide who can read a local registry"
     for note in (*notes, unneeded) if public else notes:

@@ -68,8 +68,7 @@ def report(
     """Write one HTML file about a run, a comparison of two runs, or a leaderboard of more. No model is called.
 
     Each path is anything that calipers score reads, a document that Calipers wrote, or a folder that calipers watch has
-    looked at. The file opens in a browser
-    without a network.
+    looked at. The file opens in a browser without a network.
     """
     flag = [settings["flag"]] if settings["flag"] else []
     target = Target(out, [*paths, *flag], example="report.html")

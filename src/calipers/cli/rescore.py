@@ -1,4 +1,4 @@
-"""``calipers rescore``: another verifier over the stored completions of a run."""
+"""``calipers rescore``: verify the stored completions of a run again."""
 
 from __future__ import annotations
 

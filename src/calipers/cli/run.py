@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from calipers.tasks import Suite, Task
 
 USAGE, INCOMPLETE = 2, 3
-FIRST = 5  # questions of a dry run
+FIRST = 5  # questions that a dry run shows
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
-"""Flag -> the function of a task library behind it."""
-AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line from the text before it
+"""Option -> the function of the task library that it calls."""
+SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a line added after the page
 
 
 @click.command(cls=options.GroupedCommand)
@@ -148,15 +148,15 @@ def run(
                 planned = _run_models(benchmarks, given, shown, cache_requests, ending.reports, together=together)
         if of_agents:
             if export is not None:
-                wrong, right = "is for lm-evaluation-harness tasks", "remove it: an agent's run writes Harbor's files"
-                raise InputError.at("--export", wrong, right)
+                advice = "remove it: an agent's run writes Harbor's files"
+                raise InputError.at("--export", "is for lm-evaluation-harness tasks", advice)
             if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
-                wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
-                raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
+                option = f"--{shown[0].replace('_', '-')}"
+                raise InputError.at(option, "is for lm-evaluation-harness tasks", "remove it for an agent's run")
             _run_agents(benchmarks, given, shape, ending, page)
         else:
             if not ending.reports:
-                ctx.exit(2)  # a note has said why each could not run
+                ctx.exit(USAGE)  # notes say why each run could not start
             ending.complete = len(ending.reports) == planned and all(report.complete for report in ending.reports)
             if suite:
                 code = suite.show(ending.reports, shape, page)
@@ -172,15 +172,15 @@ def run(
 
 @dataclass(slots=True)
 class RunEnding:
-    """What a command has come to."""
+    """The outcome of the command so far."""
 
-    reports: list[Any] = field(default_factory=list)  # of models or of agents
+    reports: list[Any] = field(default_factory=list)  # the reports of models or of agents
     complete: bool = False
 
 
 @contextmanager
 def _notifying(listeners: Sequence[Listener]) -> Iterator[RunEnding]:
-    """Whoever listens is told how the block ends, unless nothing ran because the input was wrong."""
+    """Notify the listeners when the block ends, unless nothing ran because of a usage error."""
     ending = RunEnding()
 
     def tell_all() -> None:
@@ -199,14 +199,14 @@ def _notifying(listeners: Sequence[Listener]) -> Iterator[RunEnding]:
 
 
 def _is_usage(error: BaseException) -> bool:
-    """Whether an error is the user's: exit code 2."""
+    """Whether an error is a usage error, with exit code 2."""
     if isinstance(error, (click.ClickException, SystemExit)):
         return True
     return isinstance(error, (CalipersError, click.exceptions.Exit)) and error.exit_code == USAGE
 
 
 def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any], page: PageOptions) -> None:
-    """Show the results, other systems' pages of them, and the closing notes; of several runs the matrix first."""
+    """Show the matrix of several runs, the results, other systems' pages of them, and the closing notes."""
     from calipers.running.perform import together
 
     matrix = matrix_of(reports) if shape in FOR_PEOPLE and len(reports) > 1 else None
@@ -216,14 +216,14 @@ def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any],
         if not replaces(result.dialect, shape):
             show_result(result, shape, **page)
         notes(result)
-    for theirs in run_pages(reports, shape, folders):
-        show_page(theirs)
+    for system_page in run_pages(reports, shape, folders):
+        show_page(system_page)
     for report in reports:
         tell_end(report)
 
 
 def tell_end(report: Report) -> None:
-    """Print the closing notes of a run: its notes, whether it stopped early, and the path of its result."""
+    """Print the end of a run on standard error: its notes, why it stopped early, and the path of its result."""
     tell_notes(report.notes)
     if report.stopped:
         more = "" if report.by_rule else "; run the same command again to resume"
@@ -234,7 +234,7 @@ def tell_end(report: Report) -> None:
 def _run_agents(
     benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding, page: PageOptions
 ) -> None:
-    """Run agents on datasets and show each result; complete if every planned trial has a reward."""
+    """Run agents on datasets and show each result; the ending is complete if every planned trial has a reward."""
 
     @contextmanager
     def watched() -> Iterator[Progress]:
@@ -244,8 +244,8 @@ def _run_agents(
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         ending.reports.append(report)
         show_result(report.result, shape, **page)
-        if shape in AFTER:
-            write(f"{AFTER[shape]}{clean(report.environment, None)}\n")
+        if shape in SEPARATOR:
+            write(f"{SEPARATOR[shape]}{clean(report.environment, None)}\n")
         notes(report.result)
         tell(f"{report.folder}/result.json")
     ending.complete = all(report.complete for report in ending.reports)
@@ -260,7 +260,10 @@ def _run_models(
     *,
     together: bool = False,
 ) -> int:
-    """Add the report of each run; the number of runs that were planned. ``together``: models side by side."""
+    """Run each job, and add its report to ``reports``; return the number of planned runs.
+
+    ``together``: run different models at the same time.
+    """
     from calipers.running.library import library, loaded_for
     from calipers.running.settings import jobs_of
 
@@ -268,49 +271,55 @@ def _run_models(
     tell_notes(remarks)
     tasks = loaded_for(jobs, cache_requests)
     if cache_requests and tasks is None:
-        wrong = "is for tasks of lm-evaluation-harness, and no benchmark is one"
-        raise InputError.at("--cache-requests", wrong, "expected none")
+        problem = "is for tasks of lm-evaluation-harness, and no benchmark is one"
+        raise InputError.at("--cache-requests", problem, "expected none")
     for name, job in ((name, job) for job in jobs if job.from_library for name in shown):
         texts = getattr(library(), SHOWN[name])(job, tasks)
         for text in [texts] if isinstance(texts, str) else texts:
             tell_lines(text)
-    # one by one: those that are there stay if a later one is interrupted
+    # extend() adds reports one by one, so earlier reports are kept if a later run is interrupted
     reports.extend(_side_by_side(jobs, tasks) if together else reports_of(jobs, tasks))
     reports.sort(key=lambda report: jobs.index(report.job))
     return len(jobs)
 
 
 def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
-    """The report of each job as it ends, models at the same time; a job that cannot run is skipped with a note."""
+    """Run the jobs of different models at the same time; yield the report of each job when it ends.
+
+    A job that cannot run is skipped with a note.
+    """
     from calipers.cli.live import Watch
     from calipers.running.loop import lanes, side_by_side
     from calipers.running.perform import perform
 
-    several, told = len(lanes(jobs)) > 1, set[str]()
+    several, noted = len(lanes(jobs)) > 1, set[str]()
 
-    def say(text: str) -> None:
-        if text not in told:  # each model would say it of its benchmark
-            told.add(text)
+    def note_once(text: str) -> None:
+        if text not in noted:  # every model has the same notes about a benchmark
+            noted.add(text)
             _note(text)
 
     def work(job: Job) -> Report:
-        title = f"{job.lm_eval or job.benchmark} · {job.model}" if len(jobs) > 1 else ""
-        with Watch(title, drawn=not several) as watch:
-            return perform(job, watch, say, tasks)
+        with Watch(_title(job) if len(jobs) > 1 else "", drawn=not several) as watch:
+            return perform(job, watch, note_once, tasks)
 
     for job, outcome in side_by_side(jobs, work):
         if not isinstance(outcome, BaseException):
             yield outcome
         elif isinstance(outcome, CalipersError) and len(jobs) > 1:
-            if str(outcome) not in told:  # a setting that is wrong for one run is wrong for all
-                told.add(str(outcome))
-                _note(f"{job.lm_eval or job.benchmark} · {job.model}: {outcome}")
+            if str(outcome) not in noted:  # several runs may fail because of the same setting
+                noted.add(str(outcome))
+                _note(f"{_title(job)}: {outcome}")
         else:
             raise outcome
 
 
+def _title(job: Job) -> str:
+    return f"{job.lm_eval or job.benchmark} · {job.model}"
+
+
 def _suite(benchmarks: Sequence[str], given: Mapping[str, Any]) -> SuiteCommand | None:
-    """The suite that is to be run, its gate read and checked; None for other benchmarks, at little cost."""
+    """The suite to run, with its gate read and checked; None, at little cost, if the benchmarks are no suite."""
     if not any(benchmark.endswith((".yaml", ".yml")) for benchmark in benchmarks):
         return None
     from calipers.running.settings import suite_file
@@ -326,23 +335,23 @@ def _suite(benchmarks: Sequence[str], given: Mapping[str, Any]) -> SuiteCommand 
 
 
 def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
-    """The report of each job; if there are several, a job that cannot run is skipped with a note.
+    """Run the jobs one after the other, and yield the report of each.
 
-    Ctrl-C ends the run that is going on, and no other starts. ``tasks`` are those of a library; each is loaded once
-    for all models.
+    If there are several jobs, one that cannot run is skipped with a note. Ctrl-C ends the current run, and no other
+    starts. ``tasks`` are the loaded tasks of a library, which all models share.
     """
     from calipers.cli.live import Watch
     from calipers.running.perform import perform
 
     for number, job in enumerate(jobs, 1):
         try:
-            with Watch(f"{job.lm_eval or job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
+            with Watch(_title(job) if len(jobs) > 1 else "") as watch:
                 report = perform(job, watch, _note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:
                 raise
-            _note(f"{job.lm_eval or job.benchmark} · {job.model}: {error}")
+            _note(f"{_title(job)}: {error}")
         else:
             if report.interrupted and number < len(jobs):
                 _note(f"interrupted: {len(jobs) - number} of {len(jobs)} runs were not started")
@@ -378,20 +387,20 @@ def _question_lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
     yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
     for task in questions[:FIRST]:
         yield ""
-        where = suite.places.get(task.id)
-        yield f"id: {task.id}" + (f" ({where})" if where else "")
+        place = suite.places.get(task.id)
+        yield f"id: {task.id}" + (f" ({place})" if place else "")
         yield from _text("prompt", task.prompt)
         if task.target is not None:
             yield from _text("target", task.target)
         if task.metadata:
             yield f"metadata: {json.dumps(dict(task.metadata), ensure_ascii=False, default=str)}"
-    rest = len(questions) - FIRST
+    more = len(questions) - FIRST
     yield ""
-    yield f"no request was sent{f'; {rest:,} more questions like these' if rest > 0 else ''}"
+    yield f"no request was sent{f'; {more:,} more questions like these' if more > 0 else ''}"
 
 
 def _text(name: str, value: Any) -> Iterator[str]:
-    """A text; if it has several lines, indented on lines of their own."""
+    """The lines of a named text; several lines are indented below the name."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     lines = text.splitlines() or [""]
     if len(lines) == 1:

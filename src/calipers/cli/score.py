@@ -1,4 +1,4 @@
-"""``calipers score``: metrics of rollouts."""
+"""``calipers score``: compute metrics from rollouts."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def score(
     A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
     place = engine_of("--engine", engine)
-    if place is None and any(map(is_remote, paths)):  # else each machine reads its own
+    if place is None and any(map(is_remote, paths)):  # with an engine, each machine downloads its own files
         paths = local(paths)
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
@@ -145,10 +145,10 @@ def score(
     if folders and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or errors or scripts or economics or shape == "junit")
-            found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
+            matrix = score_matrix(runs, metrics, names, settings, progress) if one_page else None
         paths = runs.with_rollouts
-        if found is not None:
-            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details, every=every)
+        if matrix is not None:
+            show_matrix(matrix, shape, where=runs.given, metrics=metrics, target=target, details=details, every=every)
             if not details or shape not in FOR_PEOPLE or not paths:
                 return
             target = None
@@ -211,7 +211,7 @@ def write_partial(
     plugins: Sequence[str],
     settings: Mapping[str, Any],
 ) -> None:
-    """Write the partial score of the target's inputs, and say what is in it."""
+    """Write the partial score of the target's inputs, and print what it contains."""
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.partials import write_partial as write
 
@@ -227,7 +227,7 @@ def write_partial(
 
 
 class Exported:
-    """The files of ``--export``: checked before the rollouts are read, written after they are scored."""
+    """The files of ``--export``, which are checked before the rollouts are read and written after scoring."""
 
     def __init__(
         self, request: str, paths: Sequence[str], hooks: str | None, force: bool, columns: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""``calipers serve``: NeMo Gym's routes over HTTP."""
+"""``calipers serve``: serve NeMo Gym's HTTP routes."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ MATRIX_FILE, GATE_FILE = "matrix.json", "gate.json"
 
 @dataclass(frozen=True, slots=True)
 class SuiteCommand:
-    """A suite that is to be run: its file, and the rules of its gate."""
+    """A suite to run: its file, and the rules of its gate."""
 
     file: SuiteFile
-    policy: Policy | None  # without results, which the runs will be
+    policy: Policy | None  # without results: these are the runs of the suite
     baseline: str | None = None  # a model of the suite, or a path
 
     def plan(self, given: Mapping[str, Any]) -> str:
-        """The page of a dry run: what would be run, where, and what would be checked."""
+        """The page of a dry run: the runs, their folder, and the rules to check."""
         from calipers.running.library import loaded_for
         from calipers.running.perform import rehearse
 
@@ -52,20 +52,20 @@ class SuiteCommand:
         return rendered(_plan_page(self, jobs, [sizes[_planned_key(job)] for job in jobs]), "table")
 
     def check(self, given: Mapping[str, Any]) -> None:
-        """InputError, before anything runs, for a rule about an unknown metric, and for a baseline that is no model."""
+        """Raise InputError, before anything runs, for a rule with an unknown metric or for an unusable baseline."""
         jobs = jobs_of([self.file.path], given)[0] if self.policy is not None else []
         self._check_rules(jobs)
         if self.baseline is None:
             return
         models = list(dict.fromkeys(job.model for job in jobs))
-        where = f"{self.file.path}:{self.file.lines.get(('gate', BASELINE), 1)}"
+        place = f"{self.file.path}:{self.file.lines.get(('gate', BASELINE), 1)}"
         if self.baseline not in models and not os.path.exists(self.baseline):
-            raise InputError.at(where, str(UnknownName.of("model in this suite", self.baseline, models)))
+            raise InputError.at(place, str(UnknownName.of("model in this suite", self.baseline, models)))
         if models == [self.baseline]:
-            raise InputError.at(where, f"{self.baseline} is the only model", "expected another one to check")
+            raise InputError.at(place, f"{self.baseline} is the only model", "expected another one to check")
 
     def _check_rules(self, jobs: Sequence[Job]) -> None:
-        """Look up the metrics of the rules; the tasks of a library have metrics of their own, which are known later."""
+        """Look up the metrics of the rules; not if tasks come from a library, whose metrics are only known later."""
         from calipers.request import make_plan
 
         if self.policy is None or any(job.from_library for job in jobs):
@@ -76,23 +76,23 @@ class SuiteCommand:
                 try:
                     make_plan([rule.metric], dialect=jobs[0].dialect)
                 except UnknownName as error:
-                    where = f"{self.file.path}:{lines.get(('gate', rule.tier)) or lines.get(('gate',), 1)}"
-                    raise InputError.at(where, f"{rule.text!r}: {error}") from None
+                    place = f"{self.file.path}:{lines.get(('gate', rule.tier)) or lines.get(('gate',), 1)}"
+                    raise InputError.at(place, f"{rule.text!r}: {error}") from None
 
     def show(self, reports: Sequence[Report], shape: str, page: PageOptions) -> int:
-        """Show matrix and gate, and write them beside the runs; the exit code of the gate, 0 without one.
+        """Show the matrix and the gate, and write both beside the runs; return the gate's exit code, 0 without a gate.
 
-        ``page`` are the options of the pages of the runs: details, economics, every.
+        ``page`` are the options of the runs' pages: details, economics, every.
         """
         from calipers.running.perform import together
 
         folder = folder_of(reports)
         matrix = matrix_of(reports) if len(reports) > 1 else None
-        paged = matrix is None or ((page["details"] or page["economics"]) and shape in FOR_PEOPLE)
+        show_pages = matrix is None or ((page["details"] or page["economics"]) and shape in FOR_PEOPLE)
         if matrix is not None:
             _write(folder, reports, MATRIX_FILE, matrix)
             show_matrix(matrix, shape, where=folder, details=page["details"], every=page["every"])
-        for result in together(reports) if paged else ():
+        for result in together(reports) if show_pages else ():
             show_result(result, shape, **page)
             notes(result)
         if self.policy is None:
@@ -113,20 +113,21 @@ class SuiteCommand:
         return checks.exit_code
 
     def _baseline_lost(self, reports: Sequence[Report]) -> bool:
-        """Whether the baseline is a model of the suite that could not run."""
+        """Whether the baseline is a model of the suite, and none of its runs has a report."""
         if self.baseline is None or os.path.exists(self.baseline):
             return False
         return all(report.job.model != self.baseline for report in reports)
 
     def checked(self, reports: Sequence[Report]) -> Gate:
-        """The rules of the gate, checked for every run but those of the baseline."""
+        """Check the rules of the gate for every run except those of the baseline."""
         from calipers.analyses.gate.gate import held_against
         from calipers.analyses.gate.numbers import GateScoring
 
         assert self.policy is not None
         folders = [str(report.folder) for report in reports if report.job.model != self.baseline]
-        before = [str(report.folder) for report in reports if report.job.model == self.baseline]
-        named = NamedResult(self.file.path, folders, before[0] if len(before) == 1 else before or self.baseline)
+        baselines = [str(report.folder) for report in reports if report.job.model == self.baseline]
+        baseline = baselines[0] if len(baselines) == 1 else baselines or self.baseline
+        named = NamedResult(self.file.path, folders, baseline)
         job = reports[0].job
         scoring = GateScoring(job.dialect, job.missing, job.cluster, job.reward, None, {}, job.confidence, job.seed)
         policy = Policy(self.policy.requirements, [named], self.policy.max_gaps, self.policy.allowed_failures)
@@ -134,32 +135,32 @@ class SuiteCommand:
 
 
 def suite_command(file: SuiteFile) -> SuiteCommand:
-    """The suite of a command with its gate read."""
+    """The suite of a file, with its gate parsed."""
     if file.gate is None:
         return SuiteCommand(file, None)
     line = file.lines.get(("gate",), 1)
-    where = f"{file.path}:{line}: gate"
+    place = f"{file.path}:{line}: gate"
     content = {"critical": file.gate} if isinstance(file.gate, (str, list)) else file.gate
     if isinstance(content, dict) and isinstance(content.get("critical"), str):
         content = {**content, "critical": [content["critical"]]}
     if not isinstance(content, dict):
-        raise InputError.at(where, f"is {file.gate!r:.60}", "expected a list of rules, or critical: [...]")
+        raise InputError.at(place, f"is {file.gate!r:.60}", "expected a list of rules, or critical: [...]")
     baseline = content.get(BASELINE)
     if baseline is not None and not isinstance(baseline, str):
-        raise InputError.at(where, f"baseline is {baseline!r:.60}", "expected a model of the suite, or a path")
+        raise InputError.at(place, f"baseline is {baseline!r:.60}", "expected a model of the suite, or a path")
     for key in content:
         if key not in OF_GATE:
-            place = f"{file.path}:{file.lines.get(('gate', key), line)}"
-            raise InputError.at(place, str(UnknownName.of("key of a gate", str(key), OF_GATE)))
+            key_place = f"{file.path}:{file.lines.get(('gate', key), line)}"
+            raise InputError.at(key_place, str(UnknownName.of("key of a gate", str(key), OF_GATE)))
     rules = {key: value for key, value in content.items() if key != BASELINE}
-    policy = policy_of(rules, where, OF_GATE)
-    if baseline is None and (moved := [rule.text for rule in policy.requirements if rule.delta]):
-        raise InputError.at(where, f"{moved[0]!r} needs a baseline", "add baseline: MODEL, or a path, to the gate")
+    policy = policy_of(rules, place, OF_GATE)
+    if baseline is None and (deltas := [rule.text for rule in policy.requirements if rule.delta]):
+        raise InputError.at(place, f"{deltas[0]!r} needs a baseline", "add baseline: MODEL, or a path, to the gate")
     return SuiteCommand(file, policy, baseline)
 
 
 def _write(folder: str, reports: Sequence[Report], name: str, page: Matrix | Gate) -> None:
-    """Write a document beside the runs, where they have a folder that is the suite's own."""
+    """Write a document beside the runs, if they are in a folder that the suite or ``--out`` names."""
     from calipers.cli.output import Target
 
     if folder and reports[0].job.out is not None:
@@ -171,7 +172,7 @@ def _planned_key(job: Job) -> str:
 
 
 def _plan_page(suite: SuiteCommand, jobs: Sequence[Job], sizes: Sequence[int]) -> Document:
-    """A row for each run that would be made."""
+    """The page of a dry run, with a row for each run."""
     benchmarks = dict.fromkeys(f"{job.benchmark}\0{job.lm_eval}" for job in jobs)
     models = dict.fromkeys(job.model for job in jobs)
     rollouts = sum(size * job.samples for size, job in zip(sizes, jobs, strict=True))

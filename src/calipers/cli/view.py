@@ -1,4 +1,4 @@
-"""``calipers view``: runs in the browser, live and of any size; blind labelling."""
+"""``calipers view``: show runs in a browser, live and of any size; blind labelling."""
 
 from __future__ import annotations
 

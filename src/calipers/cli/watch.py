@@ -1,4 +1,4 @@
-"""``calipers watch``: a training run as it goes on; exit 0 no alarm, 1 an alarm, 2 wrong input, 3 nothing readable."""
+"""``calipers watch``: watch a training run; exit 0 no alarm, 1 an alarm, 2 wrong input, 3 nothing readable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ALARMS = "Alarms"  # a group of options
 FORMATS = (*options.FORMATS, "junit")
-EVALS = "evals"  # in the state: what evaluations of checkpoints wrote
+EVALS = "evals"  # the folder in the state with the rollouts from evaluations of checkpoints
 
 
 @click.command(cls=options.GroupedCommand)
@@ -198,16 +198,16 @@ def watch(
         reward=reward,
         folders=[evals] if command is not None else [],
     )
-    told = _Told(listeners, senders, watching)
+    notifier = _Notifier(listeners, senders, watching)
     try:
         with _stopping() as stopped:
             if once or best or accept is not None:
-                _evaluated(command, path, evals, stopped)
-                told.tell(watching.look(settled=True))
+                _evaluate_new(command, path, evals, stopped)
+                notifier.notify(watching.look(settled=True))
                 if accept is not None:
                     watching.accept(accept)
             else:
-                _follow(watching, told, every, stopped, command, evals)
+                _follow(watching, notifier, every, stopped, command, evals)
         result = watching.result()
         if best:
             from calipers.analyses.watch.best import best_of
@@ -250,7 +250,7 @@ def _trackers(texts: Sequence[str]) -> list[Any]:
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C, or a request to terminate, sets; a second one interrupts."""
+    """An event that SIGINT (Ctrl-C) or SIGTERM sets; a second signal raises KeyboardInterrupt."""
     stopped = threading.Event()
 
     def stop(number: int, frame: object) -> None:
@@ -266,29 +266,29 @@ def _stopping() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-class _Told:
-    """Tells everybody of an alarm, once."""
+class _Notifier:
+    """Sends each alarm to the listeners of ``--notify`` and the trackers of ``--log``."""
 
     def __init__(self, listeners: Sequence[Any], senders: Sequence[Any], watching: RunWatch) -> None:
         self._listeners, self._senders, self._watching = listeners, senders, watching
 
-    def tell(self, raised: Sequence[Raised]) -> None:
-        """Tell of alarms that were just raised; what fails becomes a note, and the watch goes on."""
-        for one in raised:
+    def notify(self, raised: Sequence[Raised]) -> None:
+        """Send alarms that were just raised; a failure becomes a note, and the watch continues."""
+        for alarm in raised:
             for send in self._senders:
                 try:
-                    tell(f"note: {clean(send(one, self._watching.path), None)}")
+                    tell(f"note: {clean(send(alarm, self._watching.path), None)}")
                 except InputError as error:
                     tell(f"note: {clean(str(error), None)}")
             if self._listeners:
-                self._notify(one)
+                self._notify_listeners(alarm)
 
-    def _notify(self, raised: Raised) -> None:
+    def _notify_listeners(self, raised: Raised) -> None:
         from dataclasses import asdict
 
         from calipers.running.notify import LIMIT, NotNotified
 
-        # tasks of some systems are named by their prompts, so the rollouts stay here
+        # the rollouts are not sent, because some systems name tasks by their prompts
         alarm = {**asdict(raised), "rollouts": [], "sentence": raised.words}
         message = {"schema": "calipers.watch_alarm/1", "path": self._watching.path, "alarm": alarm}
         text = safe_json(json.dumps(message, ensure_ascii=False)).encode()
@@ -299,8 +299,8 @@ class _Told:
                 tell(f"note: --notify {target.name}: {clean(str(error), None)}")
 
 
-def _evaluated(command: Any, path: str, evals: str, stopped: threading.Event) -> None:
-    """Evaluate every new checkpoint, one after the other; a failure is told, and the watch goes on."""
+def _evaluate_new(command: Any, path: str, evals: str, stopped: threading.Event) -> None:
+    """Evaluate every new checkpoint, one after the other; a failure becomes a note, and the watch continues."""
     if command is None:
         return
     from calipers.running.checkpoints import evaluate, new_checkpoints
@@ -308,38 +308,37 @@ def _evaluated(command: Any, path: str, evals: str, stopped: threading.Event) ->
     for checkpoint in list(new_checkpoints(Path(path), Path(evals))):
         if stopped.is_set():
             return
-        if wrong := evaluate(command, checkpoint, Path(evals), stopped.is_set):
-            tell(f"note: {clean(wrong, None)}")
+        if problem := evaluate(command, checkpoint, Path(evals), stopped.is_set):
+            tell(f"note: {clean(problem, None)}")
 
 
-def _follow(watching: RunWatch, told: _Told, every: float, stopped: threading.Event, command: Any, evals: str) -> None:
-    """Look until somebody says stop: the page itself on a terminal, else a line for each new step."""
-    page = _Screen()
-    with page:
+def _follow(
+    watching: RunWatch, notifier: _Notifier, every: float, stopped: threading.Event, command: Any, evals: str
+) -> None:
+    """Look again and again until ``stopped`` is set, and show each change."""
+
+    def progress() -> tuple[int, int]:
+        return watching.monitor.taken, len(watching.notes) + len(watching.monitor.notes)
+
+    shown = None
+    with _Screen() as screen:
         while True:
-            before = watching.monitor.taken
-            noted = len(watching.notes) + len(watching.monitor.notes)
-            _evaluated(command, watching.path, evals, stopped)
-            raised = watching.look(settled=False)
-            told.tell(raised)
-            if (
-                watching.monitor.taken != before
-                or len(watching.notes) + len(watching.monitor.notes) != noted
-                or not page.shown
-            ):
-                page.show(watching.result(), raised)
+            _evaluate_new(command, watching.path, evals, stopped)
+            notifier.notify(watching.look(settled=False))
+            if progress() != shown:
+                screen.show(watching.result())
+                shown = progress()
             if stopped.wait(every):
                 return
 
 
 class _Screen:
-    """The page of a watch on a terminal, drawn anew at each change; elsewhere plain lines on standard error."""
+    """The page of a watch: redrawn at each change on a terminal; elsewhere a line per change on standard error."""
 
     def __init__(self) -> None:
-        self.shown = False
         self._drawn = is_terminal(sys.stdout) and is_terminal(sys.stderr)
         self._live: Any = None
-        self._told = 0
+        self._notes = 0  # the number of notes that have been printed
 
     def __enter__(self) -> _Screen:
         return self
@@ -348,18 +347,17 @@ class _Screen:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, result: Watched, raised: Sequence[Raised]) -> None:
-        """Show a state, and alarms that were just raised."""
-        self.shown = True
+    def show(self, result: Watched) -> None:
+        """Show the current result of the watch."""
         if self._drawn:
             self._draw(result)
             return
         last = result.last_step
         at = "" if last is None else f"step {last}: "
         tell(clean(f"{at}{result.headline()}", None))
-        for note in result.notes[self._told :]:
+        for note in result.notes[self._notes :]:
             tell(f"note: {clean(note, None)}")
-        self._told = len(result.notes)
+        self._notes = len(result.notes)
 
     def _draw(self, result: Watched) -> None:
         from rich.console import Console
@@ -389,6 +387,6 @@ def _show(result: Watched, shape: str) -> None:
     if shape == "junit":
         from calipers.analyses.watch.document import junit_page
 
-        write(junit_page(result).replace("##[", "#&#35;["))
+        write(junit_page(result))
         return
     show(result.page(), shape)

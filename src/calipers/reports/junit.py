@@ -45,7 +45,10 @@ class TestSuite(Struct, frozen=True):
 
 
 def render(name: str, suites: Sequence[TestSuite]) -> str:
-    """The test suites as an XML document, with its declaration and a final newline."""
+    """The test suites as an XML document, with its declaration and a final newline.
+
+    ``##[``, with which a command for GitHub's runner begins, is written with a character reference.
+    """
     root = Xml.Element("testsuites", name=clean(name, None))
     totals = dict.fromkeys(("tests", *COUNTS.values()), 0)
     for suite in suites:
@@ -62,9 +65,8 @@ def render(name: str, suites: Sequence[TestSuite]) -> str:
     for key, count in totals.items():
         root.set(key, str(count))
     Xml.indent(root)
-    return Xml.tostring(root, encoding="unicode", xml_declaration=False).join(
-        ('<?xml version="1.0" encoding="UTF-8"?>\n', "\n")
-    )
+    text = Xml.tostring(root, encoding="unicode", xml_declaration=False).replace("##[", "#&#35;[")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
 def _add(suite: Xml.Element, case: Case) -> None:

@@ -63,15 +63,6 @@ def _escape(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
-def harmless(text: str, instead: str = "# #[") -> str:
-    """The text without commands for GitHub's runner: no line begins with ``::`` or contains ``##[``.
-
-    >>> harmless("model ##[error]x"), harmless("  ::stop-commands::x")
-    ('model # #[error]x', '  : :stop-commands::x')
-    """
-    return _uncommanded(text).replace("##[", instead)
-
-
 def guarded(text: str) -> str:
     """Text that is safe to print: no line begins with ``::``, and in a GitHub job none contains ``##[``.
 
@@ -80,16 +71,14 @@ def guarded(text: str) -> str:
     >>> guarded("::error::x\\n a::b")
     ': :error::x\\n a::b'
     """
-    return harmless(text) if on_github() else _uncommanded(text)
+    if "::" in text:
+        text = re.sub(r"^(\s*):(?=:)", r"\1: ", text, flags=re.MULTILINE)
+    return text.replace("##[", "# #[") if on_github() else text
 
 
 def on_github() -> bool:
     """Whether GitHub's runner reads the output."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
-def _uncommanded(text: str) -> str:
-    return re.sub(r"^(\s*):(?=:)", r"\1: ", text, flags=re.MULTILINE) if "::" in text else text
 
 
 def plain(text: str) -> str:
@@ -98,7 +87,7 @@ def plain(text: str) -> str:
     >>> plain("├─●┤ ↑"), plain("… 3 more: --all")
     ('|-o| ^', '... 3 more: --all')
     """
-    text = re.sub(r"^… ", "... ", text, flags=re.MULTILINE)  # only here may the width change
+    text = re.sub(r"^… ", "... ", text, flags=re.MULTILINE)  # an ellipsis elsewhere becomes one character
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
