@@ -1,4 +1,4 @@
-"""The report, one HTML file that needs no network: read what there is to show, choose the page, make the file."""
+"""The report, one HTML file that needs no network: read the sources, choose the page, and make the file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from calipers.web.watch_page import WatchData
 
 LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
-OF_STEPS = ("columns", "truth", "reward", "cluster", "confidence")  # settings of a page by step
-USUAL = {"confidence": 0.95}  # settings that are no choice of the user
-SPARE = 20_000  # bytes by which texts may take more room in a file than by themselves
+OF_STEPS = ("columns", "truth", "reward", "cluster", "confidence")  # settings that a page by step supports
+USUAL = {"confidence": 0.95}  # defaults that are not falsy
+SPARE = 20_000  # bytes to leave out beyond the excess, because texts take more room in a file than by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class HtmlReport:
 
     html: str = field(repr=False)
     title: str = ""
-    notes: Sequence[str] = ()  # for the reader of the command
+    notes: Sequence[str] = ()  # for the user of the command
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the file; InputError where that is not possible."""
+        """Write the file; InputError if it cannot be written."""
         try:
             Path(path).write_text(self.html, encoding="utf-8", newline="")
         except OSError as error:
@@ -61,15 +61,15 @@ def report(
     flag: str | os.PathLike[str] | None = None,
     steps: bool = False,
 ) -> HtmlReport:
-    """Report on one run, two runs, many, or a training run by step, as one HTML file.
+    """Report on one run, two runs, many runs, or a training run by step, as one HTML file.
 
-    A source is anything that `score` reads, or a document: a result, a comparison or a leaderboard, of which the
-    report shows what it has. Two runs of one dataset are compared, the later with the earlier; more are ranked.
-    Without ``texts``, no prompt, completion or answer is in the file. Without ``metrics``, the mean reward and, where
-    there are several samples, pass@k and pass^k are shown. ``flag`` is a file that names suspicious tasks, which the
-    page of one run or two can exclude: the JSON of `items` or of ``calipers check --selftest``, or a line for each.
-    A folder that is watched, or the document of a watch, is shown by step, with its bands and alarms; with ``steps``
-    any folder of step files is.
+    A source is anything that `score` reads, or a document: a result, a comparison or a leaderboard, whose numbers the
+    report shows. Two runs of one dataset are compared, the second with the first; more runs are ranked. Without
+    ``texts``, the file has no prompts, completions or answers. Without ``metrics``, the report shows the mean reward
+    and, if there are several samples per task, pass@k and pass^k. ``flag`` is a file that names suspicious tasks, which
+    the page of one or two runs can exclude: the JSON of `items` or of ``calipers check --selftest``, or a task id per
+    line. A folder that ``calipers watch`` has looked at, or the document of a watch, is shown by step, with its bands
+    and alarms; with ``steps``, any folder with a file for each step is.
 
     >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
     'The run solves 50\\xa0% of the tasks.'
@@ -94,9 +94,9 @@ def report(
 
 
 def _watched(sources: Sequence[Rewarded], steps: bool, settings: Mapping[str, Any]) -> WatchData | None:
-    """What there is to show by step; None where the sources are no steps.
+    """The data of a page by step; None if the sources are not the steps of a training run.
 
-    InputError for a setting that such a page does not follow; what a watch has said follows none.
+    InputError for a setting that the page does not support; the page of an earlier watch supports none.
     """
     path = os.fspath(sources[0]) if len(sources) == 1 and isinstance(sources[0], (str, os.PathLike)) else ""
     if steps and not os.path.isdir(path):
@@ -109,13 +109,13 @@ def _watched(sources: Sequence[Rewarded], steps: bool, settings: Mapping[str, An
     given = [key for key, value in settings.items() if value and value != USUAL.get(key)]
     if not watched and os.path.isdir(path):
         if others := [key for key in given if key not in OF_STEPS]:
-            wrong = "does not apply to a training run by step"
-            raise InputError.at(_option(others[0]), wrong, "remove it, or give the file of one step without --steps")
+            advice = "remove it, or give the file of one step without --steps"
+            raise InputError.at(_option(others[0]), "does not apply to a training run by step", advice)
         return watch_data(path, **{key: settings[key] for key in OF_STEPS})
     if given:
-        right = "expected the folder alone, or another folder of its steps"
-        what = "is watched" if watched else "is the document of a watch"
-        raise InputError.at(path, f"{what}, and {_option(given[0])} cannot change what the watch said", right)
+        expected = "expected the folder alone, or another folder of its steps"
+        state = "is watched" if watched else "is the document of a watch"
+        raise InputError.at(path, f"{state}, and {_option(given[0])} cannot change what the watch said", expected)
     if watched:
         return watch_data(path)
     document = load(path)
@@ -127,7 +127,7 @@ def _option(setting: str) -> str:
 
 
 def page_of(data: Gathered) -> HtmlPage:
-    """The page for what was gathered."""
+    """The page of one run, of two, or of many."""
     if isinstance(data, RunData):
         from calipers.web.run_page import run_page
 
@@ -142,7 +142,7 @@ def page_of(data: Gathered) -> HtmlPage:
 
 
 def notes_of(data: Gathered) -> list[str]:
-    """What the readers passed over, for the user of the command."""
+    """The notes for the user of the command: those of the readers, and about flagged tasks."""
     runs: list[Any] = [data] if isinstance(data, RunData) else []
     if isinstance(data, ManyData):
         runs = list(data.runs)

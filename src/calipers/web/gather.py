@@ -1,8 +1,8 @@
-"""What a report shows, as values: runs with their numbers, counts, states and texts; pairs; many.
+"""The data of a report: one run with its numbers, counts, states and texts; a pair of runs; or many runs.
 
-Everything that a page draws is computed here from the table of rollouts, never from rounded numbers. A document
-without rollouts has its numbers and nothing else, and the page says what it cannot show. A run that is still going
-has its progress, and what is known of its number so far.
+Everything that a page draws is computed here from the table of rollouts, never from rounded numbers. A document without
+rollouts has only its numbers, and the page says what it cannot show. A run that is still in progress has its progress,
+and its value so far.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ from calipers.stats.curve import Curve, pass_curves
 from calipers.stats.sequence import finite
 from calipers.tally import quietly
 
-LOCK = ".lock"  # of a run's folder
-LOCKS = "/proc/locks"  # what Linux knows of who holds which file
+LOCK = ".lock"  # the lock file in a run's folder
+LOCKS = "/proc/locks"  # the file locks that processes hold, on Linux
 STATES: Final = ("passed", "scored", "wrong", "zero", "missing", "left")
-"""How a rollout looks. ``scored``: rewards are graded; ``zero``: counted as 0; ``left``: spared by a stopping rule."""
+"""The states of a rollout. ``scored``: a graded reward; ``zero``: counted as 0; ``left``: not run (stopped early)."""
 STATE_CODE: Final = {state: code for code, state in enumerate(STATES)}
 LONGEST: Final = 4_000  # characters of a text that are kept
 TEXT_BUDGET: Final = 2_400_000  # bytes of all texts in a file of at most 3 MB
-MOST_ROWS: Final = 20_000  # rollouts whose texts are considered, and that a page lists
-EVERY_TASK: Final = 1_000_000_000  # changed tasks that a comparison lists: all of them
-MOST_CHANGED: Final = 20  # tasks at each end whose texts are taken before others
-LARGEST_K: Final = 64  # of the metrics that are chosen where none are named
+MOST_ROWS: Final = 20_000  # rollouts that a page lists, and whose texts it may contain
+EVERY_TASK: Final = 1_000_000_000  # the number of changed tasks that a comparison lists: all of them
+MOST_CHANGED: Final = 20  # the largest losses, and gains, whose texts have priority
+LARGEST_K: Final = 64  # the largest k of metrics that are chosen by default
 UNFLAGGED: Final = "expected the rollouts of one run, or of two runs of one dataset"
-CHANGING: Final = ("cluster", "dialect", "missing", "reward")  # settings that a finished document does not follow
+CHANGING: Final = ("cluster", "dialect", "missing", "reward")  # settings that do not apply to a finished document
 
 States = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """A run that is still going. The value is over the tasks, in planned order, up to the first that is not complete.
+    """The progress of a run. The value covers only the tasks, in planned order, before the first incomplete task.
 
-    Only those count: tasks that finish early are easier, or harder, than the others.
+    Other complete tasks do not count, because tasks that finish early may be easier or harder than the others.
     """
 
-    finished: int  # rollouts
+    finished: int  # number of finished rollouts
     planned: int
     value: float | None = None  # the mean reward
-    interval: tuple[float, float] | None = None  # holds the number that the run will end with, at any time
+    interval: tuple[float, float] | None = None  # an interval for the run's final value, valid at any time
 
 
 def is_running(folder: str) -> bool:
-    """Whether a process holds a run's folder, by the system's table of locks; False where there is none."""
+    """Whether a process holds the lock of a run's folder; False on systems without a table of locks."""
     try:
         inode = os.stat(os.path.join(folder, LOCK)).st_ino
         with open(LOCKS) as file:
@@ -83,9 +83,9 @@ def is_running(folder: str) -> bool:
 
 
 def progress_of(path: str, table: Rollouts, numbers: Column, confidence: float) -> RunProgress | None:
-    """How far the run in a folder has come; None for one that is not going, or is no run.
+    """The progress of the run in a folder; None if it is not running, or if the path is not a run.
 
-    ``numbers`` is what each of its R rollouts contributes, what is missing a gap.
+    ``numbers`` are the contributions of its R rollouts; a missing rollout is a gap.
     """
     if not is_run(path) or not is_running(path):
         return None
@@ -93,7 +93,7 @@ def progress_of(path: str, table: Rollouts, numbers: Column, confidence: float) 
 
 
 def progress_in(table: Rollouts, numbers: Column, confidence: float) -> RunProgress | None:
-    """As `progress_of`, of a table with a row for each planned rollout; None where all of them have finished."""
+    """The progress in a table with a row for each planned rollout; None if all of them have finished."""
     waiting = table.outcome == CODE["not_run"]
     finished = int((~waiting).sum())
     if finished == len(table):
@@ -121,19 +121,19 @@ def progress_in(table: Rollouts, numbers: Column, confidence: float) -> RunProgr
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """What became of each task's rollouts, [T] each."""
+    """The numbers of rollouts of each task, by state; every field is [T]."""
 
     ids: Sequence[str]
     planned: Ints
     given: Ints  # rollouts with a number
     passed: Ints
     missing: Ints
-    mean: Column  # of the numbers
+    mean: Column  # the mean of the task's numbers
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutText:
-    """What one rollout says, cut to `LONGEST` characters; None where the file says nothing."""
+    """The texts of one rollout, cut to `LONGEST` characters; None for a text that the file does not have."""
 
     completion: str | None = None
     answer: str | None = None
@@ -147,17 +147,17 @@ NOTHING_SAID = RolloutText()
 class RunRollouts:
     """The rollouts of one run."""
 
-    table: Rollouts  # of this group alone
-    source: ReadSource  # where it comes from, perhaps with other groups
+    table: Rollouts  # the rollouts of this group only
+    source: ReadSource  # the source of the table, which may have other groups, too
     reward: str  # the key of the reward that is shown
-    numbers: Column  # what each rollout contributes, [R]; what is missing is a gap, whatever the policy
+    numbers: Column  # the contribution of each rollout, [R]; a missing rollout is a gap under every policy
     states: States  # [R] codes of `STATES`
     tasks: TaskCounts
-    curves: tuple[Curve, Curve] | None  # pass@k and pass^k; None where there is nothing to see
+    curves: tuple[Curve, Curve] | None  # pass@k and pass^k; None without a pass or with one k only
     wants_texts: bool = True
     prompts: Mapping[int, str] = field(default_factory=dict)  # code of a task -> its prompt
-    texts: Mapping[int, RolloutText] = field(default_factory=dict)  # row -> what it says
-    texts_cut: bool = False  # some were left out, to keep the file small
+    texts: Mapping[int, RolloutText] = field(default_factory=dict)  # row -> its texts
+    texts_cut: bool = False  # whether texts were left out to keep the file small
 
     def __len__(self) -> int:
         return len(self.table)
@@ -165,23 +165,23 @@ class RunRollouts:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One run: a group of a result, and its rollouts where they are there."""
+    """One run: a group of a result, with its rollouts if they are available."""
 
     result: Result
     group: Group
-    name: str  # what the run is called among others: its model, agent or path
+    name: str  # its name among other runs: its model, agent or path
     outright: bool  # every reward is 0 or 1
-    rollouts: RunRollouts | None = None  # None: a document without rollouts
+    rollouts: RunRollouts | None = None  # None for a document without rollouts
     cluster: str | None = None
-    by: Sequence[str] = ()  # as requested
+    by: Sequence[str] = ()  # the requested keys of breakdowns
     flagged: Sequence[str] = ()  # ids of tasks that `flags` names
     flags: Flags | None = None
-    planned: str = ""  # what its certificate says of its plan; "" without a certificate
-    progress: RunProgress | None = None  # of a run that is still going
+    planned: str = ""  # how its certificate compares with the registered plan; "" without a certificate
+    progress: RunProgress | None = None  # None if the run is not in progress
 
     @property
     def who(self) -> str:
-        """The model, else the agent; empty where neither is known."""
+        """The model, or the agent if there is no model; "" if neither is known."""
         return self.group.model or self.group.agent or ""
 
 
@@ -196,11 +196,11 @@ class PairData:
 
 @dataclass(frozen=True, slots=True)
 class ManyData:
-    """Several runs: ranked on each dataset, and each by itself."""
+    """Several runs: their ranking on each dataset, and each run by itself."""
 
-    ranking: Leaderboard | Matrix  # of one benchmark; of several
+    ranking: Leaderboard | Matrix  # a leaderboard for one benchmark, a matrix for several
     runs: Sequence[RunData]
-    given: Sequence[str] = ()  # the paths as the user gave them, a folder of runs as one; none of values in memory
+    given: Sequence[str] = ()  # the paths as the user gave them, with folders not expanded; empty for values in memory
 
 
 Gathered = RunData | PairData | ManyData
@@ -218,7 +218,7 @@ def gather(
     flag: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Gathered:
-    """What the sources hold: one run, a pair of runs, or many; ``settings`` are those of `make_plan`."""
+    """Read the sources: one run, a pair of runs, or many runs. ``settings`` are those of `make_plan`."""
     flags = None if flag is None else read_flags(flag)
     if not sources:
         raise InputError("nothing to report on; expected rollouts, a run folder, a result or a comparison")
@@ -229,9 +229,10 @@ def gather(
     changes = {"--metric": metrics, "--by": by, **{f"--{key}": settings.get(key) for key in CHANGING}}
     for source in sources:
         document = _document(source)
-        if document is not None and len(sources) == 1 and (given := [word for word, value in changes.items() if value]):
-            wrong = f"a {type(document).__name__.lower()} is finished, and {given[0]} cannot change it"
-            raise InputError.at(str(source), wrong, "expected its rollouts")
+        changed = [option for option, value in changes.items() if value]
+        if document is not None and len(sources) == 1 and changed:
+            problem = f"a {type(document).__name__.lower()} is finished, and {changed[0]} cannot change it"
+            raise InputError.at(str(source), problem, "expected its rollouts")
         if isinstance(document, Result):
             runs += [of_document(document, group, str(source)) for group in document.groups]
         elif document is None:
@@ -239,8 +240,8 @@ def gather(
             read = read_source(source, Named(columns or {}, truth), [*plan.labels, "answer"], progress)
             runs += _runs(read, plan if metrics else _with_metrics(plan, read.rollouts), texts)
         elif len(sources) > 1:
-            wrong = f"a {type(document).__name__.lower()} beside other inputs"
-            raise InputError.at(str(source), wrong, "expected it alone, or rollouts and results only")
+            problem = f"a {type(document).__name__.lower()} beside other inputs"
+            raise InputError.at(str(source), problem, "expected it alone, or rollouts and results only")
         elif flags is not None:
             raise InputError.at("--flag", f"{source} has no rollouts", UNFLAGGED)
         else:
@@ -249,18 +250,18 @@ def gather(
         runs = _flagged(runs, flags)
     if len(runs) == 1:
         return with_texts(runs[0]) if texts else runs[0]
-    asked: dict[str, Any] = {**settings, "columns": columns, "truth": truth}
+    reading: dict[str, Any] = {**settings, "columns": columns, "truth": truth}
     if len(runs) == 2 and _comparable(*runs):
-        comparison = compare(*sources, metrics=metrics, by=by, flips=EVERY_TASK, **asked)
+        comparison = compare(*sources, metrics=metrics, by=by, flips=EVERY_TASK, **reading)
         wanted = _changed(comparison)
         first, second = (with_texts(run, TEXT_BUDGET // 2, _codes(run, wanted)) if texts else run for run in runs)
         return PairData(comparison, first, second)
     rank = matrix if len({run.group.dataset for run in runs}) > 1 else leaderboard
-    return ManyData(rank(*sources, metrics=_first(metrics), **asked), runs, given)
+    return ManyData(rank(*sources, metrics=_first(metrics), **reading), runs, given)
 
 
 def _flagged(runs: Sequence[RunData], flags: Flags) -> list[RunData]:
-    """The runs with their flagged tasks; InputError where the page would have no switch for them."""
+    """The runs with their flagged tasks; InputError if the page has no What if, or no run has a flagged task."""
     one_or_two = len(runs) == 1 or (len(runs) == 2 and _comparable(*runs))
     if not one_or_two or any(run.rollouts is None for run in runs):
         raise InputError.at("--flag", "the page has no What if", UNFLAGGED)
@@ -269,9 +270,9 @@ def _flagged(runs: Sequence[RunData], flags: Flags) -> list[RunData]:
         for run in runs
     ]
     if any(flags.tasks.values()) and not any(run.flagged for run in flagged):
-        some = next(task for tasks in flags.tasks.values() for task in tasks)
+        unknown = next(task for tasks in flags.tasks.values() for task in tasks)
         known = [task for run in runs if run.rollouts for task in run.rollouts.tasks.ids]
-        raise InputError.at(flags.path, str(UnknownName.of("task in these rollouts", some, known)))
+        raise InputError.at(flags.path, str(UnknownName.of("task in these rollouts", unknown, known)))
     return flagged
 
 
@@ -282,11 +283,11 @@ def _comparable(first: RunData, second: RunData) -> bool:
 
 
 def _changed(comparison: Comparison) -> set[str]:
-    """The tasks whose texts are wanted first: the largest losses and gains."""
+    """The tasks whose texts have priority: the largest losses and gains."""
     flips = comparison.contests[0].pairs[0].flips
     if flips is None:
         return set()
-    return {change.task for some in (flips.regressions, flips.fixes) for change in some[:MOST_CHANGED]}
+    return {change.task for changes in (flips.regressions, flips.fixes) for change in changes[:MOST_CHANGED]}
 
 
 def _codes(run: RunData, tasks: set[str]) -> list[int]:
@@ -294,21 +295,21 @@ def _codes(run: RunData, tasks: set[str]) -> list[int]:
 
 
 def of_document(result: Result, group: Group, path: str = "") -> RunData:
-    """A run of a result that has no rollouts."""
+    """The data of a group of a result document, without rollouts."""
     mean, rate = group.metrics.get("mean_reward"), group.metrics.get("pass_rate")
     outright = mean is not None and rate is not None and mean.value == rate.value
     return RunData(result, group, group.model or group.agent or path, outright)
 
 
 def _document(source: Rewarded) -> Result | Comparison | Leaderboard | Matrix | None:
-    """The document that a path is of; None for everything else."""
+    """The document at a path; None for rollouts and for values in memory."""
     if not isinstance(source, (str, os.PathLike)) or schema_of(os.fspath(source)) is None:
         return None
     page = load(source)
     if isinstance(page, (Result, Comparison, Leaderboard, Matrix)):
         return page
-    wrong = f"a {type(page).__name__} has no report"
-    raise InputError.at(os.fspath(source), wrong, "expected rollouts, a result, a comparison or a leaderboard")
+    expected = "expected rollouts, a result, a comparison or a leaderboard"
+    raise InputError.at(os.fspath(source), f"a {type(page).__name__} has no report", expected)
 
 
 def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
@@ -323,14 +324,17 @@ def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
 
 
 def _with_metrics(plan: Plan, rollouts: Rollouts) -> Plan:
-    """The plan with the metrics that a page shows where none are named; another system's dialect has its own."""
+    """The plan with the metrics that a page shows by default; another system's dialect has its own defaults."""
     if plan.dialect.name != NATIVE.name:
         return plan
-    return replace(plan, asked=[resolve(metric, NATIVE) for metric in _chosen(rollouts, plan.reward)])
+    return replace(plan, asked=[resolve(metric, NATIVE) for metric in _default_metrics(rollouts, plan.reward)])
 
 
-def _chosen(rollouts: Rollouts, reward: str | None) -> list[str]:
-    """The mean reward, and what k samples solve, where every task has so many."""
+def _default_metrics(rollouts: Rollouts, reward: str | None) -> list[str]:
+    """The mean reward and, if there is a pass, pass@1, pass@k and pass^k.
+
+    k is the largest power of two that does not exceed the number of samples of any task.
+    """
     samples, solved = LARGEST_K, False
     for table in rollouts.groups():
         key = _reward_key(table, reward)
@@ -343,17 +347,17 @@ def _chosen(rollouts: Rollouts, reward: str | None) -> list[str]:
     return ["mean_reward", "pass@1", *([f"pass@{k}", f"pass^{k}"] if k > 1 else [])]
 
 
-def _reward_key(table: Rollouts, chosen: str | None) -> str:
+def _reward_key(table: Rollouts, requested: str | None) -> str:
     keys = sorted(table.rewards)
-    if chosen in keys:
-        return str(chosen)
+    if requested in keys:
+        return str(requested)
     return "reward" if "reward" in keys or not keys else keys[0]
 
 
 def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts: bool, plan: Plan) -> RunData:
     first = next(iter(group.metrics.values()), None)
-    chosen = next((word[7:] for word in first.made.settings if word.startswith("reward:")), None) if first else None
-    key = _reward_key(table, chosen)
+    requested = next((word[7:] for word in first.made.settings if word.startswith("reward:")), None) if first else None
+    key = _reward_key(table, requested)
     numbers = contributed(table, key)
     outright = is_outright(numbers.kept())
     counted = numbers.filled(0.0) if plan.missing == "zero" else numbers
@@ -367,14 +371,14 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
             np.diff(table.by_task.starts) - n,
             task_mean(counted, table.by_task),
         )
-        drawn = (
+        curves = (
             pass_curves(counted, table.by_task, confidence=result.confidence)
             if c.any() and table.stop is None
             else None
         )
-    if drawn is not None and len(drawn[0].points) < 2:
-        drawn = None
-    rollouts = RunRollouts(table, read, key, numbers, states_of(numbers, table.outcome, outright), tasks, drawn, texts)
+    if curves is not None and len(curves[0].points) < 2:
+        curves = None
+    rollouts = RunRollouts(table, read, key, numbers, states_of(numbers, table.outcome, outright), tasks, curves, texts)
     name = group.model or group.agent or read.path
     planned = _planned(read.path) if isinstance(read.path, str) else ""
     progress = progress_of(read.path, table, numbers, result.confidence)
@@ -382,27 +386,28 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
 
 
 def runs_of(read: ReadSource) -> list[RunData]:
-    """The runs of what was read, each with the metrics that a page shows where none are named; without texts."""
+    """The runs of a source, each with the metrics that a page shows by default; without texts."""
     plan = make_plan(None, source=read.path)
     return _runs(read, _with_metrics(plan, read.rollouts), False)
 
 
 def _planned(path: str) -> str:
-    """What the certificate in a run's folder says of the plan that was registered before the run; "" without one."""
-    if not os.path.isfile(os.path.join(path, "result.cert.json")):
+    """How the certificate in a run's folder compares with the plan registered before the run; "" without one."""
+    certificate = os.path.join(path, "result.cert.json")
+    if not os.path.isfile(certificate):
         return ""
     from calipers.analyses.certify.verify import planned_as
 
-    return planned_as(os.path.join(path, "result.cert.json"))
+    return planned_as(certificate)
 
 
 def is_outright(kept: Floats) -> bool:
-    """Whether every number is 0 or 1."""
+    """Whether there are numbers, and every one is 0 or 1."""
     return bool(len(kept) and ((kept == 0) | (kept == 1)).all())
 
 
 def states_of(numbers: Column, outcome: NDArray[np.uint8], outright: bool) -> States:
-    """How each rollout looks, [R]: by its number; one that the model lost without a reward is counted as 0."""
+    """The state of each rollout, [R]; ``zero`` if its outcome, such as a refusal, counts as 0."""
     states = np.full(len(outcome), STATE_CODE["wrong" if outright else "scored"], dtype=np.uint8)
     if outright:
         states[passed(numbers, PASS_THRESHOLD)] = STATE_CODE["passed"]
@@ -413,15 +418,15 @@ def states_of(numbers: Column, outcome: NDArray[np.uint8], outright: bool) -> St
 
 @dataclass(frozen=True, slots=True)
 class LedgerPart:
-    """Rollouts of one outcome that look alike."""
+    """The rollouts with one state and one outcome."""
 
-    state: str
-    outcome: str  # a word of record.OUTCOMES
+    state: str  # one of `STATES`
+    outcome: str  # one of `record.OUTCOMES`
     count: int
 
     @property
     def word(self) -> str:
-        """What a page calls it."""
+        """The name of the part on a page."""
         plain = self.outcome.replace("_", " ")
         if self.outcome == OUTCOMES[SCORED]:
             return "without this reward" if self.state == "missing" else self.state
@@ -431,7 +436,7 @@ class LedgerPart:
 
 
 def parts_of(states: States, outcomes: NDArray[np.uint8]) -> list[LedgerPart]:
-    """The parts of some rollouts with their counts, in the order of `STATES`, then of outcomes."""
+    """The parts of rollouts with their counts, in the order of `STATES`, then of outcomes."""
     kinds, counts = np.unique(states.astype(np.int64) * 256 + outcomes, return_counts=True)
     return [
         LedgerPart(STATES[kind // 256], OUTCOMES[kind % 256], count)
@@ -440,39 +445,40 @@ def parts_of(states: States, outcomes: NDArray[np.uint8]) -> list[LedgerPart]:
 
 
 def ledger_parts(run: RunData) -> list[LedgerPart]:
-    """Every planned rollout in exactly one part, in the order of `STATES`, then of outcomes."""
-    left = run.group.ledger.stopped_early
-    spared = [LedgerPart("left", OUTCOMES[STOPPED_EARLY], left)] if left else []
+    """The parts of a run, in the order of `STATES`, then of outcomes; every planned rollout is in exactly one part."""
+    stopped_early = run.group.ledger.stopped_early
+    not_run = [LedgerPart("left", OUTCOMES[STOPPED_EARLY], stopped_early)] if stopped_early else []
     if run.rollouts is None:
         known = [
             LedgerPart(_state_of(word), word, count)
             for word, count in run.group.ledger.outcomes.items()
             if word != OUTCOMES[STOPPED_EARLY]
         ]
-        return [*sorted(known, key=lambda part: STATE_CODE[part.state]), *spared]
-    return [*parts_of(run.rollouts.states, run.rollouts.table.outcome), *spared]
+        return [*sorted(known, key=lambda part: STATE_CODE[part.state]), *not_run]
+    return [*parts_of(run.rollouts.states, run.rollouts.table.outcome), *not_run]
 
 
 def _state_of(outcome: str) -> str:
-    """How a rollout looks of which only the outcome is known."""
+    """The state of a rollout of which only the outcome is known."""
     if outcome == OUTCOMES[SCORED]:
         return "scored"
     return "zero" if OUTCOMES.index(outcome) < FIRST_GAP else "missing"
 
 
-def with_texts(run: RunData, budget: int = TEXT_BUDGET, also: Iterable[int] = ()) -> RunData:
-    """The run with the texts of its rollouts: ``also`` first, then failures, passes of tasks that also fail, a sample.
+def with_texts(run: RunData, budget: int = TEXT_BUDGET, preferred: Iterable[int] = ()) -> RunData:
+    """The run with the texts of its rollouts, until their size in the file reaches the budget, in bytes.
 
-    ``also`` are codes of tasks. Texts are taken until their size in the file reaches the budget, in bytes.
+    The order of priority: the ``preferred`` tasks (by code), failures, passes of tasks with failures, then a sample of
+    the other rollouts.
     """
     rolled = run.rollouts
     if rolled is None:
         return run
-    rows = _order(rolled, also)[:MOST_ROWS]
+    rows = _by_priority(rolled, preferred)[:MOST_ROWS]
     table, source = rolled.table, rolled.source
     code_of = {table.tasks[int(code)]: int(code) for code in np.unique(table.task[rows])}
     prompts: dict[int, str] = {}
-    said_by: dict[int, dict[float, RolloutText]] = {}  # code of a task -> sample -> what it says
+    texts_of: dict[int, dict[float, RolloutText]] = {}  # code of a task -> sample -> its texts
     key = tuple(table.keys[0])
     for owner, text in source.texts_by_group(frozenset(code_of)):
         code = code_of.get(text.task)
@@ -483,19 +489,22 @@ def with_texts(run: RunData, budget: int = TEXT_BUDGET, also: Iterable[int] = ()
         words = RolloutText(
             *(each and cut(each) for each in (said(text.completion), said(text.answer), error_of(text)))
         )
-        if words != NOTHING_SAID:  # of several attempts, the later record is the later attempt
-            said_by.setdefault(code, {})[text.sample] = words
+        if words != NOTHING_SAID:  # a later attempt comes later, and replaces the earlier one
+            texts_of.setdefault(code, {})[text.sample] = words
     wanted = set(rows.tolist())
-    texts = {row: words for row, words in _by_row(table, said_by) if row in wanted}
+    texts = {row: words for row, words in _by_row(table, texts_of) if row in wanted}
     kept_prompts, kept = _within(rolled, rows, prompts, texts, budget)
     cut_short = len(kept) < len(texts) or len(rows) < len(table)
     return replace(run, rollouts=replace(rolled, prompts=kept_prompts, texts=kept, texts_cut=cut_short))
 
 
-def _by_row(table: Rollouts, said_by: Mapping[int, Mapping[float, RolloutText]]) -> Iterator[tuple[int, RolloutText]]:
-    """The row of each text: by the number of its sample; by order where texts have times, and all are there."""
+def _by_row(table: Rollouts, texts_of: Mapping[int, Mapping[float, RolloutText]]) -> Iterator[tuple[int, RolloutText]]:
+    """Match texts with rows of the table, by sample number.
+
+    If samples are not numbered (texts have times), they are matched by their order, provided that none is missing.
+    """
     starts = table.by_task.starts
-    for code, texts in said_by.items():
+    for code, texts in texts_of.items():
         row_of = {float(table.sample[row]): row for row in range(int(starts[code]), int(starts[code + 1]))}
         if texts.keys() <= row_of.keys():
             yield from ((row_of[sample], words) for sample, words in texts.items())
@@ -503,21 +512,21 @@ def _by_row(table: Rollouts, said_by: Mapping[int, Mapping[float, RolloutText]])
             yield from zip(row_of.values(), (texts[sample] for sample in sorted(texts)), strict=True)
 
 
-def _order(rolled: RunRollouts, also: Iterable[int]) -> Ints:
-    """The rows by how much somebody wants to read them."""
+def _by_priority(rolled: RunRollouts, preferred: Iterable[int]) -> Ints:
+    """The rows in the order in which their texts have priority."""
     task = rolled.table.task
     failed = ~passed(rolled.numbers, PASS_THRESHOLD)
     mixed = np.bincount(task[failed], minlength=len(rolled.tasks.ids)) > 0
     rank = np.where(failed, 1, np.where(mixed[task], 2, 3))
-    rank[np.isin(task, np.fromiter(also, dtype=np.int64))] = 0
-    spread = np.arange(len(task)) * 2_654_435_761 % (1 << 32)  # multiplicative hashing: a sample from everywhere
+    rank[np.isin(task, np.fromiter(preferred, dtype=np.int64))] = 0
+    spread = np.arange(len(task)) * 2_654_435_761 % (1 << 32)  # multiplicative hashing, for an even sample
     return np.lexsort((np.where(rank == 3, spread, 0), rank))
 
 
 def _within(
     rolled: RunRollouts, rows: Ints, prompts: Mapping[int, str], texts: Mapping[int, RolloutText], budget: int
 ) -> tuple[dict[int, str], dict[int, RolloutText]]:
-    """As many texts as the budget allows, in order of the rows; a task's prompt comes with its first text."""
+    """As many texts as the budget allows, in the order of ``rows``; a task's prompt is kept with its first rollout."""
     kept_prompts: dict[int, str] = {}
     kept: dict[int, RolloutText] = {}
     for row in rows.tolist():
@@ -535,7 +544,7 @@ def _within(
 
 
 def with_less_text(data: Gathered, less: int) -> Gathered:
-    """The same without texts of so many bytes, those that are wanted least; of several runs, each gives its share."""
+    """The data with ``less`` bytes of texts left out, those of the lowest priority; each run loses an equal share."""
     if isinstance(data, RunData):
         return _with_less(data, less)
     if isinstance(data, PairData):
@@ -551,19 +560,19 @@ def _with_less(run: RunData, less: int) -> RunData:
         return run
     words = [*rolled.prompts.values()]
     words += [each for text in rolled.texts.values() for each in (text.completion, text.answer, text.error) if each]
-    rows = np.array([*rolled.texts], dtype=np.int64)  # in the order in which they are wanted
+    rows = np.array([*rolled.texts], dtype=np.int64)  # in their order of priority
     prompts, texts = _within(rolled, rows, rolled.prompts, rolled.texts, max(sum(map(_size, words)) - less, 0))
     return replace(run, rollouts=replace(rolled, prompts=prompts, texts=texts, texts_cut=True))
 
 
 def cut(words: str) -> str:
-    """A text as long as a page holds one; what is cut is counted."""
-    left = len(words) - LONGEST
-    return words if left <= 0 else f"{words[:LONGEST]}\n[… {left:,} more characters]"
+    """A text cut to `LONGEST` characters, with the number of characters that were cut off."""
+    excess = len(words) - LONGEST
+    return words if excess <= 0 else f"{words[:LONGEST]}\n[… {excess:,} more characters]"
 
 
 def _size(words: str) -> int:
-    """The bytes of a text in the file."""
+    """The size of a text in the file, in bytes."""
     return len(json.dumps(words, ensure_ascii=False).encode("utf-8", "replace")) + 5 * sum(map(words.count, "<>&"))
 
 

@@ -1,7 +1,7 @@
 """HTML and SVG as values: text is escaped here and nowhere else.
 
-Texts of models and files are hostile. Whatever is no `Markup` is escaped, and characters that could hide or
-reorder text are shown as what they are.
+Texts of models and files are untrusted. Whatever is not `Markup` is escaped, and characters that could hide or reorder
+text are made visible.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-JOINERS = "\u200c\u200d"  # letters and emoji need them
-# control, format (bidi among them), half characters, private, unassigned; ends of lines and paragraphs
+JOINERS = "\u200c\u200d"  # harmless format characters: some scripts and emoji need them
+# control, format (such as bidi), surrogate, private use, unassigned; line and paragraph separators
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _IN_SCRIPT = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
-_HIDDEN = re.compile(  # controls, marks of direction, other invisible characters, half characters
+_HIDDEN = re.compile(  # controls, direction marks, other invisible characters, surrogates
     "[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 _EMPTY = frozenset(("br", "col", "input", "link", "meta", "hr"))  # elements without an end tag
 
 
 class Markup(str):
-    """Text that is HTML already, and is not escaped again."""
+    """Text that is already HTML and is not escaped again."""
 
     __slots__ = ()
 
 
 Child = str | int | None | Iterable["Child"]
-"""What may stand inside an element: text, which is escaped, `Markup`, or several of them; None is nothing."""
+"""The content of an element: text, which is escaped, `Markup`, or several children; None for no content."""
 
 
 def visible(value: str) -> str:
-    """The text with control, bidi and ANSI characters shown as what they are; line ends and tabs stay.
+    """The text with control, bidi and ANSI characters made visible; line breaks and tabs stay.
 
     >>> visible("a\\x1b[31mb\\u202ec\\r\\nd")
     'a␛[31mb⟨U+202E⟩c\\nd'
@@ -51,7 +51,7 @@ def _seen(character: str) -> str:
 
 
 def text(value: str | int) -> Markup:
-    """A text as HTML: escaped, for elements and quoted attributes alike.
+    """A text as HTML, escaped for elements and quoted attributes alike.
 
     >>> text("a < b & \\u202ec")
     'a &lt; b &amp; ⟨U+202E⟩c'
@@ -73,8 +73,8 @@ def attr(value: str | int | float) -> str:
 def element(tag: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
     """An element with its children and attributes.
 
-    An underscore at the end of an attribute's name is dropped, others become hyphens. None and False leave an attribute
-    out, True gives it no value.
+    An underscore at the end of an attribute's name is dropped; others become hyphens. An attribute that is None or
+    False is left out, and one that is True has no value.
 
     >>> element("a", "x < y", href="#1", class_="term", data_k=None)
     '<a href="#1" class="term">x &lt; y</a>'
@@ -92,7 +92,7 @@ def element(tag: str, /, *children: Child, **attributes: str | int | float | boo
 
 
 def joined(children: Child) -> Markup:
-    """Children one after another, texts among them escaped."""
+    """The children concatenated, with texts escaped."""
     if children is None:
         return Markup("")
     if isinstance(children, (str, int)):
@@ -101,20 +101,20 @@ def joined(children: Child) -> Markup:
 
 
 def island(name: str, value: Any) -> Markup:
-    """A value for scripts: JSON that cannot end its element, whatever its texts hold."""
+    """A script element with a value as JSON; no text in the value can end the element."""
     content = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_IN_SCRIPT)
-    content = _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", content)
+    content = _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
     return Markup(f'<script type="application/json" id="{name}">{content}</script>')
 
 
 def name(value: str, most: int = 48) -> Markup:
-    """A name of somebody else's: it stands for itself, is never broken, and is cut in the middle where it is long."""
+    """An untrusted name: isolated from the direction of the text around it, never wrapped, shortened if long."""
     shown = cut(value, most)
     return element("bdi", shown, class_="name", title=None if shown == value else value)
 
 
 def cut(value: str, most: int) -> str:
-    """A name with its middle left out where it is long: both ends tell it from others.
+    """A name without its middle if it is longer than ``most``, because names differ at both ends.
 
     >>> cut("Claude-3.5-Sonnet-20241022", 22)
     'Claude-3.5-So…20241022'
@@ -123,15 +123,15 @@ def cut(value: str, most: int) -> str:
 
 
 def one_line(words: str, longest: int) -> str:
-    """A text on one line: line ends as a mark, what is too long cut."""
+    """A text on one line of at most ``longest`` characters, with line breaks as ⏎."""
     line = visible(words[: 4 * longest]).strip().replace("\n", " ⏎ ").replace("\t", " ")
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def identifier(value: str) -> str:
-    """A text as the id of an element: letters, digits and hyphens; different texts have different ones.
+    """A text as the id of an element: letters, digits, underscores and hyphens, different for different texts.
 
     >>> identifier("pass@4"), identifier("pass^4")
     ('pass-40-4', 'pass-5e-4')
     """
-    return re.sub(r"[^A-Za-z0-9_]", lambda found: f"-{ord(found[0]):x}-", value)
+    return re.sub(r"[^A-Za-z0-9_]", lambda match: f"-{ord(match[0]):x}-", value)

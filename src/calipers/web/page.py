@@ -1,4 +1,4 @@
-"""A page of the report: sections in a grid, number cards, rows of intervals, and its file with style and scripts."""
+"""Pages of the report: sections in a grid, number cards, rows of intervals, and the HTML file with its scripts."""
 
 from __future__ import annotations
 
@@ -36,36 +36,36 @@ METAS = joined(
         ("referrer", "no-referrer"),
     )
 )
-DIGITS = 6  # of a value on its card
+DIGITS = 6  # decimals of a value on its card
 SHOWN_IN: Final[Mapping[str, Callable[[float], str]]] = {"USD": money, "s": duration}
-"""Unit -> how its numbers are written."""
+"""Unit -> the function that formats its numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page: its head and note stand left, its body right."""
+    """A part of a page: its head and note on the left, its body on the right."""
 
     head: str
     body: Markup
-    note: Markup | str | Sequence[Markup | str] = ""  # several: a paragraph each
-    id: str = ""  # of the element; none is given where it is empty
+    note: Markup | str | Sequence[Markup | str] = ""  # a sequence gives one paragraph per item
+    id: str = ""  # the id of the element; "" for none
 
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """A page before it becomes a file."""
+    """The content of a page, from which `html` makes the file."""
 
-    title: str  # of the window
+    title: str  # the title of the window
     about: Sequence[str]  # the top strip: dataset, model, rollouts
-    top: Markup  # sentence, what it is from, headline axis
+    top: Markup  # the sentence, its basis, and the headline axis
     sections: Sequence[Section]
-    foot: Sequence[str] = ()  # digest, what was cut
+    foot: Sequence[str] = ()  # the digest, and which texts were left out
     cards: Sequence[NumberCard] = ()
     data: Mapping[str, Any] = field(default_factory=dict)  # for the scripts, in the data island
 
 
 def heading(sentence: str, detail: str = "") -> Markup:
-    """The sentence of a page and the line below it; a name in them is broken only where a line cannot hold it."""
+    """The sentence of a page and the line below it; a name in them is broken only if it is longer than a line."""
     second = element("span", _unbroken(detail)) if detail else None
     return element("h1", _unbroken(sentence), " ", second)
 
@@ -76,7 +76,7 @@ def _unbroken(sentence: str) -> list[Markup | str]:
 
 
 def html(page: HtmlPage) -> str:
-    """The page as a file that loads nothing: its policy allows only the style and the scripts that are in it."""
+    """The page as a file that loads nothing: its policy allows only its own style and scripts."""
     style = "".join(map(asset, STYLES)) + _printed_digest(page.foot)
     scripts = [asset(script) for script in SCRIPTS]
     allowed = " ".join(map(_hash, scripts))
@@ -107,8 +107,8 @@ def html(page: HtmlPage) -> str:
 
 
 def _printed_digest(foot: Sequence[str]) -> str:
-    """The rule that prints the digest at the foot of every sheet; a digest has no sign that style would read."""
-    digest = next((found[0] for line in foot if (found := re.search("sha256:[0-9a-f]+", line))), "")
+    """The CSS rule that prints the digest at the foot of every sheet; a digest has no special character of CSS."""
+    digest = next((match[0] for line in foot if (match := re.search("sha256:[0-9a-f]+", line))), "")
     return (
         f'@page {{ @bottom-left {{ content: "Calipers {digest[:23]}"; font: 9px sans-serif; }} }}\n' if digest else ""
     )
@@ -136,14 +136,14 @@ def _section(section: Section) -> Markup:
 
 
 def _glossary(cards: Sequence[NumberCard]) -> Markup | None:
-    """The cards of all numbers: a script shows one at a time, print and a page without scripts show all."""
+    """The cards of all numbers: a script shows one at a time; print, and a page without scripts, show all."""
     side = element("div", element("h2", "What the numbers mean"), class_="side")
     shown = element("div", [card.markup() for card in cards], class_="body cards")
     return element("section", side, shown, class_="section glossary", id="glossary") if cards else None
 
 
 def asset(file: str) -> str:
-    """A style or a script of the pages."""
+    """The text of a style sheet or a script of the pages."""
     return (files("calipers.web") / "assets" / file).read_text(encoding="utf-8")
 
 
@@ -160,17 +160,17 @@ class NumberCard:
     value: str = ""
     definition: str = ""
     fields: Sequence[tuple[str, str]] = ()  # label, text
-    others: Sequence[tuple[str, str]] = ()  # system, what it means by the word
+    others: Sequence[tuple[str, str]] = ()  # another system, and its meaning of the name
 
     def markup(self) -> Markup:
-        """The card as an article; a script moves it below the row that it belongs to."""
+        """The card as an article; a script moves it below its row."""
         rows = [
             (element("dt", label), element("dd", text, class_="formula" if label == "Formula" else None))
             for label, text in self.fields
             if text
         ]
         if self.others:
-            meanings = [element("p", element("b", who), f": {what}") for who, what in self.others]
+            meanings = [element("p", element("b", system), f": {meaning}") for system, meaning in self.others]
             rows.append((element("dt", "Elsewhere"), element("dd", meanings)))
         title = element("h3", element("b", self.name), " ", element("span", self.value) if self.value else None)
         return element(
@@ -184,33 +184,33 @@ class NumberCard:
 
 
 def card_id(*names: str) -> str:
-    """The id of a card by what it is about: a metric, or a metric in a slice."""
+    """The id of the card of a metric, or of a metric in a slice."""
     return "card-" + "--".join(map(identifier, names))
 
 
 def of_estimate(
-    name: str, estimate: Estimate, ledger: Ledger, *, missing: str, confidence: float, where: Sequence[str] = ()
+    name: str, estimate: Estimate, ledger: Ledger, *, missing: str, confidence: float, cut: Sequence[str] = ()
 ) -> NumberCard:
-    """The card of a metric's value; ``where`` names a slice, as key and value."""
+    """The card of a metric's value; ``cut`` names a slice by its key and value."""
     card, k = METRIC_CARDS.get(estimate.made.metric), estimate.made.k
     value = "no value" if estimate.value is None else figure(estimate.value, DIGITS)
-    shown = f"{name}, {where[0]} {where[1]}" if where else name
+    shown = f"{name}, {cut[0]} {cut[1]}" if cut else name
     fields = [
         ("Interval", _interval(estimate, confidence)),
         ("Missing", _missing(estimate, ledger, missing)),
         ("Samples", _samples(estimate)),
     ]
     definition = filled(card.one_line, k) if card else "A metric of an installed plugin."
-    if where:  # what the metric is, its own card says in full
-        return NumberCard(card_id(name, *where), shown, value, definition, fields)
-    what = [("Formula", filled(card.formula, k)), ("Source", filled(card.source, k))] if card else []
-    others = [(who, filled(meaning, k)) for who, meaning in card.others.items()] if card else []
-    fields = [*what, *fields, ("Signature", estimate.signature)]
+    if cut:  # the card of the metric itself has the formula and the rest
+        return NumberCard(card_id(name, *cut), shown, value, definition, fields)
+    formula = [("Formula", filled(card.formula, k)), ("Source", filled(card.source, k))] if card else []
+    others = [(system, filled(meaning, k)) for system, meaning in card.others.items()] if card else []
+    fields = [*formula, *fields, ("Signature", estimate.signature)]
     return NumberCard(card_id(name), shown, value, definition, fields, others)
 
 
 def of_method(name: str) -> NumberCard | None:
-    """The card of an interval or a test; None for one that has none."""
+    """The card of an interval method or a test; None if it has no card."""
     if name not in STATISTIC_CARDS:
         return None
     card = STATISTIC_CARDS[name]
@@ -220,23 +220,23 @@ def of_method(name: str) -> NumberCard | None:
 
 
 def term(card: str, *shown: Markup | str, value: bool = False) -> Markup:
-    """A name or a value that opens its card; without scripts it leads to the card at the end of the page."""
+    """A name or a value that opens its card; without scripts it links to the card at the end of the page."""
     return element("a", shown, href=f"#{card}", class_="term value" if value else "term")
 
 
 def method_term(method: str) -> Markup | str:
-    """The name of a method, which opens its card where it has one."""
+    """The name of a method, which opens its card if it has one."""
     card = of_method(method)
     return term(card.id, method) if card else method
 
 
 def once(cards: Iterable[NumberCard | None]) -> list[NumberCard]:
-    """The cards without repetitions, in their order."""
-    kept: dict[str, NumberCard] = {}
+    """The cards without repeated ids, in their order."""
+    unique: dict[str, NumberCard] = {}
     for card in cards:
         if card is not None:
-            kept.setdefault(card.id, card)
-    return list(kept.values())
+            unique.setdefault(card.id, card)
+    return list(unique.values())
 
 
 def _interval(estimate: Estimate, confidence: float) -> str:
@@ -263,8 +263,8 @@ def _missing(estimate: Estimate, ledger: Ledger, missing: str) -> str:
 
 def _samples(estimate: Estimate) -> str:
     spread = estimate.samples_per_task
-    each = f", {spread[0]} to {spread[1]} per task" if spread else ""
-    return f"{estimate.samples:,}{each}"
+    per_task = f", {spread[0]} to {spread[1]} per task" if spread else ""
+    return f"{estimate.samples:,}{per_task}"
 
 
 def column_head(word: Child, kind: str = "") -> Markup:
@@ -273,7 +273,7 @@ def column_head(word: Child, kind: str = "") -> Markup:
 
 
 def plain_table(caption: str, heads: Iterable[Child], rows: Iterable[Sequence[Child]]) -> Markup:
-    """A table of texts with a caption for readers of the page; the first cell of a row is its head."""
+    """A table of texts with a caption for screen readers; the first cell of each row is its head."""
     lines = [
         element("tr", element("th", row[0], scope="row"), [element("td", cell) for cell in row[1:]]) for row in rows
     ]
@@ -287,12 +287,12 @@ def plain_table(caption: str, heads: Iterable[Child], rows: Iterable[Sequence[Ch
 
 
 def scrolled(inner: Markup, label: str, kind: str = "scroll") -> Markup:
-    """A frame in which something wide is moved, with keys, too."""
+    """A frame in which wide content scrolls, also by keyboard."""
     return element("div", inner, class_=kind, tabindex="0", role="region", aria_label=label)
 
 
 def as_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]]) -> Markup:
-    """The numbers of a picture as a table, folded."""
+    """The numbers of a picture as a collapsed table."""
     table = scrolled(plain_table(caption, heads, rows), caption)
     return element("details", element("summary", "Show as table"), table, class_="as-table")
 
@@ -306,7 +306,7 @@ def interval_table(caption: str, head: str, confidence: float, scale: Scale, row
 
 
 def axis_table(caption: str, heads: tuple[str, str, Markup, str, str], rows: Iterable[Markup]) -> Markup:
-    """A table with a picture in the third column, under its axis; the last head is for readers of the page alone."""
+    """A table with a picture in the third column, below its axis; the last head is for screen readers only."""
     name, value, axis, interval, last = heads
     picture = [axis, element("span", "picture", class_="hidden")]
     inner: list[Child] = [name, value, picture, interval, element("span", last, class_="hidden")]
@@ -325,7 +325,7 @@ def axis_table(caption: str, heads: tuple[str, str, Markup, str, str], rows: Ite
 
 
 def axis_row(head: Child, *cells: Child, extra: bool = False) -> Markup:
-    """One row of such a table. ``extra`` rows are folded until they are asked for."""
+    """A row of an `axis_table`. ``extra`` rows are hidden until a button shows them."""
     return element(
         "tr",
         element("th", head, scope="row", role="rowheader", class_=AXIS_CELLS[0]),
@@ -348,14 +348,14 @@ def estimate_row(
     tone: draw.Tone = "blue",
     extra: bool = False,
 ) -> Markup:
-    """The row of an estimate. Without a card its number opens none.
+    """The row of an estimate in an `axis_table`.
 
-    Without a scale the number has a unit of its own, and no place on the table's axis.
+    ``card`` is the id of the card that the number opens, if any. ``scale`` is None for a number with another unit or
+    range than the table's axis; it is shown without a picture. ``whole`` is the value of the whole benchmark.
     """
     known = estimate.value is not None and math.isfinite(estimate.value)
     value = estimate.value if known else None
     why = "" if estimate.interval else no_interval(estimate)
-    said = described(label, estimate, ledger)
     if scale is None:
         unit = unit_of(estimate)
         show = SHOWN_IN.get(unit, partial(figure, places=digits))
@@ -363,7 +363,14 @@ def estimate_row(
     else:
         show = partial(figure, places=decimals_of(estimate, digits))
         picture = draw.interval_row(
-            value, estimate.interval, estimate.bounds, scale, label=said, whole=whole, tone=tone, why=why
+            value,
+            estimate.interval,
+            estimate.bounds,
+            scale,
+            label=described(label, estimate, ledger),
+            whole=whole,
+            tone=tone,
+            why=why,
         )
     shown = show(value) if value is not None else figure(None)
     interval: Markup | str = element("span", why or "no value", class_="why")
@@ -383,18 +390,18 @@ def estimate_row(
 
 
 def ends_of(estimate: Estimate) -> list[float | None]:
-    """The numbers that an axis must hold: the value, and the ends of its interval and of its bounds."""
+    """The numbers that an axis must include: the value, and the ends of its interval and of its bounds."""
     return [estimate.value, *(estimate.interval or ()), *(estimate.bounds or ())]
 
 
 def unit_of(estimate: Estimate) -> str:
-    """The unit of a metric, such as USD; empty for a number without one."""
+    """The unit of a metric, such as USD; "" for a metric without a unit."""
     card = METRIC_CARDS.get(estimate.made.metric)
     return card.unit if card else ""
 
 
 def bounds_words(estimate: Estimate, ledger: Ledger) -> str:
-    """What the bounds mean: ``0.422 to 0.475 if all 17 missing rollouts had failed or passed``."""
+    """The bounds in words: ``0.422 to 0.475 if all 17 missing rollouts had failed or passed``; "" without bounds."""
     if not estimate.bounds:
         return ""
     missing = (
@@ -407,15 +414,15 @@ def bounds_words(estimate: Estimate, ledger: Ledger) -> str:
 
 
 def described(metric: str, estimate: Estimate, ledger: Ledger) -> str:
-    """A row's picture as a sentence."""
+    """The picture of an estimate as a sentence, for screen readers."""
     if estimate.value is None:
         return f"{metric} has no value"
     digits = places(estimate.interval)
     parts = [f"{metric} {figure(estimate.value, digits)}"]
     if estimate.interval:
-        level_said = next((word[11:] for word in estimate.made.settings if word.startswith("confidence:")), "")
-        share = f"{100 * float(level_said):.6g} percent interval" if level_said else "interval"
-        parts.append(f"{share} {to(estimate.interval, digits)}")
+        confidence = next((word[11:] for word in estimate.made.settings if word.startswith("confidence:")), "")
+        interval = f"{100 * float(confidence):.6g} percent interval" if confidence else "interval"
+        parts.append(f"{interval} {to(estimate.interval, digits)}")
     else:
         parts.append(no_interval(estimate))
     if words := bounds_words(estimate, ledger):
@@ -424,7 +431,7 @@ def described(metric: str, estimate: Estimate, ledger: Ledger) -> str:
 
 
 def no_interval(estimate: Estimate) -> str:
-    """Why a number has no interval, in a few words."""
+    """The reason why an estimate has no interval, in a few words."""
     if estimate.tasks == 1:
         return "no interval: one task"
     why = plain_why(estimate.why) if estimate.why else ""

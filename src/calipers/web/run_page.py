@@ -1,4 +1,4 @@
-"""The page of one run: sentence, number, ledger, details. Sections are functions; one without data is absent."""
+"""The page of one run: sentence, number, ledger, details. A section without data is left out."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ from calipers.web.sections import (
 
 SLICES_SORTED = 8  # more slices are sorted by value, the worst first
 SLICES_SHOWN = 20
-SLICES_KEPT = 200  # of more, the lowest: a page with a row for each of 10,000 tasks would be too large
-ALIKE = ("mean_reward", "pass_rate", "pass@{k}")  # one number where rewards are 0 or 1
+SLICES_KEPT = 200  # only the lowest are kept, because a page with a row for each of 10,000 tasks would be too large
+ALIKE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are equal if each task has one reward of 0 or 1
 METRIC_WORDS = {"pass@{k}": "at least one of {k} passes", "pass^{k}": "all {k} pass", "pass_rate": "share of passes"}
 
 
@@ -88,16 +88,16 @@ def run_page(run: RunData) -> HtmlPage:
 
 
 def headline_of(group: Group) -> tuple[str, Estimate] | None:
-    """The metric that the page is about: the first."""
+    """The first metric with its estimate, which is the subject of the page; None without metrics."""
     return next(iter(group.metrics.items()), None)
 
 
 def answer(run: RunData) -> Answer:
-    """The sentence of the run, and how sure it is."""
-    found, dataset, progress = headline_of(run.group), run.group.dataset or "", run.progress
-    if found is None:
+    """The answer of the run: its sentence, and its uncertainty."""
+    headline, dataset, progress = headline_of(run.group), run.group.dataset or "", run.progress
+    if headline is None:
         return Answer(f"{run.who or 'The run'} has no metric.")
-    metric, estimate = found
+    metric, estimate = headline
     ledger, confidence = run.group.ledger, run.result.confidence
     if progress is not None:
         return of_running(run.who, dataset, confidence=confidence, **asdict(progress))
@@ -114,14 +114,14 @@ def answer(run: RunData) -> Answer:
 
 
 def _top(run: RunData) -> Markup:
-    """Sentence, what it is from, the headline axis, and the remark of its bounds where the axis cannot hold it."""
-    said, found, ledger = answer(run), headline_of(run.group), run.group.ledger
-    parts: list[Child] = [heading(said.sentence, said.detail), element("p", _basis(run), class_="basis")]
-    if found is not None and found[1].value is not None and math.isfinite(found[1].value):
-        metric, estimate = found
+    """The sentence, its basis, the headline axis, and the remark about bounds for pages too narrow for it."""
+    sentence, headline, ledger = answer(run), headline_of(run.group), run.group.ledger
+    parts: list[Child] = [heading(sentence.sentence, sentence.detail), element("p", _basis(run), class_="basis")]
+    if headline is not None and headline[1].value is not None and math.isfinite(headline[1].value):
+        metric, estimate = headline
         words, digits = bounds_words(estimate, ledger), places(estimate.interval)
         axis = draw.headline(
-            found[1].value,
+            headline[1].value,
             estimate.interval,
             estimate.bounds,
             scale_of(ends_of(estimate), zero=bool(unit_of(estimate))),
@@ -135,14 +135,14 @@ def _top(run: RunData) -> Markup:
 
 
 def _basis(run: RunData) -> list[Markup | str]:
-    """What the number is from: tasks, rollouts, missing ones, the metric and its method."""
+    """The basis of the number: tasks, rollouts, missing rollouts, the metric and its method."""
     group, result = run.group, run.result
-    found = headline_of(group)
+    headline = headline_of(group)
     ledger = group.ledger
-    used = found[1].samples if found else ledger.scored
+    used = headline[1].samples if headline else ledger.scored
     words: list[Markup | str] = [
         "From ",
-        element("b", counted(found[1].tasks if found else ledger.tasks, "task")),
+        element("b", counted(headline[1].tasks if headline else ledger.tasks, "task")),
         " and ",
         element("b", f"{used:,} of {ledger.planned:,}"),
         " planned rollouts. ",
@@ -152,8 +152,8 @@ def _basis(run: RunData) -> list[Markup | str]:
         words.append(f"{counted(ledger.gaps, 'rollout')} {'is' if ledger.gaps == 1 else 'are'} missing and {policy}. ")
     if group.stop:
         words.append(f"The run was stopped early: {group.stop.bias}. ")
-    if found:
-        metric, estimate = found
+    if headline:
+        metric, estimate = headline
         words.append(term(card_id(metric), metric))
         if estimate.method and estimate.interval:
             words += [", interval by ", method_term(estimate.method)]
@@ -162,7 +162,7 @@ def _basis(run: RunData) -> list[Markup | str]:
 
 
 def ledger_section(run: RunData) -> Section:
-    """Where every planned rollout is."""
+    """The account of all planned rollouts."""
     note = "Every planned rollout is in exactly one place."
     if run.rollouts is not None:
         note += " Select a part to see its rollouts below."
@@ -176,7 +176,7 @@ def ledger_section(run: RunData) -> Section:
 
 
 def _filter(part: LedgerPart, works: bool) -> Markup:
-    """An outcome with its count; where there are rollouts to list, a filter."""
+    """An outcome with its count; a filter if there are rollouts to list."""
     inner = [draw.square(part.state), element("b", f"{part.count:,}"), " ", part.word]
     if works and part.state != "left":
         return chip(inner, f"{part.count:,} {part.word}", data_filter=f"{part.state}:{part.outcome}")
@@ -184,7 +184,7 @@ def _filter(part: LedgerPart, works: bool) -> Markup:
 
 
 def _ledger_remarks(ledger: Ledger) -> list[str]:
-    """What else must be said of the ledger."""
+    """Remarks on the ledger: replaced attempts, repeated rollouts, missing rewards and exceptions."""
     lines = []
     if ledger.attempts > ledger.planned:
         lines.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} were replaced by later ones.")
@@ -203,10 +203,10 @@ def metrics_section(run: RunData) -> Section | None:
     if not group.metrics:
         return None
     rows = metric_rows(run)
-    together = [estimate for _, estimate, _ in rows if not apart(estimate, rows[0][1])]
+    on_axis = [estimate for _, estimate, _ in rows if not apart(estimate, rows[0][1])]
     unit = unit_of(rows[0][1])
-    scale = scale_of((end for estimate in together for end in ends_of(estimate)), zero=bool(unit))
-    digits = places(*(estimate.interval for estimate in together))
+    scale = scale_of((end for estimate in on_axis for end in ends_of(estimate)), zero=bool(unit))
+    digits = places(*(estimate.interval for estimate in on_axis))
     shown = [
         estimate_row(
             [term(card_id(metric), metric), element("small", small) if small else None],
@@ -229,46 +229,47 @@ def metrics_section(run: RunData) -> Section | None:
 
 
 def apart(estimate: Estimate, first: Estimate) -> bool:
-    """Whether a number cannot stand on the axis of the first: it has another unit, or only one is a share."""
+    """Whether an estimate cannot share the axis of the first: it has another unit, or only one of them is a share."""
     shares = [all(0 <= end <= 1 for end in ends_of(each) if end is not None) for each in (estimate, first)]
     return unit_of(estimate) != unit_of(first) or shares[0] != shares[1]
 
 
 def metric_rows(run: RunData) -> list[tuple[str, Estimate, str]]:
-    """The metrics of the page with a word each; those that are one number are one row, and it says so."""
+    """A row for each metric, as (metric, estimate, remark); equal metrics share a row, whose remark names them."""
     rows: list[tuple[str, Estimate, str]] = []
-    alike: list[str] = []
+    others: list[str] = []
     first: Estimate | None = None
     for metric, estimate in run.group.metrics.items():
-        same = estimate.made.metric in ALIKE and (estimate.made.k or 1) == 1
-        if same and run.outright and first is not None and _same(first, estimate):
-            alike.append(metric)
+        may_equal = estimate.made.metric in ALIKE and (estimate.made.k or 1) == 1
+        if may_equal and run.outright and first is not None and _are_equal(first, estimate):
+            others.append(metric)
             continue
-        if same and first is None:
+        if may_equal and first is None:
             first = estimate
         words = METRIC_WORDS.get(estimate.made.metric, "").replace("{k}", str(estimate.made.k))
         rows.append((metric, estimate, "" if estimate.made.k == 1 else words))
-    if alike and first is not None:
-        place = next(at for at, row in enumerate(rows) if row[1] is first)
-        metric, estimate, _ = rows[place]
-        rows[place] = metric, estimate, f"= {' = '.join(alike)} (rewards are 0 or 1)"
+    if others and first is not None:
+        index = next(at for at, row in enumerate(rows) if row[1] is first)
+        metric, estimate, _ = rows[index]
+        rows[index] = metric, estimate, f"= {' = '.join(others)} (rewards are 0 or 1)"
     return rows
 
 
-def _same(first: Estimate, second: Estimate) -> bool:
+def _are_equal(first: Estimate, second: Estimate) -> bool:
     return first.value == second.value and first.interval == second.interval and first.bounds == second.bounds
 
 
 def cost_section(run: RunData) -> Section | None:
-    """What the run took, in one paragraph."""
-    first, rest = cost_words(run.group)
-    if not first and not rest:
+    """The cost of the run, in one paragraph."""
+    totals, details = cost_words(run.group)
+    if not totals and not details:
         return None
-    return Section("Cost", element("p", first, " ", element("span", rest, class_="second"), class_="cost"), id="cost")
+    body = element("p", totals, " ", element("span", details, class_="second"), class_="cost")
+    return Section("Cost", body, id="cost")
 
 
 def cost_words(group: Group) -> tuple[str, str]:
-    """The totals in a sentence, and what a task and a rollout take."""
+    """A sentence with the totals, and sentences with the cost and time per solved task and per rollout."""
     totals, economics = group.totals, group.economics
     tokens = totals.get("input_tokens", 0.0) + totals.get("output_tokens", 0.0)
     parts = []
@@ -305,15 +306,15 @@ def _value(economics: Mapping[str, Estimate], metric: str) -> float | None:
 
 
 def slice_sections(run: RunData, *, among: bool = False) -> list[Section]:
-    """A section for each key of the breakdown; ``among`` other runs without cards, and with fewer rows."""
+    """A section for each key of the breakdown; ``among`` other runs, without cards and with fewer rows."""
     return [_slice_section(run, key, cut, among) for key, cut in run.group.breakdowns.items() if cut]
 
 
 def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool) -> Section:
-    found = headline_of(run.group)
-    metric = found[0] if found else ""
+    headline = headline_of(run.group)
+    metric = headline[0] if headline else ""
     parts = shown_slices(cut, metric)[: SLICES_SHOWN if among else None]
-    whole = found[1].value if found else None
+    whole = headline[1].value if headline else None
     scale = scale_of([whole, *(end for _, part in parts for end in ends_of(part.metrics[metric]))])
     digits = places(*(part.metrics[metric].interval for _, part in parts))
     rows = []
@@ -345,24 +346,25 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool
 
 
 def shown_slices(cut: Mapping[str, Slice], metric: str) -> list[tuple[str, Slice]]:
-    """The slices of a page: as they stand, or the lowest first where there are more than a few."""
+    """The slices of a page: in their order, or the lowest first if there are more than a few."""
     parts = [(value, part) for value, part in cut.items() if metric in part.metrics]
     if len(parts) > SLICES_SORTED:
-        parts.sort(key=lambda item: _or_last(item[1].metrics[metric].value))
+        parts.sort(key=lambda item: _sort_key(item[1].metrics[metric].value))
     return parts[:SLICES_KEPT]
 
 
-def _or_last(value: float | None) -> float:
+def _sort_key(value: float | None) -> float:
     return math.inf if value is None or not math.isfinite(value) else value
 
 
 def variance_section(run: RunData) -> Section | None:
-    """The parts of the uncertainty, and what would narrow the interval."""
-    found = headline_of(run.group)
+    """The sources of the uncertainty, and what would narrow the interval."""
+    headline = headline_of(run.group)
     split = next(iter(run.group.variance.values()), None)
-    if not isinstance(split, Split) or not (split.tasks or split.sampling) or found is None:
+    if not isinstance(split, Split) or not (split.tasks or split.sampling) or headline is None:
         return None
-    if found[1].made.metric != "mean_reward" and not (run.outright and found[1].made.metric in ALIKE):
+    metric = headline[1].made.metric
+    if metric != "mean_reward" and not (run.outright and metric in ALIKE):
         return None
     share = split.share
     parts = [(1 - share, f"{percent(1 - share)} which tasks were asked"), (share, f"{percent(share)} luck of sampling")]
@@ -381,7 +383,7 @@ def variance_section(run: RunData) -> Section | None:
 
 
 def absent_section(run: RunData) -> Section | None:
-    """What a result without rollouts cannot show, and the command that shows it."""
+    """The parts that a result without rollouts cannot show, and the command that shows them."""
     if run.rollouts is not None:
         return None
     paths = [source.path for source in run.result.inputs]
@@ -396,13 +398,13 @@ def absent_section(run: RunData) -> Section | None:
 
 
 def _provenance(run: RunData) -> Section:
-    """What anyone needs to get the same number."""
-    found = headline_of(run.group)
+    """What is needed to reproduce the number."""
+    headline = headline_of(run.group)
     return provenance_section(
         run.result,
         input_lines(run.result.inputs, 8),
         _score_command(run),
-        signature=found[1].signature if found else "",
+        signature=headline[1].signature if headline else "",
         plan=run.planned,
         note="Anyone with the input can get the same number, to the last bit.",
     )
@@ -419,7 +421,7 @@ def _score_command(run: RunData) -> str:
         words += ["--by", key]
     if run.cluster:
         words += ["--cluster", run.cluster]
-    if result.missing != "gap" or result.dialect != "native":  # another system's default may differ
+    if result.missing != "gap" or result.dialect != "native":  # another dialect may have another default
         words += ["--missing", result.missing]
     if result.seed:
         words += ["--seed", str(result.seed)]
@@ -428,11 +430,12 @@ def _score_command(run: RunData) -> str:
 
 def _cards(run: RunData) -> list[NumberCard]:
     """The cards of all numbers and methods that the page shows."""
-    group, found = run.group, headline_of(run.group)
+    group, headline = run.group, headline_of(run.group)
     make = partial(of_estimate, missing=run.result.missing, confidence=run.result.confidence)
     cards: list[NumberCard | None] = [make(metric, each, group.ledger) for metric, each in group.metrics.items()]
-    if found:
+    if headline:
+        metric, _ = headline
         for key, cut in group.breakdowns.items():
-            for value, part in shown_slices(cut, found[0]):
-                cards.append(make(found[0], part.metrics[found[0]], part.ledger, where=(key, value)))
+            for value, part in shown_slices(cut, metric):
+                cards.append(make(metric, part.metrics[metric], part.ledger, cut=(key, value)))
     return once([*cards, *(of_method(estimate.method) for estimate in group.metrics.values() if estimate.method)])

@@ -1,4 +1,4 @@
-"""Sections that several pages have: the ledger, every rollout, curves over k, score against cost, and provenance."""
+"""Sections that several pages share: the ledger, every rollout, curves over k, score against cost, and provenance."""
 
 from __future__ import annotations
 
@@ -45,35 +45,35 @@ if TYPE_CHECKING:
     from calipers.analyses.matrix.document import Matrix
     from calipers.reports.result import Result
 
-MOST_SQUARES = 5_000  # rollouts whose squares are drawn; beyond, a histogram
-MOST_COLUMNS = 120  # tasks, likewise
-DRAWN_HERE = 1_500  # rollouts; more squares are drawn by the page's script, from its data
+MOST_SQUARES = 5_000  # more rollouts are shown as a histogram, not as squares
+MOST_COLUMNS = 120  # and so are more tasks
+DRAWN_HERE = 1_500  # if there are more rollouts, the page's script draws their squares from its data
 BINS = 20
-LOG_FROM = 16  # k beyond which the axis of the curves is logarithmic
+LOG_FROM = 16  # the axis of curves with a larger k is logarithmic
 SHOWN_ORDER = ("passed", "scored", "wrong", "zero", "missing")  # of a task's squares, from the bottom
 CURVE_WORDS: tuple[tuple[str, Tone], ...] = (("one of k passes", "blue"), ("all k pass", "orange"))
-TALL = 200  # px of the picture of score against cost
-TOP = 12
-LEFT, WIDE = 6.0, 92.0  # per cent: numbers stand left
-STEP_FACTORS = (1, 2, 5, 10)  # times a power of ten
-LOG = 20  # how many times the range must reach before its axis is a logarithm
-NAMED = 6  # runs that have their name beside them; more have their number
-PIXELS = 8.2  # of one per cent, on a wide page
-LETTER_WIDTH = 6.6  # px of a letter beside a point
+TALL = 200  # height of the picture of score against cost, in px
+TOP = 12  # px above it
+LEFT, WIDE = 6.0, 92.0  # left end and width of the picture, in per cent; the numbers of the axis are on its left
+STEP_FACTORS = (1, 2, 5, 10)  # tick steps, times a power of ten
+LOG = 20  # the cost axis is logarithmic if the largest cost is more than this many times the smallest
+NAMED = 6  # up to this many runs have their name beside their point; with more runs, points have only their label
+PIXELS = 8.2  # px per per cent, on a wide page
+LETTER_WIDTH = 6.6  # width of a letter beside a point, in px
 LONGEST_NAME = 22  # letters of a name beside a point
-MOST_DECADES = 5  # between the ends of a logarithmic axis whose every decade has its mark
+MOST_DECADES = 5  # a logarithmic axis with more decades has no tick at some of them
 
 
 STATE_WORDS: Final = {"zero": "counted as 0", "left": "not run (stopped early)"}
 
 
 def state_word(state: str) -> str:
-    """What a page calls rollouts that look alike."""
+    """The name of a state on a page."""
     return STATE_WORDS.get(state, state)
 
 
 def state_counts(run: RunData) -> dict[str, int]:
-    """How many rollouts of a run look alike, in the order of `STATES`."""
+    """The number of rollouts of a run in each state, in the order of `STATES`, without states that have none."""
     counts = dict.fromkeys(STATES, 0)
     for part in ledger_parts(run):
         counts[part.state] += part.count
@@ -81,34 +81,34 @@ def state_counts(run: RunData) -> dict[str, int]:
 
 
 def ledger_sentence(run: RunData) -> list[Markup | str]:
-    """``320 planned = 281 scored + 22 counted as 0 + 17 missing``."""
+    """The ledger as a sum: ``320 planned = 281 scored + 22 counted as 0 + 17 missing``."""
     states = state_counts(run)
     scored = sum(states.get(state, 0) for state in ("passed", "scored", "wrong"))
-    rest = [f"{states[state]:,} {state_word(state)}" for state in ("zero", "missing", "left") if state in states]
-    return [element("b", f"{run.group.ledger.planned:,} planned"), f" = {' + '.join([f'{scored:,} scored', *rest])}"]
+    others = [f"{states[state]:,} {state_word(state)}" for state in ("zero", "missing", "left") if state in states]
+    return [element("b", f"{run.group.ledger.planned:,} planned"), f" = {' + '.join([f'{scored:,} scored', *others])}"]
 
 
-def ledger_bar(run: RunData, height: int, before: str = "") -> Markup:
-    """Every planned rollout of a run in one bar; ``before`` begins its sentence."""
+def ledger_bar(run: RunData, height: int, prefix: str = "") -> Markup:
+    """All planned rollouts of a run in one bar; its label begins with ``prefix``."""
     parts = [Segment(state, count, state_word(state)) for state, count in state_counts(run).items()]
     counts = ", ".join(f"{part.count:,} {part.word}" for part in parts)
-    label = f"{before}{run.group.ledger.planned:,} planned rollouts: {counts}"
+    label = f"{prefix}{run.group.ledger.planned:,} planned rollouts: {counts}"
     return draw.ledger_bar(parts, label=label, height=height)
 
 
 def chip(inner: Child, label: str, **data: str) -> Markup:
-    """A filter; a script makes it work."""
-    fixed = {"aria_pressed": "false", "aria_label": f"{label}, filter"}
-    return element("button", inner, type="button", class_="chip", **data, **fixed)
+    """A filter button; a script makes it work."""
+    aria = {"aria_pressed": "false", "aria_label": f"{label}, filter"}
+    return element("button", inner, type="button", class_="chip", **data, **aria)
 
 
 def chips(inner: Child, label: str) -> Markup:
-    """Filters beside each other."""
+    """A row of filters."""
     return element("div", inner, class_="chips", role="group", aria_label=label)
 
 
 def grid_section(run: RunData) -> Section | None:
-    """Every rollout: squares by task, or a histogram of task scores."""
+    """Every rollout as a square, by task; or a histogram of task scores."""
     rolled = run.rollouts
     if rolled is None or not len(rolled):
         return None
@@ -123,7 +123,7 @@ def grid_section(run: RunData) -> Section | None:
 
 
 def task_scores(run: RunData) -> Section | None:
-    """The scores of the tasks as a histogram; None where they are not between 0 and 1."""
+    """The scores of the tasks as a histogram; None if there are none, or if some are not between 0 and 1."""
     rolled = run.rollouts
     if rolled is None:
         return None
@@ -138,7 +138,7 @@ def task_scores(run: RunData) -> Section | None:
 
 
 def sorted_tasks(rolled: RunRollouts) -> list[int]:
-    """The tasks by score, the highest first; then by passes, then as they stand."""
+    """The codes of the tasks by score, the highest first; ties by passes, then in the order of the table."""
     tasks = rolled.tasks
     mean = np.where(tasks.mean.given, tasks.mean.values, -1.0)
     order: list[int] = np.lexsort((np.arange(len(mean)), -tasks.passed, -mean)).tolist()
@@ -163,7 +163,7 @@ def _grid(rolled: RunRollouts, order: Sequence[int]) -> Markup:
 
 
 def _solved(rolled: RunRollouts) -> tuple[int, int, int]:
-    """How many tasks are solved always, sometimes, never; a task without a number is never solved."""
+    """The number of tasks that are solved always, sometimes and never; a task without a number is never solved."""
     given, passes = rolled.tasks.given, rolled.tasks.passed
     always = int(((given > 0) & (passes == given)).sum())
     never = int((passes == 0).sum())
@@ -196,42 +196,49 @@ def _grid_table(rolled: RunRollouts, order: Sequence[int]) -> Markup:
 
 
 def curve_section(run: RunData, *, of: str = "") -> Section | None:
-    """pass@k and pass^k for every k; the table is named after the run that they are ``of`` among others."""
+    """pass@k and pass^k for every k; ``of`` is added to the caption of the table, such as " of RUN"."""
     if run.rollouts is None or run.rollouts.curves is None:
         return None
-    at, hat = run.rollouts.curves
-    most, full = len(at.points), at.points[0].tasks
+    pass_at, pass_hat = run.rollouts.curves  # pass@k and pass^k
+    most, full = len(pass_at.points), pass_at.points[0].tasks
     series = [
         Series(curve.metric, word, tone, _points(curve, most, full))
-        for curve, (word, tone) in zip((at, hat), CURVE_WORDS, strict=True)
+        for curve, (word, tone) in zip((pass_at, pass_hat), CURVE_WORDS, strict=True)
     ]
-    below = [(_place(point.k, most), f"{point.k}", f"{point.tasks:,}") for point in at.points if _marked(point.k, most)]
-    ends = " and ".join(f"{curve.metric} {figure(curve.points[-1].value, 3)}" for curve in (at, hat))
-    label = f"From {figure(at.points[0].value, 3)} at k = 1 to {ends} at k = {most}"
+    below = [
+        (_position(point.k, most), f"{point.k}", f"{point.tasks:,}")
+        for point in pass_at.points
+        if _is_marked(point.k, most)
+    ]
+    ends = " and ".join(f"{curve.metric} {figure(curve.points[-1].value, 3)}" for curve in (pass_at, pass_hat))
+    label = f"From {figure(pass_at.points[0].value, 3)} at k = 1 to {ends} at k = {most}"
     picture = draw.curves(series, UNIT, label=label, below=below, names=("k", "tasks"))
     rows = [
-        (f"{some.k}", *_value_and_interval(some), *_value_and_interval(every), f"{some.tasks:,}")
-        for some, every in zip(at.points, hat.points, strict=True)
+        (f"{any_of.k}", *_value_and_interval(any_of), *_value_and_interval(all_of), f"{any_of.tasks:,}")
+        for any_of, all_of in zip(pass_at.points, pass_hat.points, strict=True)
     ]
-    said = level(run.result.confidence)
-    table = as_table(f"pass@k for every k{of}", ("k", "pass@k", said, "pass^k", said, "tasks"), rows)
-    fewer = any(point.tasks < full for point in at.points)
+    interval = level(run.result.confidence)
+    table = as_table(f"pass@k for every k{of}", ("k", "pass@k", interval, "pass^k", interval, "tasks"), rows)
+    fewer = any(point.tasks < full for point in pass_at.points)
     note = "Hollow points: some tasks have fewer than k samples, so fewer tasks are in the number." if fewer else ""
     return Section("pass@k for every k", joined([picture, table]), note, "curve")
 
 
-def _place(k: int, most: int) -> float:
+def _position(k: int, most: int) -> float:
+    """The position of k on the axis, from 0 to 1."""
     return math.log(k) / math.log(most) if most > LOG_FROM else (k - 1) / (most - 1)
 
 
-def _marked(k: int, most: int) -> bool:
-    """Whether a k has a dot and a number: every k, or the powers of two where there are many."""
+def _is_marked(k: int, most: int) -> bool:
+    """Whether k has a dot and a number: every k, or only powers of two if there are many."""
     return most <= LOG_FROM or k & (k - 1) == 0
 
 
 def _points(curve: Curve, most: int, full: int) -> list[CurvePoint]:
     return [
-        CurvePoint(_place(point.k, most), point.value, point.interval, point.tasks == full, _marked(point.k, most))
+        CurvePoint(
+            _position(point.k, most), point.value, point.interval, point.tasks == full, _is_marked(point.k, most)
+        )
         for point in curve.points
         if point.value is not None
     ]
@@ -253,8 +260,8 @@ def rollouts_section(run: RunData) -> Section | None:
 def rollout_data(run: RunData) -> dict[str, Any] | None:
     """The list of rollouts for the page's script, ``data["rollouts"]``.
 
-    ``counts`` says how many rows each task has; ``kind`` has a character for each row, from "0" on, that is an index
-    into ``kinds``; texts are keyed by row, prompts by task.
+    ``counts`` has the number of rows of each task. ``kind`` has a character for each row, whose code minus that of "0"
+    is an index into ``kinds``. Texts are keyed by row, prompts by task.
     """
     rolled = run.rollouts
     if rolled is None or not len(rolled):
@@ -262,8 +269,10 @@ def rollout_data(run: RunData) -> dict[str, Any] | None:
     table = rolled.table
     rows = min(len(table), MOST_ROWS)
     tasks = int(table.task[rows - 1]) + 1
-    both, code = np.unique(rolled.states[:rows].astype(np.int64) * 256 + table.outcome[:rows], return_inverse=True)
-    parts = [LedgerPart(STATES[kind // 256], OUTCOMES[kind % 256], 0) for kind in both.tolist()]
+    kinds, kind_of_row = np.unique(
+        rolled.states[:rows].astype(np.int64) * 256 + table.outcome[:rows], return_inverse=True
+    )
+    parts = [LedgerPart(STATES[kind // 256], OUTCOMES[kind % 256], 0) for kind in kinds.tolist()]
     samples = table.sample[:rows]
     counts = np.bincount(table.task[:rows], minlength=tasks)
     usual = np.arange(rows) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -281,7 +290,7 @@ def rollout_data(run: RunData) -> dict[str, Any] | None:
             }
             for part in parts
         ],
-        "kind": "".join(chr(48 + number) for number in code.reshape(-1).tolist()),
+        "kind": "".join(chr(48 + number) for number in kind_of_row.reshape(-1).tolist()),
         "texts": {row: _shown(text) for row, text in rolled.texts.items() if row < rows},
         "prompts": {task: visible(prompt) for task, prompt in rolled.prompts.items() if task < tasks},
         "no_texts": not rolled.wants_texts,
@@ -301,7 +310,7 @@ def rollout_data(run: RunData) -> dict[str, Any] | None:
 
 
 def _shown(text: RolloutText) -> list[str | None]:
-    """Completion, answer, error; without what is not there at the end."""
+    """Completion, answer and error, without trailing absent texts."""
     words = [None if each is None else visible(each) for each in (text.completion, text.answer, text.error)]
     while words and words[-1] is None:
         words.pop()
@@ -309,7 +318,7 @@ def _shown(text: RolloutText) -> list[str | None]:
 
 
 def _tokens(rolled: RunRollouts) -> list[int] | None:
-    """The tokens of each rollout, in and out; None where nobody counted them."""
+    """The input and output tokens of each rollout together; None if no rollout has any."""
     total = np.zeros(len(rolled))
     for word in ("input_tokens", "output_tokens"):
         if (column := rolled.table.columns.get(word)) is not None:
@@ -320,9 +329,9 @@ def _tokens(rolled: RunRollouts) -> list[int] | None:
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What a run scored, and what one sample of it cost."""
+    """The score of a run, and the cost of one sample."""
 
-    label: str  # A, B, or its place
+    label: str  # A, B, or its rank
     name: str
     value: float
     interval: Ends | None
@@ -332,7 +341,7 @@ class RunCost:
 
 
 def spent_of(run: RunData, label: str, metric: str, tone: Tone = "blue") -> RunCost | None:
-    """A run as a point of score against cost; None where its cost or its score is not known."""
+    """The score and the cost of a run; None if either is not known."""
     estimate, cost = run.group.metrics.get(metric), run.group.economics.get("cost_per_task")
     if estimate is None or estimate.value is None or cost is None or cost.value is None:
         return None
@@ -340,16 +349,16 @@ def spent_of(run: RunData, label: str, metric: str, tone: Tone = "blue") -> RunC
 
 
 Ahead = Callable[[int, int], bool]
-"""Whether the score of one run is better than that of another, by their test; both by their index."""
+"""Whether the first run's score is better than the second's by their test; both runs are given by index."""
 
 
 def cost_section(
     runs: Sequence[RunCost], metric: str, *, higher_is_better: bool, confidence: float, ahead: Ahead
 ) -> Section | None:
-    """The section of a page; None with fewer than two runs whose cost is known."""
+    """The section with score against cost; None with fewer than two runs whose cost is known."""
     if len(runs) < 2:
         return None
-    times, unit = _unit(min((run.cost for run in runs if run.cost > 0), default=0.0))
+    times, unit = _price_unit(min((run.cost for run in runs if run.cost > 0), default=0.0))
     costs = _cost_scale([end * times for run in runs for end in (run.cost, *(run.cost_interval or ()))])
     scores = _zoomed([end for run in runs for end in (run.value, *(run.interval or ()))])
     corner = "Up and left" if higher_is_better else "Down and left"
@@ -365,9 +374,10 @@ def cost_section(
 
 
 def frontier(runs: Sequence[RunCost], higher_is_better: bool, ahead: Ahead) -> list[int]:
-    """The runs that nobody beats in both, the cheapest first; nothing unless every step between them is decided.
+    """The runs that no other run beats in both score and cost, the cheapest first; empty if any step is undecided.
 
-    A step is decided where the dearer run's score is better by its test, and the intervals of the costs do not touch.
+    A step from one run to the next is decided if the dearer run's score is better by its test, and if the intervals of
+    both costs do not overlap.
     """
     sign = 1 if higher_is_better else -1
     order = sorted(range(len(runs)), key=lambda index: (runs[index].cost, -sign * runs[index].value))
@@ -382,22 +392,22 @@ def frontier(runs: Sequence[RunCost], higher_is_better: bool, ahead: Ahead) -> l
     return kept if len(kept) > 1 else []
 
 
-def _unit(least: float) -> tuple[float, str]:
-    """How many samples a price is for, and in words."""
+def _price_unit(least: float) -> tuple[float, str]:
+    """The number of samples that prices are for, and the unit in words; ``least`` is the smallest cost."""
     if least >= 0.001:
         return 1.0, "per sample"
     return (1e3, "per 1,000 samples") if least >= 1e-6 else (1e6, "per million samples")
 
 
 def _zoomed(values: Sequence[float]) -> Scale:
-    """A scale in round steps around the values."""
+    """A scale between round numbers around the values."""
     low, high = min(values), max(values)
     return round_scale(low, high, spread(low, high), STEP_FACTORS)
 
 
 @dataclass(frozen=True, slots=True)
 class _LogScale:
-    """An axis of equal factors."""
+    """A logarithmic axis."""
 
     low: float
     high: float
@@ -431,56 +441,57 @@ def _picture(
         marks.append(line(LEFT, LEFT + WIDE, y(tick), y(tick), "track"))
         marks.append(words(LEFT - 1, y(tick) + 4, tick_text(tick), "tick", "end"))
     for tick in costs.ticks:
-        right = x(tick / times)
-        marks.append(words(right, TOP + TALL + 20, money(tick), "tick", "end" if right > 95 else "middle"))
+        tick_x = x(tick / times)
+        marks.append(words(tick_x, TOP + TALL + 20, money(tick), "tick", "end" if tick_x > 95 else "middle"))
     path = [(x(runs[index].cost), y(runs[index].value)) for index in steps]
     marks += [line(a[0], b[0], a[1], b[1], "frontier") for a, b in pairwise(path)]
     for run in runs:
-        across, up = run.cost_interval, run.interval
-        if across:
-            marks.append(line(x(across[0]), x(across[1]), y(run.value), y(run.value), f"cross {run.tone}"))
-        if up:
-            marks.append(line(x(run.cost), x(run.cost), y(up[0]), y(up[1]), f"cross {run.tone}"))
+        if run.cost_interval:
+            left, right = map(x, run.cost_interval)
+            marks.append(line(left, right, y(run.value), y(run.value), f"cross {run.tone}"))
+        if run.interval:
+            low, high = map(y, run.interval)
+            marks.append(line(x(run.cost), x(run.cost), low, high, f"cross {run.tone}"))
     for run in runs:
         hollow = " hollow" if run.interval is None else ""
         marks.append(circle(x(run.cost), y(run.value), 5, f"point {run.tone}{hollow}"))
     marks += _names(runs, x, y)
-    said = "; ".join(
+    points = "; ".join(
         f"{run.label} {run.name}: {metric} {figure(run.value, 3)}, {money(run.cost * times)}" for run in runs[:NAMED]
     )
     more = f"; and {len(runs) - NAMED} more in the table" if len(runs) > NAMED else ""
-    return svg(*marks, label=f"Score against cost. {said}{more}", class_="scatter", height=TOP + TALL + 28)
+    return svg(*marks, label=f"Score against cost. {points}{more}", class_="scatter", height=TOP + TALL + 28)
 
 
 def _names(runs: Sequence[RunCost], x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
-    """A name beside each point, where it meets no other name and no other point."""
-    taken = [(x(run.cost) - 0.8, x(run.cost) + 0.8, y(run.value)) for run in runs]
+    """A name beside each point, at a spot without other names and points if there is one."""
+    taken = [(x(run.cost) - 0.8, x(run.cost) + 0.8, y(run.value)) for run in runs]  # left, right and y of each mark
     marks = []
     for number, run in enumerate(runs):
-        called = f" {cut(run.name, LONGEST_NAME)}" if len(runs) <= NAMED and run.label != run.name else ""
-        wide = len(run.label + called) * LETTER_WIDTH / PIXELS
+        run_name = f" {cut(run.name, LONGEST_NAME)}" if len(runs) <= NAMED and run.label != run.name else ""
+        wide = len(run.label + run_name) * LETTER_WIDTH / PIXELS
         right = x(run.cost_interval[1] if run.cost_interval else run.cost) + 1
         left = x(run.cost_interval[0] if run.cost_interval else run.cost) - 1
         near = x(run.cost) + 1
         spots = [(right, 4.0, "start"), (left, 4.0, "end"), (near, -8.0, "start"), (near, 16.0, "start")]
         free = [spot for spot in spots if _fits(spot, wide, y(run.value), taken[:number] + taken[number + 1 :])]
-        place, down, anchor = (free or spots)[0]
-        start = place if anchor == "start" else place - wide
+        spot_x, down, anchor = (free or spots)[0]
+        start = spot_x if anchor == "start" else spot_x - wide
         taken.append((start, start + wide, y(run.value) + down - 4))
-        said = joined([run.label, element("tspan", called, class_="word") if called else None])  # a phone has no room
-        marks.append(words(place, round(y(run.value) + down, 1), said, f"spot {run.tone}", anchor))
+        # the name is an element of its own, because a phone has no room for it
+        label = joined([run.label, element("tspan", run_name, class_="word") if run_name else None])
+        marks.append(words(spot_x, round(y(run.value) + down, 1), label, f"spot {run.tone}", anchor))
     return marks
 
 
-def _fits(
-    spot: tuple[float, float, str], wide: float, height: float, taken: Sequence[tuple[float, float, float]]
-) -> bool:
-    place, down, anchor = spot
-    start = place if anchor == "start" else place - wide
+def _fits(spot: tuple[float, float, str], wide: float, y: float, taken: Sequence[tuple[float, float, float]]) -> bool:
+    """Whether a name of this width, at a spot near a point at ``y``, is inside the picture and meets no mark."""
+    spot_x, down, anchor = spot
+    start = spot_x if anchor == "start" else spot_x - wide
     if start < 0 or start + wide > 100:
         return False
-    middle = height + down - 4
-    return all(start > last or start + wide < first or abs(middle - there) > 12 for first, last, there in taken)
+    middle = y + down - 4
+    return all(start > last or start + wide < first or abs(middle - other) > 12 for first, last, other in taken)
 
 
 def _table(runs: Sequence[RunCost], metric: str, times: float, unit: str, confidence: float) -> Markup:
@@ -509,13 +520,13 @@ def input_line(file: Input, *before: Child) -> Markup:
 
 
 def input_lines(files: Sequence[Input], most: int) -> list[Markup]:
-    """So many files, and how many more there are."""
+    """The first ``most`` files, and the number of other files."""
     shown, more = [input_line(file) for file in files[:most]], len(files) - most
     return [*shown, element("div", f"and {counted(more, 'file')} more")] if more > 0 else shown
 
 
 def provenance_section(
-    made: Result | Comparison | Leaderboard | Matrix,
+    document: Result | Comparison | Leaderboard | Matrix,
     inputs: Sequence[Markup],
     command: str,
     *,
@@ -524,21 +535,21 @@ def provenance_section(
     margin: float | None = None,
     note: str = "Anyone with the inputs can get the same numbers, to the last bit.",
 ) -> Section:
-    """What anyone needs to get the same numbers; without inputs there is no command."""
+    """What is needed to reproduce the numbers; the command is left out if there are no inputs."""
     from calipers import __version__
 
-    policy = POLICY.get(made.missing, made.missing)
-    settings = [f"Calipers {__version__}", f"{made.dialect} rules", f"missing {policy}", f"seed {made.seed}"]
-    settings.append(f"{100 * made.confidence:.6g}\N{NO-BREAK SPACE}% confidence")
+    policy = POLICY.get(document.missing, document.missing)
+    settings = [f"Calipers {__version__}", f"{document.dialect} rules", f"missing {policy}", f"seed {document.seed}"]
+    settings.append(f"{100 * document.confidence:.6g}\N{NO-BREAK SPACE}% confidence")
     settings += [f"margin {margin:g}"] if margin else []
     facts = {
         "Input": inputs,
-        "Digest": element("code", f"{made.digest[:31]}…", title=made.digest),
+        "Digest": element("code", f"{document.digest[:31]}…", title=document.digest),
         "Signature": element("code", signature, class_="wrap") if signature else "",
         "Plan": plan,
         "Made with": " · ".join(settings),
     }
-    rows = [(element("dt", label), element("dd", said)) for label, said in facts.items() if said]
+    rows = [(element("dt", label), element("dd", fact)) for label, fact in facts.items() if fact]
     body = [element("dl", rows, class_="facts"), command_line(command) if inputs else None]
     return Section("Provenance", joined(body), note, "provenance")
 
@@ -551,7 +562,7 @@ def command_line(command: str) -> Markup:
 
 
 def foot(runs: Sequence[RunData], digest: str) -> list[str]:
-    """The last lines: the digest, and what of the texts is in the file."""
+    """The last lines of a page: the digest, and how many texts are in the file."""
     lines = [f"Calipers · {digest}"]
     rolled = [run.rollouts for run in runs if run.rollouts is not None]
     if rolled and not all(each.wants_texts for each in rolled):
