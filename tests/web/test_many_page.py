@@ -6,6 +6,7 @@ import pytest
 
 from calipers.analyses.leaderboard import LANES, lanes_of, leaderboard
 from calipers.analyses.matrix import matrix
+from calipers.pipeline import score
 from calipers.reports.sentences import of_leaderboard, signed
 from calipers.web import report
 from calipers.web.gather import gather
@@ -177,3 +178,11 @@ def test_pictures_of_many_runs_end_where_the_file_would_become_too_large(monkeyp
     monkeypatch.setattr("calipers.web.many_page.MOST_BYTES", 1)
     assert "<h3>Every task</h3>" not in html(many_page(gather(sources)))
     assert 'class="command"' not in whole  # rewards in memory have no command of their own
+
+
+def test_the_command_of_a_finished_result_gives_its_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "result.json").write_text(score(CALCULATORS).to_json())
+    page = report("result.json").html
+    assert "calipers leaderboard result.json --metric" in words(page)
+    assert leaderboard("result.json").digest in page

@@ -73,7 +73,7 @@ def spread(low: float, high: float) -> float:
 
 
 def round_scale(low: float, high: float, wide: float, factors: Sequence[float] = ROUND) -> Scale:
-    """A scale from ``low`` to ``high`` in round steps, ``factors`` times a power of ten, at most `STEPS` in ``wide``."""
+    """A scale from ``low`` to ``high`` in round steps: factors times a power of ten, at most `STEPS` in ``wide``."""
     power = 10.0 ** math.floor(math.log10(wide / STEPS))
     step = next(factor * power for factor in factors if factor * power >= wide / STEPS - 1e-12 * power)
     digits = max(12, 3 - math.floor(math.log10(step)))
