@@ -1,24 +1,24 @@
-"""Per-task counts for the what-if panel: what its script needs to compute a number of the page again.
+"""Per-task counts for the what-if panel, from which its script recomputes the numbers of the page.
 
-`what_if_data` is the value ``data["what_if"]`` of a page, `what_if_section` the panel's place in it. The value is a
-pure function of rollouts and the result that was made of them::
+`what_if_data` returns the value ``data["what_if"]`` of a page, called its island, and `what_if_section` the section of
+the panel. The island is a pure function of the rollouts and of their result::
 
     {
       "kind": "run" | "pair",
       "names": [run] | [first run, second run],
-      "command": ["calipers", "score", "arith.jsonl"],      without what a switch adds: metric, missing, cluster
+      "command": ["calipers", "score", "arith.jsonl"],      without metric, missing and cluster, which switches add
       "missing": "gap" | "zero",  "confidence": 0.95,  "cluster": KEY | null,  "native": true,
-      "why": null,                                          or why nothing can be computed again here
+      "why": null,                                          or the reason why nothing can be recomputed
       "metrics": [{"text", "definition", "k", "threshold", "reward", "value", "interval", "why",
-                   of a pair also "p", "verdict", "alone": not adjusted for others}],
-      "tasks": T,  "samples": the most rollouts of a task,
+                   for a pair also "p", "verdict", "alone": not adjusted for other tests}],
+      "tasks": T,  "samples": the largest number of rollouts of a task,
       "runs": [{"rewards": [distinct], "distinct": [T], "code": [..], "count": [..], "missing": [T]}],
       "slices": [{"key", "values": [names], "code": [T]}],
       "flagged": [[task, id], ..]
     }
 
-Of each task a run has the distinct rewards, as codes into ``rewards``, with a count each: task t has the next
-``distinct[t]`` of ``code`` and ``count``. A metric without a definition is not computed in the page.
+For each task, a run has the codes of its distinct rewards in ``rewards``, with a count each: task t has the next
+``distinct[t]`` entries of ``code`` and ``count``. A metric without a definition is not recomputed in the page.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from calipers.web.gather import LARGEST_K, PairData, RunData
 from calipers.web.markup import Markup, element, joined
 from calipers.web.page import Section
 
-CONFIDENCE: Final = 0.95  # where the command names none
+CONFIDENCE: Final = 0.95  # the default of commands
 
 COMPUTED: Final = ("mean_reward", "pass_rate", "solved_rate", "pass@{k}", "pass^{k}")
-"""The metrics that the page computes."""
+"""The metrics that the page can recompute."""
 
 MOST_COUNTS: Final = 200_000
-"""Numbers of an island; more would make the file too large to open."""
+"""The largest number of counts in an island; more would make the file too large to open."""
 
-NAMED: Final = 12  # flagged tasks that are named
+NAMED: Final = 12  # flagged tasks that are listed by name
 STOPPED: Final = "a run was stopped by what it showed"
 NOT_FINITE: Final = "some rewards are not finite numbers"
 OTHER_TASKS: Final = "the tasks were not paired by their ids alone"
@@ -65,16 +65,16 @@ OTHER_TASKS: Final = "the tasks were not paired by their ids alone"
 
 @dataclass(frozen=True, slots=True)
 class WhatIfSettings:
-    """What a result was made with and does not say itself."""
+    """The settings with which a result was computed that are not part of the result."""
 
     command: Sequence[str]  # its words, without metrics, missing, cluster and by
     cluster: str | None = None
-    keys: Sequence[str] = ()  # whose slices can be excluded, and by which tasks can be grouped
+    keys: Sequence[str] = ()  # keys whose slices can be excluded, and by which tasks can be clustered
     flagged: Sequence[str] = ()  # ids of tasks that a file names as suspicious
 
 
 def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
-    """The island of what a page shows; None where its rollouts are not there."""
+    """The island of a run or a pair; None without its rollouts, and for several pairs."""
     if isinstance(shown, RunData):
         if shown.rollouts is None:
             return None
@@ -98,7 +98,7 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
 
 
 def what_if_section(shown: RunData | PairData, island: dict[str, Any] | None) -> Section | None:
-    """The panel of an island, which a script fills; None where there is nothing to compute again."""
+    """The panel of an island, which a script fills; None if no metric can be recomputed."""
     if island is None or not any(metric["definition"] for metric in island["metrics"]):
         return None
     command = shlex.join([*island["command"], "--metric", island["metrics"][0]["text"]]) if island["command"] else ""
@@ -115,38 +115,38 @@ def what_if_section(shown: RunData | PairData, island: dict[str, Any] | None) ->
 
 
 def _flagged_tasks(shown: RunData | PairData, island: dict[str, Any]) -> Markup | None:
-    """Which tasks the switch excludes, and who says so."""
+    """The tasks that the switch excludes, and the file that flags them."""
     run = shown if isinstance(shown, RunData) else shown.first
     if not island["flagged"] or run is None or run.flags is None:
         return None
     ids = [task for _, task in island["flagged"]]
     more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
     named = joined([joined([", " if at else "", element("bdi", task)]) for at, task in enumerate(ids[:NAMED])])
-    said = f"{counted(len(ids), 'task')} {'is' if len(ids) == 1 else 'are'} flagged by "
-    return element("p", said, element("bdi", run.flags.path), ": ", named, f"{more}.", class_="small")
+    count = f"{counted(len(ids), 'task')} {'is' if len(ids) == 1 else 'are'} flagged by "
+    return element("p", count, element("bdi", run.flags.path), ": ", named, f"{more}.", class_="small")
 
 
 def command_words(
-    verb: str, runs: Sequence[RunData], made: Result | Comparison, paths: Sequence[str] = ()
+    verb: str, runs: Sequence[RunData], document: Result | Comparison, paths: Sequence[str] = ()
 ) -> list[str]:
-    """The words of the command that made a result, without metrics, missing, cluster and by.
+    """The words of the command that computes a result, without metrics, missing, cluster and by.
 
-    ``paths`` are those of the runs where none are given; there is no command for rollouts in memory.
+    ``paths`` are by default those of the runs. The command is empty for rollouts in memory.
     """
     sources = {id(run.rollouts.source): run.rollouts.source.path for run in runs if run.rollouts is not None}
     paths = paths or [*sources.values()]
     if not all(paths):
         return []
     words = ["calipers", verb, *paths, *reading_words(runs)]
-    if made.dialect != NATIVE.name:
-        words += ["--dialect", made.dialect]
-    if made.confidence != CONFIDENCE:
-        words += ["--confidence", f"{made.confidence}"]
+    if document.dialect != NATIVE.name:
+        words += ["--dialect", document.dialect]
+    if document.confidence != CONFIDENCE:
+        words += ["--confidence", f"{document.confidence}"]
     return words
 
 
 def reading_words(runs: Sequence[RunData]) -> list[str]:
-    """The options of a command with which the rollouts of some runs were read."""
+    """The options of a command that read the rollouts of these runs in the same way."""
     first = next((run.rollouts for run in runs if run.rollouts is not None), None)
     if first is None:
         return []
@@ -180,13 +180,14 @@ def of_pair(
     pair: Pair,
     settings: WhatIfSettings,
 ) -> dict[str, Any]:
-    """The island of two runs: ``runs`` are all rollouts of the pair's first and of its second on the dataset."""
+    """The island of two runs: ``runs`` are all rollouts of the pair's first and second run on the dataset."""
     dialect, common = _dialect(comparison.dialect), by_id(*runs)
-    whole = [finding for finding in pair.findings if finding.by is None]
-    made = [Signature.of(_plain(finding)) for finding in whole]
-    key = next((name for each in made if (name := _reward(each)) is not None), None)
+    findings = [finding for finding in pair.findings if finding.by is None]
+    signatures = [Signature.of(_metric_signature(finding)) for finding in findings]
+    key = next((name for signature in signatures if (name := _reward(signature)) is not None), None)
     metrics = [
-        _metric_of_pair(finding, each, key, comparison.confidence) for finding, each in zip(whole, made, strict=True)
+        _metric_of_pair(finding, signature, key, comparison.confidence)
+        for finding, signature in zip(findings, signatures, strict=True)
     ]
     why = None
     if any(run.stop for run in runs):
@@ -199,8 +200,8 @@ def of_pair(
         why = OTHER_TASKS
     elif not metrics or metrics[0]["definition"] is None or not metrics[0]["alone"]:
         why = "the page does not compute its first metric"
-    if whole and comparison.dialect == NATIVE.name:
-        metrics += _more(common.sides, key or "reward", metrics)
+    if findings and comparison.dialect == NATIVE.name:
+        metrics += _more_metrics(common.sides, key or "reward", metrics)
     keys = [key if key in run.rewards else next(iter(run.rewards), "reward") for run in common.sides]
     island = _island(common.sides, [key or "reward" for key in keys], metrics, settings, dialect, why)
     shared = {"kind": "pair", "names": list(names), "missing": comparison.missing, "confidence": comparison.confidence}
@@ -215,14 +216,14 @@ def _island(
     dialect: Dialect,
     why: str | None,
 ) -> dict[str, Any]:
-    """What islands of one run and of two share."""
+    """The part that islands of one run and of two runs share."""
     columns = [contributed(run, key) for run, key in zip(runs, rewards, strict=True)]
     if not all(bool(np.isfinite(column.kept()).all()) for column in columns):
         why = NOT_FINITE
     counts = [] if why else [_counts(run, column) for run, column in zip(runs, columns, strict=True)]
     if sum(len(run["count"]) + len(run["missing"]) for run in counts) > MOST_COUNTS:
         why = "there are too many tasks for one file"
-    number = {task: index for index, task in enumerate(runs[0].tasks)}
+    index_of = {task: index for index, task in enumerate(runs[0].tasks)}
     return {
         "command": list(settings.command),
         "cluster": settings.cluster,
@@ -234,18 +235,18 @@ def _island(
         "samples": max(int(np.diff(run.by_task.starts).max(initial=0)) for run in runs),
         "runs": [] if why else counts,
         "slices": [] if why else [cut for key in _keys(settings) if (cut := _slices(runs, key, dialect.label))],
-        "flagged": [[number[task], task] for task in settings.flagged if task in number],
+        "flagged": [[index_of[task], task] for task in settings.flagged if task in index_of],
     }
 
 
 def _dialect(name: str) -> Dialect:
-    words: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
-    return words
+    dialect: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
+    return dialect
 
 
 def _keys(settings: WhatIfSettings) -> list[str]:
-    every = dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])])
-    return [key for key in every if "=" not in key and key == key.strip()]  # the others --exclude cannot name
+    keys = dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])])
+    return [key for key in keys if "=" not in key and key == key.strip()]  # --exclude cannot name other keys
 
 
 def _counts(run: Rollouts, column: Column) -> dict[str, Any]:
@@ -269,7 +270,7 @@ def _number(value: float) -> int | float:
 
 
 def _slices(runs: Sequence[Rollouts], key: str, label: Callable[[Any], str]) -> dict[str, Any] | None:
-    """The slice of each task; None where a task has several, or two runs do not agree, or nobody has the key."""
+    """The slice of each task; None if a task has several, if two runs disagree, or if no run has the key."""
     known = [_of_tasks(run, key, label) for run in runs if has(run, key)]
     if not known or any(each is None for each in known):
         return None
@@ -298,11 +299,10 @@ def _metric_of_run(text: str, estimate: Estimate, reward: str | None) -> dict[st
     }
 
 
-def _metric_of_pair(finding: Finding, made: Signature, reward: str | None, confidence: float) -> dict[str, Any]:
-    """A finding that is adjusted for others is shown as it is, and computed by itself."""
-    metric = _metric(finding.metric, made, reward)
+def _metric_of_pair(finding: Finding, signature: Signature, reward: str | None, confidence: float) -> dict[str, Any]:
+    """The metric of a finding. If the finding is adjusted for other tests, only the recomputed one is unadjusted."""
     return {
-        **metric,
+        **_metric(finding.metric, signature, reward),
         "value": finite(finding.delta),
         "interval": finding.interval and list(finding.interval),
         "p": finding.p,
@@ -312,8 +312,11 @@ def _metric_of_pair(finding: Finding, made: Signature, reward: str | None, confi
     }
 
 
-def _more(runs: Sequence[Rollouts], reward: str, metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """pass@k and pass^k, which a page can compute even if nobody asked for them: for a k that most tasks have."""
+def _more_metrics(runs: Sequence[Rollouts], reward: str, metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """pass@k and pass^k, which the page can compute without a request, if they are not among the metrics yet.
+
+    k is the largest power of two that does not exceed the number of samples of any task.
+    """
     counts = [run.by_task.count(contributed(run, reward).given) for run in runs]
     fewest = min(int(count[count > 0].min(initial=LARGEST_K)) for count in counts)
     k = 1 << max(fewest.bit_length() - 1, 0)
@@ -327,29 +330,29 @@ def _more(runs: Sequence[Rollouts], reward: str, metrics: Sequence[dict[str, Any
     ]
 
 
-def _metric(text: str, made: Signature, reward: str | None) -> dict[str, Any]:
-    """A metric as the page computes it; without a definition where it cannot."""
-    settings = _settings(made)
-    computed = made.metric in COMPUTED and _reward(made) == reward
+def _metric(text: str, signature: Signature, reward: str | None) -> dict[str, Any]:
+    """A metric of the island; without a definition if the page cannot recompute it."""
+    settings = _settings(signature)
+    computed = signature.metric in COMPUTED and _reward(signature) == reward
     return {
         "text": text,
-        "definition": made.metric if computed else None,
-        "k": made.k,
+        "definition": signature.metric if computed else None,
+        "k": signature.k,
         "threshold": float(settings.get("threshold", PASS_THRESHOLD)),
         "reward": reward if "reward=" in text else None,
     }
 
 
-def _settings(made: Signature) -> dict[str, str]:
-    return dict(part.partition(":")[::2] for part in made.settings)
+def _settings(signature: Signature) -> dict[str, str]:
+    return dict(part.partition(":")[::2] for part in signature.settings)
 
 
-def _reward(made: Signature) -> str | None:
-    """The reward that a metric of rewards reads; None for others."""
-    return _settings(made).get("reward") if made.metric in COMPUTED else None
+def _reward(signature: Signature) -> str | None:
+    """The reward that a metric reads, if the page can recompute the metric; None for other metrics."""
+    return _settings(signature).get("reward") if signature.metric in COMPUTED else None
 
 
-def _plain(finding: Finding) -> str:
-    """The signature of a difference as that of the metric: ``delta(pass@{k})|k:4|...``."""
+def _metric_signature(finding: Finding) -> str:
+    """The signature of the metric of a difference, from that of the difference: ``delta(pass@{k})|k:4|...``."""
     head, _, rest = finding.signature.partition("|")
     return f"{head.removeprefix('delta(').removesuffix(')')}|{rest}"

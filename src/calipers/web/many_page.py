@@ -1,4 +1,4 @@
-"""The page of many runs: a leaderboard, or a suite of several benchmarks; each run below it, folded."""
+"""The page of many runs: a leaderboard, or a suite of several benchmarks, with each run collapsed below it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from calipers.web.sections import (
 )
 
 MOST_FOLDED = 40  # runs that have their own part below
-MOST_BYTES = 600_000  # of the pictures of all these runs; those that come later have their numbers
-HIDDEN_PICTURE: Final = element("span", "picture", class_="hidden")  # a head for readers of the page
-LANE: Final = 7  # px between bars beside each other
-MOST_PAIRED: Final = 40  # models of which every pair is drawn
+MOST_BYTES = 600_000  # size of the pictures of these runs together; later runs have only their numbers
+HIDDEN_PICTURE: Final = element("span", "picture", class_="hidden")  # a column head for screen readers
+LANE: Final = 7  # px between neighbouring tie bars
+MOST_PAIRED: Final = 40  # with more models, the pairs are not drawn
 SHADES: Final = 10
-SEARCHED: Final = 40  # models from which on the table has a search
+SEARCHED: Final = 40  # with more models, the table has a search field
 NAME: Final = 28  # letters of a name
-SHORT: Final = 22  # the same beside the triangle
+SHORT: Final = 22  # letters of a name beside the triangle
 ABOUT: Final = (
     "Bars on the left join models that this benchmark cannot tell apart. Rank: the ranks each model may hold, all "
     "{many} statements true together with {sure}\N{NO-BREAK SPACE}% confidence. Order within a bar is not evidence. "
@@ -64,13 +64,13 @@ NUMBERS: Final = (
     *("no", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 )
-FEW: Final = 5  # models that fit beside each other on a page
+FEW: Final = 5  # models that fit next to each other on a page
 
 Row = MatrixRow | MatrixMean
 
 
 def many_page(data: ManyData) -> HtmlPage:
-    """The page of many runs: ranked where they share a benchmark, a suite where there are several."""
+    """The page of many runs: a leaderboard for each benchmark, or a suite of several benchmarks."""
     ranking = data.ranking
     if isinstance(ranking, Matrix):
         return _suite_page(data, ranking)
@@ -90,7 +90,7 @@ def many_page(data: ManyData) -> HtmlPage:
 
 
 def answer_of_board(board: Board) -> Answer:
-    """The sentence of a leaderboard."""
+    """The answer of a leaderboard."""
     models = board.ranked
     if not models:
         return Answer("No model is ranked.", begun(plain_why(board.why or "")))
@@ -112,9 +112,9 @@ def _basis(board: Board, report: Leaderboard) -> list[Child]:
     if first.value is not None:
         ends = f", {level(report.confidence)} {to(first.interval, digits)}" if first.interval else ""
         words += [element("b", figure(first.value, digits)), f"{ends}, {counted(board.tasks, 'task')}"]
-        lost = sum(standing.missing for standing in board.places)
+        gaps = sum(standing.missing for standing in board.places)
         policy = POLICY.get(report.missing, report.missing)
-        words.append(f", {counted(lost, 'rollout')} missing ({policy}). " if lost else ", nothing missing. ")
+        words.append(f", {counted(gaps, 'rollout')} missing ({policy}). " if gaps else ", nothing missing. ")
     if board.winner is not None and len(board.ranked) > 1:
         bias = abs(board.winner.bias)
         least = 10**-digits
@@ -143,7 +143,7 @@ def _board_cost(data: ManyData, board: Board, report: Leaderboard) -> Section | 
         board.metric,
         higher_is_better=board.higher_is_better,
         confidence=report.confidence,
-        ahead=lambda one, other: (ranked[one], ranked[other]) in won,
+        ahead=lambda first, second: (ranked[first], ranked[second]) in won,
     )
 
 
@@ -152,15 +152,15 @@ def _suite_page(data: ManyData, matrix: Matrix) -> HtmlPage:
     about = [counted(len(matrix.benchmarks), "benchmark"), counted(len(matrix.models), "model"), counted(tasks, "task")]
     basis = element("p", _suite_basis(matrix, matrix.mean.tasks if matrix.mean else tasks), class_="basis")
     body = joined([basis, element("div", suite_table(matrix), class_="board-top")])
-    said = answer(matrix)
-    detail = ". ".join(filter(None, [said.detail, alone(matrix).rstrip(".")]))
-    return _page(data, Answer(said.sentence, detail), about, body, [])
+    verdict = answer(matrix)
+    detail = ". ".join(filter(None, [verdict.detail, alone(matrix).rstrip(".")]))
+    return _page(data, Answer(verdict.sentence, detail), about, body, [])
 
 
 def _suite_basis(matrix: Matrix, tasks: int) -> list[Child]:
     pairs = (matrix.mean or matrix.benchmarks[0]).pairs
-    lost = sum(cell.missing for row in matrix.benchmarks for cell in row.cells)
-    missing = f", {counted(lost, 'rollout')} missing" if lost else ", nothing missing"
+    gaps = sum(cell.missing for row in matrix.benchmarks for cell in row.cells)
+    missing = f", {counted(gaps, 'rollout')} missing" if gaps else ", nothing missing"
     words: list[Child] = [badge(pairs[0].verdict), " "] if len(pairs) == 1 else []
     common = "common task" if len(matrix.models) > 1 else "task"
     words.append("Paired by task within each benchmark, " if len(matrix.models) > 1 else "Over ")
@@ -169,55 +169,54 @@ def _suite_basis(matrix: Matrix, tasks: int) -> list[Child]:
 
 
 def _boards(report: Leaderboard) -> Section | None:
-    """The leaderboard of each benchmark with three models or more, folded."""
+    """The leaderboard of each benchmark, collapsed."""
     folded = []
     for board in report.boards:
         if board.places:
-            said = answer_of_board(board).sentence
-            summary = element("summary", element("b", name(board.dataset or "(unnamed)")), element("span", said))
+            sentence = answer_of_board(board).sentence
+            summary = element("summary", element("b", name(board.dataset or "(unnamed)")), element("span", sentence))
             folded.append(element("details", summary, board_table(board, report.confidence), class_="folded"))
     return Section("Each benchmark", joined(folded), "Who is ahead of whom on it.", "boards") if folded else None
 
 
 def _page(
-    data: ManyData, said: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]
+    data: ManyData, verdict: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]
 ) -> HtmlPage:
-    title = heading(said.sentence, said.detail)
+    title = heading(verdict.sentence, verdict.detail)
     ranking = data.ranking
-    every = [section for section in sections if section is not None]
+    shown = [section for section in sections if section is not None]
     if data.runs:
-        every.append(_runs(data.runs))
+        shown.append(_runs(data.runs))
     if ranking.notes:
-        every.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
-    every.append(_provenance(data))
+        shown.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
+    shown.append(_provenance(data))
     return HtmlPage(
-        title=said.sentence,
+        title=verdict.sentence,
         about=about,
         top=element("div", title, body, class_="top"),
-        sections=every,
+        sections=shown,
         foot=foot([], ranking.digest),
     )
 
 
 def _runs(runs: Sequence[RunData]) -> Section:
-    """Every run by itself, folded: what the page of a run shows, but for its rollouts and texts."""
+    """Every run, collapsed: the content of its own page, without rollouts and texts."""
     folded = []
     room = MOST_BYTES
+    several = len({run.group.dataset for run in runs}) > 1
     for run in runs[:MOST_FOLDED]:
-        where = (
-            f" · {run.group.dataset}" if run.group.dataset and len({each.group.dataset for each in runs}) > 1 else ""
-        )
-        summary = element("summary", element("b", name(run.name), where), element("span", _headline(run)))
-        first, rest = cost_words(run.group)
-        tasks, more = counted(run.group.ledger.tasks, "task"), joined(_pictures(run))
-        room -= len(more)
+        dataset = f" · {run.group.dataset}" if run.group.dataset and several else ""
+        summary = element("summary", element("b", name(run.name), dataset), element("span", _headline(run)))
+        totals, details = cost_words(run.group)
+        tasks, pictures = counted(run.group.ledger.tasks, "task"), joined(_pictures(run))
+        room -= len(pictures)
         parts = [
             element("p", f"{tasks}. ", ledger_sentence(run), class_="equation"),
             ledger_bar(run, 18),
             _metrics(run),
-            element("p", f"{first} {rest}", class_="small") if first else None,
-            more if room > 0 else None,
-            _alone(run),
+            element("p", f"{totals} {details}", class_="small") if totals else None,
+            pictures if room > 0 else None,
+            _report_command(run),
         ]
         folded.append(element("details", summary, parts, class_="folded"))
     left = len(runs) - len(folded)
@@ -227,19 +226,19 @@ def _runs(runs: Sequence[RunData]) -> Section:
 
 
 def _pictures(run: RunData) -> list[Markup]:
-    """The slices of a run, the scores of its tasks, its curves over k, and where its uncertainty comes from."""
+    """The slices of a run, the scores of its tasks, its curves over k, and the sources of its uncertainty."""
     of = f" of {' · '.join(filter(None, (run.name, run.group.dataset, run.group.agent)))}"
     sections = [*slice_sections(run, among=True), task_scores(run), curve_section(run, of=of), variance_section(run)]
-    made = []
+    pictures = []
     for section in sections:
         if section is not None:
             note = element("p", section.note, class_="small") if section.note and isinstance(section.note, str) else ""
-            made.append(element("section", element("h3", section.head), section.body, note, class_="of-run"))
-    return made
+            pictures.append(element("section", element("h3", section.head), section.body, note, class_="of-run"))
+    return pictures
 
 
-def _alone(run: RunData) -> Markup | None:
-    """The command that makes the page of this run; None where its rollouts are not in a file of their own."""
+def _report_command(run: RunData) -> Markup | None:
+    """The command that makes the page of this run; None if its source has no path, or holds several runs."""
     source = run.rollouts.source if run.rollouts is not None else None
     if source is None or not source.path or len(source.rollouts.keys) > 1:
         return None
@@ -268,9 +267,9 @@ def _metrics(run: RunData) -> Markup:
 
 
 def _provenance(data: ManyData) -> Section:
-    """What anyone needs to get the same numbers; of several benchmarks in several files the command is this one."""
+    """What is needed to reproduce the numbers; the command for a suite is ``calipers report``."""
     report = data.ranking
-    files = [file for some in report.inputs for file in some]
+    files = [file for inputs in report.inputs for file in inputs]
     words = ["calipers", "leaderboard" if isinstance(report, Leaderboard) else "report"]
     words += [*(data.given or [file.path for file in files]), *reading_words(data.runs)]
     words += ["--metric", report.boards[0].metric if isinstance(report, Leaderboard) else report.metric]
@@ -279,7 +278,7 @@ def _provenance(data: ManyData) -> Section:
 
 
 def board_table(board: Board, confidence: float) -> Markup:
-    """The table of one leaderboard, with how it is read."""
+    """The table of a leaderboard, with notes on how to read it."""
     ranked = bool(board.ranked)
     digits, scale = decimals(board), _scale(board)
     priced = any(standing.cost_usd is not None for standing in board.places)
@@ -298,10 +297,10 @@ def board_table(board: Board, confidence: float) -> Markup:
     heads += [column_head("missing", "number")] if lacking else []
     bars = lanes_of(board.bars)
     rows = []
-    for place, standing in enumerate(board.places):
+    for index, standing in enumerate(board.places):
         cells: list[Child] = []
         if ranked:
-            cells.append(element("td", _ties(bars, place, standing), class_="tied"))
+            cells.append(element("td", _ties(bars, index, standing), class_="tied"))
             cells.append(element("td", f"{standing.place}" if standing.place else NONE, class_="place"))
         cells.append(element("th", name(standing.name, NAME), scope="row"))
         cells.append(element("td", figure(standing.value, digits), class_="value"))
@@ -324,18 +323,18 @@ def board_table(board: Board, confidence: float) -> Markup:
     return joined([_search(board), element("div", table, class_="board-frame"), _notes(board, confidence)])
 
 
-def _number(word: str, said: str) -> Markup:
-    """A number with the word that a phone shows before it."""
-    return element("td", said, class_="number", data_word=word)
+def _number(word: str, number: str) -> Markup:
+    """A number, with the word that a phone shows before it."""
+    return element("td", number, class_="number", data_word=word)
 
 
 def _search(board: Board) -> Markup | None:
-    """A field to find a model in, where there are many; a script makes it work, and shows it."""
+    """A search field for models, if there are many; a script makes it work and shows it."""
     if len(board.places) <= SEARCHED:
         return None
     field = element("input", type="search", autocomplete="off", spellcheck="false")
-    left = element("span", class_="left", role="status")
-    return element("p", element("label", "Find a model ", field), " ", left, class_="find", hidden=True)
+    matches = element("span", class_="left", role="status")
+    return element("p", element("label", "Find a model ", field), " ", matches, class_="find", hidden=True)
 
 
 def _notes(board: Board, confidence: float) -> Markup:
@@ -357,7 +356,7 @@ def _notes(board: Board, confidence: float) -> Markup:
 
 
 def _scale(board: Board) -> Scale:
-    """From the lowest end to the highest in tenths, where values lie between 0 and 1."""
+    """The axis of the values: in tenths from the lowest end to the highest, if all are between 0 and 1."""
     axis = axis_of(board.places)
     if axis is None:
         ends = [end for standing in board.places for end in (standing.value, *(standing.interval or ()))]
@@ -374,31 +373,31 @@ def _rank_scale(models: int) -> Scale:
     return Scale(1.0, float(max(models, 2)), ticks if models > 1 else (1.0, 2.0))
 
 
-def _ties(bars: Sequence[Sequence[tuple[int, int]]], place: int, standing: Standing) -> Markup:
-    """The parts of tie bars in one row; with how many it is tied where they would need too many lanes."""
+def _ties(bars: Sequence[Sequence[tuple[int, int]]], index: int, standing: Standing) -> Markup:
+    """The parts of tie bars in one row; the number of tied models if the bars need too many lanes."""
     if not standing.tied_with:
         return Markup("")
     if len(bars) > LANES:
         return joined(f"with {len(standing.tied_with):,}")
     marks = []
-    for lane, some in enumerate(bars):
-        for first, last in some:
-            if first <= place <= last:
-                top, bottom = ("28%" if place == first else "0"), ("72%" if place == last else "100%")
+    for lane, lane_bars in enumerate(bars):
+        for first, last in lane_bars:
+            if first <= index <= last:
+                top, bottom = ("28%" if index == first else "0"), ("72%" if index == last else "100%")
                 x = 2 + LANE * lane
                 marks.append(Markup(f'<line class="tie" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/>'))
-    said = f"tied with {', '.join(standing.tied_with[:5])}"
+    label = f"tied with {', '.join(standing.tied_with[:5])}"
     more = f" and {len(standing.tied_with) - 5} more" if len(standing.tied_with) > 5 else ""
-    return element("svg", marks, role="img", aria_label=said + more, class_="ties")
+    return element("svg", marks, role="img", aria_label=label + more, class_="ties")
 
 
 def _value_axis(standing: Standing, scale: Scale, digits: int, confidence: float) -> Markup:
     if standing.value is None:
         return Markup("")
-    said = figure(standing.value, digits)
-    said += f", {level(confidence)} {to(standing.interval, digits)}" if standing.interval else ", no interval"
+    ends = f"{level(confidence)} {to(standing.interval, digits)}" if standing.interval else "no interval"
+    label = f"{figure(standing.value, digits)}, {ends}"
     tone: Tone = "blue" if standing.place else "grey"
-    return interval_row(standing.value, standing.interval, None, scale, label=said, tone=tone)
+    return interval_row(standing.value, standing.interval, None, scale, label=label, tone=tone)
 
 
 def _rank_axis(standing: Standing, scale: Scale) -> Markup:
@@ -410,11 +409,11 @@ def _rank_axis(standing: Standing, scale: Scale) -> Markup:
 
 
 def pairs_section(board: Board, confidence: float) -> Section | None:
-    """Every pair: a triangle, filled where the pair is decided, and the same as a table."""
+    """Every pair: a triangle whose cells are filled if the pair is decided, and the same numbers as a table."""
     if not 2 < len(board.ranked) <= MOST_PAIRED:
         return None
-    place = {standing.name: index for index, standing in enumerate(board.ranked)}
-    cells = {(place[pair.second], place[pair.first]): pair for pair in board.pairs}
+    index_of = {standing.name: index for index, standing in enumerate(board.ranked)}
+    cells = {(index_of[pair.second], index_of[pair.first]): pair for pair in board.pairs}
     digits = decimals(board)
     spread = max((abs(pair.difference) for pair in board.pairs), default=0.0)
     rows = []
@@ -423,9 +422,8 @@ def pairs_section(board: Board, confidence: float) -> Section | None:
         for column in range(row):
             pair = cells[row, column]
             shade = "tie" if pair.verdict == "undecided" else f"won s{_shade(pair, board, spread)}"
-            inner.append(
-                element("td", "~" if pair.verdict == "undecided" else None, class_=shade, title=_said(pair, digits))
-            )
+            mark = "~" if pair.verdict == "undecided" else None
+            inner.append(element("td", mark, class_=shade, title=_pair_words(pair, digits)))
         rows.append(element("tr", inner))
     numbers = [element("th", f"{number + 1}", scope="col") for number in range(len(board.ranked) - 1)]
     triangle = element(
@@ -446,14 +444,14 @@ def pairs_section(board: Board, confidence: float) -> Section | None:
 
 
 def _shade(pair: Rivals, board: Board, spread: float) -> int:
-    """How dark a decided pair is: by its difference; where values lie outside 0 to 1, by its share of the largest."""
+    """The shade of a decided pair: by its difference, or by its share of the largest if values are outside 0 to 1."""
     size = abs(pair.difference)
     unit = all(standing.value is not None and 0 <= standing.value <= 1 for standing in board.ranked)
     dark = min(0.22 + 1.7 * size, 1.0) if unit else 0.22 + 0.78 * size / (spread or 1.0)
     return round(SHADES * dark)
 
 
-def _said(pair: Rivals, digits: int) -> str:
+def _pair_words(pair: Rivals, digits: int) -> str:
     ends = f" ({signed_to(pair.interval, digits)})" if pair.interval else ""
     if pair.verdict == "undecided":
         return f"{pair.first} against {pair.second}: not decided, difference {signed(pair.difference, digits)}{ends}"
@@ -476,12 +474,12 @@ def _pair_table(board: Board, digits: int) -> Markup:
 
 
 def number(count: int) -> str:
-    """A number as a word, up to twelve."""
+    """A number as a word up to twelve, in figures above."""
     return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
 
 
 def suite_table(matrix: Matrix) -> Markup:
-    """The table: values and small axes, differences of two models, then missing rollouts and cost."""
+    """The table of a suite: values with small axes, differences of two models, missing rollouts and cost."""
     rows: list[Row] = [*matrix.benchmarks, *([matrix.mean] if matrix.mean else [])]
     models = [column.name for column in matrix.models]
     values = scale_of([end for row in rows for cell in row.cells for end in (cell.value, *(cell.interval or ()))])
@@ -513,7 +511,7 @@ def _title(row: Row) -> str:
 
 
 def tied_of(row: Row, higher_is_better: bool) -> list[str]:
-    """The models that cannot be told apart from the one with the best value; none where one is better than all."""
+    """The model with the best value and those tied with it; empty if one model is better than all others."""
     known = [cell for cell in row.cells if cell.value is not None]
     if row.best is not None or not row.pairs or not known:
         return []
@@ -526,8 +524,8 @@ def tied_of(row: Row, higher_is_better: bool) -> list[str]:
 
 def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -> Markup:
     digits = places(*(cell.interval for cell in row.cells))
-    out = isinstance(row, MatrixRow) and not row.in_mean and matrix.mean is not None
-    small = counted(row.tasks, "task") + (", not in the mean" if out else "")
+    is_left_out = isinstance(row, MatrixRow) and not row.in_mean and matrix.mean is not None
+    small = counted(row.tasks, "task") + (", not in the mean" if is_left_out else "")
     tied = tied_of(row, matrix.higher_is_better) if len(matrix.models) > 2 else []
     title = _title(row)
     cells: list[Child] = [element("th", name(title, 24), element("small", small), scope="row")]
@@ -575,11 +573,11 @@ def _delta(pair: PairDifference | None, title: str, scale: Scale, confidence: fl
     ]
 
 
-def _total(head: str, matrix: Matrix, paired: bool, said: Callable[[Sequence[Cell]], str]) -> Markup:
-    """A row below the benchmarks: something counted over all of them, for each model."""
+def _total(head: str, matrix: Matrix, paired: bool, total: Callable[[Sequence[Cell]], str]) -> Markup:
+    """A row below the benchmarks with a total over them, for each model."""
     cells = [
-        element("td", said([row.cells[place] for row in matrix.benchmarks]), data_model=column.name)
-        for place, column in enumerate(matrix.models)
+        element("td", total([row.cells[index] for row in matrix.benchmarks]), data_model=column.name)
+        for index, column in enumerate(matrix.models)
     ]
     return element("tr", element("th", head, scope="row"), cells, element("td", colspan=2) if paired else None)
 

@@ -1,4 +1,4 @@
-"""The page of two runs: the verdict, the difference on its axis, then what changed, task by task."""
+"""The page of two runs: the verdict, the difference on its axis, and the changes task by task."""
 
 from __future__ import annotations
 
@@ -68,23 +68,23 @@ BADGES: Final = {
     "undecided": "~ Undecided",
 }
 TONES: Final[dict[str, Tone]] = {"better": "blue", "higher": "blue", "worse": "orange", "lower": "orange"}
-SPARE: Final = 0.2  # share of the range that the axis of the difference leaves free
+SPARE: Final = 0.2  # share of the range that the axis of the difference leaves free at both ends
 APART: Final = (
     "Each alone. Compare by the difference above, not by whether these two overlap: the runs share their tasks."
 )
 DIFFERENCE: Final = "card-difference"
-ENDS: Final = 5  # tasks at each end that are shown at once
-MOST: Final = 300  # tasks that are listed, and whose bars are drawn one by one
-MOST_SQUARES: Final = 16  # rollouts of a task that are drawn; more are counted
+ENDS: Final = 5  # the largest losses, and gains, that are shown at first
+MOST: Final = 300  # tasks that are listed; with more tasks, changes are drawn as a line, not as bars
+MOST_SQUARES: Final = 16  # rollouts of a task that are drawn; further ones are counted
 LONGEST: Final = 44  # letters of an answer in the list
-PROMPT: Final = 22  # letters of a prompt there
-BEFORE: Final = 12  # letters of it that are kept before the first difference
-TALL: Final = 46  # px of the largest change
+PROMPT: Final = 22  # letters of a prompt in the list
+BEFORE: Final = 12  # letters of an answer that are kept before the first difference
+TALL: Final = 46  # height of the bar of the largest change, in px
 WAYS: Final = ("better", "same", "worse")
 
 
 def pair_page(data: PairData) -> HtmlPage:
-    """The page of two runs; of a comparison of more, its pairs one after another."""
+    """The page of two runs; for a comparison of more runs, a list of its pairs."""
     comparison = data.comparison
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
     if len(pairs) != 1:
@@ -120,12 +120,12 @@ def pair_page(data: PairData) -> HtmlPage:
 
 
 def headline_of(pair: Pair) -> Finding:
-    """The finding that the page is about: the primary question."""
+    """The finding that is the subject of the page: the answer to the primary question."""
     return next((finding for finding in pair.findings if finding.role == "primary"), pair.findings[0])
 
 
 def answer_of(finding: Finding, names: tuple[str, str], comparison: Comparison) -> Answer:
-    """The sentence of two runs, and how sure it is."""
+    """The answer of two runs: its sentence, and its uncertainty."""
     first, second = names
     return of_difference(
         first,
@@ -198,23 +198,23 @@ def _axis(finding: Finding, names: tuple[str, str], margin: float | None) -> Mar
     )
 
 
-def _described(finding: Finding, what: str) -> str:
-    """A difference as a sentence."""
+def _described(finding: Finding, subject: str) -> str:
+    """A difference as a sentence, for screen readers."""
     if finding.delta is None:
-        return f"{what}: no value"
+        return f"{subject}: no value"
     digits = places(finding.interval)
     ends = (
         f"{100 * finding.confidence:.6g} percent interval {signed_to(finding.interval, digits)}"
         if finding.interval
         else "no interval"
     )
-    return f"{what}: {finding.metric} {signed(finding.delta, digits)}, {ends}, {finding.verdict}"
+    return f"{subject}: {finding.metric} {signed(finding.delta, digits)}, {ends}, {finding.verdict}"
 
 
 def _both(
     data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], comparison: Comparison
 ) -> Section | None:
-    """Each run by itself, with the note that says how not to read it."""
+    """Each run by itself, with a note that their intervals are not a comparison."""
     runs = [data.first, data.second]
     estimates = [run.group.metrics.get(finding.metric) if run else None for run in runs]
     if finding.by is not None or not all(estimates):
@@ -223,43 +223,42 @@ def _both(
     digits = places(*(each.interval for each in estimates if each))
     rows = []
     tones: tuple[Tone, Tone] = ("grey", "blue")
-    for label, run, estimate, tone, called in zip("AB", runs, estimates, tones, names, strict=True):
+    for label, run, estimate, tone, run_name in zip("AB", runs, estimates, tones, names, strict=True):
         if run is None or estimate is None:
             continue
         rows.append(
             estimate_row(
-                [element("b", label), " ", name(called, 20)],
+                [element("b", label), " ", name(run_name, 20)],
                 estimate,
                 run.group.ledger,
                 scale,
                 digits,
                 card=card_id(finding.metric, label),
-                label=f"{label} {called}: {finding.metric}",
+                label=f"{label} {run_name}: {finding.metric}",
                 tone=tone,
             )
         )
     note = [APART]
-    whole = [run.group.ledger.tasks for run in runs if run]
-    if any(tasks != pair.alignment.common for tasks in whole):
+    if any(run.group.ledger.tasks != pair.alignment.common for run in runs if run):
         note.append("Each over all of its own tasks.")
     return Section("Both runs", interval_table("Both runs", "run", comparison.confidence, scale, rows), note, "both")
 
 
 def _both_values(finding: Finding, names: tuple[str, str]) -> Section | None:
-    """The values alone, where a comparison was read without its runs."""
+    """The values of both runs, for a comparison document without its runs."""
     if finding.first is None or finding.second is None:
         return None
     values = zip("AB", names, (finding.first, finding.second), finding.samples, strict=True)
     rows = [
-        ([element("b", label), " ", name(called)], figure(value, 3), counted(samples, "sample"))
-        for label, called, value, samples in values
+        ([element("b", label), " ", name(run_name)], figure(value, 3), counted(samples, "sample"))
+        for label, run_name, value, samples in values
     ]
     table = plain_table("Both runs", ("run", finding.metric, "samples"), rows)
     return Section("Both runs", table, "On their common tasks. Compare by the difference above.", "both")
 
 
 def _ledger(data: PairData) -> Section | None:
-    """Both ledgers under each other, with filters that count both."""
+    """Both ledgers, one below the other, with filters that count the rollouts of both."""
     if data.first is None or data.second is None:
         return None
     bodies = []
@@ -269,7 +268,7 @@ def _ledger(data: PairData) -> Section | None:
     first, second = state_counts(data.first), state_counts(data.second)
     filters = []
     for state in dict.fromkeys([*first, *second]):
-        counts, word = [f"{some.get(state, 0):,}" for some in (first, second)], state_word(state)
+        counts, word = [f"{states.get(state, 0):,}" for states in (first, second)], state_word(state)
         inner = [draw.square(state), element("b", " | ".join(counts)), f" {word}"]
         filters.append(chip(inner, f"{counts[0]} of A and {counts[1]} of B {word}", data_state=state))
     body = joined([*bodies, chips(filters, "Outcomes")])
@@ -283,7 +282,7 @@ _ADJUSTED: Final = {
 
 
 def _slices(pair: Pair, headline: Finding, comparison: Comparison) -> list[Section]:
-    """A section of differences for each key."""
+    """A section of differences for each key of the breakdown."""
     keys = dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None)
     sections = []
     for number, key in enumerate(keys):
@@ -333,19 +332,19 @@ def difference_row(
     small: str = "",
     why: str = "",
 ) -> Markup:
-    """One row of such a table, with its verdict as a word."""
+    """A row of a `difference_table`, with its verdict as a word."""
     digits = places(interval)
     reason = "" if interval else f"no interval: {why}" if why else "no interval"
     picture = draw.interval_row(
         delta, interval, None, scale, label=label, tone=TONES.get(verdict, "grey"), zero=True, why=reason
     )
     ends = signed_to(interval, digits) if interval else element("span", reason, class_="why")
-    said = [verdict_word(verdict), element("small", small) if small else None]
-    return axis_row(head, NONE if delta is None else signed(delta, digits), picture, ends, said)
+    word = [verdict_word(verdict), element("small", small) if small else None]
+    return axis_row(head, NONE if delta is None else signed(delta, digits), picture, ends, word)
 
 
 def verdict_word(verdict: str) -> Markup:
-    """``▲ better``, in its colour."""
+    """The verdict in its colour, such as ``▲ better``."""
     return element("span", BADGES.get(verdict, verdict).lower(), class_=f"said {TONES.get(verdict, 'grey')}")
 
 
@@ -366,16 +365,15 @@ def _what_would_decide(findings: Sequence[Finding]) -> Markup | None:
 
 
 def _tasks(pair: Pair, changes: Sequence[Change]) -> Section | None:
-    """One bar a task, and filters for better, same and worse."""
+    """A bar for each task, and filters for better, same and worse."""
     if pair.flips is None or not changes:
         return None
     counts = dict(zip(WAYS, (pair.flips.better, pair.flips.same, pair.flips.worse), strict=True))
-    what = "its score in B minus its score in A."
-    note = [f"One bar is one task: {what}"]
+    note = ["One bar is one task: its score in B minus its score in A."]
     if len(changes) > MOST:
         note = ["The line has the tasks in order of their score in B minus their score in A."]
     elif len(changes) < sum(counts.values()):
-        note = [f"One bar is one task whose score changed: {what}"]
+        note = ["One bar is one task whose score changed: its score in B minus its score in A."]
     if len(changes) < (changed := counts["better"] + counts["worse"]):
         note.append(
             f"The document lists {len(changes):,} of the {changed:,} tasks that changed: the largest losses and gains."
@@ -395,7 +393,7 @@ def _changed(data: PairData, shown: Sequence[Change], total: int, names: tuple[s
 
 
 def _mcnemar(finding: Finding) -> Section | None:
-    """Both, one, neither: where each task has one pass or fail in each run."""
+    """The numbers of tasks that both runs, one run or neither solved; None unless each task has one pass or failure."""
     test = finding.mcnemar
     if test is None or finding.first is None or finding.by is not None:
         return None
@@ -425,11 +423,11 @@ def _mcnemar(finding: Finding) -> Section | None:
         element("tbody", rows),
         class_="two-by-two",
     )
-    said = (
+    sentence = (
         f"{counted(test.first_only, 'task')} only A solved, {test.second_only:,} only B. "
         f"{p_value(test.exact)} (McNemar, exact)."
     )
-    return Section("Both, one, neither", joined([table, element("p", said, class_="small")]), id="mcnemar")
+    return Section("Both, one, neither", joined([table, element("p", sentence, class_="small")]), id="mcnemar")
 
 
 def _cost(data: PairData, finding: Finding) -> Section | None:
@@ -444,12 +442,12 @@ def _cost(data: PairData, finding: Finding) -> Section | None:
         finding.metric,
         higher_is_better=better,
         confidence=data.comparison.confidence,
-        ahead=lambda one, other: (one, other) == ahead,
+        ahead=lambda first, second: (first, second) == ahead,
     )
 
 
 def _notes(pair: Pair, comparison: Comparison) -> Section | None:
-    """What differs beside the answers, and what else must be said."""
+    """The notes of a comparison: other differences between the runs, and excluded tasks."""
     lines = list(dict.fromkeys([*pair.notes, *comparison.notes]))
     if pair.alignment.only_first.count or pair.alignment.only_second.count:
         only = pair.alignment
@@ -486,7 +484,7 @@ def _command(data: PairData) -> str:
 
 
 def options_of(report: Comparison | Leaderboard | Matrix, margin: float | None = None) -> list[str]:
-    """The options of the command that prints the numbers of a report, where they are not the defaults."""
+    """The options of the command that prints the numbers of a report, without options that have their default."""
     given = {
         "--cluster": report.cluster,
         "--dialect": report.dialect if report.dialect != "native" else None,
@@ -542,14 +540,14 @@ def _data(data: PairData, shown: Sequence[Change], island: dict[str, Any] | None
 
 
 def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> HtmlPage:
-    """A comparison of more than two runs: every pair in a row."""
+    """The page of a comparison of more than two runs: a row for each pair."""
     headlines = [headline_of(pair) for _, pair in pairs]
     scale = scale_of([end for each in headlines for end in (each.delta, *(each.interval or ()))], zero=True)
     rows = []
     for (contest, pair), finding in zip(pairs, headlines, strict=True):
         first, second = contest.runs[pair.first].name, contest.runs[pair.second].name
-        where = element("small", name(contest.dataset)) if contest.dataset and len(comparison.contests) > 1 else None
-        head = [name(second, 20), element("small", "against ", name(first, 20)), where]
+        dataset = element("small", name(contest.dataset)) if contest.dataset and len(comparison.contests) > 1 else None
+        head = [name(second, 20), element("small", "against ", name(first, 20)), dataset]
         label = _described(finding, f"{second} less {first}")
         rows.append(
             difference_row(
@@ -558,14 +556,13 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> H
         )
     decided = sum(finding.verdict != "undecided" for finding in headlines)
     title = f"{counted(len(pairs), 'pair')} of runs were compared."
-    said = heading(title, f"{decided:,} of them are decided")
     table = difference_table("Every pair", "B against A", comparison.confidence, scale, rows)
     section = Section("Every pair", table, f"Difference of {headlines[0].metric}, B − A." if headlines else "", "pairs")
     sections = [section, _provenance(PairData(comparison, None, None), headlines[0])] if headlines else []
     return HtmlPage(
         title,
         [f"{len(pairs):,} pairs"],
-        element("div", said, class_="top"),
+        element("div", heading(title, f"{decided:,} of them are decided"), class_="top"),
         sections,
         [f"Calipers · {comparison.digest}"],
     )
@@ -573,68 +570,68 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> H
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A task of both runs: its value in each, and where it stands among their rollouts."""
+    """A task of both runs: its value in each run, and its codes in their tables."""
 
     task: str
-    first: float | None  # None: the same value in both, which nobody needs
+    first: float | None  # None if the value is the same in both runs, and so is not needed
     second: float | None
-    gain: float  # positive where the second run is better
-    codes: tuple[int, int] | None  # of the task in the tables of the runs; None without rollouts
+    gain: float  # positive if the second run is better
+    codes: tuple[int, int] | None  # the codes of the task in the tables of both runs; None without rollouts
 
     @property
     def way(self) -> str:
-        """Better, same or worse: the second run against the first."""
+        """Whether the second run is "better" than the first, the "same", or "worse"."""
         return "better" if self.gain > 0 else "worse" if self.gain < 0 else "same"
 
     @property
     def delta(self) -> float:
-        """Second less first."""
+        """The second value minus the first."""
         return 0.0 if self.first is None or self.second is None else self.second - self.first
 
 
 def changes_of(pair: Pair, first: RunData | None, second: RunData | None, higher_is_better: bool) -> list[Change]:
-    """The common tasks of two runs, the largest loss first; those that are the same only where rollouts are there."""
+    """The common tasks of two runs, the largest loss first.
+
+    Unchanged tasks are included only if they can be determined: that needs the rollouts of both runs, tasks that were
+    paired by id, and the complete list of changed tasks.
+    """
     if pair.flips is None:
         return []
     sign = 1 if higher_is_better else -1
     tables = rollouts_of(first), rollouts_of(second)
-    places_of = [{} if run is None else {task: code for code, task in enumerate(run.table.tasks)} for run in tables]
+    codes_of = [{} if run is None else {task: code for code, task in enumerate(run.table.tasks)} for run in tables]
 
     def codes(task: str) -> tuple[int, int] | None:
-        found = [of.get(task) for of in places_of]
-        return None if found[0] is None or found[1] is None else (found[0], found[1])
+        in_first, in_second = (run_codes.get(task) for run_codes in codes_of)
+        return None if in_first is None or in_second is None else (in_first, in_second)
 
-    moved = [
+    changed = [
         Change(change.task, change.first, change.second, sign * (change.second - change.first), codes(change.task))
         for change in (*pair.flips.regressions, *pair.flips.fixes)
     ]
-    known = {change.task for change in moved}
-    listed = (
-        len(moved) == pair.flips.better + pair.flips.worse
-    )  # else the list is cut, and who is the same is not known
-    still = []
-    if listed and pair.alignment.by == "id":
-        common = [task for task in places_of[0] if task in places_of[1] and task not in known]
-        still = (
-            [Change(task, None, None, 0.0, codes(task)) for task in common] if len(common) == pair.flips.same else []
-        )
-    return sorted([*moved, *still], key=lambda change: change.gain)
+    known = {change.task for change in changed}
+    same = []
+    if len(changed) == pair.flips.better + pair.flips.worse and pair.alignment.by == "id":
+        common = [task for task in codes_of[0] if task in codes_of[1] and task not in known]
+        if len(common) == pair.flips.same:
+            same = [Change(task, None, None, 0.0, codes(task)) for task in common]
+    return sorted([*changed, *same], key=lambda change: change.gain)
 
 
 def rollouts_of(run: RunData | None) -> RunRollouts | None:
-    """The rollouts of a run, where there are any."""
+    """The rollouts of a run; None without a run or without rollouts."""
     return None if run is None else run.rollouts
 
 
 def shown_changes(changes: Sequence[Change]) -> list[Change]:
-    """The tasks that are listed: the largest losses and the largest gains, as many as the page holds."""
+    """The listed tasks: at most `MOST`, the largest losses and the largest gains."""
     if len(changes) <= MOST:
         return list(changes)
     return [*changes[: MOST // 2], *changes[-MOST // 2 :]]
 
 
 def bars(changes: Sequence[Change], counts: Mapping[str, int]) -> Markup:
-    """A bar for each task, gains first; a dot where nothing changed. Beyond `MOST` tasks, a line of steps."""
+    """A bar for each task, gains first, and a dot for an unchanged task; with more than `MOST` tasks, a step line."""
     gains = sorted((change.gain for change in changes), reverse=True)
     largest = max(map(abs, gains), default=0.0) or 1.0
     middle, wide = TALL + 8, 100 / max(len(gains), 1)
@@ -650,9 +647,9 @@ def bars(changes: Sequence[Change], counts: Mapping[str, int]) -> Markup:
                 continue
             top, kind = (middle - tall, "up") if gain > 0 else (middle, "down")
             marks.append(rect(left + gap / 2, wide - gap, round(top, 1), tall, kind, 1))
-    said = ", ".join(f"{counts[way]:,} {way}" for way in WAYS)
-    label = f"{counted(len(gains), 'task')}: {said}; the largest change is {signed(largest)}"
-    if counts["better"]:  # else the first bar goes down, where the words would be
+    numbers = ", ".join(f"{counts[way]:,} {way}" for way in WAYS)
+    label = f"{counted(len(gains), 'task')}: {numbers}; the largest change is {signed(largest)}"
+    if counts["better"]:  # else the first bar goes down, where these words would be
         marks.append(words(0, middle + 18, f"{counts['better']:,} better", "better", "start"))
     if counts["worse"]:
         marks.append(words(100, middle - 8, f"{counts['worse']:,} worse", "worse", "end"))
@@ -672,7 +669,7 @@ def _steps(gains: Sequence[float], largest: float, middle: int) -> Markup:
 
 
 def way_filters(counts: Mapping[str, int]) -> Markup:
-    """A filter for each way that tasks went."""
+    """A filter for better, for unchanged and for worse tasks."""
     marks = {"better": "▲", "same": "•", "worse": "▼"}
     shown = []
     for way in WAYS:
@@ -690,7 +687,7 @@ def change_table(
     second: RunRollouts | None,
     labels: tuple[str, str],
 ) -> Markup:
-    """The tasks in two columns: squares and the usual answer of each run, and the change."""
+    """A row for each task: the squares and the most frequent answer of each run, and the change."""
     runs = first, second
     answers = [
         usual_answers(run, [change.codes[side] for change in changes if change.codes]) for side, run in enumerate(runs)
@@ -708,19 +705,14 @@ def change_table(
     for number, change in enumerate(changes):
         if number == ENDS and len(middle) > 0 and len(changes) > 2 * ENDS + 1:
             rows.append(_between(total - 2 * ENDS, total, len(changes), len(heads)))
-        said = [answers[side].get(change.codes[side]) if change.codes else None for side in (0, 1)]
-        marked = differing(*said)
+        task_answers = [answers[side].get(change.codes[side]) if change.codes else None for side in (0, 1)]
+        marked = differing(*task_answers)
         cells: list[Child] = [element("th", _task(change, first), scope="row", class_="task")]
         for side, run in enumerate(runs):
             value = change.first if side == 0 else change.second
             drawn = task_squares(run, change.codes[side], labels[side]) if change.codes and run is not None else None
-            cells.append(
-                element(
-                    "td",
-                    drawn if with_squares else "" if value is None else f"{value:.{digits}f}",
-                    class_="squares-cell",
-                )
-            )
+            content = drawn if with_squares else "" if value is None else f"{value:.{digits}f}"
+            cells.append(element("td", content, class_="squares-cell"))
             cells += [element("td", marked[side], class_="answer")] if with_answers else []
         cells.append(element("td", signed(change.delta, digits), class_=f"change {change.way}"))
         states = _states(change, runs)
@@ -738,7 +730,7 @@ def change_table(
 
 
 def _between(hidden: int, total: int, listed: int, columns: int) -> Markup:
-    """The row that stands for the tasks between; its button shows them."""
+    """The row in place of the hidden tasks; its button shows them."""
     more = f"Show all {total:,}" if listed == total else f"Show {listed:,} of {total:,}"
     button = element("button", more, type="button", class_="link", data_between=True, hidden=True)
     return element(
@@ -753,7 +745,7 @@ def _task(change: Change, run: RunRollouts | None) -> Markup:
 
 
 def _states(change: Change, runs: Sequence[RunRollouts | None]) -> str | None:
-    """The states that the task's rollouts have in either run."""
+    """The states of a task's rollouts in both runs, separated by spaces."""
     if change.codes is None:
         return None
     kinds: set[str] = set()
@@ -765,7 +757,7 @@ def _states(change: Change, runs: Sequence[RunRollouts | None]) -> str | None:
 
 
 def task_squares(run: RunRollouts, code: int, label: str) -> Markup:
-    """The rollouts of one task in a row of squares, as they were sampled."""
+    """The rollouts of one task as a row of squares, in the order of their samples."""
     start, stop = run.table.by_task.starts[code : code + 2]
     states = [STATES[state] for state in run.states[start:stop].tolist()]
     step = 11
@@ -778,14 +770,14 @@ def task_squares(run: RunRollouts, code: int, label: str) -> Markup:
         f"{states.count(state)} {'counted as 0' if state == 'zero' else state}" for state in STATES if state in states
     )
     more = element("small", f" +{len(states) - len(shown):,}") if len(shown) < len(states) else None
-    said = text(f"{label}: {counts}")
+    aria_label = text(f"{label}: {counts}")
     size = f'width="{step * len(shown)}" height="10"'
-    picture = Markup(f'<svg class="dots" role="img" aria-label="{said}" {size}>{drawn}</svg>')
+    picture = Markup(f'<svg class="dots" role="img" aria-label="{aria_label}" {size}>{drawn}</svg>')
     return joined([picture, more])
 
 
 def usual_answers(run: RunRollouts | None, codes: Sequence[int]) -> dict[int, str]:
-    """The most frequent answer of each task, of several the first; nothing where texts are not wanted."""
+    """The most frequent answer of each task, the first of several; empty without texts or without answers."""
     if run is None or not run.wants_texts or (labels := run.table.labels.get("answer")) is None:
         return {}
     usual = {}
@@ -796,40 +788,36 @@ def usual_answers(run: RunRollouts | None, codes: Sequence[int]) -> dict[int, st
         if len(given):
             kinds, at, counts = np.unique(given, return_index=True, return_counts=True)
             best = min(range(len(kinds)), key=lambda index: (-counts[index], at[index]))
-            usual[code] = _written(labels.values[int(kinds[best])])
+            usual[code] = _as_text(labels.values[int(kinds[best])])
     return usual
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def differing(first: str | None, second: str | None) -> tuple[Child, Child]:
-    """Two answers with what differs marked: what is left without their common beginning and end.
+    """Two answers with the difference marked: the text between their common beginning and their common end.
 
     >>> differing("139", "219")[0]
     ['', '<mark role="deletion">13</mark>', '9']
     """
     if first is None or second is None:
-        return _whole(first), _whole(second)
-    old, new = (visible(each[: 40 * LONGEST]).replace("\n", " ⏎ ") for each in (first, second))
+        return _unmarked(first), _unmarked(second)
+    old, new = (visible(answer[: 40 * LONGEST]).replace("\n", " ⏎ ") for answer in (first, second))
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     return _marked(old, head, tail, "deletion"), _marked(new, head, tail, "insertion")
 
 
-def _whole(answer: str | None) -> Child:
+def _unmarked(answer: str | None) -> Child:
     return "–" if answer is None else element("code", one_line(answer, LONGEST))
 
 
 def _common(first: str, second: str) -> int:
-    """How many characters two texts begin with alike."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    """The length of the common beginning of two texts."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _marked(words: str, head: int, tail: int, role: str) -> Child:
@@ -845,7 +833,7 @@ def _marked(words: str, head: int, tail: int, role: str) -> Child:
 
 
 def change_data(changes: Sequence[Change], first: RunRollouts | None, second: RunRollouts | None) -> list[Any]:
-    """What a script shows of each listed task: its prompt, and the texts of both runs that are in the file."""
+    """The data of each listed task for a script: its prompt, and the texts of both runs that are in the file."""
     return [
         {
             "prompt": next(
@@ -867,7 +855,7 @@ def _rollouts(run: RunRollouts, code: int) -> list[Any]:
     start, stop = map(int, run.table.by_task.starts[code : code + 2])
     rows = []
     for row in range(start, stop):
-        words_of = run.texts.get(row, NOTHING_SAID)
-        said = [None if each is None else visible(each) for each in (words_of.completion, words_of.answer)]
-        rows.append([int(run.table.sample[row]), STATES[run.states[row]], *said])
+        texts = run.texts.get(row, NOTHING_SAID)
+        shown = [None if content is None else visible(content) for content in (texts.completion, texts.answer)]
+        rows.append([int(run.table.sample[row]), STATES[run.states[row]], *shown])
     return rows

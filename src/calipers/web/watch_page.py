@@ -1,4 +1,4 @@
-"""The page of a watch: what was raised, every metric by step with its bands, and the best step."""
+"""The page of a watch: its alarms, every metric by step with its bands, and the best step."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, heading, of_method, once, plain_table, scrolled
 from calipers.web.sections import command_line
 
-MOST_METRICS: Final = 14  # of a series
-MOST_POINTS: Final = 1_000  # of a curve; of more steps, some are drawn
-MOST_ROWS: Final = 100  # of the table beside a curve
-TALL: Final = 190  # pixels of the first curve of a series
-LOW: Final = 84  # and of the others
+MOST_METRICS: Final = 14  # metrics that are drawn per series
+MOST_POINTS: Final = 1_000  # steps that are drawn per curve; if there are more, only every n-th is drawn
+MOST_ROWS: Final = 100  # rows of the table below a curve
+TALL: Final = 190  # height of the first curve of a series, in px
+LOW: Final = 84  # height of the other curves
 VERDICTS: Final = {"higher": "▲ higher", "lower": "▼ lower", "undecided": "~ undecided", "": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class WatchData:
-    """A watch, as a page shows it."""
+    """The data of the page of a watch."""
 
     watched: Watched
-    best: BestSteps | None = None  # None: of a document, which has no tasks
+    best: BestSteps | None = None  # None for a document, which has no tasks
 
 
 def watch_data(
@@ -53,20 +53,20 @@ def watch_data(
     truth: Mapping[str, float] | None = None,
     **settings: Any,
 ) -> WatchData:
-    """What there is to show of a folder of steps: what its watch said last, else one look at it."""
+    """The data of a folder of steps: the last state of its watch or, if it is not watched, one look at it."""
     folder = os.fspath(path)
     if is_watched(folder):
         watched, steps = last_look(folder)
     else:
         watched, steps = one_look(folder, Named(columns or {}, truth), **settings)
     if not watched.series:
-        wrong = next(iter(watched.unreadable.values()), "no step could be read")
-        raise InputError.at(folder, wrong, "expected a file of rollouts for each step")
+        problem = next(iter(watched.unreadable.values()), "no step could be read")
+        raise InputError.at(folder, problem, "expected a file of rollouts for each step")
     return WatchData(watched, best_steps(watched.path, steps, None, watched.confidence))
 
 
 def watch_page(data: WatchData) -> HtmlPage:
-    """The page: the answer, the alarms, the curves of each series, the best step, the evidence."""
+    """The page: the answer, the alarms, the curves of each series, the best step, and the evidence."""
     watched = data.watched
     alarms = watched.open_alarms
     title = f"{counted(len(alarms), 'alarm') if alarms else 'No alarm'} in {counted(watched.steps, 'step')}."
@@ -82,7 +82,7 @@ def watch_page(data: WatchData) -> HtmlPage:
     picks = {pick.series: pick for pick in (data.best.picks if data.best else ())}
     sections = [
         _alarms(watched),
-        *(_series(one, watched, picks.get(one.name)) for one in watched.series if one.curves),
+        *(_series(series, watched, picks.get(series.name)) for series in watched.series if series.curves),
         _best(data.best),
         _evidence(watched),
         _notes(watched),
@@ -90,7 +90,8 @@ def watch_page(data: WatchData) -> HtmlPage:
     cards = [of_method(BAND), of_method(E_PROCESS), of_method(BEST_STEP) if picks else None]
     steps = "" if last is None else f"step {last:,}"
     about = [part for part in (os.path.basename(os.path.normpath(watched.path)), steps) if part]
-    return HtmlPage(title, about, top, [each for each in sections if each], [f"Calipers · {watched.path}"], once(cards))
+    shown = [section for section in sections if section]
+    return HtmlPage(title, about, top, shown, [f"Calipers · {watched.path}"], once(cards))
 
 
 def _alarms(watched: Watched) -> Section | None:
@@ -98,7 +99,7 @@ def _alarms(watched: Watched) -> Section | None:
     if not raised:
         return None
     note = "An alarm says since when, how much, and which rollouts of the step at which it was raised show it best."
-    return Section("Alarms", joined([_raised(each) for each in raised]), note, id="alarms")
+    return Section("Alarms", joined([_raised(alarm) for alarm in raised]), note, id="alarms")
 
 
 def _raised(raised: Raised) -> Markup:
@@ -123,7 +124,7 @@ def _value(row: Mapping[str, Any]) -> str:
     return NONE if row["value"] is None else minus(figure(row["value"]))
 
 
-def _series(one: WatchedSeries, watched: Watched, pick: Pick | None) -> Section:
+def _series(series: WatchedSeries, watched: Watched, pick: Pick | None) -> Section:
     chance = percent(watched.confidence)
     notes = [
         f"Line: the mean over tasks. Dark band: the {chance} interval of one look. Pale band: holds at all "
@@ -132,32 +133,32 @@ def _series(one: WatchedSeries, watched: Watched, pick: Pick | None) -> Section:
     ]
     if pick is not None:
         notes.append("Ring: the step with the highest value.")
-    shown = [_metric(curve, one, watched, pick, at == 0) for at, curve in enumerate(one.curves[:MOST_METRICS])]
-    if len(one.curves) > MOST_METRICS:
-        shown.append(element("p", f"{len(one.curves) - MOST_METRICS} more metrics are not drawn.", class_="small"))
-    return Section(one.name or "By step", joined(shown), notes, id="")
+    shown = [_metric(curve, series, watched, pick, at == 0) for at, curve in enumerate(series.curves[:MOST_METRICS])]
+    if len(series.curves) > MOST_METRICS:
+        shown.append(element("p", f"{len(series.curves) - MOST_METRICS} more metrics are not drawn.", class_="small"))
+    return Section(series.name or "By step", joined(shown), notes, id="")
 
 
-def _metric(curve: MetricCurve, one: WatchedSeries, watched: Watched, pick: Pick | None, first: bool) -> Markup:
+def _metric(curve: MetricCurve, series: WatchedSeries, watched: Watched, pick: Pick | None, first: bool) -> Markup:
     point = curve.points[-1]
     digits = band_digits(point.band) if point.band else 3
     band = f"{to(point.band, digits)} at all steps together" if point.band else "no band"
     value = minus(figure(point.value, digits if point.band else None))
     change = ""
-    if point.change_band is not None and one.base_step is not None:
+    if point.change_band is not None and series.base_step is not None:
         ends = signed_to(point.change_band, band_digits(point.change_band))
-        change = f"{VERDICTS[point.verdict]} since step {one.base_step:,}: {ends}"
+        change = f"{VERDICTS[point.verdict]} since step {series.base_step:,}: {ends}"
     points, skipped = _thinned(curve.points, MOST_POINTS)
     label = f"{curve.metric} by step: {value} at step {point.step:,}, {band}"
     drawn = step_curve(
-        [CurveStep(each.step, each.value, each.interval, each.band) for each in points],
+        [CurveStep(point.step, point.value, point.interval, point.band) for point in points],
         label=f"{label}. {change}".strip(),
-        marks=_marks(watched, one) if first else (),
+        marks=_marks(watched, series) if first else (),
         best=pick.step if pick is not None and pick.metric == curve.metric else None,
         tall=TALL if first else LOW,
     )
-    said = [f" {value}, {band} ", element("span", change, class_="second")]
-    parts: list[Child] = [element("p", element("b", name(curve.metric)), said), drawn]
+    words = [f" {value}, {band} ", element("span", change, class_="second")]
+    parts: list[Child] = [element("p", element("b", name(curve.metric)), words), drawn]
     if skipped:
         parts.append(element("p", f"Every {counted_th(skipped)} step is drawn.", class_="small"))
     if first:
@@ -176,18 +177,18 @@ def counted_th(number: int) -> str:
 
 
 def _thinned(points: Sequence[StepPoint], most: int) -> tuple[Sequence[StepPoint], int]:
-    """At most so many points, the last among them, and which of them stay; 0 where all do."""
+    """At most ``most`` points, including the last, and n if only every n-th point is kept; 0 if all are."""
     if len(points) <= most:
         return points, 0
     every = -(-len(points) // most)
     return [*points[(len(points) - 1) % every :: every]], every
 
 
-def _marks(watched: Watched, one: WatchedSeries) -> list[StepMark]:
-    steps = {point.step for curve in one.curves for point in curve.points}
+def _marks(watched: Watched, series: WatchedSeries) -> list[StepMark]:
+    steps = {point.step for curve in series.curves for point in curve.points}
     first, last = min(steps), max(steps)
-    raised = [each for each in watched.open_alarms if each.series == one.name and first <= each.since <= last]
-    marks = [StepMark(each.since, f"▼ alarm, since step {each.since:,}", "orange") for each in raised]
+    raised = [alarm for alarm in watched.open_alarms if alarm.series == series.name and first <= alarm.since <= last]
+    marks = [StepMark(alarm.since, f"▼ alarm, since step {alarm.since:,}", "orange") for alarm in raised]
     accepted = [step for step in watched.accepted if first <= step <= last]
     return [*(StepMark(step, f"accepted at {step:,}", "grey") for step in accepted), *marks]
 
@@ -249,7 +250,7 @@ def _evidence(watched: Watched) -> Section | None:
 
 
 def _notes(watched: Watched) -> Section | None:
-    said = [*watched.advice, *list(watched.unreadable.values())[:20], *watched.notes[:20]]
-    if not said:
+    notes = [*watched.advice, *list(watched.unreadable.values())[:20], *watched.notes[:20]]
+    if not notes:
         return None
-    return Section("Notes", joined([element("p", text, class_="second") for text in dict.fromkeys(said)]), id="notes")
+    return Section("Notes", joined([element("p", text, class_="second") for text in dict.fromkeys(notes)]), id="notes")
