@@ -1,4 +1,4 @@
-"""Who may talk to the viewer, and how much of it: a token, the Host and Origin of requests, slow and many clients."""
+"""Access control of the viewer: a token, checks of Host and Origin, and limits on slow and on many clients."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from calipers.errors import InputError
 
 MOST_CLIENTS: Final = 256  # connections at a time; a browser opens up to six
-FIRST_REQUEST: Final = 10.0  # seconds that a new connection has until its first request is there
-STALLED: Final = 20.0  # seconds after which a client that takes nothing of what was sent is cut
-LONGEST_REQUEST: Final = 30.0  # seconds that an answer may take; an index that is being built goes on
-SWEEP: Final = 1.0  # seconds between two looks at the connections
+FIRST_REQUEST: Final = 10.0  # seconds that a new connection has for its first request
+STALLED: Final = 20.0  # seconds after which a client that reads nothing is disconnected
+LONGEST_REQUEST: Final = 30.0  # seconds that an answer may take; building an index continues after that
+SWEEP: Final = 1.0  # seconds between two checks of the connections
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -33,29 +33,29 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 WAITING: Final = "The log is being indexed. This page shows it when that is done."
-TOKEN: Final = "token"  # the name of the parameter that has it
-UNTIL_STREAM = "/events"  # the path whose answer does not end
+TOKEN: Final = "token"  # the name of the query parameter with the token
+ENDLESS = "/events"  # the path whose answer does not end
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)
 class _Connection:
-    """One connection: whether it made a request, and since when it takes nothing."""
+    """A connection: whether it made a request, and when its client last read something."""
 
-    accepted: float
-    heard: bool = False
-    unsent: int = 0  # bytes at the last look
-    since: float = 0.0  # when it last took some
+    accepted: float  # when it was accepted
+    has_request: bool = False
+    unsent: int = 0  # bytes in the write buffer at the last check
+    last_read: float = 0.0  # when the client last read, or had nothing to read
 
     def is_stalled(self, unsent: int, now: float) -> bool:
-        """Whether it never made a request, or takes nothing of what it was sent, for too long."""
-        if not self.heard:
+        """Whether for too long the client has made no request, or has not read what it was sent."""
+        if not self.has_request:
             return now - self.accepted > FIRST_REQUEST
         if not unsent or unsent < self.unsent or not self.unsent:
-            self.since = now
+            self.last_read = now
         self.unsent = unsent
-        return now - self.since > STALLED
+        return now - self.last_read > STALLED
 
 
 @dataclass
@@ -64,25 +64,24 @@ class ViewerGuard:
 
     port: int = 0
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
-    session: str = field(
-        default_factory=lambda: secrets.token_urlsafe(24), repr=False
-    )  # what the token is exchanged for
+    # the value of the cookie for which the token is exchanged
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     connections: dict[Any, _Connection] = field(default_factory=dict)  # by protocol
-    cut: int = 0  # connections that were cut because they stalled
+    cut: int = 0  # number of connections that were closed because they stalled
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie: servers on other ports of this machine share its cookies."""
+        """The name of the cookie; it contains the port, because all ports of a host share cookies."""
         return f"calipers-{self.port}"
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What a request may call this server."""
+        """The accepted values of the Host header."""
         return f"127.0.0.1:{self.port}", f"localhost:{self.port}"
 
     def refusal(self, request: web.Request) -> str:
-        """Why a request is not answered; "" for one that is."""
-        if request.headers.get("Host", "") not in self.hosts:  # a name that was made to point here
+        """The reason why a request is refused; "" if it is accepted."""
+        if request.headers.get("Host", "") not in self.hosts:  # DNS rebinding
             return "This server answers only for 127.0.0.1 and localhost."
         origin = request.headers.get("Origin")
         if origin is not None and origin not in [f"http://{host}" for host in self.hosts]:
@@ -95,29 +94,32 @@ class ViewerGuard:
         return ""
 
     def _is_link(self, request: web.Request) -> bool:
-        """Whether a request is somebody following a link, which gets nothing without the cookie or the token."""
+        """Whether a request follows a link from another site; without the cookie or the token, it gets nothing."""
         return request.method == "GET" and request.headers.get("Sec-Fetch-Mode") == "navigate"
 
     def knows(self, request: web.Request) -> bool:
-        """Whether a request has the cookie."""
-        given = request.cookies.get(self.cookie, "").encode("utf-8", "surrogateescape")  # a header has any bytes
+        """Whether a request has the right cookie."""
+        given = request.cookies.get(self.cookie, "").encode("utf-8", "surrogateescape")  # may have any bytes
         return hmac.compare_digest(given, self.session.encode())
 
     def entering(self, request: web.Request) -> web.Response | None:
-        """The answer to a request with a token: the same address without it, and a cookie; None without a token."""
+        """The answer to a request with a token: a cookie, and a redirect to the address without the token.
+
+        None for a request without a token.
+        """
         if TOKEN not in request.query:
             return None
         if not hmac.compare_digest(request.query[TOKEN].encode(), self.token.encode()):
             return refused(
                 "The token in this address is not of this server. Use the address that calipers view printed."
             )
-        rest = [(key, value) for key, value in request.query.items() if key != TOKEN]
-        answer = web.Response(status=303, headers={"Location": str(request.rel_url.with_query(rest))})
+        query = [(key, value) for key, value in request.query.items() if key != TOKEN]
+        answer = web.Response(status=303, headers={"Location": str(request.rel_url.with_query(query))})
         answer.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict", path="/")
         return answer
 
     def accept(self, make: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
-        """The protocol of a new connection; one that closes it at once where there are too many."""
+        """The protocol of a new connection; if there are too many connections, it closes the new one at once."""
         self._forget()
         if len(self.connections) >= MOST_CLIENTS:
             return _Closed()
@@ -126,14 +128,14 @@ class ViewerGuard:
         return protocol
 
     def _forget(self) -> None:
-        """Forget the connections that are lost; a new one is not made yet."""
+        """Forget closed connections; a new one, which has no transport yet, stays."""
         now = asyncio.get_running_loop().time()
         for protocol, connection in list(self.connections.items()):
             if protocol.transport is None and now > connection.accepted:
                 del self.connections[protocol]
 
     async def sweep(self) -> None:
-        """Cut connections that send no request, and those that take nothing of what they were sent; never ends."""
+        """Close stalled connections, again and again; never returns."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(SWEEP)
@@ -145,12 +147,12 @@ class ViewerGuard:
                     self.cut += 1
 
     def middleware(self) -> Any:
-        """The checks before every answer."""
+        """The middleware that checks every request."""
 
         @web.middleware
         async def checked(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.protocol in self.connections:
-                self.connections[request.protocol].heard = True
+                self.connections[request.protocol].has_request = True
             if why := self.refusal(request):
                 return refused(why)
             if (answer := self.entering(request)) is not None:
@@ -158,7 +160,7 @@ class ViewerGuard:
             if not self.knows(request):
                 return refused("Open the address that calipers view printed; it has a token.")
             try:
-                async with asyncio.timeout(None if request.path == UNTIL_STREAM else LONGEST_REQUEST):
+                async with asyncio.timeout(None if request.path == ENDLESS else LONGEST_REQUEST):
                     return await handler(request)
             except InputError as error:
                 return web.json_response({"error": str(error)}, status=400)
@@ -168,7 +170,7 @@ class ViewerGuard:
         return checked
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """The headers of every answer."""
+        """Add the security headers to an answer."""
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("Content-Security-Policy", POLICY)
@@ -176,23 +178,23 @@ class ViewerGuard:
 
 
 def request_log() -> logging.Logger:
-    """The log of a server: what is no HTTP gets its answer, and nobody at the terminal has to read about it."""
+    """The logger of the server, which does not report malformed requests of clients."""
     log = logging.getLogger(__name__)
-    log.addFilter(_is_ours)
+    log.addFilter(_is_own_error)
     return log
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
+def _is_own_error(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def refused(why: str) -> web.Response:
-    """The answer to a request that is not answered."""
+    """The answer to a refused request, with the reason."""
     return web.Response(status=403, text=f"{why}\n")
 
 
 class _Closed(asyncio.Protocol):
-    """A connection too many."""
+    """The protocol of a connection that is closed at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

@@ -1,7 +1,7 @@
 """Blind labelling: rollouts in random order without the judge's verdict, and labels that `judge-check` reads.
 
-Every label is on disk before the next rollout is shown. How wide the interval of the corrected score is may be shown
-meanwhile, never where it is: a running score steers whoever labels.
+Every label is on disk before the next rollout is shown. During the labelling, only the width of the corrected score's
+interval is shown, never the score, because a running score would bias the labels.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from calipers.web.viewer.rollouts import TextBlock, blocks_of, group_rows, recor
 from calipers.web.viewer.summary import read_of
 
 HEAD: Final = ("task", "sample", *GROUP, "label", "comment", COLUMN)
-FEWEST: Final = 10  # labels below which a width says too little
-SHOWN: Final = ("prompt", "completion", "target")  # nothing else of a record: an answer or a score would steer
+FEWEST: Final = 10  # with fewer labels, the width of the interval is not meaningful
+SHOWN: Final = ("prompt", "completion", "target")  # other texts, such as a parsed answer or a score, would bias labels
 LONGEST_COMMENT: Final = 2_000  # characters
-CONFIDENCE: Final = 0.95  # as judge-check has it where nobody says otherwise
-RIGHT: Final = "expected 1, 0 or skip"
+CONFIDENCE: Final = 0.95  # the default of judge-check
+EXPECTED: Final = "expected 1, 0 or skip"
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was said of one rollout; no label where it was skipped."""
+    """The label of one rollout; "" for a skipped one."""
 
     row: int
     label: str  # "1", "0" or ""
@@ -57,7 +57,7 @@ class Given:
 
 
 class Labelling:
-    """The labelling of some rollouts of one run, going on where it was left."""
+    """The labelling of some rollouts of one run, which continues from the labels in its file."""
 
     def __init__(self, source: RunSource, wanted: int, path: str, seed: int) -> None:
         self.source, self.path, self.seed = source, path, seed
@@ -73,23 +73,23 @@ class Labelling:
             raise InputError.at(source.name, "the judge has scored no rollout", "expected rollouts with a reward")
         self.order: list[int] = np.random.default_rng(seed).permutation(judged)[:wanted].tolist()
         self.numbers = own.numbers
-        self._rated: Rated | None = None
-        self._places: dict[int, int] = {}
+        self._rated: Rated | None = None  # the table of the run, without ratings
+        self._table_rows: dict[int, int] = {}  # row of the index -> row of that table
         self.binding = self._binding()
         self.given: list[Given] = self._read()
         self.finished = False
         self._lock = threading.Lock()
         if not self.given:
-            self._write()  # a path that cannot be written is an error now, not after the first label
+            self._write()  # so that an unwritable path is an error now, and not after the first label
 
     def _binding(self) -> JudgeBinding:
         inputs = read_of(self.source, self.index).hashed() if self.source.kind == "other" else []
         return binding_of([self.source.path], inputs, self.index.usual_reward)
 
     def state(self) -> dict[str, Any]:
-        """What the page shows: the next rollout, how far one is, and how wide the interval is."""
+        """The data of the page: the next rollout, the progress, and the width of the interval."""
         with self._lock:
-            labels = sum(bool(each.label) for each in self.given)
+            labels = sum(bool(given.label) for given in self.given)
             state: dict[str, Any] = {
                 "position": len(self.given),
                 "total": len(self.order),
@@ -107,16 +107,16 @@ class Labelling:
             return state
 
     def put(self, position: int, label: Any, comment: str = "") -> None:
-        """Label the rollout at a position, which must be the next: a key that was pressed twice labels one rollout."""
+        """Label the rollout at a position; ignored unless it is the next, so that a double key press labels one."""
         if label not in (0, 1, "0", "1", "skip") or isinstance(label, (bool, float)):
-            raise InputError(f"the label is {str(label)[:40]!r}; {RIGHT}")
+            raise InputError(f"the label is {str(label)[:40]!r}; {EXPECTED}")
         with self._lock:
             if self.finished:
                 raise InputError("the labelling is finished; start it again to label more")
             if position != len(self.given) or position >= len(self.order):
                 return
-            said = "" if label == "skip" else str(label)
-            self.given.append(Given(self.order[position], said, comment[:LONGEST_COMMENT]))
+            text = "" if label == "skip" else str(label)
+            self.given.append(Given(self.order[position], text, comment[:LONGEST_COMMENT]))
             try:
                 self._write()
             except InputError:
@@ -124,7 +124,7 @@ class Labelling:
                 raise
 
     def undo(self) -> None:
-        """Take back the last label."""
+        """Remove the last label."""
         with self._lock:
             if self.finished:
                 raise InputError("the labelling is finished; start it again to change labels")
@@ -137,20 +137,20 @@ class Labelling:
                     raise
 
     def finish(self) -> None:
-        """End the labelling; only now are scores shown."""
+        """End the labelling; from now on scores are shown."""
         with self._lock:
             self.finished = True
 
     def _write(self) -> None:
-        """Write all labels, whole or not at all."""
+        """Write all labels atomically."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(HEAD)
         columns, group = self.index.columns, self.index.groups[0]
-        for each in self.given:
-            task, sample = self.index.name(int(columns["task"][each.row])), int(columns["sample"][each.row])
+        for given in self.given:
+            task, sample = self.index.name(int(columns["task"][given.row])), int(columns["sample"][given.row])
             writer.writerow(
-                [task, sample, *(name or "" for name in group), each.label, each.comment, self.binding.sha256]
+                [task, sample, *(name or "" for name in group), given.label, given.comment, self.binding.sha256]
             )
         try:
             with atomic_file(self.path, 0o644) as file:
@@ -161,7 +161,7 @@ class Labelling:
             ) from None
 
     def _read(self) -> list[Given]:
-        """The labels that are there already, in their order; InputError where they are of something else."""
+        """The labels in the file, in their order; InputError if they belong to another labelling."""
         try:
             with open(self.path, encoding="utf-8-sig", newline="") as file:
                 rows = list(csv.DictReader(file))
@@ -175,34 +175,35 @@ class Labelling:
         }
         given: list[Given] = []
         for number, cells in enumerate(rows, 2):
-            where = f"{self.path}:{number}"
+            place = f"{self.path}:{number}"
             if cells.get(COLUMN) != self.binding.sha256:
-                wrong = "is bound to another judge or rubric than this run's"
-                raise InputError.at(where, wrong, "choose another file with --labels")
+                problem = "is bound to another judge or rubric than this run's"
+                raise InputError.at(place, problem, "choose another file with --labels")
             row = row_of.get((cells.get("task") or "", cells.get("sample") or ""))
             if row is None or row not in self.order[len(given) : len(given) + 1]:
-                wrong = "is not the rollout that this labelling has here"
-                raise InputError.at(where, wrong, "use the same run, --label and --seed, or another file with --labels")
+                advice = "use the same run, --label and --seed, or another file with --labels"
+                raise InputError.at(place, "is not the rollout that this labelling has here", advice)
             label = cells.get("label") or ""
             if label and not _is_number(label):
-                raise InputError.at(where, f"label is {label!r}", "expected 1, 0 or nothing")
+                raise InputError.at(place, f"label is {label!r}", "expected 1, 0 or nothing")
             given.append(Given(row, label, cells.get("comment") or ""))
         return given
 
     def _check(self) -> CheckedJudge | None:
-        """What `judge-check` finds so far; None where it finds nothing yet."""
+        """The result of `judge-check` so far; None if there are no labels, or too few."""
         if self._rated is None:
             [table] = read_of(self.source, self.index).rollouts.groups()
             self._rated = Rated(
                 table, self.index.usual_reward, contributed(table, self.index.usual_reward),
                 np.zeros((len(table), 1)), np.zeros((len(table), 1), dtype=bool), [""],
             )  # fmt: skip
-            self._places = self._rows_in(table)
+            self._table_rows = self._rows_in(table)
         rated = np.zeros_like(self._rated.rated)
         ratings = np.zeros_like(self._rated.ratings)
-        for each in self.given:
-            if each.label:
-                rated[self._places[each.row], 0], ratings[self._places[each.row], 0] = True, float(each.label)
+        for given in self.given:
+            if given.label:
+                row = self._table_rows[given.row]
+                rated[row, 0], ratings[row, 0] = True, float(given.label)
         if not rated.any():
             return None
         try:
@@ -212,7 +213,7 @@ class Labelling:
             return None
 
     def _rows_in(self, table: Rollouts) -> dict[int, int]:
-        """The row of the table that each rollout to be labelled is."""
+        """The row in the table of each rollout that is to be labelled."""
         columns = self.index.columns
         wanted = {row: self.index.name(int(columns["task"][row])) for row in self.order}
         names = set(wanted.values())
@@ -225,24 +226,24 @@ class Labelling:
         return rows
 
     def _widths(self) -> dict[str, Any] | None:
-        """How wide the interval of the corrected score is, and about how wide more labels would make it."""
-        labels = sum(bool(each.label) for each in self.given)
+        """The width of the corrected score's interval, and its approximate width with more labels."""
+        labels = sum(bool(given.label) for given in self.given)
         checked = self._check() if labels >= FEWEST else None
         if checked is None or checked.score.interval is None or not checked.score.stderr:
             left = max(FEWEST - labels, 1)
             return {"sentence": f"The width of the interval is shown after {counted(left, 'more label')}.", "bars": []}
         now = checked.score.interval[1] - checked.score.interval[0]
-        target = len(self.order) - sum(not each.label for each in self.given)
+        target = len(self.order) - sum(not given.label for given in self.given)
         bars = [{"word": f"now, {counted(labels, 'label')}", "width": now}]
         sentence = f"{counted(labels, 'label')} give the corrected score an interval {figure(now, 2)} wide."
-        more = target - labels if target > labels else labels  # when all are labelled: as many again
-        wide = now * width_factor(checked, labels, labels + more)
-        bars.append({"word": f"with {labels + more:,} labels", "width": wide})
-        sentence += f" {more:,} more: about {figure(wide, 2)}."
+        more = target - labels if target > labels else labels  # if all are labelled, as many labels again
+        width = now * width_factor(checked, labels, labels + more)
+        bars.append({"word": f"with {labels + more:,} labels", "width": width})
+        sentence += f" {more:,} more: about {figure(width, 2)}."
         return {"sentence": sentence, "bars": bars}
 
     def _result(self) -> dict[str, Any]:
-        """The scores and the disagreements, for the end."""
+        """The scores and the disagreements, which are shown at the end."""
         checked = self._check()
         if checked is None:
             return {"sentence": "There are too few labels for a corrected score.", "rows": [], "disagreements": []}
@@ -255,18 +256,26 @@ class Labelling:
             {"name": name, "value": rate.value, "interval": rate.interval}
             for name, rate in (("sensitivity", errors.sensitivity), ("specificity", errors.specificity))
         ]
-        differ = [
-            {"row": each.row, "task": visible(self.index.name(int(self.index.columns["task"][each.row]))),
-             "sample": int(self.index.columns["sample"][each.row]), "label": each.label,
-             "judge": float(self.numbers.values[each.row])}
-            for each in self.given
-            if each.label and (float(each.label) >= PASS_THRESHOLD) != (self.numbers.values[each.row] >= PASS_THRESHOLD)
-        ]  # fmt: skip
+        columns, values = self.index.columns, self.numbers.values
+        disagreements = [
+            {
+                "row": given.row,
+                "task": visible(self.index.name(int(columns["task"][given.row]))),
+                "sample": int(columns["sample"][given.row]),
+                "label": given.label,
+                "judge": float(values[given.row]),
+            }
+            for given in self.given
+            if given.label and (float(given.label) >= PASS_THRESHOLD) != (values[given.row] >= PASS_THRESHOLD)
+        ]
         command = shlex.join(["calipers", "judge-check", self.source.name, "--labels", str(self.path)])
         return {
-            "sentence": verdict(checked), "rows": rows, "disagreements": differ,
-            "command": visible(command), "run": self.source.id,
-        }  # fmt: skip
+            "sentence": verdict(checked),
+            "rows": rows,
+            "disagreements": disagreements,
+            "command": visible(command),
+            "run": self.source.id,
+        }
 
 
 def _is_number(text: str) -> bool:
@@ -277,10 +286,10 @@ def _is_number(text: str) -> bool:
 
 
 def width_factor(checked: CheckedJudge, labels: int, more: int) -> float:
-    """By how much the width of the corrected score's interval changes with more labels.
+    """The factor by which the width of the corrected score's interval changes from ``labels`` to ``more`` labels.
 
-    Its variance is ``a / n + b``: ``a`` from n labels, ``b`` from the judge's mean over all rollouts, which labels do
-    not change (Angelopoulos et al. 2023, PPI++, with its weight as it is now).
+    The variance of the score is ``a / n + b``: ``a`` comes from the n labels, and ``b`` from the judge's mean over all
+    rollouts, which labels do not change (Angelopoulos et al. 2023, PPI++, with its current weight).
     """
     variance = (checked.score.stderr or 0.0) ** 2
     judge = (checked.score.trust or 0.0) * (checked.uncorrected.stderr or 0.0)

@@ -1,4 +1,4 @@
-"""The runs that the viewer shows: those under the paths given, with their indexes, kept up to date while one looks."""
+"""The runs that the viewer shows: those under the given paths, with indexes that are kept up to date."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from calipers.web.viewer.index import (
 from calipers.web.viewer.rollouts import GroupRows, Query, Rows, checked, flipped, group_rows, matching, search
 from calipers.web.viewer.summary import RunSummary, View, summaries
 
-LOOK: Final = 0.5  # seconds between two looks at logs that somebody watches
-RESCAN: Final = 5.0  # seconds between two looks for new runs
-IN_CHILD: Final = 64 << 20  # bytes of a log from which its index is built in a process of its own
-MOST_KEPT: Final = 12  # results of queries
+LOOK: Final = 0.5  # seconds between two checks of logs for changes
+RESCAN: Final = 5.0  # seconds between two searches for new runs
+IN_CHILD: Final = 64 << 20  # the index of a log with at least this many bytes is built in a child process
+MOST_KEPT: Final = 12  # cached results of queries
 THREADS: Final = 4
-WATCHED_DEPTH: Final = 2  # folders below a path in which watches are looked for
-MOST_FOLDERS: Final = 1_000  # that are looked into at each depth
+WATCHED_DEPTH: Final = 2  # levels of folders below a path that are searched for watches
+MOST_FOLDERS: Final = 1_000  # folders that are searched at each level
 T = TypeVar("T")
 _CHILD: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
@@ -63,22 +63,22 @@ _CHILD: Final = (
 
 @dataclass
 class OpenRun:
-    """One source, as far as it was looked at."""
+    """A source, with its index and what was computed from it so far."""
 
     source: RunSource
     index: LogIndex | None = None
-    error: str = ""
-    version: int = 0  # rises with every change
+    error: str = ""  # the reason why it cannot be read
+    version: int = 0  # increases with every change
     stamp: str = ""
     summaries: list[tuple[Group, RunSummary]] | None = None  # None until they are computed
     why_no_summary: str = ""
-    rows: dict[int, GroupRows] = field(default_factory=dict)
+    rows: dict[int, GroupRows] = field(default_factory=dict)  # by the number of the group
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    building: asyncio.Future[None] | None = None  # of its first index
+    building: asyncio.Future[None] | None = None  # builds its first index
 
 
 class Library:
-    """The runs under some paths."""
+    """The runs under the given paths."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = list(paths)
@@ -92,11 +92,11 @@ class Library:
         self._stop = threading.Event()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """A function's answer, computed beside the event loop."""
+        """Call a function in a thread, without blocking the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def call_while_open(self, function: Callable[..., T], *arguments: Any) -> T:
-        """As `call`, of a function that stops when its last argument, an event, is set: when the browser has gone."""
+        """Call a function in a thread, with an event as its last argument that is set if the request is cancelled."""
         cancelled = threading.Event()
         try:
             return await self.call(function, *arguments, cancelled)
@@ -105,7 +105,7 @@ class Library:
             raise
 
     def close(self) -> None:
-        """Stop whatever is going on."""
+        """Stop all threads, builds and child processes."""
         self._stop.set()
         for run in self.runs.values():
             if run.building is not None:
@@ -116,7 +116,7 @@ class Library:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def view(self, id: str) -> View:
-        """A run by its id; InputError where there is none, or it cannot be read."""
+        """The run with an id; InputError if there is none, or if it cannot be read."""
         name, _, group = id.partition(".")
         run = self.runs.get(name)
         if run is None or (group and not group.isdecimal()):
@@ -131,11 +131,11 @@ class Library:
         return View(id, run.source, index, number, run.version, own)
 
     async def index(self, run: OpenRun) -> LogIndex:
-        """The index of a run as it is now; InputError says why there is none."""
+        """The current index of a run; InputError, with the reason, if there is none."""
         if run.index is None and not run.error:
             if run.building is None:
                 run.building = asyncio.ensure_future(self._build(run))
-            await asyncio.shield(run.building)  # goes on, also when whoever waits for it has gone
+            await asyncio.shield(run.building)  # the build continues if this request is cancelled
         if run.index is None:
             raise InputError(run.error or "cannot be read")
         return run.index
@@ -146,10 +146,10 @@ class Library:
                 await self._update(run)
 
     async def refresh(self, run: OpenRun) -> bool:
-        """Look whether a run has changed, and take that in; whether it has."""
+        """Update a run if its files have changed; return whether they have."""
         async with run.lock:
             if run.index is None and not run.error:
-                return False  # nobody has looked at it
+                return False  # it was never requested
             if await self.call(stamp, run.source) == run.stamp:
                 return False
             await self._update(run)
@@ -174,7 +174,7 @@ class Library:
         run.version += 1
 
     async def _in_child(self, source: RunSource) -> None:
-        """Build an index in a process of its own: it takes memory that this one never gives back."""
+        """Build an index in a child process, because this process would never release the memory that it takes."""
         environment = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536", **os.environ}
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(asdict(source))),
@@ -182,11 +182,11 @@ class Library:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
             env=environment,
-            process_group=0,  # Ctrl-C is for this process, which ends its children itself
+            process_group=0,  # so that Ctrl-C ends only this process, which ends its children itself
         )
         self._children.add(child)
         try:
-            await child.wait()  # whatever became of it, `current_index` knows what to do
+            await child.wait()  # if it failed, `current_index` builds the index, or reports the error
         finally:
             if child.returncode is None:
                 with suppress(ProcessLookupError):
@@ -194,7 +194,7 @@ class Library:
             self._children.discard(child)
 
     async def summary(self, run: OpenRun) -> list[tuple[Group, RunSummary]]:
-        """The summaries of a run's groups; none where it has no number, with the reason in ``why_no_summary``."""
+        """The summaries of a run's groups; empty if it has no numbers, with the reason in ``why_no_summary``."""
         index = await self.index(run)
         async with run.lock:
             if run.summaries is None:
@@ -205,27 +205,28 @@ class Library:
             return run.summaries
 
     async def rows(self, view: View, query: Query, against: View | None, way: str) -> tuple[Rows, bool]:
-        """The rows of a run that a query asks for, and whether the whole log was searched for its words.
+        """The rows of a run that match a query, and whether the search for its words covered the whole log.
 
-        ``against`` and ``way`` keep those that flipped: ``better`` or ``worse`` here than there, or ``flipped``.
+        With ``against``, only rows that differ between the two runs match: those that pass here only (``way`` is
+        ``better``), there only (``worse``), or either (``flipped``).
         """
         other = (against.id, against.version) if against else None
         key = (view.source.id, view.version, query, other, way)
         return await cached(self._queries, MOST_KEPT, key, lambda: self._matching(view, query, against, way))
 
     async def _matching(self, view: View, query: Query, against: View | None, way: str) -> tuple[Rows, bool]:
-        also, complete = None, True
+        mask, complete = None, True
         checked(query, view.index)
         if query.search:
-            also, complete = await self.call_while_open(search, view.index, query.search)
+            mask, complete = await self.call_while_open(search, view.index, query.search)
         if against is not None:
             better, worse = await self.call(flipped, view.index, view.own, against.index, against.own)
             chosen = {"better": better, "worse": worse}.get(way, better | worse)
-            also = chosen if also is None else also & chosen
-        return await self.call(matching, view.index, view.own, query, also), complete
+            mask = chosen if mask is None else mask & chosen
+        return await self.call(matching, view.index, view.own, query, mask), complete
 
     async def watch(self) -> None:
-        """Follow the runs while somebody listens, and tell of every change; never ends."""
+        """Update the runs while there are listeners, and send them every change; never returns."""
         loop = asyncio.get_running_loop()
         scanned = loop.time()
         while True:
@@ -239,13 +240,13 @@ class Library:
             if loop.time() - scanned > RESCAN:
                 scanned = loop.time()
                 await self._rescan()
-            # what takes long is done less often: at most a fifth of the time
+            # updates take at most a fifth of the time
             await asyncio.sleep(4 * (loop.time() - started))
 
     async def _rescan(self) -> None:
         try:
             found, self.notes = await self.call(sources, self.paths)
-        except CalipersError:  # all runs are gone for the moment
+        except CalipersError:  # all paths are missing for the moment
             return
         self.watches = await self.call(watched_folders, self.paths)
         new = [source for source in found if source.id not in self.runs]
@@ -255,14 +256,14 @@ class Library:
             self.tell({"new": len(new)})
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Tell every listener; one that does not listen loses events and looks again later."""
+        """Send an event to every listener; a listener whose queue is full loses it, and reloads later."""
         for listener in self.listeners:
             with suppress(asyncio.QueueFull):
                 listener.put_nowait(event)
 
 
 async def cached(cache: OrderedDict[Any, T], most: int, key: Any, make: Callable[[], Awaitable[T]]) -> T:
-    """The value of a key, made where it is not known; of so many values those that were requested last are kept."""
+    """The cached value of a key, computed by ``make`` if it is missing; an LRU cache of at most ``most`` values."""
     if key not in cache:
         cache[key] = await make()
         while len(cache) > most:
@@ -272,12 +273,12 @@ async def cached(cache: OrderedDict[Any, T], most: int, key: Any, make: Callable
 
 
 def running(source: RunSource) -> bool:
-    """Whether a run is still going, as far as that can be known."""
+    """Whether a run is in progress, as far as the system tells."""
     return source.kind == "run" and is_running(source.path)
 
 
 def modified(source: RunSource) -> float:
-    """When a source was written to last, in seconds."""
+    """The time when a source was last written to, in seconds."""
     path = os.path.join(source.path, LOG) if source.kind == "run" else source.path
     with suppress(OSError):
         return os.stat(path).st_mtime
@@ -293,9 +294,9 @@ def _size(source: RunSource) -> int:
 
 
 def sources(paths: Sequence[str]) -> tuple[list[RunSource], list[str]]:
-    """The runs under some paths, and what is not shown of them, a sentence each.
+    """The runs under the paths, and a note for each run that cannot be shown.
 
-    InputError for a path that is not there, or has nothing to show.
+    InputError for a path that does not exist, or if it is a single run that cannot be shown.
     """
     found: dict[str, RunSource] = {}
     notes: list[str] = []
@@ -304,9 +305,9 @@ def sources(paths: Sequence[str]) -> tuple[list[RunSource], list[str]]:
             raise InputError.at(path, "no such file or folder", "expected a log, a run folder or a folder of runs")
         root = os.path.realpath(path)
         inside = _inside(path)
-        for each in inside:
+        for run_path in inside:
             try:
-                source = _source(each, root)
+                source = _source(run_path, root)
             except InputError as error:
                 if len(inside) == 1:
                     raise
@@ -317,14 +318,14 @@ def sources(paths: Sequence[str]) -> tuple[list[RunSource], list[str]]:
 
 
 def watched_folders(paths: Sequence[str]) -> dict[str, str]:
-    """The folders under some paths that calipers watch has looked at: ids in addresses -> paths without links."""
+    """The folders under the paths that calipers watch has looked at: id in addresses -> path without links."""
     found: dict[str, str] = {}
     for path in paths:
         root = os.path.realpath(path)
         folders = [path] if os.path.isdir(path) else []
         for _ in range(WATCHED_DEPTH + 1):
             for folder in filter(is_watched, folders):
-                with suppress(InputError):  # a link that leads out of the paths
+                with suppress(InputError):  # a link that leads out of the given paths
                     real = confined(folder, root)
                     for name in (LOG_OF_WATCH, SNAPSHOT):
                         confined(os.path.join(state_folder(real), name), root)
@@ -334,7 +335,7 @@ def watched_folders(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _id(path: str) -> str:
-    """The name of a path in addresses; the same at every start."""
+    """The id of a path in addresses, which is the same at every start."""
     return sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
@@ -348,7 +349,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _inside(path: str, depth: int = DEEPEST) -> list[str]:
-    """The paths of the runs in a path: itself, or what a folder of several runs, or of several formats, has."""
+    """The paths of the runs at a path: the path itself, or the runs in a folder of several runs or formats."""
     if not os.path.isdir(path) or is_run(path):
         return [path]
     if is_folder_of_runs(path):
@@ -366,7 +367,7 @@ def _inside(path: str, depth: int = DEEPEST) -> list[str]:
 def _inside_or_none(path: str, depth: int) -> list[str]:
     try:
         return _inside(path, depth)
-    except InputError:  # a folder without runs, among others
+    except InputError:  # such as a folder without runs
         return []
 
 
@@ -378,8 +379,8 @@ def _source(path: str, root: str) -> RunSource:
             if os.path.lexists(os.path.join(real, name)):
                 confined(os.path.join(real, name), root)
     elif os.path.isdir(real):
-        for entry in _entries(real):
-            confined(entry, root)
+        for link in _links(real):
+            confined(link, root)
     return RunSource(_id(real), real, path, kind, root)
 
 
@@ -395,8 +396,8 @@ def _kind(path: str) -> Kind:
         return "log" if lines and found_format(source).name == OWN else "other"
 
 
-def _entries(folder: str) -> Iterator[str]:
-    """The links in a folder and the folders in it."""
+def _links(folder: str) -> Iterator[str]:
+    """The symbolic links in a folder, at any depth; InputError if it has too many files."""
     count = 0
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):

@@ -1,6 +1,7 @@
-"""The rollouts of a log as pages show them: which ones a list has, in which order, and what a record says.
+"""The rollouts of a log as pages show them: the rows of a list, their order, and the texts of a record.
 
-A list comes from filters over the columns of an index and a search in its log; a record is read at its place in it.
+A list is computed by filters over the columns of an index and a search in its log. A record is read from its position
+in the log.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from calipers.web.markup import one_line, visible
 from calipers.web.viewer.index import LogIndex
 
 Rows = NDArray[np.int32]
-MOST_FOUND: Final = 20_000  # rollouts that a search finds
+MOST_FOUND: Final = 20_000  # rollouts after which a search stops
 LONGEST_SEARCH: Final = 20.0  # seconds
-BLOCK: Final = 4 << 20  # bytes that are searched at once: others wait for a few milliseconds only
+BLOCK: Final = 4 << 20  # bytes that are searched at once; a block takes a few milliseconds
 SORTS: Final = ("order", "task", "reward", "-reward", "tokens", "-tokens", "seconds", "-seconds")
-LONG_LINES, LONG = 200, 20_000  # lines and characters beyond which a block is cut
-END_LINES, END = 40, 8_000  # of its beginning and its end that are shown
-PIECE: Final = 200_000  # characters that are shown at once of what was cut
-PREVIEWED: Final = 1 << 18  # bytes of a record up to which its text is shown in the list
-PREVIEW: Final = 160  # characters of it
-PRETTY: Final = 1 << 18  # bytes of a record up to which it is indented
-MOST_STEPS: Final = 2_000  # of a trajectory
-STEP_TEXT: Final = 4_000  # characters of one of its steps
+LONG_LINES, LONG = 200, 20_000  # a text with more lines or characters is cut
+END_LINES, END = 40, 8_000  # lines and characters of its beginning, and of its end, that are shown
+PIECE: Final = 200_000  # characters of a cut text that are sent at once
+PREVIEWED: Final = 1 << 18  # the list shows no text of a record with more bytes
+PREVIEW: Final = 160  # characters of the text in the list
+PRETTY: Final = 1 << 18  # a record with more bytes is not indented
+MOST_STEPS: Final = 2_000  # steps of a trajectory
+STEP_TEXT: Final = 4_000  # characters of a step
 STEP_KEYS: Final = ("trajectory", "steps", "messages", "conversation", "turns")
 _ROW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -49,14 +50,14 @@ Record = Mapping[str, msgspec.Raw]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the user asks for; the defaults ask for everything."""
+    """The filters and the order of a list of rollouts; the defaults select all of a group."""
 
     group: int = 0
-    states: frozenset[str] = frozenset()  # of gather.STATES
-    outcome: str = ""  # of record.OUTCOMES
-    least: float | None = None  # reward
-    most: float | None = None
-    slices: tuple[tuple[str, str], ...] = ()  # key, value
+    states: frozenset[str] = frozenset()  # some of gather.STATES
+    outcome: str = ""  # one of record.OUTCOMES
+    least: float | None = None  # the lowest reward
+    most: float | None = None  # the highest reward
+    slices: tuple[tuple[str, str], ...] = ()  # pairs of key and value
     search: str = ""
     task: str = ""
     sort: str = "order"
@@ -64,17 +65,17 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The rows of one group that no later attempt has replaced, with what they contribute."""
+    """The rows of one group that no later attempt has replaced, with their states and contributions."""
 
     rows: Rows  # in the order of the log
-    states: States  # [R of the whole index] codes of gather.STATES
-    numbers: Column  # [R of the whole index]
-    outcomes: NDArray[np.uint8]  # [R of the whole index] codes of record.OUTCOMES
+    states: States  # [R], for all rows of the index: codes of gather.STATES
+    numbers: Column  # [R], for all rows of the index
+    outcomes: NDArray[np.uint8]  # [R], for all rows of the index: codes of record.OUTCOMES
     outright: bool  # every number is 0 or 1
 
 
 def group_rows(index: LogIndex, group: int) -> GroupRows:
-    """The rows of a group, and how each looks, as the report shows it."""
+    """The rows of a group, with the states that the report would show."""
     chosen = index.current()
     if len(index.groups) > 1:
         chosen = chosen & (index.columns["group"] == group)
@@ -86,7 +87,7 @@ def group_rows(index: LogIndex, group: int) -> GroupRows:
 
 
 def checked(query: Query, index: LogIndex) -> None:
-    """InputError for a value of a query that there is not."""
+    """Raise InputError for an unknown state, outcome, order or slice in a query."""
     for state in query.states:
         if state not in STATES:
             raise InputError(f"no state {state!r}; expected one of {', '.join(STATES)}")
@@ -99,8 +100,8 @@ def checked(query: Query, index: LogIndex) -> None:
             raise InputError(f"no slice {key}={value}")
 
 
-def matching(index: LogIndex, own: GroupRows, query: Query, also: Bools | None = None) -> Rows:
-    """The rows that a query asks for, sorted; ``also`` is a mask [R] that they must fulfil, too."""
+def matching(index: LogIndex, own: GroupRows, query: Query, mask: Bools | None = None) -> Rows:
+    """The rows that match a query and, if it is given, a mask [R]; sorted."""
     keep = np.zeros(len(index), dtype=bool)
     keep[own.rows] = True
     if query.states:
@@ -116,13 +117,13 @@ def matching(index: LogIndex, own: GroupRows, query: Query, also: Bools | None =
     if query.task:
         code = index.task(query.task)
         keep &= np.zeros(len(index), dtype=bool) if code is None else index.columns["task"] == code
-    if also is not None:
-        keep &= also
+    if mask is not None:
+        keep &= mask
     return ordered(index, own, np.flatnonzero(keep).astype(np.int32), query.sort)
 
 
 def ordered(index: LogIndex, own: GroupRows, rows: Rows, sort: str) -> Rows:
-    """The rows in some order; what is missing comes last."""
+    """The rows in the order of ``sort``; rows without a value come last."""
     if sort == "order":
         return rows
     if sort == "task":
@@ -140,30 +141,30 @@ def ordered(index: LogIndex, own: GroupRows, rows: Rows, sort: str) -> Rows:
 
 
 def tokens(index: LogIndex, rows: Sequence[int] | slice = slice(None)) -> Column:
-    """The tokens of some rows, in and out."""
+    """The input and output tokens of some rows together."""
     columns = [index.number("usage", name) for name in ("input_tokens", "output_tokens")]
     first, second = (np.where(column.given[rows], column.values[rows], 0.0) for column in columns)
     return Column(first + second, columns[0].given[rows] | columns[1].given[rows])
 
 
 def flipped(index: LogIndex, own: GroupRows, other: LogIndex, others: GroupRows) -> tuple[Bools, Bools]:
-    """The rows that pass here and not there, and the other way round, [R] each; pairs by task and sample."""
+    """Masks [R] of the rows that pass only in this run, and only in the other; paired by task and sample."""
     better, worse = np.zeros(len(index), dtype=bool), np.zeros(len(index), dtype=bool)
     if not len(others.rows):
         return better, worse
-    mine, theirs = (_keys(each, rows.rows) for each, rows in ((index, own), (other, others)))
-    order = np.argsort(theirs)
-    place = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
-    there = theirs[order][place] == mine
+    own_keys, other_keys = _keys(index, own.rows), _keys(other, others.rows)
+    order = np.argsort(other_keys)
+    positions = np.minimum(np.searchsorted(other_keys[order], own_keys), len(order) - 1)
+    paired = other_keys[order][positions] == own_keys
     passes = passed(own.numbers, PASS_THRESHOLD)[own.rows]
-    passed_there = passed(others.numbers, PASS_THRESHOLD)[others.rows[order[place]]]
-    better[own.rows] = there & passes & ~passed_there
-    worse[own.rows] = there & ~passes & passed_there
+    other_passes = passed(others.numbers, PASS_THRESHOLD)[others.rows[order[positions]]]
+    better[own.rows] = paired & passes & ~other_passes
+    worse[own.rows] = paired & ~passes & other_passes
     return better, worse
 
 
 def _keys(index: LogIndex, rows: Rows) -> NDArray[np.uint64]:
-    """A number for each row's task and sample, the same in every index."""
+    """A hash of each row's task and sample, which is the same in every index."""
     task = index.columns["hash"][index.columns["task"][rows]]
     sample = index.columns["sample"][rows].astype(np.uint64)
     keys: NDArray[np.uint64] = task ^ (sample * np.uint64(0x9E3779B97F4A7C15))
@@ -171,16 +172,17 @@ def _keys(index: LogIndex, rows: Rows) -> NDArray[np.uint64]:
 
 
 def search(index: LogIndex, words: str, cancelled: threading.Event) -> tuple[Bools, bool]:
-    """The rows whose record has these words anywhere, [R]; letters of ASCII match in either case.
+    """A mask [R] of the rows whose record contains the words, ignoring the case of ASCII letters.
 
-    It stops after `MOST_FOUND` rollouts or `LONGEST_SEARCH` seconds. The second value is whether it saw the whole log.
+    The search stops after `MOST_FOUND` rollouts or `LONGEST_SEARCH` seconds. The second value is whether it covered
+    the whole log.
     """
     rows = np.zeros(len(index), dtype=bool)
     needles = _needles(words)
     starts = index.columns["start"]
-    until, count = monotonic() + LONGEST_SEARCH, 0
+    deadline, count = monotonic() + LONGEST_SEARCH, 0
     for offset, block in _blocks(index, max(map(len, needles))):
-        if cancelled.is_set() or monotonic() > until or count >= MOST_FOUND:
+        if cancelled.is_set() or monotonic() > deadline or count >= MOST_FOUND:
             return rows, False
         for needle in needles:
             at = block.find(needle)
@@ -197,15 +199,13 @@ def search(index: LogIndex, words: str, cancelled: threading.Event) -> tuple[Boo
 
 
 def _needles(words: str) -> list[bytes]:
-    """What to look for in JSON: the words as they are written there, with and without escapes, in small letters."""
-    written = {
-        json.dumps(words, ensure_ascii=ascii_)[1:-1].encode("utf-8", "surrogatepass") for ascii_ in (True, False)
-    }
-    return sorted(needle.lower() for needle in written)
+    """The byte strings to search for in JSON: the words in lower case, with and without escapes."""
+    texts = (json.dumps(words, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    return sorted({text.encode("utf-8", "surrogatepass").lower() for text in texts})
 
 
 def _blocks(index: LogIndex, longest: int) -> Iterator[tuple[int, bytes]]:
-    """The log in small letters, block by block, each with its first byte; blocks overlap by what is looked for."""
+    """The log in lower case as (offset, block); blocks overlap, so that each match is inside one."""
     with open_log(index.path) as file:
         offset, end = 0, index.state.end
         while offset < end:
@@ -218,7 +218,7 @@ def _blocks(index: LogIndex, longest: int) -> Iterator[tuple[int, bytes]]:
 
 
 def open_log(path: str) -> IO[bytes]:
-    """A log, opened to be read; InputError where it is gone, or has become a link."""
+    """Open a log for reading; InputError if it is missing, or has become a symbolic link."""
     try:
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0)
     except OSError as error:
@@ -226,14 +226,14 @@ def open_log(path: str) -> IO[bytes]:
 
 
 def lines_of(index: LogIndex, rows: Sequence[int]) -> list[bytes]:
-    """The lines of some rows, as the log has them now."""
+    """The lines of some rows in the log as it is now."""
     starts, lengths = index.columns["start"], index.columns["length"]
     with open_log(index.path) as file:
         return [os.pread(file.fileno(), int(lengths[row]), int(starts[row])) for row in rows]
 
 
 def record_of(index: LogIndex, row: int) -> tuple[bytes, Record]:
-    """The line of a row, and its keys with values that are not decoded; InputError where the log has changed."""
+    """The line of a row, and its record with undecoded values; InputError if the log has changed."""
     [line] = lines_of(index, [row])
     try:
         return line, _ROW.decode(line)
@@ -242,7 +242,7 @@ def record_of(index: LogIndex, row: int) -> tuple[bytes, Record]:
 
 
 def preview(index: LogIndex, row: int, line: bytes | None) -> dict[str, str]:
-    """One line of what a rollout says; of a large record, its size."""
+    """The text and the error of a rollout, on one line each; for a large record, its size."""
     size = int(index.columns["length"][row])
     if line is None or size > PREVIEWED:
         return {"text": f"({megabytes(size)})"}
@@ -251,21 +251,21 @@ def preview(index: LogIndex, row: int, line: bytes | None) -> dict[str, str]:
     except BAD:
         return {"text": ""}
     completion = spoken(value_of(record, "completion")) or spoken(value_of(record, "answer")) or ""
-    said = {"text": one_line(completion, PREVIEW)}
+    shown = {"text": one_line(completion, PREVIEW)}
     if error := error_text(value_of(record, "error")):
-        said["error"] = one_line(error, PREVIEW)
-    return said
+        shown["error"] = one_line(error, PREVIEW)
+    return shown
 
 
 def previews(index: LogIndex, rows: Sequence[int]) -> list[dict[str, str]]:
-    """The previews of some rows; large records are not even read."""
+    """The previews of some rows; large records are not read."""
     small = [row for row in rows if int(index.columns["length"][row]) <= PREVIEWED]
     line_of = dict(zip(small, lines_of(index, small), strict=True))
     return [preview(index, row, line_of.get(row)) for row in rows]
 
 
 def value_of(record: Record, key: str) -> Any:
-    """A value of a record; None where it has none."""
+    """A value of a record; None if it has none, or if it cannot be decoded."""
     raw = record.get(key)
     if raw is None:
         return None
@@ -276,7 +276,7 @@ def value_of(record: Record, key: str) -> Any:
 
 
 def error_text(value: Any) -> str:
-    """What went wrong, in words."""
+    """The error of a record as text."""
     if isinstance(value, dict):
         parts = [str(value[key]) for key in ("kind", "message") if value.get(key)]
         return ": ".join(parts) or json.dumps(value, ensure_ascii=False)
@@ -284,7 +284,7 @@ def error_text(value: Any) -> str:
 
 
 def megabytes(size: int) -> str:
-    """``1.1 MB``, ``21 KB``, ``840 bytes``."""
+    """A size for people: ``1.1 MB``, ``21 KB``, ``840 bytes``."""
     if size >= 1_000_000:
         return f"{size / 1e6:.1f} MB"
     return f"{size // 1000} KB" if size >= 1000 else f"{size} bytes"
@@ -292,18 +292,18 @@ def megabytes(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A text of a rollout under a name; long ones are cut in the middle."""
+    """A named text of a rollout; a long text has only its beginning and its end."""
 
-    key: str  # by which the rest of it is requested
+    key: str  # with which the rest of the text is requested
     name: str
     head: str
     tail: str = ""
-    lines: int = 0  # of the whole text, where it is cut
-    size: int = 0  # characters, likewise
+    lines: int = 0  # lines of the whole text, if it is cut
+    size: int = 0  # characters of the whole text, if it is cut
 
     @classmethod
     def of(cls, key: str, name: str, text: str) -> TextBlock:
-        """A text, cut where it is long."""
+        """The block of a text, cut if the text is long."""
         if len(text) <= LONG and text.count("\n") < LONG_LINES:
             return cls(key, name, visible(text))
         head = "\n".join(text[:END].split("\n")[:END_LINES])
@@ -319,11 +319,11 @@ NAMES: Final = {
     "error": "Error",
 }
 WORDS: Final = ("judge", "verifier", "explanation", "rationale", "feedback", "critique", "reason", "grade", "comment")
-"""What the keys of a judge's or a verifier's words contain."""
+"""Parts of keys whose texts are from a judge or a verifier."""
 
 
 def texts_of(record: Record) -> Iterator[tuple[str, str, str]]:
-    """The texts of a record: key, name, text. First the known ones, then what a judge or a verifier said."""
+    """The texts of a record as (key, name, text): first the known ones, then others, such as those of a judge."""
     metadata = value_of(record, "metadata")
     known = {key: value_of(record, key) for key in ("prompt", "completion", "answer", TARGET, "error")}
     if known[TARGET] is None and isinstance(metadata, dict):
@@ -343,7 +343,7 @@ def texts_of(record: Record) -> Iterator[tuple[str, str, str]]:
 
 
 def conversation_text(value: Any) -> str:
-    """A value as text: messages one after another, each with its role."""
+    """A value as text; messages are listed one after another, each with its role."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list) and value and all(isinstance(each, dict) and "role" in each for each in value):
@@ -363,7 +363,7 @@ def blocks_of(record: Record) -> list[TextBlock]:
 
 
 def numbers_of(record: Record) -> dict[str, float | bool]:
-    """The other numbers of a record, such as those that a verifier gave."""
+    """The other numbers of a record, such as scores from a verifier."""
     numbers: dict[str, float | bool] = {}
     for key in record:
         if key not in ROLES and isinstance(value := value_of(record, key), (int, float)):
@@ -376,13 +376,13 @@ def numbers_of(record: Record) -> dict[str, float | bool]:
 
 
 def piece(text: str, start: int) -> tuple[str, int]:
-    """A piece of a long text from a character on, and where the next begins; the length of the text at its end."""
+    """A piece of a long text from the character at ``start``, and the start of the next piece."""
     end = min(start + PIECE, len(text))
     return visible(text[start:end]), end
 
 
 def whole_text(line: bytes, record: Record, key: str) -> str:
-    """The whole text of a block; InputError where the record has none of that name."""
+    """The complete text of a block; InputError if the record has no text with this key."""
     if key == "raw":
         return raw_text(line)
     for known, _, text in texts_of(record):
@@ -392,7 +392,7 @@ def whole_text(line: bytes, record: Record, key: str) -> str:
 
 
 def raw_text(line: bytes) -> str:
-    """The record as it is in the log; indented where it is not large."""
+    """The record as it is in the log, indented unless it is large."""
     try:
         shown = msgspec.json.format(line, indent=2) if len(line) <= PRETTY else line
     except BAD:
@@ -401,7 +401,7 @@ def raw_text(line: bytes) -> str:
 
 
 def raw_block(line: bytes) -> TextBlock:
-    """The record as a block; of a large one only what is shown is decoded."""
+    """The record as a block; of a large record, only the shown parts are decoded."""
     if len(line) <= PRETTY:
         return TextBlock.of("raw", "Raw record", raw_text(line))
     ends = (line[:END].decode("utf-8", "replace"), line[-END:].decode("utf-8", "replace"))
@@ -409,9 +409,9 @@ def raw_block(line: bytes) -> TextBlock:
 
 
 def steps_of(record: Record) -> list[dict[str, Any]]:
-    """The steps of an agent's trajectory, or of a conversation: who, what, and which tools were called."""
+    """The steps of an agent's trajectory, or of a conversation: role, text and tool calls of each."""
     for key in (*STEP_KEYS, "completion"):
-        if bytes(memoryview(record.get(key, b""))[:1]) not in (b"[", b"{"):  # a text may be long, and is no step
+        if bytes(memoryview(record.get(key, b""))[:1]) not in (b"[", b"{"):  # do not decode texts, which may be long
             continue
         value = value_of(record, key)
         if isinstance(value, dict):
@@ -422,15 +422,15 @@ def steps_of(record: Record) -> list[dict[str, Any]]:
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:
-    who = next(
+    role = next(
         (step[key] for key in ("role", "source", "name", "type", "kind") if isinstance(step.get(key), str)), "step"
     )
-    said = spoken({"content": step.get("content", step.get("message", step.get("text", step.get("output"))))}) or ""
+    text = spoken({"content": step.get("content", step.get("message", step.get("text", step.get("output"))))}) or ""
     calls = step.get("tool_calls") or step.get("calls") or []
     return {
-        "who": visible(who[:80]),
-        "text": visible(said[:STEP_TEXT]),
-        "more": max(len(said) - STEP_TEXT, 0),
+        "who": visible(role[:80]),
+        "text": visible(text[:STEP_TEXT]),
+        "more": max(len(text) - STEP_TEXT, 0),
         "calls": [_call(call) for call in calls if isinstance(call, dict)][:20] if isinstance(calls, list) else [],
     }
 
@@ -438,7 +438,7 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
 def _call(call: Mapping[str, Any]) -> dict[str, str]:
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
-    given = next((inner[key] for key in ("arguments", "args", "input", "parameters") if key in inner), "")
-    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    arguments = next((inner[key] for key in ("arguments", "args", "input", "parameters") if key in inner), "")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     name = next((str(inner[key]) for key in ("name", "function_name", "tool", "function") if inner.get(key)), "tool")
     return {"name": visible(name[:80]), "arguments": visible(text[:STEP_TEXT])}

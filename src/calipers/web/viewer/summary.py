@@ -1,4 +1,4 @@
-"""What a page says of a run, or of two, as a whole: sentence, number, ledger, report and tasks, from the indexes."""
+"""Summaries of one run, or of two, from their indexes: sentence, number, ledger, report and tasks."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from calipers.web.sections import ledger_bar
 from calipers.web.viewer.index import Group, LogIndex, RunSource
 from calipers.web.viewer.rollouts import LONGEST_SEARCH, PREVIEWED, GroupRows, open_log
 
-SMALL = 32 << 20  # bytes of a converted log up to which its source is read again, for all that it says
+SMALL = 32 << 20  # if a converted log has at most this many bytes, its source is read again, for all its data
 DRAWN: Final = 64  # samples of a task whose states are shown
 Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One run: a group of a source, ready to be shown."""
+    """One run, which is a group of a source, with its index."""
 
     id: str
     source: RunSource
@@ -62,7 +62,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One group of a source, as the list of runs shows it."""
+    """The summary of one run in the list of runs."""
 
     sentence: str
     detail: str
@@ -71,20 +71,20 @@ class RunSummary:
     interval: tuple[float, float] | None
     planned: int
     missing: int
-    finished: int | None  # of a run that is still going
+    finished: int | None  # finished rollouts of a run in progress; None for other runs
     cost: str
-    strip: str  # HTML: the ledger's bar and the number on its axis
-    bar: str  # HTML: the ledger's bar alone
-    axis: str  # HTML: the interval between 0 and 1; "" where it leaves that
+    strip: str  # HTML: the first metric with its interval on an axis
+    bar: str  # HTML: the ledger as a bar
+    axis: str  # HTML: the interval on an axis from 0 to 1; "" if it is not inside
 
 
 def runs_in(source: RunSource, index: LogIndex) -> list[RunData]:
-    """The runs of a source; InputError says why they have no numbers."""
+    """The runs of a source; InputError, with the reason, if they have no numbers."""
     return runs_of(read_of(source, index))
 
 
 def read_of(source: RunSource, index: LogIndex) -> ReadSource:
-    """The table of a source's rollouts, as a reader would give it."""
+    """The table of a source's rollouts, as a reader would return it."""
     if not len(index) and source.kind != "run":
         raise InputError.at(source.path, "no rollouts", "expected at least one")
     if (source.kind == "other" and index.state.end <= SMALL) or (source.kind == "log" and _carries(index.path)):
@@ -97,31 +97,30 @@ def read_of(source: RunSource, index: LogIndex) -> ReadSource:
 
 
 def _carries(log: str) -> bool:
-    """Whether a log was converted, so that its rows say more of it than an index has."""
+    """Whether a log was converted from another format, so that it has data that the index does not have."""
     with open(log, "rb") as file:
         return f'"{CARRIED}"'.encode() in file.read(1 << 16)
 
 
 def group_of(run: RunData) -> Group:
-    """Who answered what."""
+    """Agent, model and dataset of a run."""
     return run.group.agent, run.group.model, run.group.dataset
 
 
 def summaries(source: RunSource, index: LogIndex) -> list[tuple[Group, RunSummary]]:
-    """Every group of a source with its summary."""
+    """The summary of every group of a source."""
     return [(group_of(run), summary_of(run)) for run in runs_in(source, index)]
 
 
 def summary_of(run: RunData) -> RunSummary:
-    """What the list of runs, and the strip above the rollouts, show of a run."""
-    said, ledger = answer(run), run.group.ledger
-    found = headline_of(run.group)
-    metric, estimate = found if found else ("", None)
+    """The summary of a run, for the list of runs and for the strip above its rollouts."""
+    verdict, ledger = answer(run), run.group.ledger
+    metric, estimate = headline_of(run.group) or ("", None)
     progress = run.progress
-    shown = _number(run, metric) if estimate is not None and progress is None else Markup("")
+    strip = _number(run, metric) if estimate is not None and progress is None else Markup("")
     return RunSummary(
-        sentence=said.sentence,
-        detail=said.detail,
+        sentence=verdict.sentence,
+        detail=verdict.detail,
         metric=metric,
         value=None if estimate is None or progress else estimate.value,
         interval=None if estimate is None or progress else estimate.interval,
@@ -129,14 +128,14 @@ def summary_of(run: RunData) -> RunSummary:
         missing=ledger.gaps,
         finished=progress.finished if progress else None,
         cost=money(run.group.totals["cost_usd"]) if "cost_usd" in run.group.totals else "",
-        strip=str(shown),
+        strip=str(strip),
         bar=str(ledger_bar(run, 14)),
         axis="" if estimate is None or progress else str(_axis(metric, estimate)),
     )
 
 
 def _axis(metric: str, estimate: Estimate) -> Markup:
-    """The interval on the axis from 0 to 1, the same for all runs of a list; nothing where it leaves that."""
+    """The interval on an axis from 0 to 1, which all runs of a list share; empty if it is not inside the axis."""
     numbers = [estimate.value, *(estimate.interval or ())]
     if estimate.interval is None or not all(number is not None and 0 <= number <= 1 for number in numbers):
         return Markup("")
@@ -146,7 +145,7 @@ def _axis(metric: str, estimate: Estimate) -> Markup:
 
 
 def _number(run: RunData, metric: str) -> Markup:
-    """The headline metric, for the whole run, with its interval."""
+    """The first metric of a run, with its interval on an axis."""
     estimate = run.group.metrics[metric]
     digits = places(estimate.interval)
     scale = draw.scale_of(ends_of(estimate))
@@ -165,7 +164,7 @@ def _number(run: RunData, metric: str) -> Markup:
 
 
 def report_of(view: View) -> str:
-    """The report of a run, as `calipers report` makes it, without texts: the viewer has all of them."""
+    """The report of a run, as `calipers report` makes it, but without texts, which the viewer shows."""
     return html(run_page(_run(view)))
 
 
@@ -174,7 +173,7 @@ def _run(view: View) -> RunData:
 
 
 def _pair_data(first: View, second: View) -> PairData:
-    """Two runs, the first the baseline; InputError where they cannot be compared."""
+    """The comparison of two runs, the first of which is the baseline; InputError if they cannot be compared."""
     runs = [_run(view) for view in (first, second)]
     tables = [CalledTable(run.name, run.rollouts.table) for run in runs if run.rollouts is not None]
     return PairData(compare(*tables, flips=EVERY_TASK), *runs)
@@ -196,8 +195,9 @@ def pair_summary(first: View, second: View) -> PairSummary:
     data = _pair_data(first, second)
     finding = pair_headline(data.comparison.contests[0].pairs[0])
     names = tuple(run.name if run is not None else "" for run in (data.first, data.second))
-    said = answer_of(finding, ("A", "B"), data.comparison)
-    return PairSummary(said.sentence, said.detail, str(badge(finding.verdict)), finding.tasks, (names[0], names[1]))
+    verdict = answer_of(finding, ("A", "B"), data.comparison)
+    shown_badge = str(badge(finding.verdict))
+    return PairSummary(verdict.sentence, verdict.detail, shown_badge, finding.tasks, (names[0], names[1]))
 
 
 def pair_report(first: View, second: View) -> str:
@@ -206,22 +206,22 @@ def pair_report(first: View, second: View) -> str:
 
 
 class _AnswerRow(msgspec.Struct):
-    """What a record answers."""
+    """The answer and the completion of a record."""
 
     answer: Any = None
     completion: Any = None
 
 
-_SPOKEN: Final = msgspec.json.Decoder(_AnswerRow)
+_ANSWER_ROW: Final = msgspec.json.Decoder(_AnswerRow)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPair:
     """A task of both runs."""
 
-    hash: int  # of its name
-    codes: tuple[int, int]  # in the two indexes
-    gain: float | None  # second less first; None where one of them has no number
+    hash: int  # the hash of its name
+    codes: tuple[int, int]  # its codes in the two indexes
+    gain: float | None  # the second mean minus the first; None if either run has no number
     way: str  # better, worse or same
 
 
@@ -230,11 +230,11 @@ class RunPair:
     """The tasks of two runs, the largest losses first."""
 
     tasks: list[TaskPair]
-    states: tuple[Callable[[int], list[str]], Callable[[int], list[str]]]  # of a task's samples, in each run
+    states: tuple[Callable[[int], list[str]], Callable[[int], list[str]]]  # code of a task -> its states, in each run
 
 
 def run_pair(first: View, second: View) -> RunPair:
-    """The tasks of both runs with how the mean changed, the largest losses first."""
+    """The tasks of both runs with the change of their means, the largest losses first."""
     (first_means, first_states), (second_means, second_states) = _means(first), _means(second)
     common, at_first, at_second = _common_tasks(first, second)
     gains = second_means[at_second] - first_means[at_first]
@@ -248,14 +248,14 @@ def run_pair(first: View, second: View) -> RunPair:
 
 
 def _common_tasks(first: View, second: View) -> tuple[Hashes, Ints, Ints]:
-    """The hashes of the tasks of both runs, sorted, and the codes of these tasks in each."""
-    ours, theirs = first.index.columns["hash"], second.index.columns["hash"]
-    common, at_first, at_second = np.intersect1d(ours, theirs, return_indices=True)
+    """The hashes of the common tasks, sorted, and their codes in the first and in the second run."""
+    hashes = (view.index.columns["hash"] for view in (first, second))
+    common, at_first, at_second = np.intersect1d(*hashes, return_indices=True)
     return common, at_first, at_second
 
 
 def _means(view: View) -> tuple[Floats, Callable[[int], list[str]]]:
-    """The mean of each task's numbers, [T], NaN where it has none; and what gives the states of a task's samples."""
+    """The mean of each task's numbers, [T], NaN for a task without any; and a function for the states of a task."""
     index, own = view.index, view.own
     rows, task, size = own.rows, index.columns["task"][own.rows], index.tasks
     given = own.numbers.given[rows]
@@ -273,21 +273,23 @@ def _means(view: View) -> tuple[Floats, Callable[[int], list[str]]]:
 
 
 def other_answers(first: View, second: View, cancelled: threading.Event) -> tuple[frozenset[int], bool]:
-    """The hashes of the tasks whose most frequent answer is another one in the second run.
+    """The hashes of the tasks whose most frequent answer differs between the two runs.
 
-    The second value is whether both logs were read to their end: that stops after `LONGEST_SEARCH` seconds.
+    The second value is whether both logs were read completely; reading stops after `LONGEST_SEARCH` seconds.
     """
-    until = monotonic() + LONGEST_SEARCH
-    (ours, all_ours), (theirs, all_theirs) = (usual_answers(view, cancelled, until) for view in (first, second))
+    deadline = monotonic() + LONGEST_SEARCH
+    answers, complete = zip(*(usual_answers(view, cancelled, deadline) for view in (first, second)), strict=True)
     common, at_first, at_second = _common_tasks(first, second)
-    differs = (ours[at_first] != theirs[at_second]) & (ours[at_first] != 0) & (theirs[at_second] != 0)
-    return frozenset(common[differs].tolist()), all_ours and all_theirs
+    in_first, in_second = answers[0][at_first], answers[1][at_second]
+    differs = (in_first != in_second) & (in_first != 0) & (in_second != 0)
+    return frozenset(common[differs].tolist()), all(complete)
 
 
-def usual_answers(view: View, cancelled: threading.Event, until: float) -> tuple[Hashes, bool]:
-    """A number for the most frequent answer of each task, [T], of several the first; 0 where it has none.
+def usual_answers(view: View, cancelled: threading.Event, deadline: float) -> tuple[Hashes, bool]:
+    """A hash of the most frequent answer of each task (the first of several), [T]; 0 for a task without an answer.
 
-    A record without an answer counts with its completion; one that is too large for the list is not read.
+    A record without an answer counts with its completion; a record that is too large for the list is not read. The
+    second value is whether the log was read completely.
     """
     usual = np.zeros(view.index.tasks, dtype=np.uint64)
     columns, rows = view.index.columns, view.own.rows
@@ -298,13 +300,13 @@ def usual_answers(view: View, cancelled: threading.Event, until: float) -> tuple
     begin = 0
     with open_log(view.index.path) as file:
         for end in ends.tolist():
-            if cancelled.is_set() or monotonic() > until:
+            if cancelled.is_set() or monotonic() > deadline:
                 return usual, False
             answers = Counter[bytes]()
             for row in rows[begin:end].tolist():
                 line = os.pread(file.fileno(), int(columns["length"][row]), int(columns["start"][row]))
-                if said := _answer(line):
-                    answers[said] += 1
+                if answer_bytes := _answer(line):
+                    answers[answer_bytes] += 1
             if answers:
                 digest = hashlib.blake2b(answers.most_common(1)[0][0], digest_size=8).digest()
                 usual[tasks[begin]] = int.from_bytes(digest) or 1
@@ -314,7 +316,7 @@ def usual_answers(view: View, cancelled: threading.Event, until: float) -> tuple
 
 def _answer(line: bytes) -> bytes:
     try:
-        record = _SPOKEN.decode(line)
+        record = _ANSWER_ROW.decode(line)
     except BAD:
         return b""
     value = record.answer if record.answer is not None else spoken(record.completion)
