@@ -1,14 +1,14 @@
-"""The index of a source's log: where each rollout stands in it, and the numbers by which rollouts are found.
+"""The index of a source's log: the position of each rollout in the log, and the numbers for filters and sorting.
 
 ::
 
-    rollouts.jsonl                    the log: a rollout a line
-    rollouts.jsonl.calipers-index     a header, then a column after the other: start, length, task, reward, ...
+    rollouts.jsonl                    the log: one rollout per line
+    rollouts.jsonl.calipers-index     a header, then one column after another: start, length, task, reward, ...
 
-An index is read by mapping the file, so that a million rollouts cost no memory until they are looked at. It is built by
-the reader that `calipers score` uses, in the same pass, and extended by the lines that were appended since. It knows
-whole lines only. A log of Calipers is read where it lies; rollouts of any other format, and packed ones, are converted
-once into a log in the user's cache folder. A link that leads out of the paths given is not followed.
+The file of an index is mapped into memory, so a million rollouts cost no memory until they are used. The index is built
+by the reader of `calipers score`, in one pass, and extended by lines that are appended later. It covers only complete
+lines. A log of Calipers is read in place. Rollouts of any other format, and compressed ones, are converted once into a
+log in the user's cache folder. A link that leads out of the given paths is not followed.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from calipers.stores import atomic_file
 SCHEMA: Final = "calipers.index/1"
 SUFFIX: Final = ".calipers-index"
 MAGIC: Final = b"calipers-index\n"
-KEPT_FROM: Final = 8 << 20  # bytes of a log; the index of a smaller one is built again in no time
-CHUNK: Final = 64 << 20  # bytes of lines that one reader gathers, so that its memory stays small
-CHECKED: Final = 4_096  # bytes at either end of what was indexed that say whether the log is still the same
+KEPT_FROM: Final = 8 << 20  # the index of a log with fewer bytes is not saved, because it is built quickly
+CHUNK: Final = 64 << 20  # bytes of lines that one reader collects, so that its memory stays small
+CHECKED: Final = 4_096  # bytes at both ends of the indexed part that are hashed, to see whether the log is the same
 MOST_SLICES: Final = 6  # keys of metadata by which rollouts can be filtered
-MOST_VALUES: Final = 500  # values of such a key; one with more tells rollouts apart and is no slice
+MOST_VALUES: Final = 500  # a key with more values identifies rollouts, and is not a slice
 MOST_REWARDS: Final = 16
-SAMPLED: Final = 1 << 18  # bytes at the beginning in which such keys are looked for
+SAMPLED: Final = 1 << 18  # bytes at the beginning of a log that are searched for such keys
 LARGEST_HEADER: Final = 64 << 20
 ALIGNED: Final = 64  # bytes
-MOST_ENTRIES: Final = 100_000  # files of another system's folder that are looked at
+MOST_ENTRIES: Final = 100_000  # files of another system's folder that are considered
 RUN_FILES: Final = (LOG, PLAN, STOPPED, RESULT, IDENTITY)
 MAKER: Final = "calipers.web.viewer.index:lines"
 _ROW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -60,34 +60,34 @@ Group = tuple[str | None, str | None, str | None]
 """Agent, model, dataset."""
 
 ROW_TYPES: Final = {
-    "start": "<u8",  # the byte of the log at which the line begins
-    "length": "<u4",  # of the line, in bytes
-    "line": "<u4",  # its number, from 1
-    "task": "<u4",  # a code of the task
+    "start": "<u8",  # the offset of the line in the log
+    "length": "<u4",  # the length of the line, in bytes
+    "line": "<u4",  # the number of the line, from 1
+    "task": "<u4",  # the code of the task
     "sample": "<i8",
     "attempt": "<u4",
     "outcome": "|u1",
     "group": "<u2",
-    "current": "|u1",  # 0 where a later attempt has replaced it
+    "current": "|u1",  # 0 if a later attempt has replaced the row
 }
-TASK_TYPES: Final = {"hash": "<u8", "end": "<u8"}  # of the task's name; the byte of `names` at which it ends
+TASK_TYPES: Final = {"hash": "<u8", "end": "<u8"}  # the hash of a task's name; where the name ends in `names`
 TYPES: Final = frozenset((*ROW_TYPES.values(), *TASK_TYPES.values(), "<f8", "<i4", "|u1"))
 
 
 class _Header(msgspec.Struct, kw_only=True):
-    """What an index says of itself and of its log."""
+    """The header of the file of an index."""
 
     schema: str
-    size: int  # of the log
-    end: int  # bytes of it that are indexed: whole lines
-    modified: int  # nanoseconds
+    size: int  # size of the log, in bytes
+    end: int  # number of indexed bytes of the log: complete lines
+    modified: int  # modification time of the log, in nanoseconds
     inode: int
-    ends_sha256: str  # of the first and the last bytes of what is indexed
+    ends_sha256: str  # hash of the first and the last indexed bytes
     lines: int
     rows: int
     groups: list[Group]
     slices: dict[str, list[Any]]  # key -> its values, by code
-    columns: dict[str, tuple[str, int, int]]  # name -> type, first byte after the header, number
+    columns: dict[str, tuple[str, int, int]]  # name -> type, offset after the header, number of values
 
 
 Kind = Literal["log", "run", "other", "result"]
@@ -95,17 +95,17 @@ Kind = Literal["log", "run", "other", "result"]
 
 @dataclass(frozen=True, slots=True)
 class RunSource:
-    """One path that holds rollouts, or a finished result."""
+    """A path with rollouts, or with a finished result."""
 
-    id: str  # in addresses; the same at every start
-    path: str  # without links
-    name: str  # as the user would type it
+    id: str  # its id in addresses, which is the same at every start
+    path: str  # the path without links
+    name: str  # the path as the user would type it
     kind: Kind
-    root: str  # the path given that it lies under
+    root: str  # the given path that contains it
 
     @property
     def log(self) -> str:
-        """The log of its rollouts."""
+        """The path of the log of its rollouts."""
         if self.kind == "run":
             return os.path.join(self.path, LOG)
         return self.path if self.kind == "log" else os.path.join(cache_folder(), self.id, "records.jsonl")
@@ -113,17 +113,20 @@ class RunSource:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What tells a log from what it was before."""
+    """The state of a log, which shows whether the log has changed."""
 
     size: int
-    end: int  # bytes of whole lines
+    end: int  # number of bytes in complete lines
     modified: int
     inode: int
     ends_sha256: str
 
     @classmethod
     def of(cls, path: str, end: int | None = None) -> LogState:
-        """The state of a log now; ``end``, where it is known how much of it is indexed. InputError if it is gone."""
+        """The current state of a log. ``end`` is the number of indexed bytes, if known.
+
+        InputError if the log cannot be read.
+        """
         try:
             with open(path, "rb") as file:
                 status = os.fstat(file.fileno())
@@ -137,7 +140,7 @@ class LogState:
 
 
 def settled_end(path: str, size: int) -> int:
-    """How many of a log's first bytes are whole lines; a last line without its newline is one if it is an object."""
+    """The number of bytes in complete lines; a last line without a newline counts if it is a JSON object."""
     if not size:
         return 0
     end = whole(path, size)
@@ -155,31 +158,31 @@ def settled_end(path: str, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some rows of a log, and the tasks, groups and slices that their codes are of."""
+    """Some rows of a log, with the tasks, groups and slices to which their codes refer."""
 
     rows: dict[str, Array]
-    hash: Array  # [t] of each distinct task
-    names: list[bytes]  # [t]
+    hash: Array  # [t], the hash of each distinct task
+    names: list[bytes]  # [t], the name of each distinct task
     groups: list[Group]
     slices: dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """What one process has read of a log."""
+    """The part of a log that one process has read."""
 
-    places: Places  # its only block says on which line it begins
+    places: Places  # its only block has the line at which the part begins
     chunks: list[Chunk]
     lines: int
 
 
 class IndexLines:
-    """Blocks of lines into chunks of an index: `JsonLines`, and where each line begins."""
+    """Reads blocks of lines into chunks of an index: a `JsonLines` reader that also records where each line begins."""
 
     def __init__(self, path: str, labels: Collection[str], start: int) -> None:
         self.lines = 0
         self._path, self._labels = path, labels
-        self._next = start  # the byte of the log at which the next block begins
+        self._next = start  # the offset of the next block in the log
         self._chunks: list[Chunk] = []
         self._begin()
 
@@ -187,26 +190,26 @@ class IndexLines:
         self._reader = JsonLines(self._path, {}, self._labels)
         self._starts: list[Array] = []
         self._before, self._size = self.lines, 0
-        self._closed = 1  # whether the last line has its newline
+        self._closed = 1  # 1 if the last line has its newline, else 0
 
     @contextmanager
-    def _lines_of_the_log(self) -> Iterator[None]:
-        """Errors of the reader, which counts the lines of a chunk, by their lines in the log."""
+    def _line_numbers_of_log(self) -> Iterator[None]:
+        """Turn line numbers in errors, which the reader counts from the start of a chunk, into those of the log."""
         try:
             yield
         except LineError as error:
-            number, wrong, right = error.args
-            raise LineError(self._before + number, wrong, right) from None
+            number, problem, expected = error.args
+            raise LineError(self._before + number, problem, expected) from None
 
     def read(self, block: memoryview) -> None:
-        """Take in some whole lines; LineError for the first that is no rollout."""
-        with self._lines_of_the_log():
+        """Read a block of complete lines; LineError for the first line that is not a rollout."""
+        with self._line_numbers_of_log():
             self._reader.read(block)
         ends = self._reader.ends
         starts = np.empty(len(ends) + 1, dtype=np.uint64)
         starts[0], starts[1:] = self._next, ends + (self._next + 1)
         self._closed = int(len(ends) > 0 and int(ends[-1]) == len(block) - 1)
-        self._starts.append(starts[: len(starts) - self._closed])  # where a line ends, that of the next block begins
+        self._starts.append(starts[: len(starts) - self._closed])  # a start after the last newline is the next block's
         self.lines = self._before + self._reader.lines
         self._next += len(block)
         self._size += len(block)
@@ -214,7 +217,7 @@ class IndexLines:
             self._finish_chunk()
 
     def _finish_chunk(self) -> None:
-        with self._lines_of_the_log():
+        with self._line_numbers_of_log():
             part = self._reader.finish()
         if len(part):
             starts = np.append(np.concatenate(self._starts), np.uint64(self._next + 1 - self._closed))
@@ -222,7 +225,7 @@ class IndexLines:
         self._begin()
 
     def finish(self) -> IndexPart:
-        """Everything that was read."""
+        """Return everything that was read."""
         lines = self.lines
         self._finish_chunk()
         places = Places(self._path)
@@ -231,7 +234,7 @@ class IndexLines:
 
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> IndexLines:
-    """A reader of an index, wherever in the file its lines stand."""
+    """A reader of index chunks whose first block is at offset ``start`` of the log."""
     return IndexLines(path, labels, start or 0)
 
 
@@ -264,37 +267,40 @@ def _chunk(part: Part, starts: Array, before: int) -> Chunk:
 
 
 def _groups(part: Part) -> tuple[list[Group], Array]:
-    """The groups of a part, and the code of each row."""
-    nothing = Labels.absent(len(part))
-    each = [part.labels.get(name, nothing) for name in GROUP]
+    """The groups of a part, and the group code of each row."""
+    absent = Labels.absent(len(part))
+    group_labels = [part.labels.get(name, absent) for name in GROUP]
     code = np.zeros(len(part), dtype=np.int64)
-    for labels in each:
+    for labels in group_labels:
         code = code * (len(labels.values) + 1) + labels.code + 1
     _, first, code = np.unique(code, return_index=True, return_inverse=True)
-    names = [[*labels.values, None] for labels in each]  # -1, of a row without the label, is the last
+    names = [[*labels.values, None] for labels in group_labels]  # the code of a row without the label is -1, the last
     agent, model, dataset = (
-        [known[int(labels.code[row])] for row in first.tolist()] for known, labels in zip(names, each, strict=True)
+        [values[int(labels.code[row])] for row in first.tolist()]
+        for values, labels in zip(names, group_labels, strict=True)
     )
     return list(zip(agent, model, dataset, strict=True)), code.reshape(-1).astype("<u2")
 
 
 @dataclass(frozen=True, slots=True)
 class LogIndex:
-    """The rollouts of a log that was read up to a byte, R rows of T tasks."""
+    """The indexed rollouts of a log: R rows of T tasks."""
 
-    path: str  # of the log
+    path: str  # the path of the log
     state: LogState
     lines: int
     groups: Sequence[Group]
     slices: Mapping[str, Sequence[str]]  # key -> its values, by code
-    columns: Mapping[str, Array] = field(repr=False)  # as `ROW_TYPES`, `TASK_TYPES`, and names
+    columns: Mapping[str, Array] = field(
+        repr=False
+    )  # those of `ROW_TYPES` and `TASK_TYPES`, `names`, rewards and so on
 
     def __len__(self) -> int:
         return len(self.columns["start"])
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
+        """The number of tasks."""
         return len(self.columns["end"])
 
     @property
@@ -315,13 +321,13 @@ class LogIndex:
         return [blob[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends)]
 
     def task(self, name: str) -> int | None:
-        """The code of a task; None where there is no such task."""
+        """The code of a task; None for an unknown task."""
         digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        found = np.flatnonzero(self.columns["hash"] == np.frombuffer(digest, dtype="<u8")[0])
-        return int(found[0]) if len(found) else None
+        codes = np.flatnonzero(self.columns["hash"] == np.frombuffer(digest, dtype="<u8")[0])
+        return int(codes[0]) if len(codes) else None
 
     def number(self, kind: str, name: str) -> Column:
-        """A column of numbers, ``reward`` or ``usage``; all gaps where the log has none."""
+        """A column of numbers of a kind, ``reward`` or ``usage``; only gaps if the log has no such column."""
         values = self.columns.get(f"{kind}:{name}")
         if values is None:
             return Column.gaps(len(self))
@@ -329,12 +335,12 @@ class LogIndex:
 
     @property
     def usual_reward(self) -> str:
-        """The reward that is shown where nobody picks one."""
+        """The reward that is shown by default."""
         rewards = sorted(self.rewards)
         return "reward" if "reward" in rewards or not rewards else rewards[0]
 
     def outcomes(self) -> NDArray[np.uint8]:
-        """The outcome of each row, [R]; where the log says none, its reward does."""
+        """The outcome of each row, [R]; a row without a stated outcome is scored if it has a reward, else missing."""
         outcome: NDArray[np.uint8] = self.columns["outcome"]
         unstated = outcome == UNSTATED
         if not unstated.any():
@@ -345,7 +351,7 @@ class LogIndex:
         return np.where(unstated, np.where(rewarded, SCORED, MISSING), outcome).astype(np.uint8)
 
     def contributions(self) -> Column:
-        """What each row contributes to the usual reward metric, [R], as `ledger.contributed` has it."""
+        """The contribution of each row to metrics of the usual reward, [R], by the rules of `ledger.contributed`."""
         outcome, column = self.outcomes(), self.number("reward", self.usual_reward)
         numbered = outcome < FIRST_GAP
         nil = numbered & (outcome >= FIRST_NIL)
@@ -353,12 +359,12 @@ class LogIndex:
         return Column(np.where(zero, 0.0, column.values), (column.given & numbered) | zero)
 
     def current(self) -> Bools:
-        """The rows that no later attempt has replaced, [R]."""
+        """A mask of the rows that no later attempt has replaced, [R]."""
         flags: Bools = self.columns["current"].view(np.bool_)
         return flags
 
     def part(self, slices: Collection[str] = ()) -> Part:
-        """The rows as a reader gives them, with some slices, for everything that a table of rollouts is for."""
+        """The rows as the part that a reader would return, with some slices, for a table of rollouts."""
         places = Places(self.path)
         places.add(0, self.columns["line"])
         groups = self.columns["group"]
@@ -366,7 +372,7 @@ class LogIndex:
         for at, name in enumerate(GROUP):
             values = list(dict.fromkeys(group[at] for group in self.groups if group[at] is not None))
             code = np.array([-1 if group[at] is None else values.index(group[at]) for group in self.groups])
-            if values:  # of one group, one code serves all rows
+            if values:  # all rows of a single group share one code
                 codes = code[groups] if len(code) > 1 else np.broadcast_to(code, len(self))
                 labels[name] = Labels(codes, values)
         for key in slices:
@@ -384,7 +390,7 @@ class LogIndex:
         )
 
     def save(self, target: str, mode: int = 0o600) -> None:
-        """Write the index, whole or not at all; OSError where it cannot be."""
+        """Write the index atomically; OSError if it cannot be written."""
         offset, columns = 0, {}
         for name, array in self.columns.items():
             columns[name] = (array.dtype.str, offset, len(array))
@@ -409,7 +415,7 @@ class LogIndex:
 
 
 def load_index(path: str, target: str) -> LogIndex | None:
-    """The index in a file, mapped; None where there is none that can be used."""
+    """The index in a file, mapped into memory; None if there is no usable index."""
     try:
         with open(target, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -434,7 +440,7 @@ def load_index(path: str, target: str) -> LogIndex | None:
 
 
 def _sound(index: LogIndex, rows: int) -> bool:
-    """Whether the columns fit each other, and every row lies within the log."""
+    """Whether the columns have consistent lengths, and the last row is inside the log."""
     columns = index.columns
     if not {*ROW_TYPES, *TASK_TYPES, "names"} <= columns.keys():
         return False
@@ -452,21 +458,21 @@ def _sound(index: LogIndex, rows: int) -> bool:
 
 
 def is_fresh(index: LogIndex, state: LogState) -> bool:
-    """Whether an index is of the log as it is now."""
+    """Whether an index matches the current state of its log."""
     known = index.state
     same = (known.size, known.modified, known.inode) == (state.size, state.modified, state.inode)
     return same and known.ends_sha256 == LogState.of(index.path, known.end).ends_sha256
 
 
 def has_grown(index: LogIndex) -> bool:
-    """Whether the log only has more lines than the index."""
+    """Whether the indexed part of the log is unchanged, so that the index can be extended."""
     now = LogState.of(index.path, index.state.end)
     known = index.state
     return now.inode == known.inode and now.size >= known.end and now.ends_sha256 == known.ends_sha256 and known.end > 0
 
 
 def build(path: str) -> LogIndex:
-    """Index a log from its first byte; InputError for the first line that is no rollout."""
+    """Index a log from its first byte; InputError for the first line that is not a rollout."""
     state = LogState.of(path)
     keys = slice_keys(path)
     parts: list[IndexPart] = []
@@ -475,11 +481,11 @@ def build(path: str) -> LogIndex:
             parts = read_lines(MAKER, source, {}, keys, lambda size: None)
     chunks = [chunk for part in _numbered(parts) for chunk in part]
     index = _index(path, state, chunks, sum(part.lines for part in parts))
-    return replace(index, slices={key: index.slices[key] for key in keys if key in index.slices})  # as the log has them
+    return replace(index, slices={key: index.slices[key] for key in keys if key in index.slices})  # in the log's order
 
 
 def _numbered(parts: Iterable[IndexPart]) -> Iterator[list[Chunk]]:
-    """The chunks of each part, with the lines counted from the beginning of the log."""
+    """The chunks of each part, with line numbers counted from the beginning of the log."""
     for part in parts:
         first = int(part.places.lines(1)[0])
         for chunk in part.chunks:
@@ -488,12 +494,12 @@ def _numbered(parts: Iterable[IndexPart]) -> Iterator[list[Chunk]]:
 
 
 def extend(index: LogIndex) -> LogIndex:
-    """The index with the lines that were appended to its log since; itself where there are none."""
+    """The index with the lines that were appended to its log; the same index if there are none."""
     state = LogState.of(index.path)
     if state.end <= index.state.end:
         return index
-    where = {"path": index.path, "start": index.state.end, "end": state.end}
-    part, lines_read = read_range(maker=MAKER, **where, names={}, labels=[*index.slices], words={})
+    appended = {"path": index.path, "start": index.state.end, "end": state.end}
+    part, lines_read = read_range(maker=MAKER, **appended, names={}, labels=[*index.slices], words={})
     if isinstance(part, LineError):
         raise part.at(index.path, index.lines)
     for chunk in part.chunks:
@@ -511,7 +517,7 @@ def extend(index: LogIndex) -> LogIndex:
 
 
 class _UpTo(Source):
-    """A log up to the end of its last whole line, whatever is appended meanwhile."""
+    """A log up to the end of its last complete line, even if lines are appended during reading."""
 
     def __init__(self, path: str, end: int) -> None:
         super().__init__(path)
@@ -525,31 +531,30 @@ class _UpTo(Source):
         return size
 
     def readinto_hashed(self, room: memoryview) -> int:
-        return self.readinto(room)  # nobody asks for the hash
+        return self.readinto(room)  # the hash is not needed
 
 
 def slice_keys(path: str) -> list[str]:
-    """The keys of metadata by which rollouts can be filtered: few values, each a text, a number or a truth value."""
+    """The keys of metadata by which rollouts can be filtered: those with few texts, integers or booleans as values."""
     with open(path, "rb") as file:
         head = file.read(SAMPLED).removeprefix(BOM)
-    seen: dict[str, set[Any]] = {}
-    there: dict[str, int] = {}
-    records = head.split(b"\n")[:-1]
-    for line in records:
+    values_of: dict[str, set[Any]] = {}
+    counts: dict[str, int] = {}
+    for line in head.split(b"\n")[:-1]:
         try:
             metadata = msgspec.json.decode(_ROW.decode(line).get("metadata", b"{}"))
         except BAD:
             continue
         for key, value in metadata.items() if isinstance(metadata, dict) else ():
             if isinstance(value, (str, bool, int)) and len(str(value)) <= 80 and "." not in key and key:
-                seen.setdefault(key, set()).add(value)
-                there[key] = there.get(key, 0) + 1
-    few = [key for key, values in seen.items() if len(values) <= max(20, there[key] // 4) and '"' not in key]
+                values_of.setdefault(key, set()).add(value)
+                counts[key] = counts.get(key, 0) + 1
+    few = [key for key, values in values_of.items() if len(values) <= max(20, counts[key] // 4) and '"' not in key]
     return [key for key in few if key.isprintable() and "\\" not in key][:MOST_SLICES]
 
 
 def _index(path: str, state: LogState, chunks: Sequence[Chunk], lines_read: int) -> LogIndex:
-    """The chunks of a log as one index."""
+    """Combine the chunks of a log into one index."""
     columns: dict[str, Array] = {}
     sizes = [len(chunk.rows["start"]) for chunk in chunks]
     code_of, columns["hash"], columns["names"], columns["end"] = _tasks(chunks)
@@ -582,7 +587,10 @@ def _index(path: str, state: LogState, chunks: Sequence[Chunk], lines_read: int)
 
 
 def _tasks(chunks: Sequence[Chunk]) -> tuple[list[Array], Array, Array, Array]:
-    """The codes of each chunk's tasks among all, by first appearance; the hashes, names and ends of all."""
+    """The codes of each chunk's tasks among all tasks; then the hashes, the names and the ends of names of all tasks.
+
+    Tasks are numbered by their first appearance.
+    """
     hashes = np.concatenate([chunk.hash for chunk in chunks]) if chunks else np.zeros(0, dtype="<u8")
     distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
@@ -590,15 +598,15 @@ def _tasks(chunks: Sequence[Chunk]) -> tuple[list[Array], Array, Array, Array]:
     code[order] = np.arange(len(distinct), dtype="<u4")
     codes = code[inverse.reshape(-1)]
     cuts = np.cumsum([len(chunk.hash) for chunk in chunks])[:-1]
-    every = [name for chunk in chunks for name in chunk.names]
-    names = [every[at] for at in first[order].tolist()]
+    all_names = [name for chunk in chunks for name in chunk.names]
+    names = [all_names[index] for index in first[order].tolist()]
     ends = np.cumsum([len(name) for name in names], dtype="<u8") if names else np.zeros(0, dtype="<u8")
     blob = np.frombuffer(b"".join(names), dtype="|u1")
     return (np.split(codes, cuts) if chunks else []), distinct[order], blob, ends
 
 
 def _current(columns: Mapping[str, Array]) -> Bools:
-    """The rows that no later attempt, and no later line of the same attempt, has replaced, [R]."""
+    """A mask of the rows that no later attempt, or later line of the same attempt, has replaced, [R]."""
     rows = len(columns["start"])
     current = np.ones(rows, dtype=bool)
     if not rows:
@@ -616,13 +624,13 @@ def _current(columns: Mapping[str, Array]) -> Bools:
 
 
 def cache_folder() -> str:
-    """The folder of what is kept and cannot lie beside a log."""
+    """The folder for converted logs, and for indexes that cannot be written beside their log."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(base, "calipers", "view")
 
 
 def stamp(source: RunSource) -> str:
-    """What changes when anything of a source does."""
+    """A hash that changes if any file of a source changes."""
     digest = hashlib.sha256()
     paths = [source.path]
     if os.path.isdir(source.path):
@@ -640,9 +648,9 @@ def stamp(source: RunSource) -> str:
 
 
 def current_index(source: RunSource, known: LogIndex | None = None) -> LogIndex:
-    """The index of a source as it is now: the known one, one that was kept, extended or built. InputError says why not.
+    """The current index of a source: the known one, a saved one, an extended one, or a new one.
 
-    A converted log is made again when its source changes.
+    InputError if the source cannot be read. A log of another format is converted again if its source has changed.
     """
     log = _converted(source) if source.kind == "other" else confined_log(source)
     if known is None:
@@ -652,19 +660,19 @@ def current_index(source: RunSource, known: LogIndex | None = None) -> LogIndex:
     state = LogState.of(log)
     if known is not None and is_fresh(known, state):
         return known
-    # the slices of a log are those of its beginning, which a short one has not told yet
+    # a shorter log is indexed again, because its slices are not final until SAMPLED bytes are written
     if known is not None and known.state.end >= SAMPLED and has_grown(known):
         index = extend(known)
-        worth = index.state.end - known.state.end > index.state.end // 8
+        worth_saving = index.state.end - known.state.end > index.state.end // 8
     else:
-        index, worth = build(log), True
-    if worth and index.state.end >= KEPT_FROM:
+        index, worth_saving = build(log), True
+    if worth_saving and index.state.end >= KEPT_FROM:
         index = kept(index, source)
     return index
 
 
 def kept_index(source: RunSource) -> LogIndex | None:
-    """The index that was kept, if it is of the log as it is now; None where it is to be built or extended."""
+    """The saved index, if it matches the current log; None if it must be built or extended."""
     if source.kind == "other":
         return None
     log = confined_log(source)
@@ -675,9 +683,9 @@ def kept_index(source: RunSource) -> LogIndex | None:
 
 
 def confined_log(source: RunSource) -> str:
-    """The log of a source, if it still lies under the paths given; InputError where it is a link out of them."""
+    """The log of a source; InputError if it has become a link that leads out of the given paths, or no regular file."""
     path = source.log
-    if not os.path.lexists(path):  # a run that has not begun
+    if not os.path.lexists(path):  # a run that has not started
         return path
     real = confined(path, source.root)
     if not stat.S_ISREG(os.stat(real).st_mode):
@@ -686,7 +694,7 @@ def confined_log(source: RunSource) -> str:
 
 
 def kept(index: LogIndex, source: RunSource) -> LogIndex:
-    """The index as it was written beside its log, or in the cache folder where that cannot be; else as it is."""
+    """Save the index beside its log, or else in the cache folder; return the saved index, or this one if both fail."""
     mode = stat.S_IMODE(os.stat(index.path).st_mode) & 0o666
     for target in _targets(source, index.path):
         with suppress(OSError):
@@ -698,12 +706,12 @@ def kept(index: LogIndex, source: RunSource) -> LogIndex:
 
 
 def _targets(source: RunSource, log: str) -> list[str]:
-    """Where an index may be: beside its log, else in the cache folder."""
+    """The possible paths of an index: beside its log, and in the cache folder."""
     return [log + SUFFIX, os.path.join(cache_folder(), source.id, os.path.basename(log) + SUFFIX)]
 
 
 def _converted(source: RunSource) -> str:
-    """The log in the cache folder that a source of another format was converted to; InputError says what is wrong."""
+    """Convert a source of another format to a log in the cache folder, unless that is up to date; return its path."""
     target, mark = source.log, os.path.join(os.path.dirname(source.log), "stamp")
     now = stamp(source)
     with suppress(OSError), open(mark) as file:
@@ -722,7 +730,7 @@ def _converted(source: RunSource) -> str:
 
 
 def confined(path: str, root: str) -> str:
-    """The path without links; InputError where it is neither a path given nor inside one."""
+    """The path without links; InputError if it is neither ``root`` nor inside it."""
     real = os.path.realpath(path)
     if real != root and not real.startswith(os.path.join(root, "")):
         raise InputError.at(path, "is a link that leads out of the paths given", "give its target, too")
@@ -730,6 +738,6 @@ def confined(path: str, root: str) -> str:
 
 
 def child(source: dict[str, Any]) -> None:
-    """What a child process of the viewer does: build an index and keep it where the viewer finds it."""
+    """Build an index and save it where the viewer finds it; this is the main function of a child process."""
     with suppress(CalipersError):
         current_index(RunSource(**source))

@@ -1,6 +1,6 @@
-"""The viewer's server: pages, their data as JSON, and events. It reads; labels are all that it writes.
+"""The viewer's server: pages, their data as JSON, and events. It writes only labels, and otherwise only reads.
 
-A page is a shell with the same style as the report, which its script fills from the server.
+A page is an empty shell with the style of the report, which its script fills with data from the server.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ from calipers.web.viewer.summary import (
     run_pair,
 )
 
-MOST_ROWS: Final = 200  # of a list that one request gets
-LARGEST_BODY: Final = 64 << 10
-PING: Final = 10.0  # seconds between two signs of life of a stream of events
-MOST_PAIRS: Final = 4  # of runs whose tasks are kept
-MOST_EVENTS: Final = 100  # that wait for a client
-AGAIN: Final = 10  # seconds after which the page of a watch that is going on loads itself again
+MOST_ROWS: Final = 200  # rows of a list per request
+LARGEST_BODY: Final = 64 << 10  # bytes of a request
+PING: Final = 10.0  # seconds between two keep-alive messages of an event stream
+MOST_PAIRS: Final = 4  # cached pairs of runs
+MOST_EVENTS: Final = 100  # events in the queue of a client
+RELOAD: Final = 10  # seconds after which the page of a live watch reloads itself
 SOON: Final = 1.0  # seconds that the first page waits for an index
-LOOK: Final = 5.0  # seconds between two looks whether a page is open
-GRACE: Final = 2.0  # seconds that open answers have when the server stops
+LOOK: Final = 5.0  # seconds between two checks whether a page is open
+GRACE: Final = 2.0  # seconds that open requests have when the server stops
 ASSETS: Final = {
     "page.css": "text/css",
     "runs.css": "text/css",
@@ -73,23 +73,23 @@ ASSETS: Final = {
     "viewer.js": "text/javascript",
 }
 LABELS_ONLY: Final = re.compile(r"/(asset/[a-z.]+|label|api/label(/\w+)?)\Z")
-"""What is answered while somebody labels: anything else would show what the judge said."""
+"""The paths that are answered during blind labelling; others could show the judge's verdicts."""
 STYLES = ("page.css", "runs.css", "viewer.css")
 
 
 class Viewer:
-    """The answers of one server."""
+    """The request handlers of one server."""
 
     def __init__(self, library: Library, guard: ViewerGuard, labelling: Labelling | None = None) -> None:
         self.library, self.guard, self.labelling = library, guard, labelling
         self.closing = asyncio.Event()
         self._pairs: OrderedDict[tuple[Any, ...], RunPair] = OrderedDict()
         self._answers: OrderedDict[tuple[Any, ...], tuple[frozenset[int], bool]] = OrderedDict()
-        self.pages = 0  # open streams of events: a page each
-        self.left = asyncio.get_running_loop().time()  # when the last of them was closed
+        self.pages = 0  # number of open event streams, one for each page
+        self.left = asyncio.get_running_loop().time()  # when the last event stream was closed
 
     def application(self) -> web.Application:
-        """All routes."""
+        """The application with all routes."""
         app = web.Application(middlewares=[self.guard.middleware(), self._blind], client_max_size=LARGEST_BODY)
         app.on_response_prepare.append(self.guard.add_headers)
         run, pair = r"{run:[0-9a-f]{12}(?:\.[0-9]{1,5})?}", r"{other:[0-9a-f]{12}(?:\.[0-9]{1,5})?}"
@@ -185,10 +185,9 @@ class Viewer:
     async def _run(self, request: web.Request) -> web.Response:
         view = await self._view(request)
         run = self.library.runs[view.source.id]
-        wanted = request.query.get("summary") != "no"
-        listed = await self._listed(run) if wanted else []
+        listed = await self._listed(run) if request.query.get("summary") != "no" else []
         own = view.own
-        parts = parts_of(own.states[own.rows], own.outcomes[own.rows])  # of the rows in the log
+        parts = parts_of(own.states[own.rows], own.outcomes[own.rows])  # only of rows in the log
         shown = next((row for row in listed if row["id"] == view.id), {"id": view.id})
         return _json(
             {
@@ -206,7 +205,7 @@ class Viewer:
         )
 
     def _others(self, view: View) -> list[tuple[str, str]]:
-        """The runs of the same dataset that this one may stand beside."""
+        """The other runs of the same dataset, with which this run can be compared."""
         others = []
         for run in self.library.runs.values():
             for number, group in enumerate(run.index.groups if run.index else []):
@@ -226,11 +225,11 @@ class Viewer:
         answer: dict[str, Any] = {"total": len(rows), "version": view.version, "complete": complete}
         if "task" in request.query and "sample" in request.query:
             answer["at"] = _place(view, rows, request.query["task"], _whole(request, "sample", 0))
-        if "fail" in request.query:  # the next failure after, or before, a position
+        if "fail" in request.query:  # the next failure after, or the previous one before, a position
             answer["at"] = _failure(view, rows, _signed(request, "fail"), request.query.get("way") == "back")
         shown = rows[first : first + count].tolist()
-        said = await self.library.call(previews, view.index, shown)
-        answer["rows"] = [_row(view, row, words) for row, words in zip(shown, said, strict=True)]
+        texts = await self.library.call(previews, view.index, shown)
+        answer["rows"] = [_row(view, row, words) for row, words in zip(shown, texts, strict=True)]
         return _json(answer)
 
     async def _query(self, request: web.Request, view: View) -> tuple[Query, View | None, str]:
@@ -270,13 +269,13 @@ class Viewer:
         return _page_with_policy(await self.library.call(report_of, view))
 
     async def _watch(self, request: web.Request) -> web.Response:
-        """A training run by step, as its watch said last; the page of a watch that is going on loads itself again."""
+        """The page of a training run by step, from the last state of its watch; a live watch's page reloads itself."""
         folder = self.library.watches.get(request.match_info["watch"])
         if folder is None:
             raise InputError("no such watch; the list of runs has all of them")
         answer = _page_with_policy(await self.library.call(_watch_html, folder))
         if await self.library.call(is_live, folder):
-            answer.headers["Refresh"] = str(AGAIN)
+            answer.headers["Refresh"] = str(RELOAD)
         return answer
 
     # two runs
@@ -326,7 +325,7 @@ class Viewer:
         return _json(answer)
 
     async def _pair(self, first: View, second: View) -> RunPair:
-        """The tasks of two runs; kept while neither changes."""
+        """The tasks of two runs, cached until either run changes."""
         return await cached(
             self._pairs, MOST_PAIRS, _versions(first, second), lambda: self.library.call(run_pair, first, second)
         )
@@ -336,17 +335,21 @@ class Viewer:
         return await cached(self._answers, MOST_PAIRS, _versions(first, second), make)
 
     async def _tasks_found(self, request: web.Request, first: View, second: View) -> tuple[frozenset[int] | None, bool]:
-        """The hashes of the tasks in a slice of the first run that have the words in either; None stands for all."""
+        """The hashes of the tasks that match a request, and whether the search covered both logs.
+
+        A task matches if it is in the requested slices of the first run, and if either run has the requested words. The
+        hashes are None if all tasks match.
+        """
         words, kept, complete = request.query.get("q", "").strip()[:500], None, True
         if slices := _chosen_slices(request, first):
             rows, _ = await self.library.rows(first, Query(group=first.group, slices=slices), None, "")
             kept = _hashes(first, rows)
         if words:
-            found = frozenset[int]()
+            matches = frozenset[int]()
             for view in (first, second):
                 rows, read = await self.library.rows(view, Query(group=view.group, search=words), None, "")
-                found, complete = found | _hashes(view, rows), complete and read
-            kept = found if kept is None else kept & found
+                matches, complete = matches | _hashes(view, rows), complete and read
+            kept = matches if kept is None else kept & matches
         return kept, complete
 
     async def _compare_task(self, request: web.Request) -> web.Response:
@@ -376,7 +379,7 @@ class Viewer:
                 except TimeoutError:
                     await answer.write(b": still here\n\n")
         except (ConnectionError, asyncio.CancelledError):
-            pass  # the browser has gone
+            pass  # the browser closed the stream
         finally:
             self.library.listeners.discard(queue)
             self.pages -= 1
@@ -428,7 +431,7 @@ def _watch_html(folder: str) -> str:
 
 
 def _page_with_policy(content: str) -> web.Response:
-    """A report with its own policy, which names its style and scripts by their hashes."""
+    """A report with the content security policy of its own, which allows its style and scripts by their hashes."""
     match = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)"', content)
     policy = f"{unescape(match[1])}; frame-ancestors 'none'" if match else "default-src 'none'"
     return web.Response(text=content, content_type="text/html", headers={"Content-Security-Policy": policy})
@@ -467,20 +470,20 @@ def _number(text: str | None) -> float | None:
 
 
 def _chosen_slices(request: web.Request, view: View) -> tuple[tuple[str, str], ...]:
-    """The slices of a request, as the log has them: pages show control characters as what they are."""
+    """The requested slices with keys and values as in the log; in a request, their control characters are visible."""
 
     def original(key: str, value: str) -> tuple[str, str]:
-        for known, values in view.index.slices.items():
-            if visible(known) == key:
-                return known, next((each for each in values if visible(each) == value), value)
+        for known_key, values in view.index.slices.items():
+            if visible(known_key) == key:
+                return known_key, next((known for known in values if visible(known) == value), value)
         return key, value
 
-    given = (pair.partition("=") for pair in request.query.getall("slice", []))
-    return tuple(original(key, value) for key, _, value in given if key)
+    pairs = (pair.partition("=") for pair in request.query.getall("slice", []))
+    return tuple(original(key, value) for key, _, value in pairs if key)
 
 
 def run_id(source: RunSource, group: int) -> str:
-    """The name of a run in addresses."""
+    """The id of a run in addresses."""
     return f"{source.id}.{group}" if group else source.id
 
 
@@ -517,12 +520,13 @@ def _row_of(request: web.Request, view: View) -> int:
 
 
 def _place(view: View, rows: Any, task: str, sample: int) -> int | None:
-    """The position of a rollout in a list; None where it is not in it."""
+    """The position of a rollout in a list; None if it is not in the list."""
     code = _task_code(view, task)
     if code is None:
         return None
-    found = np.flatnonzero((view.index.columns["task"][rows] == code) & (view.index.columns["sample"][rows] == sample))
-    return int(found[0]) if len(found) else None
+    columns = view.index.columns
+    positions = np.flatnonzero((columns["task"][rows] == code) & (columns["sample"][rows] == sample))
+    return int(positions[0]) if len(positions) else None
 
 
 def _task_code(view: View, task: str) -> int | None:
@@ -533,7 +537,7 @@ def _task_code(view: View, task: str) -> int | None:
 
 
 def _failure(view: View, rows: Any, position: int, back: bool) -> int | None:
-    """The position of the next rollout that did not pass, after one or before it; None where there is none."""
+    """The position of the nearest rollout that did not pass, after a position or before it; None if there is none."""
     numbers = view.own.numbers
     failed = ~(numbers.given[rows] & (numbers.values[rows] >= PASS_THRESHOLD))
     position = min(position, len(failed))
@@ -545,7 +549,7 @@ def _failure(view: View, rows: Any, position: int, back: bool) -> int | None:
 
 
 def _detail(view: View, row: int) -> dict[str, Any]:
-    """All that the first screen of a rollout shows."""
+    """The data of the first screen of a rollout."""
     index, columns = view.index, view.index.columns
     line, record = record_of(index, row)
     task, sample = int(columns["task"][row]), int(columns["sample"][row])
@@ -575,25 +579,25 @@ def _detail(view: View, row: int) -> dict[str, Any]:
         "line": int(columns["line"][row]),
         "path": visible(index.path if view.source.kind != "other" else view.source.name),
         "siblings": [
-            {"row": each, "sample": int(columns["sample"][each]), "state": STATES[int(view.own.states[each])]}
-            for each in same[current[same]][:200].tolist()
+            {"row": other, "sample": int(columns["sample"][other]), "state": STATES[int(view.own.states[other])]}
+            for other in same[current[same]][:200].tolist()
         ],
         "attempts": _attempts(view, same[columns["sample"][same] == sample].tolist()),
     }
 
 
 def _attempts(view: View, rows: Sequence[int]) -> list[dict[str, Any]]:
-    """Every attempt at a rollout, where there were several."""
+    """The attempts at a rollout; empty if there was only one."""
     if len(rows) < 2:
         return []
-    said = previews(view.index, rows[:50])
+    texts = previews(view.index, rows[:50])
     return [
         {
             **_row(view, row, words),
             "attempt": int(view.index.columns["attempt"][row]),
             "current": bool(view.index.current()[row]),
         }
-        for row, words in zip(rows[:50], said, strict=True)
+        for row, words in zip(rows[:50], texts, strict=True)
     ]
 
 
@@ -626,7 +630,7 @@ def _task_rows(view: View, task: str) -> list[int]:
 async def serving(
     library: Library, *, port: int = 0, labelling: Labelling | None = None
 ) -> AsyncIterator[tuple[Viewer, str]]:
-    """A server that answers until the block ends, and the address to open, with its token."""
+    """Run a server until the block ends; yields the viewer and the address to open, with its token."""
     loop = asyncio.get_running_loop()
     guard = ViewerGuard()
     viewer = Viewer(library, guard, labelling)
@@ -665,7 +669,10 @@ async def serve(
     announce: Callable[[str], None],
     stop_after: float | None,
 ) -> None:
-    """Serve until a signal comes, or no page was open for ``stop_after`` seconds. ``announce`` gets the address."""
+    """Serve until a signal arrives, or until no page was open for ``stop_after`` seconds.
+
+    ``announce`` is called with the address to open.
+    """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     async with serving(library, port=port, labelling=labelling) as (viewer, address):
@@ -680,7 +687,7 @@ async def serve(
 
 
 def shell(kind: str) -> str:
-    """A page without what its script shows: runs, run, pair or label."""
+    """The HTML of a page without its data; ``kind`` is runs, run, pair or label."""
     title, main = {
         "runs": ("Runs", element("main", element("h1", "Runs"), element("div", id="content"))),
         "run": ("Rollouts", _panes("rollouts")),
@@ -695,8 +702,8 @@ def shell(kind: str) -> str:
         [element("link", rel="stylesheet", href=f"/asset/{style}") for style in STYLES],
     )
     listed = kind in ("run", "pair")
-    what = "Search task, prompt, answer"
-    find = element("input", type="search", id="search", placeholder=what, aria_label=what, autocomplete="off")
+    hint = "Search task, prompt, answer"
+    find = element("input", type="search", id="search", placeholder=hint, aria_label=hint, autocomplete="off")
     header = element(
         "header",
         element("a", MARK, element("b", "Calipers"), href="/?all", class_="brand"),
@@ -721,16 +728,16 @@ def shell(kind: str) -> str:
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'
 
 
-def _panes(what: str) -> Markup:
+def _panes(title: str) -> Markup:
     listed = element(
         "div",
         element("div", id="head", class_="list-head", aria_hidden="true"),
-        element("div", id="rows", class_="list-rows", role="listbox", tabindex="0", aria_label=what.capitalize()),
+        element("div", id="rows", class_="list-rows", role="listbox", tabindex="0", aria_label=title.capitalize()),
         class_="pane-list",
     )
     return element(
         "main",
-        element("h1", what.capitalize(), class_="hidden", id="title"),
+        element("h1", title.capitalize(), class_="hidden", id="title"),
         element("section", id="ledger", class_="ledger-strip", aria_label="Ledger and filters"),
         element(
             "div",
