@@ -1,5 +1,5 @@
 "use strict";
-// Two runs and many: filters of tasks, the texts of a task in two columns, every pair of models, the search for a model.
+// Two runs and many: filters for tasks, the texts of a task in two columns, the pairs of models, the search for a model.
 (() => {
   const island = document.getElementById("data");
   const data = island ? JSON.parse(island.textContent) : {};
@@ -10,7 +10,7 @@
     if (kind) node.className = kind;
     return node;
   };
-  // single keys work where no text field has the focus, and where nobody has switched them off
+  // single keys work unless a text field has the focus, or the user has switched them off
   const keys = (event) => !event.ctrlKey && !event.altKey && !event.metaKey && !document.querySelector("dialog[open]")
     && !event.target.closest("input, textarea, select, [contenteditable]")
     && window.calipers.singleKeys();
@@ -147,7 +147,7 @@
     return block;
   }
 
-  // A cell says its pair below, and its row and column light up together; arrow keys move from cell to cell.
+  // A cell shows its pair below the table and highlights its row and column; arrow keys move from cell to cell.
   function triangle(table) {
     const said = table.closest(".body").querySelector(".chosen");
     const cells = every("tbody td", table);

@@ -1,6 +1,6 @@
 "use strict";
-// The page's own script: theme, number cards, filters, the list of rollouts, keys, copying. All text becomes text
-// nodes; nothing of a model is ever parsed as HTML.
+// The script of every page: theme, number cards, filters, the list of rollouts, keys, copying. All text becomes text
+// nodes, so text from a model is never parsed as HTML.
 (() => {
   const root = document.documentElement;
   const island = document.getElementById("data");
@@ -37,10 +37,10 @@
     return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
   }
 
-  // what a browser keeps between visits; from file:// it may keep nothing
+  // settings that persist between visits; browsers may refuse to store any for file://
   const kept = {
     get(key) { try { return localStorage.getItem(key); } catch { return null; } },
-    set(key, value) { try { localStorage.setItem(key, value); } catch { /* nothing is kept */ } },
+    set(key, value) { try { localStorage.setItem(key, value); } catch { /* not stored */ } },
   };
 
   // theme
@@ -127,7 +127,7 @@
     announce("Copied");
   }
   for (const button of every("[data-copy]")) {
-    const said = button.textContent; // before the first click: a second one may come while it says Copied
+    const said = button.textContent; // read before any click, because the text is "Copied" for a while after one
     button.hidden = false;
     button.addEventListener("click", async () => {
       await copy(button.dataset.copy);
@@ -177,7 +177,7 @@
       return button;
     });
     const ul = make("ul", { class: "rollouts" });
-    const NAMED = 16; // letters of a task in its column: both ends tell it from others
+    const NAMED = 16; // letters of a task's name in its column; its middle is cut out, because names differ at both ends
     const cut = (name) => (name.length > NAMED ? `${name.slice(0, NAMED - 9)}…${name.slice(-8)}` : name);
     const longest = rows.tasks.reduce((most, name) => Math.max(most, Math.min(name.length, NAMED)), 0);
     ul.style.setProperty("--task", `${Math.max(104, 8 * (longest + 2 + String(Math.max(...rows.counts)).length))}px`);
@@ -260,7 +260,7 @@
       return item;
     }
 
-    // control characters were made visible when the page was written; they are shown in grey
+    // control characters, which were made visible when the page was written, are shown in grey
     function seen(text) {
       return text.split(/(␛|⟨U\+[0-9A-F]{4,6}⟩)/).map((piece, at) => (at % 2 ? make("span", { class: "ctl" }, piece) : piece));
     }

@@ -1,12 +1,12 @@
 "use strict";
-// The viewer's script: the list of runs, rollouts, two runs, labelling. Texts of models become text nodes and nothing
-// else; the only markup that is parsed is the server's own drawings, in which every name is escaped.
+// The viewer's script: the list of runs, rollouts, two runs, labelling. Texts of models become text nodes only. The only
+// markup that is parsed are pictures from the server, in which every name is escaped.
 (() => {
   const root = document.documentElement;
   const kind = document.body.dataset.page;
   const $ = (id) => document.getElementById(id);
   const SVG = "http://www.w3.org/2000/svg";
-  const ROW = 34, PAGE = 50, TALLEST = 8e6; // pixels; browsers draw no element that is much taller
+  const ROW = 34, PAGE = 50, TALLEST = 8e6; // px, rows per request, px: browsers draw no element that is much taller
   const WORDS = { passed: "passed", scored: "scored", wrong: "wrong", zero: "counted as 0", missing: "missing", left: "not run" };
 
   function make(tag, attributes, ...children) {
@@ -26,7 +26,7 @@
     box.append(rect);
     return box;
   }
-  // a drawing that the server made
+  // a picture from the server
   function drawing(markup) {
     const template = document.createElement("template");
     template.innerHTML = markup || "";
@@ -38,13 +38,13 @@
   const fixed = (value) => (value === null || value === undefined ? "–" : value.toFixed(3).replace("-", "−"));
   const signed = (value) => (value === null ? "–" : Math.abs(value) < 5e-4 ? "same" : `${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(3)}`);
   const size = (chars) => (chars >= 1e6 ? `${(chars / 1e6).toFixed(1)} MB` : chars >= 1000 ? `${Math.round(chars / 1000)} KB` : `${chars} bytes`);
-  // a name without its middle: tasks of one family differ at their ends
+  // a name without its middle, because related names differ at their ends
   const middle = (name, most) => { const signs = [...name]; return signs.length <= most ? name : `${signs.slice(0, most - 9).join("")}…${signs.slice(-8).join("")}`; };
   const taskName = (name, most) => make("bdi", { class: "mono", title: name }, middle(name, most));
   const announce = (text) => { $("announce").textContent = text; };
   const kept = {
     get(key) { try { return localStorage.getItem(key); } catch { return null; } },
-    set(key, value) { try { localStorage.setItem(key, value); } catch { /* nothing is kept */ } },
+    set(key, value) { try { localStorage.setItem(key, value); } catch { /* not stored */ } },
   };
 
   async function api(path, body) {
@@ -74,7 +74,7 @@
   if (before === "dark" || before === "light") root.dataset.theme = before;
   $("theme").addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
 
-  // events: one stream for a page that is seen; a hidden page lets go of it
+  // events: a visible page has one stream; a hidden page closes it
   let stream = null;
   const listeners = [];
   function listen() {
@@ -156,7 +156,7 @@
     if (button) { button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy link"; }, 1500); }
   }
 
-  // model text: a text node, controls in grey
+  // text from a model: text nodes, with control characters in grey
   function textOf(words) {
     const parts = words.split(/(␛|⟨U\+[0-9A-F]{4,6}⟩)/);
     return parts.map((part, at) => (at % 2 ? make("span", { class: "ctl" }, part) : document.createTextNode(part)));
@@ -185,10 +185,10 @@
     return make("div", { class: "block", "data-key": block.key }, parts);
   }
 
-  // a list of any length: only what is seen is in the page, pages of rows come when they are scrolled to
+  // a list of any length: only visible rows are in the page, and rows are loaded when they are scrolled to
   function virtualList(box, load, drawRow, opened) {
     let total = 0, pages = new Map(), chosen = -1, asked = new Set(), round = 0;
-    let inSight = false; // the chosen row was seen when the list was drawn last
+    let inSight = false; // whether the chosen row was visible when the list was last drawn
     const inner = make("div", { class: "spacer", role: "presentation" });
     const none = make("p", { class: "none", hidden: true });
     box.before(none);
@@ -214,7 +214,7 @@
           if (answer.total !== total) total = answer.total;
         } catch (error) {
           announce(error.message);
-          return undefined; // scrolling asks again; drawing at once would ask forever
+          return undefined; // scrolling requests it again; drawing now would request it in an endless loop
         } finally {
           pending.delete(page);
         }
@@ -260,7 +260,7 @@
       render();
       if (open) opened(row, chosen);
     }
-    async function settled(position) { // somebody else has asked for this page already
+    async function settled(position) { // wait for a page of rows that is already requested
       for (let tries = 0; tries < 200; tries += 1) {
         await new Promise((done) => setTimeout(done, 25));
         if (rowAt(position)) return rowAt(position);
@@ -279,7 +279,7 @@
       row: rowAt,
       choose,
       render,
-      async reset(keep = false) { // forget what was loaded; with `keep`, stay where one is
+      async reset(keep = false) { // forget the loaded rows; `keep` keeps the position
         round += 1;
         asked = new Set();
         const mine = round, place = Math.floor((keep ? first() : 0) / PAGE);
@@ -419,7 +419,7 @@
       box.addEventListener("change", () => toggle(run.id));
       const name = run.dataset || run.path.split("/").pop();
       const link = [run.kind === "result" ? make("bdi", {}, name) : make("a", { href: `/run/${run.id}`, title: run.path }, make("bdi", {}, name)),
-        alike ? make("small", {}, make("bdi", {}, run.path)) : null]; // runs of one name are told apart by their paths
+        alike ? make("small", {}, make("bdi", {}, run.path)) : null]; // runs with the same name also show their paths
       const who = [run.model, run.agent].filter(Boolean).join(" · ");
       if (run.error && !run.sentence) {
         return make("tr", { "data-run": run.source }, make("td", { class: "pick" }, run.rollouts ? box : null), make("td", { class: "mini" }), make("th", { scope: "row" }, link), make("td", { class: "who" }, make("bdi", {}, who)), make("td", { colspan: 6, class: "second reason" }, run.error));
@@ -448,7 +448,7 @@
     strip([["j", "next"], ["x", "select"], ["c", "compare"]]);
     listeners.push((event) => {
       const busy = content.matches(":focus-within, :hover");
-      if (event.new && busy) { // no row jumps while somebody points at the list
+      if (event.new && busy) { // no row moves while the pointer is over the list
         waiting = make("button", { type: "button", class: "control", onclick: () => { waiting = null; load(); } }, `${counted(event.new, "new run")}`);
         content.prepend(waiting);
         announce(waiting.textContent);
@@ -522,7 +522,7 @@
       } catch (error) { announce(error.message); $("left").textContent = error.message; }
     }
     const CHOICES = ["", "passed", "wrong", "zero", "missing"];
-    let unfolded = false; // on a phone the other filters come after a button
+    let unfolded = false; // on a phone, a button shows the other filters
     function drawFilters() {
       const counts = {};
       for (const part of run.parts) counts[part.state] = (counts[part.state] || 0) + part.count;
@@ -606,7 +606,7 @@
       if (event.run && event.run !== id.split(".")[0]) return;
       if (event.new) return;
       if (busy) { again = true; return; }
-      do { // what changes meanwhile is looked at once more
+      do { // load again if something changed during loading
         busy = true;
         again = false;
         try {
@@ -715,7 +715,7 @@
       const chips = ["all", "worse", "better", "same"].map((word) => make("button", {
         type: "button", class: "chip", "data-way": word, "aria-pressed": String(way === word), "aria-label": `${answer.counts[word]} ${word}, filter`, onclick: () => change("way", word),
       }, make("b", {}, number(answer.counts[word])), ` ${sign[word]}${word}`));
-      const differs = make("button", { // the answers are read when they are asked for
+      const differs = make("button", { // answers are read only on request
         type: "button", class: "chip", "data-way": "answer", "aria-pressed": String(way === "answer"), title: "The most frequent answer is another one in B", onclick: () => change("way", "answer"),
       }, way === "answer" ? [make("b", {}, number(answer.total)), answer.complete ? " " : " so far, "] : null, "answer differs");
       const slices = Object.entries(answer.slices || {}).flatMap(([key, values]) => values.map((value) => [`${key}=${value}`, `${key}: ${value}`]));

@@ -1,16 +1,16 @@
 "use strict";
-/* What if: numbers of the page computed again from the counts of each task, in closed form.
+/* What if: recomputes the numbers of the page from the counts of each task, in closed form.
 
    The first part is arithmetic and knows no page. It follows calipers/stats: intervals.py, paired.py and
    verdict.py; a test compares both to six digits. The second part is the panel. */
 
 const whatIf = (() => {
-  const NOISE = 1e-14; // a spread below this share of the largest value is rounding
-  const HUGE = 1e150; // its square is still a number
+  const NOISE = 1e-14; // a spread below this share of the largest value is a rounding error
+  const HUGE = 1e150; // its square does not overflow
 
   /* ---- distributions ---- */
 
-  /** The sum, with what each addition rounds away added at the end (Neumaier 1974). */
+  /** The compensated sum: the rounding error of each addition is added at the end (Neumaier 1974). */
   function sum(values) {
     let total = 0, lost = 0;
     for (const value of values) {
@@ -30,7 +30,7 @@ const whatIf = (() => {
     return (x - 0.5) * Math.log(x) - x + 0.5 * Math.log(2 * Math.PI) + stirling(x) - shift;
   }
 
-  /** ln B(a, b); for a large a without the difference of two large logarithms. */
+  /** ln B(a, b); for a large a, computed without the difference of two large logarithms. */
   function lnBeta(a, b) {
     if (a < b) [a, b] = [b, a];
     if (a < 12) return lnGamma(a) + lnGamma(b) - lnGamma(a + b);
@@ -60,7 +60,7 @@ const whatIf = (() => {
     return front * fraction;
   }
 
-  /** The chance of more than z under the normal distribution: a series near 0, a continued fraction beyond 3. */
+  /** The upper tail probability of the normal distribution at z: a series near 0, a continued fraction beyond 3. */
   function normalTail(z) {
     if (z < 0) return 1 - normalTail(-z);
     const density = Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI);
@@ -74,7 +74,7 @@ const whatIf = (() => {
     return density / fraction;
   }
 
-  /** The chance of more than t under Student's t; of the normal distribution where the freedom is infinite. */
+  /** The upper tail probability of Student's t at t; of the normal distribution if the degrees of freedom are infinite. */
   function upperTail(t, freedom) {
     if (freedom === Infinity) return normalTail(t);
     if (t < 0) return 1 - upperTail(-t, freedom);
@@ -82,7 +82,7 @@ const whatIf = (() => {
     return incompleteBeta(freedom / 2, 0.5, freedom / whole, (t * t) / whole) / 2;
   }
 
-  /** The quantile of Student's t with so much above it, by halving. */
+  /** The quantile of Student's t with this upper tail probability, by bisection. */
   function quantile(tail, freedom) {
     let low = 0, high = 1;
     while (upperTail(high, freedom) > tail) [low, high] = [high, 2 * high];
@@ -109,7 +109,7 @@ const whatIf = (() => {
     return tasks.filter((task) => cut.code[task] !== code);
   }
 
-  /** The rewards of each task as [reward, count] pairs; missing rollouts count as 0, or are not there. */
+  /** The rewards of each task as [reward, count] pairs; missing rollouts count as 0, or are left out. */
   function rewardsOf(run, zero) {
     let next = 0;
     return run.distinct.map((distinct, task) => {
@@ -120,14 +120,14 @@ const whatIf = (() => {
     });
   }
 
-  /** The chance that k of n samples miss all c chosen ones, C(n - c, k) / C(n, k). */
+  /** The probability that k of n samples contain none of c chosen ones, C(n - c, k) / C(n, k). */
   function missAll(n, c, k) {
     let chance = 1;
     for (let i = 0; i < k; i++) chance *= Math.max(n - c - i, 0) / (n - i);
     return chance;
   }
 
-  /** What a metric makes of one task: its value, or passes and samples for a pooled rate; null for none. */
+  /** The value of a metric for one task; [passes, samples] for a pooled rate; null if the task has no value. */
   function reduced(metric, pairs) {
     const n = sum(pairs.map(([, count]) => count));
     const passes = sum(pairs.map(([reward, count]) => (reward >= metric.threshold ? count : 0)));
@@ -142,13 +142,13 @@ const whatIf = (() => {
     throw new Error(`no closed form for ${metric.definition}`);
   }
 
-  /** Whether values cannot leave 0 to 1: rates never do, rewards as long as all of them lie there. */
+  /** Whether values are bounded by 0 and 1: rates always are, and rewards if all of them are between 0 and 1. */
   function isBounded(metric, runs) {
     const inside = (pairs) => pairs.every(([reward]) => reward >= 0 && reward <= 1);
     return metric.definition !== "mean_reward" || runs.every((tasks) => tasks.every(inside));
   }
 
-  /** Rewards, values and clusters under a change, of the tasks that it keeps. */
+  /** The rewards, values and clusters of the tasks that a change keeps. */
   function prepared(island, change) {
     const tasks = keptTasks(island, change);
     const zero = change.missing === "zero";
@@ -166,7 +166,7 @@ const whatIf = (() => {
 
   /* ---- one run: stats/intervals.py ---- */
 
-  /** Sums of columns over units: the tasks themselves, or clusters. What cancels but for rounding is 0. */
+  /** Sums of columns over units, which are tasks or clusters; a sum that cancels except for rounding is 0. */
   function byUnit(clusters, ...columns) {
     if (!clusters) return columns;
     const members = new Map();
@@ -193,7 +193,7 @@ const whatIf = (() => {
     return { mean, variance, units, effectiveUnits, doubt };
   }
 
-  /** The effective number of 0/1 tasks, and the degrees of freedom; infinite where values are 0 or 1. */
+  /** The effective number of 0/1 tasks, and the degrees of freedom, which are infinite if all values are 0 or 1. */
   function strength(spread) {
     const { mean: m, variance, effectiveUnits: u, doubt } = spread;
     const above = m * (1 - m) + variance + 1 / (4 * u);
@@ -202,7 +202,7 @@ const whatIf = (() => {
     return [tasks, steady >= 1 - 1e-9 ? Infinity : Math.max(1, (u - 1) / (1 - steady))];
   }
 
-  /** Wilson's ends on [0, 1] for so many effective tasks. */
+  /** The ends of Wilson's interval on [0, 1] for an effective number of tasks. */
   function wilson(mean, tasks, q) {
     const shrink = 1 + (q * q) / tasks;
     const centre = (mean + (q * q) / (2 * tasks)) / shrink;
@@ -214,7 +214,7 @@ const whatIf = (() => {
     ];
   }
 
-  /** The default interval: Wilson's where values are bounded, else Student's. */
+  /** The default interval: Wilson's if values are bounded, else Student's. */
   function intervalOf(values, weights, bounded, clusters, confidence) {
     const spread = spreadOf(values, weights, clusters);
     if (spread.units < 2) return { why: aloneWhy(clusters && values.length > 1) };
@@ -230,7 +230,7 @@ const whatIf = (() => {
   }
   const aloneWhy = (clustered) => `one ${clustered ? "cluster" : "task"} says nothing about others`;
 
-  /** A metric of one run under a change: value, interval, method, tasks, or why there is none. */
+  /** A metric of one run under a change: value, interval, method and tasks, or the reason why there is no value. */
   function score(island, change) {
     const { values: [every], bounded, clusters } = prepared(island, change);
     const there = every.map((value, i) => i).filter((i) => every[i] !== null);
@@ -250,7 +250,7 @@ const whatIf = (() => {
   const apart = (a, b) => (Math.abs(a - b) < NOISE * Math.max(Math.abs(a), Math.abs(b)) ? 0 : a - b);
   const effective = (shares) => 1 / dot(shares, shares);
 
-  /** What each unit adds to the difference of means, or of pooled rates from [passes, samples]. */
+  /** The contribution of each unit to the difference of means, or of pooled rates from [passes, samples]. */
   function unitsOf(first, second, clusters) {
     let pulls, share, residuals;
     if (Array.isArray(first[0])) {
@@ -271,7 +271,7 @@ const whatIf = (() => {
     return { pulls: kept(columns[0]), shares: kept(columns[1]), residuals: kept(rest), clustered: !!clusters };
   }
 
-  /** The difference that units make, by the floored t: half of the largest pull is added to the standard error. */
+  /** The difference of units with the floored t test: half of the largest pull is added to the standard error. */
   function judged({ pulls, residuals, shares, clustered }, bounded, confidence) {
     const count = pulls.length;
     let value = sum(pulls);
@@ -284,7 +284,7 @@ const whatIf = (() => {
     const tail = (1 - confidence) / 2;
     if (stderr === 0) {
       if (!bounded) return { value, interval: null, p: 1, why: "no spread and no known range" };
-      const unseen = 1 - tail ** (1 / u); // every share of differing pairs that would leave none in sight
+      const unseen = 1 - tail ** (1 / u); // the largest share of differing pairs that is compatible with seeing none
       return { value, interval: [-unseen, unseen], p: 1 };
     }
     const half = quantile(tail, freedom) * stderr;
@@ -322,7 +322,7 @@ const whatIf = (() => {
 (() => {
   const panel = document.getElementById("what-if-panel");
   if (!panel) return;
-  const { data, make, draw, copy, counted } = window.calipers; // of page.js; texts become text nodes, whatever they hold
+  const { data, make, draw, copy, counted } = window.calipers; // from page.js; all texts become text nodes
   const island = data.what_if;
   const pair = island.kind === "pair";
   const computed = island.metrics.filter((metric) => metric.definition);
@@ -333,7 +333,7 @@ const whatIf = (() => {
   };
   let state = { ...base };
 
-  /* numbers as texts, as calipers.reports.sentences writes them */
+  /* numbers as texts, in the formats of calipers.reports.sentences */
   const figure = (value, digits) => {
     const rounded = Number(value.toFixed(digits));
     const size = Math.abs(rounded);
@@ -341,7 +341,7 @@ const whatIf = (() => {
     const shown = size < 1e15 ? size.toLocaleString("en", fixed) : size.toPrecision(4);
     return (rounded < 0 ? "−" : pair && rounded > 0 ? "+" : "") + shown;
   };
-  /** Three decimals, four for a narrow interval; of a run's tiny or large number as many as make four digits. */
+  /** Three decimals, or four for a narrow interval; for a tiny or large number of a run, four significant digits. */
   const digitsOf = ({ value, interval }) => {
     const size = Math.max(...[value ?? 0, ...(interval || [])].map(Math.abs));
     if (!pair && size > 0 && (size < 0.01 || size >= 10)) return Math.min(Math.max(3 - Math.floor(Math.log10(size)), 0), 12);
@@ -362,12 +362,12 @@ const whatIf = (() => {
   const usesK = (metric) => metric.k !== null;
   const sliceText = ({ key, value }) => (island.slices.length > 1 ? `${key} ${value}` : value);
 
-  /** The change that is computed: the metric with the k and the threshold of the switches. */
+  /** The change to compute: the metric with the k and the threshold of the switches. */
   function changeOf({ metric, k, threshold, missing, drop, cluster }) {
     return { metric: { ...metric, k: k ?? metric.k, threshold: threshold ?? metric.threshold }, missing, drop, cluster };
   }
 
-  /** What differs from the result as computed, in words. In a report of one run the metric chooses the number. */
+  /** The differences from the original result, in words. In a report of one run, the metric only chooses the number. */
   function changesOf() {
     const { metric, k, threshold, missing, drop, cluster } = state;
     const words = [];
@@ -384,7 +384,7 @@ const whatIf = (() => {
     return words;
   }
 
-  /** The metric as --metric takes it. */
+  /** The metric as a value of --metric. */
   function metricText({ metric, k, threshold }) {
     if (k === null && threshold === null) return metric.text;
     const passes = threshold ?? metric.threshold;
@@ -393,7 +393,7 @@ const whatIf = (() => {
     return metric.definition.replace("{k}", k ?? metric.k) + (params.length ? `(${params.join(", ")})` : "");
   }
 
-  /** A word for the shell: in quotes where it needs them, control characters as escapes that a terminal cannot obey. */
+  /** A word quoted for the shell if necessary, with control characters as escapes, so that a terminal ignores them. */
   function quoted(word) {
     if (/^[\w@%+=:,./-]+$/.test(word)) return word;
     if (!/[\p{Cc}\p{Cf}]/u.test(word)) return `'${word.replaceAll("'", `'"'"'`)}'`;
@@ -401,7 +401,7 @@ const whatIf = (() => {
     return `$'${escaped.replace(/[\p{Cc}\p{Cf}]/gu, (c) => `\\U${c.codePointAt(0).toString(16).padStart(8, "0")}`)}'`;
   }
 
-  /** The words of the command that prints the same number. */
+  /** The words of the command that computes the same number. */
   function commandOf(text) {
     const words = [...island.command, "--metric", text];
     if (state.missing !== "gap" || !island.native) words.push("--missing", state.missing);
@@ -413,7 +413,7 @@ const whatIf = (() => {
     return words.map(quoted).flatMap((word) => [make("span", { class: "word" }, word), " "]).slice(0, -1);
   }
 
-  /** The same state with null for a k and a threshold that are the metric's own, or that it does not use. */
+  /** The state with null for a k or a threshold that is the metric's own, or that the metric does not use. */
   function normalise(some) {
     if (!usesK(some.metric) || some.k === some.metric.k) some.k = null;
     if (!usesThreshold(some.metric) || some.threshold === some.metric.threshold) some.threshold = null;
@@ -434,7 +434,7 @@ const whatIf = (() => {
     return parts.length ? `#w=${parts.join(";")}` : "";
   }
 
-  /** The state that an address names; what it names and the page does not have is passed over. */
+  /** The state in an address; parts that the page does not have are ignored. */
   function stateOf(hash) {
     const read = { ...base };
     for (const part of hash.slice(3).split(";")) {
@@ -450,7 +450,7 @@ const whatIf = (() => {
         }
         value = decodeURIComponent(value);
       } catch {
-        continue; // no text is written so
+        continue; // not a valid percent-encoding
       }
       if (name === "missing" && ["gap", "zero"].includes(value)) read.missing = value;
       if (name === "threshold" && island.native && value && Number.isFinite(Number(value))) read.threshold = Number(value);
@@ -468,7 +468,7 @@ const whatIf = (() => {
     return made;
   };
 
-  /** A switch: a group of radio buttons; a list where there are many. */
+  /** A switch: a group of radio buttons, or a list if there are many choices. */
   function choice(label, name, options) {
     const group = make("fieldset", { class: "choice", "data-switch": name }, make("legend", {}, label));
     if (options.length > 12) {
@@ -510,14 +510,14 @@ const whatIf = (() => {
       made.push(choice("Missing rollouts", "missing", [
         { text: "excluded", ...is("missing", "gap") }, { text: "count as 0", ...is("missing", "zero") },
       ]));
-    /** A choice of one of some ordered numbers; a slider where they are too many for buttons. */
+    /** A choice among ordered numbers: buttons, or a slider if there are too many. */
     const ordered = (label, name, values, most, current) => {
       const set = (value) => ({ [name]: value });
       const options = values.map((value) => ({ text: String(value), set: set(value), on: () => current() === value }));
       made.push(values.length > most ? slider(label, name, values, current, set) : choice(label, name, options));
     };
     const rewards = [...island.runs.flatMap((run) => run.rewards), ...computed.map((metric) => metric.threshold)];
-    const thresholds = [...new Set(rewards)].sort((a, b) => a - b).slice(1); // the lowest lets everything pass
+    const thresholds = [...new Set(rewards)].sort((a, b) => a - b).slice(1); // without the lowest, with which everything passes
     if (island.native && thresholds.length > 1 && computed.some(usesThreshold))
       ordered("A reward passes from", "threshold", thresholds, 5, () => state.threshold ?? state.metric.threshold);
     if (island.metrics.length > 1)
@@ -644,7 +644,7 @@ const whatIf = (() => {
     if (elsewhere) elsewhere.replaceChildren(...commandOf(others[0].text));
   }
 
-  /** The result of the page: the numbers are those of the command, never computed here. */
+  /** The result of the page, whose numbers come from the command and are not recomputed here. */
   function asComputed(metric) {
     const again = whatIf.compute(island, changeOf({ ...base, metric }));
     return { ...metric, p: metric.p ?? null, tasks: again.tasks };
@@ -657,15 +657,15 @@ const whatIf = (() => {
     try {
       history.replaceState(history.state, "", address);
     } catch {
-      location.hash = addressOf(); // where a page may not replace its address
+      location.hash = addressOf(); // if the browser does not allow replaceState
     }
     show();
   }
   const again = () => change(base);
 
-  /** Whether the page finds the numbers of the result again: else it must not compute others. */
+  /** Whether the page reproduces the numbers of the result; if it does not, it must not compute others. */
   function agrees(metric) {
-    if (pair && !metric.alone) return true; // its interval and verdict are adjusted for other questions
+    if (pair && !metric.alone) return true; // its interval and verdict are adjusted for other tests
     const found = whatIf.compute(island, changeOf({ ...base, metric }));
     const near = (a, b) => a === b || (a !== null && b !== null && Math.abs(a - b) <= 1e-8 * Math.max(1, Math.abs(a)));
     const numbers = ({ value, interval }) => [value, ...(interval || [null, null])];
