@@ -13,7 +13,7 @@ import calipers
 from calipers.analyses.compare.compare import compare
 from calipers.pipeline import read
 from calipers.web.gather import gather
-from calipers.web.island import WhatIfSettings, of_pair, of_run, what_if_data, what_if_section
+from calipers.web.island import WhatIfSettings, pair_island, run_island, what_if_data, what_if_section
 from calipers.web.markup import Markup
 from calipers.web.page import HtmlPage, html
 
@@ -113,7 +113,7 @@ def test_a_score_is_that_of_the_command(seed, compute):
             continue
         rollouts = read(rows, labels=["level", "topic"])
         result = calipers.score(rollouts, METRICS)
-        island = of_run(rollouts, result, result.groups[0], WhatIfSettings([], keys=["level", "topic"]))
+        island = run_island(rollouts, result, result.groups[0], WhatIfSettings([], keys=["level", "topic"]))
         for text, switches, settings in changes_of(rng, rows):
             if settings["exclude"] and not island["slices"]:
                 continue
@@ -138,7 +138,7 @@ def test_a_difference_and_its_verdict_are_those_of_the_command(seed, compute):
         old, new = (read(rows, labels=["level", "topic"]) for rows in (first, second))
         comparison = compare(old, new, metrics=METRICS)
         pair = comparison.contests[0].pairs[0]
-        island = of_pair((old, new), ("A", "B"), comparison, pair, WhatIfSettings([], keys=["level", "topic"]))
+        island = pair_island((old, new), ("A", "B"), comparison, pair, WhatIfSettings([], keys=["level", "topic"]))
         for text, switches, settings in changes_of(rng, first):
             name = asked(text, switches["threshold"])
             expected = compare(old, new, metrics=name, **settings)[name]
@@ -350,7 +350,7 @@ def test_flagged_tasks_can_be_excluded(compute):
     rollouts = read(ARITH)
     result = calipers.score(rollouts, "mean_reward")
     flagged = list(rollouts.tasks[:3])
-    island = of_run(rollouts, result, result.groups[0], WhatIfSettings([], flagged=flagged))
+    island = run_island(rollouts, result, result.groups[0], WhatIfSettings([], flagged=flagged))
     (shown,) = compute(island, [change_of(island, "mean_reward", drop="flagged")])
     expected = calipers.score(rollouts, "mean_reward", exclude=[f"task={task}" for task in flagged])["mean_reward"]
     same(shown, expected.value, expected.interval)
@@ -362,7 +362,7 @@ def test_the_island_of_many_tasks_is_small():
     rows = rows_of(rng, tasks=2500, samples=4, rewards=[0, 1], missing=0.05, level=level)
     rollouts = read(rows, labels=["level"])
     result = calipers.score(rollouts, "mean_reward")
-    island = of_run(rollouts, result, result.groups[0], WhatIfSettings([], keys=["level"]))
+    island = run_island(rollouts, result, result.groups[0], WhatIfSettings([], keys=["level"]))
     assert len(json.dumps(island, separators=(",", ":"))) < 53_000
 
 
@@ -371,7 +371,7 @@ def test_what_differs_by_rounding_is_alike(compute):
     alike = [{"task": f"{n}", "reward": 1.4} for n in range(3)]  # 3 times 1.4, divided by 3, is not 1.4
     rollouts = read(alike)
     result = calipers.score(rollouts, "mean_reward")
-    island = of_run(rollouts, result, result.groups[0], WhatIfSettings([]))
+    island = run_island(rollouts, result, result.groups[0], WhatIfSettings([]))
     (shown,) = compute(island, [change_of(island, "mean_reward")])
     assert (shown["interval"], result["mean_reward"].interval) == (None, None)
     thirds = [{"task": f"{n}", "sample": s, "reward": r} for n in range(12) for s, r in enumerate((0.1, 0.2))]
@@ -384,7 +384,7 @@ def test_what_differs_by_rounding_is_alike(compute):
         old, new = (read(rows, labels=labels) for rows in (first, second))
         comparison = compare(old, new, metrics="mean_reward", cluster=cluster)
         pair = comparison.contests[0].pairs[0]
-        island = of_pair((old, new), ("A", "B"), comparison, pair, WhatIfSettings([], cluster, keys=labels))
+        island = pair_island((old, new), ("A", "B"), comparison, pair, WhatIfSettings([], cluster, keys=labels))
         (shown,) = compute(island, [change_of(island, "mean_reward", cluster=cluster)])
         expected = comparison["mean_reward"]
         same(shown, expected.delta, expected.interval)

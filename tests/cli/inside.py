@@ -1,4 +1,4 @@
-"""The command in this process: the same words and exit codes, without the start of an interpreter."""
+"""Run the command in this process, without the start of an interpreter; the output and exit codes are the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cli.running import run
 
 
 class Inside:
-    """Runs the command in a folder; text out as from `running.calipers`."""
+    """Runs the command in a folder; the output is text, as that of `running.calipers`."""
 
     def __init__(self, monkeypatch: Any, capsys: Any) -> None:
         self._patch, self._capsys = monkeypatch, capsys
@@ -31,7 +31,7 @@ class Inside:
         return CompletedProcess([*arguments], code, said.out, said.err)
 
     def refused(self, *arguments: str, cwd: Path) -> str:
-        """The one line that a command says when it refuses; nothing else is printed, nothing is written."""
+        """The single error line of a command that refuses its arguments; it prints nothing else and writes no file."""
         before = sorted(cwd.rglob("*"))
         done = self(*arguments, cwd=cwd)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr

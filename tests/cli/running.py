@@ -1,4 +1,4 @@
-"""The command as a user runs it: in an empty folder, with an environment, input, output and an exit code of its own."""
+"""Run the command as a user does: in an empty folder, with its own environment, input, output and exit code."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ READERS = (
 
 
 def _interpreter(environment: Mapping[str, str]) -> dict[str, str]:
-    """What an interpreter reads of its environment when it starts."""
+    """The environment variables that an interpreter reads when it starts."""
     return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
 
 
@@ -69,7 +69,7 @@ def calipers(
 
 
 def reads(arguments: tuple[str, ...], environment: Mapping[str, str]) -> bool:
-    """Whether a command can run in this process: it only reads, and loads no module of a user's, which would stay.
+    """Whether a command can run in this process: it only reads, and loads no user module, which would stay loaded.
 
     Not for help, of which click keeps the names that it had when it was first asked for.
     """
@@ -107,7 +107,7 @@ def here(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> 
 
 @contextmanager
 def standard(stdin: bytes) -> Iterator[list[bytes]]:
-    """The three standard streams of a process, from new files; afterwards what was printed, output and errors."""
+    """Replace the standard streams of this process by new files; afterwards, yields what was written to them."""
     ours = [os.dup(number) for number in range(3)]
     theirs = [os.memfd_create(name) for name in ("input", "output", "errors")]
     streams, printed = (sys.stdin, sys.stdout, sys.stderr), list[bytes]()
@@ -136,7 +136,7 @@ def standard(stdin: bytes) -> Iterator[list[bytes]]:
 
 
 def started(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
-    """The same in an interpreter that starts with nothing loaded, for tests of that start."""
+    """Run the command in a new interpreter, for tests of its start."""
     command = [sys.executable, "-c", MAIN, *arguments]
     settings: dict[str, Any] = {"cwd": cwd, "env": {**os.environ, **environment}, "input": stdin}
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, **settings)
@@ -144,13 +144,13 @@ def started(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) 
 
 
 def on_a_full_disk(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The same where no file may have more than 60,000 bytes."""
+    """Run the command with a limit of 60,000 bytes per file."""
     code, out, err = FORKS.run((NARROW, *arguments), cwd, dict(os.environ), module=PROGRAM)
     return subprocess.CompletedProcess([*arguments], code, out.decode(), err.decode())
 
 
 def begun(*arguments: str, cwd: Path, **environment: str) -> Forked | subprocess.Popen[bytes]:
-    """The command while it runs, for tests that send it signals or look at what it does meanwhile."""
+    """The running command, for tests that send it signals or observe it."""
     given = {**os.environ, **environment}
     if _interpreter(given) == AS_FORKED:
         return FORKS.begin(arguments, cwd, given)
@@ -159,7 +159,7 @@ def begun(*arguments: str, cwd: Path, **environment: str) -> Forked | subprocess
 
 
 def refused(*arguments: str, cwd: Path, code: int = 2, **more: Any) -> str:
-    """The one line that a command says when it refuses; nothing else is printed, nothing is written."""
+    """The single error line of a command that refuses its arguments; it prints nothing else and writes no file."""
     before = sorted(cwd.rglob("*"))
     done = calipers(*arguments, cwd=cwd, **more)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
@@ -178,12 +178,12 @@ def scored(*arguments: str, cwd: Path, **more: Any) -> Any:
 
 
 def rewards(folder: Path, tasks: list[list[float | None]] | None = None, name: str = "rewards.json") -> str:
-    """A file of rewards in a folder; its name."""
+    """Write a file of rewards to a folder; return its name."""
     (folder / name).write_text(json.dumps(REWARDS if tasks is None else tasks))
     return name
 
 
 def lines(folder: Path, *rows: dict[str, Any], name: str = "rollouts.jsonl") -> str:
-    """A file of records in a folder; its name."""
+    """Write a file of records to a folder; return its name."""
     (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return name

@@ -101,7 +101,7 @@ def test_rollouts_are_scored_for_what_is_required(gate, tmp_path):
 
 
 def test_a_null_never_passes(gate, tmp_path):
-    """A value that no task has is null; below any number it is not."""
+    """A metric without a value for any task is null, and null is not below any number."""
     path = rewards(tmp_path, [[1, 0], [1, 1]])
     for op in ("<", ">", "<=", ">=", "=="):
         done = gate(tmp_path, path, f"pass@3 {op} 0")
@@ -143,7 +143,7 @@ def test_every_group_must_hold_unless_one_is_picked(gate, tmp_path):
 
 
 def pair(folder, drop=0):
-    """Sixty tasks before, and after with ten more solved and ``drop`` lost."""
+    """Sixty tasks before and after; after, ten more are solved, and ``drop`` are lost."""
     before = [{"task": f"t{n}", "reward": float(n < 30)} for n in range(60)]
     after = [{"task": f"t{n}", "reward": float(drop <= n < 40)} for n in range(60)]
     return lines(folder, *before, name="before.jsonl"), lines(folder, *after, name="after.jsonl")
@@ -180,7 +180,7 @@ def runs(folder, name, models, shift=0):
 
 
 def test_a_difference_is_from_the_baseline_and_from_nothing_else(gate, tmp_path):
-    """Two models and a baseline that shares no task with one of them: the other model is no baseline."""
+    """If the baseline shares no task with one of two models, the other model is not used as its baseline."""
     before = runs(tmp_path, "before.jsonl", ["old"])
     rows = [{"task": f"t{n}", "model": "a", "reward": 1.0} for n in range(30)]
     rows += [{"task": f"x{n}", "model": "b", "reward": 1.0} for n in range(30)]
@@ -264,7 +264,7 @@ def test_a_number_of_a_result_that_is_none_is_refused(inside, tmp_path, result, 
 
 @pytest.mark.parametrize(("result_path", "baseline"), [("-", "a.jsonl"), ("a.jsonl", "-")])
 def test_a_difference_needs_files(tmp_path, result_path, baseline):
-    """Two results are read more than once for their difference, which standard input cannot be."""
+    """A difference needs its inputs to be read more than once, which is impossible for standard input."""
     lines(tmp_path, *({"task": name, "reward": 1} for name in "abc"), name="a.jsonl")
     asked = ("gate", result_path, "--baseline", baseline, "--require", "delta(mean_reward) >= 0")
     message = refused(*asked, cwd=tmp_path, stdin=(tmp_path / "a.jsonl").read_bytes())

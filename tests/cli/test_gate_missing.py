@@ -11,7 +11,7 @@ from cli.running import lines, refused, rewards
 
 import calipers
 
-# ten tasks of four samples; of the last two all four are missing: 24 of 40 pass, 8 fail, 8 are missing
+# ten tasks of four samples; all samples of the last two are missing: 24 of 40 pass, 8 fail, 8 are missing
 SEEN = [*[[1, 1, 1, 1]] * 4, *[[1, 1, 0, 0]] * 4, *[[None] * 4] * 2]
 FILLED = [[reward or 0 for reward in task] for task in SEEN]
 
@@ -89,7 +89,7 @@ def test_a_finished_result_has_bounds_and_no_interval_of_filled_rollouts(tmp_pat
 
 
 def test_a_difference_with_every_missing_rollout_against_it(tmp_path, checks):
-    """The result's missing rollouts fail, the baseline's pass: as two runs with these in their places."""
+    """The worst case of a delta: the missing rollouts of the result fail, and those of the baseline pass."""
     before = [*[[0, 0]] * 12, [None, None]]
     after = [*[[1, 1]] * 10, [None, 1], [1, 1], [1, 1]]
     paths = of_rollouts(tmp_path, before, "old.jsonl"), of_rollouts(tmp_path, after, "new.jsonl")
@@ -206,7 +206,7 @@ def test_standard_input_cannot_be_filled(tmp_path):
 
 
 def test_the_false_failures_of_good_tasks_are_few():
-    """All tasks exactly at the rate that is required: some task is shown to be below in at most 5 % of gates."""
+    """If all tasks are exactly at the required rate, at most 5 % of gates show some task to be below it."""
     import numpy as np
 
     from calipers.stats.paired import below

@@ -13,7 +13,7 @@ from calipers.running.watcher import Live
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that a test moves forward."""
 
     def __init__(self):
         self.now = 100.0
@@ -51,7 +51,7 @@ def state(done=250, elapsed=50.0, **others):
 
 
 def watched(clock, stream, *states, step=10.0):
-    """What a stream holds after these states, each told ``step`` seconds after the one before."""
+    """The content of a stream after these states, each reported ``step`` seconds after the previous one."""
     with Watch(stream=stream, clock=clock) as watch:
         for one in states:
             watch.tick(one)
@@ -64,12 +64,12 @@ def lines(clock, *states, step=10.0):
 
 
 def pictured(text):
-    """The lines of what a terminal was told, without its control sequences."""
+    """The lines that were written to a terminal, without control sequences."""
     return re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()
 
 
 def going(clock, *states):
-    """The latest line of a run that is not over."""
+    """The last line of a run in progress."""
     stream = io.StringIO()
     watch = Watch(stream=stream, clock=clock)
     for one in states:
@@ -86,7 +86,7 @@ def test_everything_on_one_plain_line(clock):
 
 
 def test_parts_are_dropped_in_one_order():
-    """From all there may be to the number of rollouts alone; every step is shorter than the one before."""
+    """From all parts to the number of rollouts alone; every line is shorter than the previous one."""
     many = state(
         done=450,
         outcomes={"client_failed": 3, "scored": 435, "refused": 12},
@@ -183,14 +183,17 @@ def test_a_quick_run_has_its_line_too(clock):
 @pytest.mark.parametrize(
     ("states", "said"),
     [
-        ([state(900, 0.0), state(950, 10.0)], "950/1,000 (95 %), 5.0/s, 0:10 left"),  # 900 of them by an earlier start
-        ([state(900, 0.0), state(900, 10.0)], "900/1,000 (90 %)"),  # nothing yet: no rate, no end in sight
+        (
+            [state(900, 0.0), state(950, 10.0)],
+            "950/1,000 (95 %), 5.0/s, 0:10 left",
+        ),  # 900 of them before the run was resumed
+        ([state(900, 0.0), state(900, 10.0)], "900/1,000 (90 %)"),  # no progress yet, so no rate and no remaining time
         ([state(0, 0.0), state(1, 0.2)], "1/1,000 (0 %)"),  # too early for a rate
         ([state(0, 0.0), state(1, 7384.0)], "1/1,000 (0 %), 0.0081/min, 2049:03:36 left"),
         ([state(0, 0.0, planned=0)], "0/0, in 0:00"),
         ([state(spent=0.00123)], "250/1,000 (25 %), $0.0012"),
         ([state(spent=0.0)], "250/1,000 (25 %), $0.00"),
-        ([state(1_000, waiting="rate limit")], "1,000/1,000 (100 %), in 0:50"),  # nobody waits any more
+        ([state(1_000, waiting="rate limit")], "1,000/1,000 (100 %), in 0:50"),  # a finished run does not wait
     ],
 )
 def test_how_far_and_how_fast(clock, states, said):
@@ -246,7 +249,7 @@ def test_a_narrow_terminal_cuts_lines_and_wraps_none(clock, terminal, monkeypatc
     monkeypatch.setenv("COLUMNS", "40")
     text = watched(clock, terminal, state(headline=HEADLINE, waiting="x" * 100))
     assert "…" in text
-    assert text.count("\n") == 2 + 1 + 2  # three lines; two at the end, drawn and left standing
+    assert text.count("\n") == 2 + 1 + 2  # three lines, and two final lines that stay
 
 
 def test_a_terminal_that_knows_ascii_only(clock, terminal):
@@ -294,7 +297,7 @@ def test_a_title_says_which_run_it_is(clock, monkeypatch, kind):
 
 
 def test_a_title_is_on_a_line_above_until_another_run_has_a_line(clock):
-    """Beside it the numbers would have no room."""
+    """Beside the title, the numbers would have no room."""
     stream = io.StringIO()
     first, second = (Watch(title, stream, clock) for title in ("a, " + "x" * 100, "b"))
     for watch in (first, first, second, first):
@@ -342,7 +345,7 @@ def test_what_has_no_value_at_the_end_will_have_none(clock):
 
 
 def test_calls_that_wait_for_their_next_try_are_no_silence(clock):
-    """A server that is down for an hour, and says so: without a word the run would seem to hang."""
+    """While a server is down for an hour, progress says so; without a message the run would seem to hang."""
     stream = io.StringIO()
     watch = Watch(stream=stream, clock=clock)
     status = Status(planned=8, began=clock.now, pace=Pace(16, clock), waiting=3, trouble="http_503")
@@ -353,7 +356,7 @@ def test_calls_that_wait_for_their_next_try_are_no_silence(clock):
 
 def test_a_state_is_asked_for_only_when_it_would_be_shown(clock):
     watch = Watch(stream=io.StringIO(), clock=clock)
-    assert watch.due()  # the first, from which the rate counts
+    assert watch.due()  # the first state, from which the rate is measured
     watch.tick(state(0, 0.0))
     assert not watch.due()
     clock.now += 10

@@ -1,4 +1,4 @@
-"""``calipers run`` as a user calls it: one command, a result, an exit code, and the way on from there."""
+"""``calipers run`` as a user runs it: its result, its exit code, and resuming."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_ctrl_c_starts_no_other_run_of_the_command(tmp_path):
 
 
 def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
-    """Code of the user's own that holds the loop up hears of nothing; only the third signal reaches it.
+    """User code that blocks the loop is not interrupted by the first two signals; only the third one reaches it.
 
     A signal that is sent before the last one was taken in is lost. The verifier writes without end, so a signal has
     been taken in when two more lines are there: both come from code that ran after it.
@@ -102,7 +102,7 @@ def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
         running = begun(*command, cwd=tmp_path)
         try:
             until(lambda: beats.exists() or running.poll() is not None, "the verifier")
-            for _ in range(2):  # heard by nobody: it goes on
+            for _ in range(2):  # ignored: the code continues
                 running.send_signal(signal.SIGINT)
                 now = beats.stat().st_size
                 until(lambda now=now: beats.stat().st_size >= now + 2 or running.poll() is not None, "a sign of life")
@@ -116,7 +116,7 @@ def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
 
 
 def test_answers_that_nobody_judged_have_no_number(tmp_path):
-    """An empty answer is worth 0 once somebody judges; here nobody does."""
+    """An empty answer counts as 0 only if it is verified, and --predict-only verifies nothing."""
     (tmp_path / "m.py").write_text("def m(prompt, **_):\n    return '' if '1' in prompt else '4'\n")
     done = calipers("run", BENCH, "--model", "python/m.py:m", "--predict-only", "--out", "r", cwd=tmp_path)
     assert (done.returncode, "mean_reward" in done.stdout) == (0, False), done.stderr

@@ -11,7 +11,7 @@ from running.scene import sums
 
 
 def run(tmp_path, *asked, **environment):
-    """The command where there is no Harbor: the path has the machine's own programs alone."""
+    """The command without Harbor: PATH has only the system's programs."""
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CALIPERS_HARBOR": "", **environment}
     return calipers("run", str(tmp_path / "set"), "--out", str(tmp_path / "out"), *asked, cwd=tmp_path, **environment)
 

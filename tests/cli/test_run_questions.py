@@ -1,4 +1,4 @@
-"""``calipers run qa.csv`` as somebody types it: guesses, dry runs, own verifiers and metrics, and what is refused."""
+"""``calipers run qa.csv`` as a user types it: guesses, dry runs, own verifiers and metrics, and errors."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_yaml_file_says_it_all(home):
     assert mean_reward(json.loads((home / "r" / "result.json").read_text())) == 1
 
 
-# a run is the same run
+# resuming a run
 
 
 def test_the_same_command_goes_on_and_another_table_template_or_verifier_does_not(home):
@@ -310,7 +310,7 @@ def test_several_models_share_a_table_of_an_own_metric(home):
     done = calipers(*RUN, *more, cwd=home)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["groups"]) == 2
-    assert done.stderr.count("first prompt: ") == 1  # what they have in common is said once
+    assert done.stderr.count("first prompt: ") == 1  # common lines are printed once
     runs = [str(folder) for folder in (home / "r").iterdir()]
     done = calipers("compare", *runs, "--metric", "my.py:worst", cwd=home)
     assert (done.returncode, "my.py:worst" in done.stdout) == (0, True), done.stderr

@@ -92,7 +92,7 @@ def test_a_live_watch_finds_what_comes_and_ends_with_its_answer(quiet):
 
 
 def test_checkpoints_are_evaluated_one_by_one(tmp_path):
-    """A command of the user's, with names that a shell would take apart; one of them fails."""
+    """A user's command runs on names that a shell would split; one of its evaluations fails."""
     for name in ("step 1; rm x", "step_2", "step_3"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     program = tmp_path / "evaluate.py"
@@ -105,7 +105,7 @@ def test_checkpoints_are_evaluated_one_by_one(tmp_path):
         "open('done', 'a').write(name + '\\n')\n"
     )
     command = f"{sys.executable} evaluate.py {{name}} {{out}}"
-    for _ in range(2):  # the second look evaluates nothing again but what failed
+    for _ in range(2):  # the second look evaluates only the failed checkpoint again
         found = calipers("watch", "checkpoints", "--once", "--eval", command, "--format", "json", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "done").read_text().splitlines() == ["step 1; rm x", "step_2"]

@@ -1,4 +1,4 @@
-"""Results made by hand, for tests of what is shown."""
+"""Results made by hand, for tests of their presentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HARMFUL = "\x1b\x07\x9b\u202e\u2066\x7f\r"
 
 
 def estimate(value: float | None = 0.75, **more: Any) -> Estimate:
-    """An estimate of pass@3 with everything in it."""
+    """An estimate of pass@3 in which every field is set."""
     fields: dict[str, Any] = {
         "stderr": 0.25,
         "interval": (0.3, 0.95),
@@ -55,7 +55,7 @@ def result(*groups: Group, **more: Any) -> Result:
 
 
 def hostile() -> Result:
-    """A result in which every name that a file can choose is an attack."""
+    """A result in which every name that comes from a file is an attack."""
     parts = {HOSTILE: Slice(ledger(), {"pass@3": estimate(), HOSTILE: estimate()})}
     names = {"dataset": HOSTILE, "model": HOSTILE, "agent": HOSTILE}
     mean = estimate(signature="mean_reward|reward:reward")

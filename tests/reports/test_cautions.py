@@ -20,7 +20,7 @@ LATER = "because a stopped task is known to have passed"
             f"mean_reward and pass@4 are biased; any_of_first_1 and any_of_first_4 are not, {LATER}",
         ),
         ([RewardMetric("pass@1", "pass@{k}", 1)], True, f"pass@1 is biased; any_of_first_1 is not, {LATER}"),
-        (  # a mean of graded rewards is no chance to pass
+        (  # a mean of graded rewards is not a pass rate
             [RewardMetric("mean_reward", "mean_reward")],
             False,
             f"mean_reward is biased; any_of_first_k, for k up to 8, is not, {LATER}",
@@ -92,8 +92,8 @@ def test_one_task_that_decides_is_named():
 @pytest.mark.parametrize(
     "tasks",
     [
-        [[1]] + [[0]] * 20,  # passes and failures: one pass is always most of their spread
-        [[0.0]] + [[0.9]] * 8,  # of nine tasks one often has half by chance
+        [[1]] + [[0]] * 20,  # a single pass always has most of the variance
+        [[0.0]] + [[0.9]] * 8,  # one of nine tasks often has half of the variance by chance
         [[0.4], [0.6]] * 6,
         [[0.5]] * 12,
     ],

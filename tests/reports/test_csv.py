@@ -42,7 +42,7 @@ def test_every_digit_is_there():
     [
         ("=1+1", "'=1+1"),
         ("@SUM(A1)", "'@SUM(A1)"),
-        ("+1", "+1"),  # a number is what it says
+        ("+1", "+1"),  # a number stays as it is
         ("-x", "'-x"),
         ("easy", "easy"),
         (0.1, 0.1),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from calipers.reports.page import encoded
 
-TEXT = st.text(st.characters())  # half characters, too
+TEXT = st.text(st.characters())  # with lone surrogates
 NUMBER = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUE = st.recursive(
     st.none() | st.booleans() | NUMBER | TEXT,

@@ -97,7 +97,7 @@ def test_a_name_is_only_a_name(text, expected):
 def test_nothing_a_file_says_is_rendered():
     text = render(hostile())
     assert [character for character in HARMFUL if character in text] == []
-    bare = re.sub(r"`[^`\n]*`", "", text)  # what stands outside of code
+    bare = re.sub(r"`[^`\n]*`", "", text)  # the text outside of code spans
     assert "evil" not in bare
     assert all(
         line.startswith(("#", "|", "-", "4 tasks", "total", "mean reward", "macro", "`"))
@@ -108,7 +108,7 @@ def test_nothing_a_file_says_is_rendered():
 
 @pytest.mark.parametrize("details", [False, True])
 def test_no_name_in_a_sentence_is_a_link_an_image_or_a_mention(details):
-    """The sentence, warnings and exceptions are words of ours around names of a file's."""
+    """The sentence, the warnings and the exceptions contain untrusted names in our own text."""
     name = "![x](http://evil) @you"
     attacked = group(
         dataset=name,

@@ -1,4 +1,4 @@
-"""Reasons and methods that a digest covers, in the words of a page."""
+"""The plainer words of a page for reasons and methods that a digest covers."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ RIDDLES = re.compile(
 
 
 def literals(path):
-    """The strings of a module that are no docstrings, placeholders as a number."""
+    """The strings of a module that are not docstrings, with a number in place of each placeholder."""
     tree = ast.parse(path.read_text())
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -49,7 +49,7 @@ def test_what_a_page_shows_has_plain_words(path):
 
 
 def test_every_pattern_is_of_a_text_in_the_program():
-    """A text that changed, or went, leaves no pattern behind."""
+    """Every pattern matches a text in the source."""
     texts = [text for path in PLACES for text in literals(path)]
     unused = [pattern for pattern, _ in WHY if not any(re.search(pattern, text) for text in texts)]
     assert unused == []

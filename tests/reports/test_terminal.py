@@ -32,7 +32,7 @@ def render(made, **shown):
 
 
 def on_a_terminal(columns, *arguments, **environment):
-    """What the command prints to a terminal of so many columns, escapes and all."""
+    """The output of the command on a terminal with ``columns`` columns, with escape sequences."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
@@ -47,7 +47,7 @@ def on_a_terminal(columns, *arguments, **environment):
     try:
         while more := os.read(master, 1 << 16):
             printed += more
-    except OSError:  # Linux says so when the last writer is gone
+    except OSError:  # raised on Linux when the last writer has closed
         pass
     os.close(master)
     assert process.communicate(timeout=SECONDS)[1] == b""
@@ -132,7 +132,7 @@ def test_nothing_a_file_says_reaches_the_terminal():
     text = render(hostile())
     assert "evil\ufffd[31m" in text
     assert [character for character in HARMFUL if character in text] == []
-    assert "\nline" not in text  # a name has no lines of its own
+    assert "\nline" not in text  # a name cannot begin a new line
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_nothing_a_file_says_reaches_the_terminal():
         (0.0, (0.0, 0.0), "●····················"),
         (0.5, (0.45, 0.55), "·········├●┤·········"),
         (0.5, (0.49, 0.51), "··········●··········"),
-        (0.5, (-0.1, 0.6), ""),  # no line from 0 to 1 holds it
+        (0.5, (-0.1, 0.6), ""),  # not inside the axis from 0 to 1
         (1.5, (0.5, 1.0), ""),
         (float("nan"), (0.0, 1.0), ""),
     ],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from calipers.reports.untrusted_text import BROKEN, LONGEST, clean, plain, safe_json, width, within
 
-ANYTHING = st.text(st.characters())  # half characters included
+ANYTHING = st.text(st.characters())  # with lone surrogates
 
 
 @given(ANYTHING)
@@ -40,7 +40,7 @@ def test_safe_json_is_the_same_json(value):
     made = safe_json(document)
     assert json.loads(made) == value
     assert clean(made.replace("\n", ""), None) == made.replace("\n", "")
-    made.encode()  # no half character is left
+    made.encode()  # no lone surrogate is left
 
 
 @given(ANYTHING)

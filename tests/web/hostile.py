@@ -68,11 +68,11 @@ WORDS: Final = (
     "# head\n\n* item **bold** `code`",
     "$$\\href{javascript:1}{x}$$",
     "{{7*7}} {% raw %} ${7*7} <%= 7*7 %> #{7*7} %s %(x)s {0}",
-    # entities that are written out
+    # entities as text
     f"&lt;script&gt;{RUN}&lt;/script&gt;",
     f"&#60;script&#62;{RUN}&#x3c;/script&#62;",
     "&amp;amp;&quot;&nbsp;&colon;&lpar;",
-    # names that a script or an element could mistake for its own
+    # names with a meaning in JavaScript or HTML
     *("__proto__", "constructor", "prototype", "hasOwnProperty", "toString", "valueOf", "__defineGetter__", "then"),
     *("data", "theme", "rollouts", "glossary", "hatch", "document", "body", "location", "length", "null", "NaN"),
     '{"__proto__":{"hostile":1}}',
@@ -91,7 +91,7 @@ WORDS: Final = (
     f"\x1b]8;;http:{HOST}/m\x07link\x1b]8;;\x07",
     "nul\x00bel\x07back\x08del\x7f\x9b31m",
     "a\r\nb\rc\n\n\td\x0b\x0c",
-    # not quite characters
+    # noncharacters
     "\ufffe\uffff\U0010ffff\ue000",
     "e" + "\u0301" * 300,
     "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \ufdfd",
@@ -105,6 +105,6 @@ WORDS: Final = (
     "\n" * 1_000,
     "\\" * 999,
 )
-HALVES: Final = ("\ud800", "a\udc00b", "\udfff\ud800", "<\ud83d>")  # halves of characters, which no file in UTF-8 holds
+HALVES: Final = ("\ud800", "a\udc00b", "\udfff\ud800", "<\ud83d>")  # lone surrogates, which no UTF-8 file contains
 TEXTS: Final = tuple(ending + body for ending, body in product(ENDINGS, BODIES)) + WORDS
 LINE: Final = "<b>" * 3_500_000  # more than ten million characters without a break

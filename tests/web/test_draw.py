@@ -7,7 +7,7 @@ from calipers.web.draw import UNIT, Bracket, CurvePoint, CurveStep, Segment, Ser
 
 
 def places(markup, kind, *names):
-    """The places of the marks of a class, in per cent."""
+    """The positions of the marks of a class, in per cent."""
     found = re.findall(rf'<\w+ class="{kind}[^"]*"([^>]*)>', markup)
     return [tuple(float(re.search(rf'{name}="([\d.]+)%"', attributes)[1]) for name in names) for attributes in found]
 
@@ -42,13 +42,13 @@ def test_a_value_without_an_interval_is_hollow_and_grey_and_says_why():
         ([], False, 0, 1),
         ([1.5, 7.0], False, 0, 8),
         ([-3.0, 2.0], False, -4, 2),
-        ([0.052, 0.168], True, 0, 0.2),  # a difference is seen against zero
+        ([0.052, 0.168], True, 0, 0.2),  # a difference is drawn with zero
         ([-0.013, 0.159], True, -0.05, 0.2),
         ([5.0, 5.0], False, 4, 6),
-        ([5.0, 5.000000000000001], False, 4, 6),  # they differ by rounding
+        ([5.0, 5.000000000000001], False, 4, 6),  # they differ only by rounding
         ([-2e-14, 3e-14], False, -2e-14, 4e-14),
         ([-5e-324, 1e-320], False, -0.2, 0.2),
-        ([-1.7e308, 1.7e308, 2.0, 6.0], False, 2, 6),  # no axis has steps for the first two: they stand at its ends
+        ([-1.7e308, 1.7e308, 2.0, 6.0], False, 2, 6),  # the first two are too large for steps: they are at the ends
     ],
 )
 def test_a_scale_holds_every_value_in_round_steps(values, zero, low, high):
@@ -127,7 +127,7 @@ def test_words_of_marked_steps_do_not_cover_each_other():
     picture = draw.step_curve(points, label="", marks=marks)
     pairs = re.findall(r'y="(\d+)" text-anchor="\w+">▼ alarm, since step (\d+)', picture)
     rows = {step: int(height) for height, step in pairs}
-    assert rows == {"10": 13, "20": 28, "90": 43, "80": 58}  # of each side that nearest to the end stands highest
+    assert rows == {"10": 13, "20": 28, "90": 43, "80": 58}  # on each side, the mark nearest to the end is highest
 
 
 def test_an_empty_stretch_has_no_name():

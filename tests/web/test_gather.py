@@ -27,7 +27,7 @@ def arith():
 def test_its_numbers_are_those_of_score(arith):
     result = calipers.score(ARITH, list(arith.group.metrics), by="difficulty")
     assert arith.result.digest == result.digest
-    assert list(arith.group.metrics) == ["mean_reward", "pass@1", "pass@4", "pass^4"]  # 5 samples at least: k is 4
+    assert list(arith.group.metrics) == ["mean_reward", "pass@1", "pass@4", "pass^4"]  # at least 5 samples, so k is 4
 
 
 def test_every_planned_rollout_is_in_exactly_one_part(arith):
@@ -56,7 +56,7 @@ def test_texts_are_those_of_their_rollouts(arith):
     with open(ARITH) as file:
         records = [json.loads(line) for line in file]
     said = {(record["task"], record["sample"]): record for record in records}
-    assert len(rolled.texts) == 320  # five of them an error, and no completion
+    assert len(rolled.texts) == 320  # five have an error and no completion
     for row, text in rolled.texts.items():
         record = said[rolled.table.tasks[int(rolled.table.task[row])], int(rolled.table.sample[row])]
         error = record.get("error")
@@ -86,7 +86,7 @@ def test_the_later_attempt_has_the_say(tmp_path):
 
 
 def test_samples_that_are_numbered_over_several_files_have_their_own_texts(tmp_path):
-    """Rows of verl have no sample numbers, so that those of each file begin at 0."""
+    """Rows of verl have no sample numbers, so the numbers of each file begin at 0."""
     for file in "ab":
         row = {"input": "q", "output": file, "gts": "1", "score": float(file == "a"), "step": 0}
         (tmp_path / f"{file}.jsonl").write_text(json.dumps(row) + "\n")
@@ -97,7 +97,7 @@ def test_samples_that_are_numbered_over_several_files_have_their_own_texts(tmp_p
 
 def test_texts_with_times_have_rows_only_where_every_trial_of_the_task_has_one():
     rolled = gather([str(JOB)]).rollouts
-    task = rolled.table.tasks.index("json-merge")  # one of its three trials says nothing
+    task = rolled.table.tasks.index("json-merge")  # one of its three trials has no text
     assert sorted(rolled.texts) == [row for row in range(18) if rolled.table.task[row] != task]
 
 
@@ -125,7 +125,9 @@ def test_graded_rewards_are_one_solid_part():
     run = gather([[[0.2, 0.7], [1.0, 0.4]]])
     assert not run.outright
     assert [part.word for part in ledger_parts(run)] == ["scored"]
-    assert gather([[[0.2, 0.7], [0.3, 0.4]]]).group.metrics.keys() == {"mean_reward"}  # nothing passes: no pass@k
+    assert gather([[[0.2, 0.7], [0.3, 0.4]]]).group.metrics.keys() == {
+        "mean_reward"
+    }  # without a pass, there is no pass@k
 
 
 @pytest.mark.parametrize("samples", [1, 3, 8])
@@ -192,7 +194,7 @@ def test_missing_rollouts_stay_missing_whatever_they_count_as():
 
 @pytest.fixture
 def six(tmp_path):
-    """Runs of six models from weak to strong; the weak ones alone solve t1, and nobody solves t2."""
+    """Runs of six models from weak to strong; only the weak ones solve t1, and none solves t2."""
     paths = []
     for model in range(6):
         rows = [
@@ -210,7 +212,7 @@ def six(tmp_path):
 def test_what_items_finds_to_contradict_the_rest_is_flagged(six, tmp_path):
     (tmp_path / "items.json").write_text(calipers.items(*six).to_json())
     run = gather([six[5]], flag=tmp_path / "items.json")
-    assert run.flagged == ["t1"]  # t2 is hard, which is no fault
+    assert run.flagged == ["t1"]  # t2 is only hard
     assert what_if_data(run)["flagged"] == [[run.rollouts.tasks.ids.index("t1"), "t1"]]
     pair = gather(six[4:], flag=tmp_path / "items.json")
     assert [task for _, task in what_if_data(pair)["flagged"]] == ["t1"]
@@ -226,7 +228,7 @@ def test_wrong_verdicts_of_a_selftest_and_lines_of_ids_are_flags(six, tmp_path):
     assert gather([six[0]], flag=flags).flagged == ["t8", "t9"]
     report = calipers.report(six[0], flag=flags)
     assert report.notes == [f"1 of 3 tasks in {flags} are not in these rollouts"]
-    flags.write_text(calipers.items(six[0]).to_json())  # one run contradicts nobody
+    flags.write_text(calipers.items(six[0]).to_json())  # one run cannot contradict others
     assert calipers.report(six[0], flag=flags).notes == [f"{flags} flags no task"]
 
 

@@ -1,4 +1,4 @@
-"""A run that is still going says how far it is, and that its number is not final."""
+"""The report of a run in progress has its progress, and says that its number is not final."""
 
 import fcntl
 import json
@@ -12,7 +12,7 @@ from calipers.web.run_page import answer
 
 
 def run_folder(folder, finished, planned=40, seed=0):
-    """A run of so many tasks, of which the first have finished; each passes with a chance of a half."""
+    """A run of ``tasks`` tasks, the first of which have finished; each passes with probability 1/2."""
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(seed)
     rewards = (rng.random(planned) < 0.5).astype(int).tolist()
@@ -26,7 +26,7 @@ def run_folder(folder, finished, planned=40, seed=0):
 
 @pytest.fixture
 def held(tmp_path):
-    """A run's folder that a process holds, as a run does."""
+    """A run's folder whose lock is held, as by a running process."""
     folder = tmp_path / "run"
     folder.mkdir()
     with open(folder / ".lock", "w") as lock:
@@ -64,7 +64,10 @@ def test_a_run_that_has_all_its_rollouts_has_its_final_sentence(held):
 
 
 def test_the_interval_holds_the_final_number_at_every_look(held):
-    """Looked at after 4, 16 and 28 of 40 tasks, over 25 runs: at most 5 % may ever be wrong; six would be 1 in 800."""
+    """In 25 runs, looked at after 4, 16 and 28 of 40 tasks, at most 5 % of the runs may have a wrong interval.
+
+    Six wrong runs would have a probability of 1 in 800.
+    """
     wrong = 0
     for seed in range(25):
         final = run_folder(held, 40, seed=seed)

@@ -1,4 +1,4 @@
-"""The counts that the what-if panel computes from, and the command it names."""
+"""The counts from which the what-if panel computes, and the command that it names."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from calipers.analyses.compare.compare import compare
 from calipers.pipeline import read
 from calipers.web import island as islands
 from calipers.web.gather import gather
-from calipers.web.island import WhatIfSettings, of_pair, of_run, what_if_data, what_if_section
+from calipers.web.island import WhatIfSettings, pair_island, run_island, what_if_data, what_if_section
 
 ARITH, NEXT = (str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl"))
 
@@ -21,14 +21,14 @@ def island_of(rows, metrics="mean_reward", keys=(), **settings):
     """The island of a run of these rows."""
     table = rollouts(*rows, labels=keys)
     result = calipers.score(table, metrics, **settings)
-    return of_run(table, result, result.groups[0], WhatIfSettings([], keys=keys))
+    return run_island(table, result, result.groups[0], WhatIfSettings([], keys=keys))
 
 
 def pair_of(first, second, keys=(), **settings):
     """The island of two runs."""
     runs = tuple(rollouts(*rows, labels=keys) for rows in (first, second))
     comparison = compare(*runs, **{"metrics": "mean_reward", **settings})
-    return of_pair(runs, ("A", "B"), comparison, comparison.contests[0].pairs[0], WhatIfSettings([], keys=keys))
+    return pair_island(runs, ("A", "B"), comparison, comparison.contests[0].pairs[0], WhatIfSettings([], keys=keys))
 
 
 def test_each_task_has_its_distinct_rewards_with_counts_and_its_missing_rollouts():
@@ -109,7 +109,7 @@ def test_a_comparison_that_the_page_cannot_compute_says_why(settings, why):
 def test_rewards_that_json_cannot_write_are_not_in_the_page():
     table = read([[1.0, math.nan], [0.0, 1.0]])
     result = calipers.score(table, "mean_reward")
-    island = of_run(table, result, result.groups[0], WhatIfSettings([]))
+    island = run_island(table, result, result.groups[0], WhatIfSettings([]))
     assert island["why"] == "some rewards are not finite numbers"
     json.dumps(island, allow_nan=False)
 

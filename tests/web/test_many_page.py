@@ -102,7 +102,7 @@ def test_a_leaderboard_from_a_document_has_no_runs(tmp_path):
 
 
 def test_too_many_lanes_are_counted_instead():
-    tasks = 60  # each model solves two tasks more than the next: neighbours are tied, and far ones are not
+    tasks = 60  # each model solves two tasks more than the next: neighbours are tied, but distant models are not
     made = [
         {"task": f"t{t}", "model": f"m{place:02}", "reward": t < tasks - 2 * place}
         for t in range(tasks)
@@ -113,8 +113,8 @@ def test_too_many_lanes_are_counted_instead():
     table = words(board_table(board, 0.95))
     assert "The left column counts the models that this benchmark cannot tell apart." in table
     assert f"with {len(board.places[0].tied_with)}" in table
-    assert "bars" not in table  # of which there are none
-    assert " 2 m01 ~ 3 m02 " in words(pairs_section(board, 0.95).body)  # names that are cut may look alike
+    assert "bars" not in table  # the note on bars, which are not drawn
+    assert " 2 m01 ~ 3 m02 " in words(pairs_section(board, 0.95).body)  # shortened names may be equal
 
 
 def test_a_suite_has_a_row_for_each_benchmark_and_the_mean():
@@ -177,7 +177,7 @@ def test_pictures_of_many_runs_end_where_the_file_would_become_too_large(monkeyp
     assert whole.count("<h3>Every task</h3>") == 3
     monkeypatch.setattr("calipers.web.many_page.MOST_BYTES", 1)
     assert "<h3>Every task</h3>" not in html(many_page(gather(sources)))
-    assert 'class="command"' not in whole  # rewards in memory have no command of their own
+    assert 'class="command"' not in whole  # there is no command for rewards in memory
 
 
 def test_the_command_of_a_finished_result_gives_its_numbers(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ def test_an_island_holds_any_text_and_never_ends_early(words):
     inside = re.fullmatch(r'<script type="application/json" id="data">(.*)</script>', content, re.DOTALL)[1]
     assert not set("<>&\u2028\u2029") & set(inside)
     assert json.loads(inside) == {"said": words}
-    content.encode()  # half a character would not be a file
+    content.encode()  # a lone surrogate could not be written to a file
 
 
 @pytest.mark.parametrize("words", HOSTILE)
@@ -42,7 +42,7 @@ def test_text_is_never_markup(words):
         ("\x00", "⟨U+0000⟩"),
         ("\x9b", "⟨U+009B⟩"),  # an ANSI command in one character
         ("\ud800", "⟨U+D800⟩"),
-        ("\r", "⟨U+000D⟩"),  # alone it returns to the start of a line
+        ("\r", "⟨U+000D⟩"),  # without a line feed, it returns to the start of the line
         ("\r\n", "\n"),
         ("\t", "\t"),
         ("\u200d", "\u200d"),  # joins emoji

@@ -1,4 +1,4 @@
-"""The whole file: what is in it, what it may load, how large it is."""
+"""The HTML file of a report: its content, what it may load, and its size."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ def written(folder, *rows):
 
 
 class Parsed(html.parser.HTMLParser):
-    """What a browser would see in a page."""
+    """The text of a page that a browser would show."""
 
     def __init__(self, text):
         super().__init__()

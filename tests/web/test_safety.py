@@ -1,4 +1,4 @@
-"""What every file must keep: a strict policy that names its own style and scripts, and its size."""
+"""The rules for every file: a strict policy that allows only its own style and scripts, and a limited size."""
 
 import base64
 import hashlib
@@ -93,7 +93,7 @@ def test_a_text_leaves_no_character_that_html_gives_a_meaning(words):
     assert not set(shown) & set("<>\"'")
     assert not re.search(r"&(?!(?:amp|lt|gt|quot|#39);)", shown)
     assert island("data", {words[:100]: [words]}).count("<") == 2
-    island("data", [words]).encode()  # halves of characters, too, are written as escapes
+    island("data", [words]).encode()  # lone surrogates are escaped, too
     shown.encode()
 
 

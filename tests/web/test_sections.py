@@ -21,9 +21,9 @@ def never(one, other):
     ("runs", "ahead", "joined"),
     [
         ([run("a", 0.5, 0.01), run("b", 0.7, 0.02)], always, [0, 1]),
-        ([run("a", 0.5, 0.01), run("b", 0.7, 0.02)], never, []),  # a step that is not decided joins nothing
-        ([run("a", 0.5, 0.01), run("b", 0.4, 0.02)], always, []),  # one beats the other in both
-        ([run("a", 0.5, 0.01, wide=0.02), run("b", 0.7, 0.02)], always, []),  # the costs may be the same
+        ([run("a", 0.5, 0.01), run("b", 0.7, 0.02)], never, []),  # an undecided step
+        ([run("a", 0.5, 0.01), run("b", 0.4, 0.02)], always, []),  # the first run is better in both
+        ([run("a", 0.5, 0.01, wide=0.02), run("b", 0.7, 0.02)], always, []),  # the costs may be equal
         ([run("a", 0.9, 0.03), run("b", 0.5, 0.01), run("c", 0.4, 0.02)], always, [1, 0]),
     ],
 )
@@ -64,7 +64,7 @@ def test_the_axis_is_a_logarithm_only_where_costs_differ_much():
 
     assert ticks((0.01, 0.02)) == ["$0.0050", "$0.010", "$0.015", "$0.020", "$0.025"]
     assert ticks((0.01, 0.9)) == ["$0.0010", "$0.010", "$0.10", "$1.00"]
-    assert ticks((0.01, 1e7)) == ["$0.0010", "$1.00", "$1,000", "$1,000,000"]  # not one for each of eleven decades
+    assert ticks((0.01, 1e7)) == ["$0.0010", "$1.00", "$1,000", "$1,000,000"]  # not a tick for each of eleven decades
 
 
 def test_names_do_not_cover_each_other():

@@ -1,4 +1,4 @@
-"""The texts of every format: those that `calipers convert` writes are there for compare and report, too."""
+"""The texts of every format: compare and report have the same texts that `calipers convert` writes."""
 
 import json
 from pathlib import Path

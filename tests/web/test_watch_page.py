@@ -1,4 +1,4 @@
-"""The page of a watch: what it draws, what hostile names do to it, and which inputs become it."""
+"""The page of a watch: its pictures, hostile names, and its inputs."""
 
 import re
 
@@ -98,7 +98,7 @@ def test_names_are_text_and_nothing_else(tmp_path):
     assert "<img" not in page
     assert "\u202e" not in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
-    assert page.count("<script") == 3  # its own, which the policy names by their hashes
+    assert page.count("<script") == 3  # its own scripts, which the policy names by their hashes
     assert re.search(r"script-src 'sha256-[^']+' 'sha256-[^']+' 'sha256-[^']+'", page.replace("&#39;", "'"))
 
 

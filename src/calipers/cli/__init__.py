@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from calipers.cli.output import discard, tell
+from calipers.cli.output import discard, print_err
 from calipers.errors import CalipersError, EngineError, UnknownName
 from calipers.names import load
 from calipers.reports.untrusted_text import clean
@@ -148,7 +148,7 @@ def _print_error(error: Exception | SystemExit, arguments: Sequence[str]) -> int
 
 
 def _print(text: str, code: int) -> int:
-    tell(clean(text, None))
+    print_err(clean(text, None))
     return code
 
 
@@ -156,7 +156,7 @@ def _print_bug(error: Exception, *, verbose: bool) -> int:
     if verbose:
         import traceback
 
-        tell("".join(traceback.format_exception(error)).rstrip("\n"))
+        print_err("".join(traceback.format_exception(error)).rstrip("\n"))
     more = "" if verbose else "; run again with -v for the traceback"
     return _print(f"this is a bug in Calipers: {type(error).__name__}: {error}{more}", BUG)
 

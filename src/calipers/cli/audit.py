@@ -20,7 +20,7 @@ from calipers.reports.untrusted_text import safe_json
     help="Also judge the stored completions again with the run's own verifier.",
 )
 @options.reward()
-@options.keys
+@options.columns_only
 @options.seed(0)
 @options.out
 @options.shape()

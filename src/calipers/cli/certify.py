@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, tell_notes
+from calipers.cli.output import Target, print_notes
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
@@ -47,7 +47,7 @@ TREE = "result.tree"
 )
 @options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the files if they exist.")
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
-@options.counting
+@options.rollout_options
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
@@ -111,7 +111,7 @@ def certify(
     if certificate.differences is not None:
         for difference in certificate.differences or ["as planned"]:
             click.echo(f"plan: {clean(difference, 200)}")
-    tell_notes([*certificate.notes, *([] if key else ["nobody has signed the certificate; --key FILE signs it"])])
+    print_notes([*certificate.notes, *([] if key else ["nobody has signed the certificate; --key FILE signs it"])])
 
 
 def _show(

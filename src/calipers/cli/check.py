@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import plugins_loaded, rendered, tell, write
+from calipers.cli.output import plugins_loaded, print_err, rendered, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.dataset import Examined, examine, is_dataset
@@ -52,7 +52,7 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
     if here.tasks:
         write("".join(f"{clean(line, None)}\n" for line in here.lines()))
     for note in (*dataset.changes, *dataset.notes):
-        tell(f"note: {clean(note, None)}")
+        print_err(f"note: {clean(note, None)}")
     return not dataset.faults
 
 
@@ -201,7 +201,7 @@ def check(
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
     for note in (*suite.opening, *suite.notes, *(test.notes if test else ())):
-        tell(f"note: {clean(note, None)}")
+        print_err(f"note: {clean(note, None)}")
     if test is not None and not test.clean:
         ctx.exit(FAULT)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import notes, plugins_loaded, show_result, tell, tell_notes
+from calipers.cli.output import plugins_loaded, print_err, print_notes, print_result_notes, show_result
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -172,13 +172,13 @@ def collect(
         with Watch() as watch:
             collection = perform(request, lambda standing: _show_progress(watch, standing))
     show_result(collection.result, shape, details=details, economics=economics, every=every)
-    notes(collection.result)
+    print_result_notes(collection.result)
     for line in collection.headlines:
-        tell(f"key metrics of {clean(line, None)}")
-    tell_notes(collection.notes)
+        print_err(f"key metrics of {clean(line, None)}")
+    print_notes(collection.notes)
     if collection.stopped:
-        tell(f"note: stopped early: {clean(collection.stopped, None)}; run the same command again to resume")
-    tell(str(collection.metrics or collection.output))
+        print_err(f"note: stopped early: {clean(collection.stopped, None)}; run the same command again to resume")
+    print_err(str(collection.metrics or collection.output))
     if not collection.complete:
         ctx.exit(INCOMPLETE)
 

@@ -8,7 +8,7 @@ import click
 
 from calipers.cli import options
 from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes, write_junit
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_junit
 from calipers.reports.untrusted_text import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
@@ -24,7 +24,7 @@ FAILED = 1  # the exit code of --fail-on
     help="Models of a folder of runs to compare, in this order: the difference is B - A.",
 )
 @options.metrics("  [default: those of the dialect]")
-@options.counting
+@options.rollout_options
 @options.confidence(0.95)
 @options.seed(0)
 @options.option(
@@ -148,6 +148,6 @@ def compare(
         show(page, shape)
     if shape == "github":
         annotate(page, annotated(comparison))
-    tell_notes(comparison.notes)
+    print_notes(comparison.notes)
     if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(FAILED)

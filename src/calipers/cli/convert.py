@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, tell_notes
+from calipers.cli.output import Progress, print_notes
 from calipers.reports.untrusted_text import clean
 
 
@@ -41,4 +41,4 @@ def convert(source: str, target: str, columns: tuple[str, ...], no_texts: bool, 
         )
     count = "1 rollout" if done.rollouts == 1 else f"{done.rollouts:,} rollouts"
     click.echo(f"{clean(done.path, None)}: {count}, converted from {done.format}")
-    tell_notes(done.notes)
+    print_notes(done.notes)

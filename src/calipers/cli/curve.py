@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, show, tell_notes
+from calipers.cli.output import Progress, Target, print_notes, show
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -70,4 +70,4 @@ def curve(
     from calipers.analyses.curve import document
 
     show(document(curves), shape)
-    tell_notes(curves.notes)
+    print_notes(curves.notes)

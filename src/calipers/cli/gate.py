@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, annotate, plugins_loaded, rendered, targets, tell, write
+from calipers.cli.output import Target, annotate, plugins_loaded, print_err, rendered, targets, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import note_line, on_github, safe_json
 
@@ -189,5 +189,5 @@ def _show(checks: Gate, shape: str) -> None:
     page = document(checks)
     write(junit_page(checks) if shape == "junit" else rendered(page, shape))
     for note in checks.notes:
-        tell(note_line(note))
+        print_err(note_line(note))
     annotate(page, annotated(checks) if on_github() or shape == "github" else ())

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, option, table_questions, verbose
-from calipers.cli.output import tell_notes, write
+from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, option, table_options, verbose
+from calipers.cli.output import print_notes, write
 from calipers.errors import InputError
 from calipers.names import is_code
 from calipers.reports.untrusted_text import clean
@@ -17,7 +17,7 @@ from calipers.reports.untrusted_text import clean
 
 @click.command(cls=GroupedCommand)
 @click.argument("name", metavar="[NAME]", required=False)
-@table_questions
+@table_options
 @option(
     "--dataset", group=HARBOR, metavar="ORG/NAME", help="Create a dataset of the tasks in DIR, or an empty dataset."
 )
@@ -89,7 +89,7 @@ def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping
             raise InputError(f"{suite.places[task.id]}: {error}") from None
     folder = parent / name
     files = write_suite(folder, suite, questions.params, table)
-    tell_notes(suite.notes)
+    print_notes(suite.notes)
     verifier_option = f" --verifier {questions.verifier}" if is_code(questions.verifier or "") else ""
     lines = [
         *suite.opening,

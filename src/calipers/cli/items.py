@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, show, tell_notes
+from calipers.cli.output import Progress, Target, print_notes, show
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
@@ -67,4 +67,4 @@ def items(
 
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
     show(document(analysis.limited(most)), shape)
-    tell_notes(analysis.notes)
+    print_notes(analysis.notes)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, show, tell_notes
+from calipers.cli.output import Progress, Target, print_notes, show
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -58,4 +58,4 @@ def judge_check(
     from calipers.analyses.judge_check import document
 
     show(document(verdict), shape)
-    tell_notes(verdict.notes)
+    print_notes(verdict.notes)

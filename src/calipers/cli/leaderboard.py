@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
@@ -72,7 +72,7 @@ def leaderboard(
         if target:
             target.write(safe_json(best.to_json()).encode())
         show(best.page(), shape)
-        tell_notes(best.notes)
+        print_notes(best.notes)
         return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.leaderboard import leaderboard as rank
@@ -86,7 +86,7 @@ def leaderboard(
     show(page, shape)
     if shape == "github":
         annotate(page, ())
-    tell_notes(board.notes)
+    print_notes(board.notes)
 
 
 def _best_steps(paths: tuple[str, ...], names: dict[str, str], settings: dict[str, Any]) -> BestSteps:

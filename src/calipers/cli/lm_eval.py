@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calipers.cli.output import notes, plugins_loaded, show_page, tell_lines, tell_notes, write
+from calipers.cli.output import plugins_loaded, print_err_lines, print_notes, print_result_notes, show_page, write
 
 
 @click.command(name="lm-eval", add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -18,20 +18,20 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     if isinstance(command, Answer):
         write(command.text)
         ctx.exit(command.exit_code)
-    from calipers.cli.run import INCOMPLETE, USAGE, reports_of, tell_end
+    from calipers.cli.run import INCOMPLETE, USAGE, print_end, reports_of
     from calipers.running.library import loaded_for
 
-    tell_notes(command.notes)
+    print_notes(command.notes)
     with plugins_loaded(()):
         tasks = loaded_for(command.jobs, command.options["cache_requests"] or "")
         for text in command.before(tasks):
-            tell_lines(text)
+            print_err_lines(text)
         reports = list(reports_of(command.jobs, tasks))
     if not reports:
         ctx.exit(USAGE)  # notes say why each run could not start
     show_page(command.page(reports))
     for report in reports:
-        notes(report.result)
-        tell_end(report)
+        print_result_notes(report.result)
+        print_end(report)
     if len(reports) < len(command.jobs) or not all(report.complete for report in reports):
         ctx.exit(INCOMPLETE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, notes, plugins_loaded, result_json, show_result
+from calipers.cli.output import Target, plugins_loaded, print_result_notes, result_json, show_result
 
 
 @click.command(cls=options.GroupedCommand)
@@ -50,4 +50,4 @@ def merge(
     if target:
         target.write(result_json(result).encode())
     show_result(result, shape, paths, details=details, economics=economics, every=every)
-    notes(result, shape)
+    print_result_notes(result, shape)

@@ -165,7 +165,7 @@ exclude = option(
     multiple=True,
     help="Exclude the rollouts with this value, such as difficulty=hard or task=ID; may be repeated.",
 )
-keys = option(
+columns_only = option(
     "--columns",
     group=ROLLOUTS,
     metavar="ROLE=KEY,...",
@@ -401,7 +401,7 @@ input_format = option(
 
 def columns(command: Any) -> Any:
     """``--columns``, ``--truth`` and ``--input-format``; `roles` reads the first and the last."""
-    return keys(truth(input_format(command)))
+    return columns_only(truth(input_format(command)))
 
 
 def roles(texts: tuple[str, ...]) -> dict[str, str]:
@@ -436,7 +436,7 @@ def _combined(*options: Any) -> Option:
     return decorate
 
 
-asking = _combined(
+request_options = _combined(
     option(
         "--base-url",
         group=MODEL,
@@ -562,7 +562,7 @@ asking = _combined(
     ),
 )
 """Options of ``run``: the model, the requests to it, and when to stop."""
-of_lm_eval = _combined(
+lm_eval_options = _combined(
     option("--num-fewshot", group=LM_EVAL, type=int, metavar="N", help="Number of few-shot examples in a prompt."),
     option(
         "--apply-chat-template",
@@ -618,7 +618,7 @@ of_lm_eval = _combined(
     ),
 )
 """Options of lm-evaluation-harness tasks; the last three print to standard error before the first request."""
-of_harbor = _combined(
+harbor_options = _combined(
     option(
         "--agent",
         group=HARBOR,
@@ -635,9 +635,9 @@ of_harbor = _combined(
     ),
     registry,
 )
-counting = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
+rollout_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
 """Options of ``score``, ``compare`` and ``certify`` that select the rollouts and their rewards."""
-scoring = _combined(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
+scoring_options = _combined(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
 """Options of ``run`` for scoring its rollouts."""
 
 
@@ -756,7 +756,7 @@ VERIFIER_OPTIONS = (
 )
 
 
-def own_questions(command: Any) -> Any:
+def question_options(command: Any) -> Any:
     """The options of ``run`` for questions in a table, and for your own verifier."""
     dry_run = option(
         "--dry-run", group=TABLE, is_flag=True, help="Show five prompts with their targets and send no request."
@@ -764,7 +764,7 @@ def own_questions(command: Any) -> Any:
     return _combined(*COLUMN_OPTIONS, *VERIFIER_OPTIONS, dry_run)(command)
 
 
-def table_questions(command: Any) -> Any:
+def table_options(command: Any) -> Any:
     """The options of ``init`` that create a benchmark from a table."""
     source = option(
         "--from",

@@ -108,9 +108,9 @@ def annotate(document: Document, annotations: Iterable[str]) -> None:
     from calipers.reports.github import add_summary
 
     for line in annotations:
-        click.echo(line, err=True)  # not `tell`, which would disarm these commands
+        click.echo(line, err=True)  # not `print_err`, which would disarm these commands
     if error := add_summary(rendered(document, "md")):
-        tell(f"note: {clean(error, None)}")
+        print_err(f"note: {clean(error, None)}")
 
 
 def show_page(page: OwnPage) -> None:
@@ -118,7 +118,7 @@ def show_page(page: OwnPage) -> None:
     if page.text:
         write(page.text)
     for remark in page.remarks:
-        tell(remark)
+        print_err(remark)
 
 
 def result_json(result: Result) -> str:
@@ -126,25 +126,25 @@ def result_json(result: Result) -> str:
     return safe_json(result.to_json())
 
 
-def notes(result: Result, shape: str = "table") -> None:
+def print_result_notes(result: Result, shape: str = "table") -> None:
     """Print the notes of a result on standard error; for CSV also its warnings, which CSV cannot show."""
     warnings = [f"warning: {text}" for group in result.groups for text in group.warnings] if shape == "csv" else []
-    tell_notes([*result.notes, *warnings])
+    print_notes([*result.notes, *warnings])
 
 
-def tell_notes(notes: Iterable[str]) -> None:
+def print_notes(notes: Iterable[str]) -> None:
     """Print notes on standard error, one per line."""
     for note in notes:
-        tell(f"note: {clean(note, None)}")
+        print_err(f"note: {clean(note, None)}")
 
 
-def tell_lines(text: str) -> None:
+def print_err_lines(text: str) -> None:
     """Print the lines of a text on standard error, each without terminal control characters."""
     for line in text.splitlines():
-        tell(clean(line, None))
+        print_err(clean(line, None))
 
 
-def tell(text: str) -> None:
+def print_err(text: str) -> None:
     """Print a line to standard error, without commands for CI runners; a command prints the same note only once."""
     if text.startswith(("note: ", "warning: ")) and (ctx := click.get_current_context(silent=True)) is not None:
         printed: set[str] = ctx.meta.setdefault(PRINTED, set())

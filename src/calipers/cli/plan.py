@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, rendered, tell_notes, write
+from calipers.cli.output import Target, print_notes, rendered, write
 from calipers.reports.untrusted_text import safe_json
 
 COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups of options
@@ -131,4 +131,4 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     from calipers.analyses.plan_study import document
 
     write(rendered(document(result), shape))
-    tell_notes(result.notes)
+    print_notes(result.notes)

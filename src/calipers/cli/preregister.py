@@ -6,7 +6,7 @@ import click
 
 from calipers.cli import options
 from calipers.cli.certify import target_of
-from calipers.cli.output import tell_notes
+from calipers.cli.output import print_notes
 from calipers.reports.figures import counted
 from calipers.reports.untrusted_text import clean
 
@@ -34,4 +34,4 @@ def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     rollouts = sum(run["tasks"] * run["samples"] for run in runs)
     click.echo(f"{clean(out, None)}: {counted(len(runs), 'run')}, {counted(rollouts, 'rollout')}; no model was called")
     if key is None:
-        tell_notes(["nobody has signed the plan; --key FILE signs it"])
+        print_notes(["nobody has signed the plan; --key FILE signs it"])

@@ -10,7 +10,7 @@ import click
 
 from calipers.cli.options import Command, verbose
 from calipers.cli.options import registry as registry_option
-from calipers.cli.output import tell, write
+from calipers.cli.output import print_err, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.dataset import is_dataset
@@ -74,4 +74,4 @@ def _print(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> N
     write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
     unneeded = "--public has no effect: file permissions decide who can read a local registry"
     for note in (*notes, unneeded) if public else notes:
-        tell(f"note: {clean(note, None)}")
+        print_err(f"note: {clean(note, None)}")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, plugins_loaded, tell_notes, write
+from calipers.cli.output import Progress, Target, plugins_loaded, print_notes, write
 
 
 @click.command(cls=options.GroupedCommand)
@@ -82,7 +82,7 @@ def report(
     content = page.html.encode()
     target.write(content)
     write(f"{out}: {size(len(content))}\n")
-    tell_notes(page.notes)
+    print_notes(page.notes)
 
 
 def size(count: int) -> str:

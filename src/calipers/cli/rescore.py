@@ -8,7 +8,7 @@ import click
 
 from calipers.cli import options
 from calipers.cli.options import params_of
-from calipers.cli.output import plugins_loaded, rendered, tell_notes, write
+from calipers.cli.output import plugins_loaded, print_notes, rendered, write
 
 VERIFIER = "Verifier"  # a group of options
 
@@ -86,4 +86,4 @@ def rescore(
     from calipers.analyses.rescore import document
 
     write(rendered(document(rescored), shape))
-    tell_notes(rescored.notes)
+    print_notes(rescored.notes)

@@ -1,4 +1,4 @@
-"""``calipers run``: a benchmark against a model."""
+"""``calipers run``: run a benchmark against a model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from calipers.cli.output import (
     PageOptions,
     Progress,
     listeners_of,
-    notes,
     plugins_loaded,
+    print_err,
+    print_err_lines,
+    print_notes,
+    print_result_notes,
     show_page,
     show_result,
-    tell,
-    tell_lines,
-    tell_notes,
     write,
 )
 from calipers.errors import CalipersError, InputError
@@ -49,7 +49,7 @@ SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a 
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
-@options.own_questions
+@options.question_options
 @options.option(
     "--model",
     group=options.MODEL,
@@ -57,8 +57,8 @@ SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a 
     multiple=True,
     help="Model to run, such as openai/gpt-4o-mini; may be repeated.",
 )
-@options.asking
-@options.scoring
+@options.request_options
+@options.scoring_options
 @options.option(
     "--out",
     group=options.OUTPUT,
@@ -80,14 +80,14 @@ SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a 
 )
 @options.dialect
 @options.trust(None)
-@options.of_lm_eval
+@options.lm_eval_options
 @options.option(
     "--export",
     group=options.LM_EVAL,
     metavar="lm_eval[=DIR]",
     help="Also write lm-evaluation-harness' own result files.",
 )
-@options.of_harbor
+@options.harbor_options
 @options.plugins
 @options.option(
     "--unsafe-no-sandbox",
@@ -161,7 +161,7 @@ def run(
             if suite:
                 code = suite.show(ending.reports, shape, page)
                 for report in ending.reports:
-                    tell_end(report)
+                    print_end(report)
                 if code:
                     ctx.exit(code)
             else:
@@ -215,20 +215,20 @@ def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any],
     for result in together(reports) if matrix is None or page["details"] or page["economics"] else ():
         if not replaces(result.dialect, shape):
             show_result(result, shape, **page)
-        notes(result)
+        print_result_notes(result)
     for system_page in run_pages(reports, shape, folders):
         show_page(system_page)
     for report in reports:
-        tell_end(report)
+        print_end(report)
 
 
-def tell_end(report: Report) -> None:
+def print_end(report: Report) -> None:
     """Print the end of a run on standard error: its notes, why it stopped early, and the path of its result."""
-    tell_notes(report.notes)
+    print_notes(report.notes)
     if report.stopped:
         more = "" if report.by_rule else "; run the same command again to resume"
         _note(f"{report.folder}: stopped early: {report.stopped}{more}")
-    tell(f"{report.folder}/result.json")
+    print_err(f"{report.folder}/result.json")
 
 
 def _run_agents(
@@ -246,8 +246,8 @@ def _run_agents(
         show_result(report.result, shape, **page)
         if shape in SEPARATOR:
             write(f"{SEPARATOR[shape]}{clean(report.environment, None)}\n")
-        notes(report.result)
-        tell(f"{report.folder}/result.json")
+        print_result_notes(report.result)
+        print_err(f"{report.folder}/result.json")
     ending.complete = all(report.complete for report in ending.reports)
 
 
@@ -268,7 +268,7 @@ def _run_models(
     from calipers.running.settings import jobs_of
 
     jobs, remarks = jobs_of(benchmarks, given)
-    tell_notes(remarks)
+    print_notes(remarks)
     tasks = loaded_for(jobs, cache_requests)
     if cache_requests and tasks is None:
         problem = "is for tasks of lm-evaluation-harness, and no benchmark is one"
@@ -276,7 +276,7 @@ def _run_models(
     for name, job in ((name, job) for job in jobs if job.from_library for name in shown):
         texts = getattr(library(), SHOWN[name])(job, tasks)
         for text in [texts] if isinstance(texts, str) else texts:
-            tell_lines(text)
+            print_err_lines(text)
     # extend() adds reports one by one, so earlier reports are kept if a later run is interrupted
     reports.extend(_side_by_side(jobs, tasks) if together else reports_of(jobs, tasks))
     reports.sort(key=lambda report: jobs.index(report.job))
@@ -359,7 +359,7 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
 
 
 def _note(text: str) -> None:
-    tell_notes([text])
+    print_notes([text])
 
 
 def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
@@ -369,7 +369,7 @@ def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
     from calipers.running.settings import jobs_of
 
     jobs, remarks = jobs_of(benchmarks, {"model": ("none/none",), **given})
-    tell_notes(remarks)
+    print_notes(remarks)
     tasks = loaded_for(jobs)
     seen = set[str]()
     pages = []
@@ -379,7 +379,7 @@ def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
             seen.add(name)
             suite, questions = rehearse(job, tasks)
             pages.append("".join(f"{clean(line, None)}\n" for line in _question_lines(suite, questions)))
-            tell_notes(suite.notes)
+            print_notes(suite.notes)
     return "\n".join(pages)
 
 

@@ -12,7 +12,16 @@ from click.core import ParameterSource
 
 from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
-from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
+from calipers.cli.output import (
+    Progress,
+    Target,
+    plugins_loaded,
+    print_err,
+    print_result_notes,
+    result_json,
+    show_result,
+    write_junit,
+)
 from calipers.errors import InputError
 from calipers.names import SYSTEMS, engine_of, is_remote
 from calipers.reports.untrusted_text import clean
@@ -27,7 +36,7 @@ INCOMPLETE = 3
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
-@options.counting
+@options.rollout_options
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
@@ -197,9 +206,9 @@ def score(
         write_junit("calipers score", tasks)
     else:
         show_result(result, shape, paths, trust=trust, details=details, economics=economics, every=every)
-    notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
+    print_result_notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
     for failure in result.failed:
-        tell(clean(failure, None))
+        print_err(clean(failure, None))
     if result.failed:
         raise click.exceptions.Exit(INCOMPLETE)
 

@@ -8,7 +8,7 @@ import click
 
 from calipers.cli.options import Command, verbose
 from calipers.cli.options import plugins as plugins_option
-from calipers.cli.output import tell
+from calipers.cli.output import print_err
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
@@ -83,5 +83,5 @@ def _token(variable: str | None) -> str | None:
 
 def _announce(url: str, guarded: bool) -> None:
     if not guarded:
-        tell("note: other machines can call this server; --token-env VAR requires a token")
-    tell(f"calipers serves {clean(url, None)} (Ctrl-C stops it)")
+        print_err("note: other machines can call this server; --token-env VAR requires a token")
+    print_err(f"calipers serves {clean(url, None)} (Ctrl-C stops it)")

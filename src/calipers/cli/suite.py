@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.analyses.gate.requirement import KEYS, NamedResult, Policy, policy_of
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
-from calipers.cli.output import PageOptions, notes, rendered, show, show_result, tell, tell_notes, write
+from calipers.cli.output import (
+    PageOptions,
+    print_err,
+    print_notes,
+    print_result_notes,
+    rendered,
+    show,
+    show_result,
+    write,
+)
 from calipers.errors import InputError, UnknownName
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted
@@ -42,7 +51,7 @@ class SuiteCommand:
         from calipers.running.perform import rehearse
 
         jobs, remarks = jobs_of([self.file.path], given)
-        tell_notes(remarks)
+        print_notes(remarks)
         tasks = loaded_for(jobs)
         sizes: dict[str, int] = {}
         for job in jobs:
@@ -94,11 +103,11 @@ class SuiteCommand:
             show_matrix(matrix, shape, where=folder, details=page["details"], every=page["every"])
         for result in together(reports) if show_pages else ():
             show_result(result, shape, **page)
-            notes(result)
+            print_result_notes(result)
         if self.policy is None:
             return 0
         if self._baseline_lost(reports):
-            tell_notes([f"the gate was not checked: its baseline {self.baseline} has no run"])
+            print_notes([f"the gate was not checked: its baseline {self.baseline} has no run"])
             return UNDEFINED
         checks = self.checked(reports)
         from calipers.analyses.gate.document import document
@@ -108,8 +117,8 @@ class SuiteCommand:
             write("\n")
             show(document(checks), shape)
         else:
-            tell(f"gate: {clean(checks.headline(), None)}")
-        tell_notes(checks.notes)
+            print_err(f"gate: {clean(checks.headline(), None)}")
+        print_notes(checks.notes)
         return checks.exit_code
 
     def _baseline_lost(self, reports: Sequence[Report]) -> bool:

@@ -33,7 +33,7 @@ from calipers.cli.output import show
 @options.file_option(
     "--authority", group=options.ROLLOUTS, help="Certificate of the time-stamp authority that you trust (PEM)."
 )
-@options.keys
+@options.columns_only
 @options.shape("table", "json", "md")
 @options.verbose
 def verify(

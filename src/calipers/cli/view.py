@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli import options
-from calipers.cli.output import tell
+from calipers.cli.output import print_err
 from calipers.errors import InputError
 
 
@@ -83,7 +83,7 @@ def view(
         labelling = Labelling(run.source, label, labels, seed)
 
     def announce(address: str) -> None:
-        tell(f"calipers shows {', '.join(library.paths)} at {address} (Ctrl-C stops it)")
+        print_err(f"calipers shows {', '.join(library.paths)} at {address} (Ctrl-C stops it)")
         if not no_browser:
             import webbrowser
 

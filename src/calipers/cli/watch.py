@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, listeners_of, show, targets, tell, tell_notes, write
+from calipers.cli.output import Target, listeners_of, print_err, print_notes, show, targets, write
 from calipers.errors import InputError, UnknownName
 from calipers.reports.untrusted_text import clean, is_terminal, safe_json
 
@@ -215,13 +215,13 @@ def watch(
             best_page = best_of(watching, metric)
             _write(files, junit, out, result)
             show(best_page.page(), shape)
-            tell_notes([*best_page.notes, *result.notes])
+            print_notes([*best_page.notes, *result.notes])
             return
     finally:
         watching.close()
     _write(files, junit, out, result)
     _show(result, shape)
-    tell_notes(result.notes)
+    print_notes(result.notes)
     if result.exit_code:
         raise click.exceptions.Exit(result.exit_code)
 
@@ -277,9 +277,9 @@ class _Notifier:
         for alarm in raised:
             for send in self._senders:
                 try:
-                    tell(f"note: {clean(send(alarm, self._watching.path), None)}")
+                    print_err(f"note: {clean(send(alarm, self._watching.path), None)}")
                 except InputError as error:
-                    tell(f"note: {clean(str(error), None)}")
+                    print_err(f"note: {clean(str(error), None)}")
             if self._listeners:
                 self._notify_listeners(alarm)
 
@@ -296,7 +296,7 @@ class _Notifier:
             try:
                 target.tell(text, [], LIMIT)
             except (NotNotified, InputError) as error:
-                tell(f"note: --notify {target.name}: {clean(str(error), None)}")
+                print_err(f"note: --notify {target.name}: {clean(str(error), None)}")
 
 
 def _evaluate_new(command: Any, path: str, evals: str, stopped: threading.Event) -> None:
@@ -309,7 +309,7 @@ def _evaluate_new(command: Any, path: str, evals: str, stopped: threading.Event)
         if stopped.is_set():
             return
         if problem := evaluate(command, checkpoint, Path(evals), stopped.is_set):
-            tell(f"note: {clean(problem, None)}")
+            print_err(f"note: {clean(problem, None)}")
 
 
 def _follow(
@@ -354,9 +354,9 @@ class _Screen:
             return
         last = result.last_step
         at = "" if last is None else f"step {last}: "
-        tell(clean(f"{at}{result.headline()}", None))
+        print_err(clean(f"{at}{result.headline()}", None))
         for note in result.notes[self._notes :]:
-            tell(f"note: {clean(note, None)}")
+            print_err(f"note: {clean(note, None)}")
         self._notes = len(result.notes)
 
     def _draw(self, result: Watched) -> None:

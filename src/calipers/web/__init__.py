@@ -150,8 +150,8 @@ def notes_of(data: Gathered) -> list[str]:
         runs = [run for run in (data.first, data.second) if run is not None]
     notes = [note for run in runs for note in run.result.notes]
     for run in (run for run in runs[:1] if run.flags is not None):
-        every = {task for tasks in run.flags.tasks.values() for task in tasks}
-        notes += [] if every else [f"{run.flags.path} flags no task"]
-        if lost := every.difference(*(each.flagged for each in runs)):
-            notes.append(f"{len(lost):,} of {len(every):,} tasks in {run.flags.path} are not in these rollouts")
+        flagged = {task for tasks in run.flags.tasks.values() for task in tasks}
+        notes += [] if flagged else [f"{run.flags.path} flags no task"]
+        if unknown := flagged.difference(*(run.flagged for run in runs)):
+            notes.append(f"{len(unknown):,} of {len(flagged):,} tasks in {run.flags.path} are not in these rollouts")
     return list(dict.fromkeys(notes))

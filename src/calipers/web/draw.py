@@ -204,19 +204,19 @@ def interval_row(
     label: str,
     tone: Tone = "blue",
     zero: bool = False,
-    whole: float | None = None,
+    overall: float | None = None,
     why: str = "",
 ) -> Markup:
     """The axis cell of a row: value and interval, bounds below, and ``why`` there is no interval.
 
-    ``zero`` draws the zero line of a difference, ``whole`` the dashed line of the whole benchmark; both continue
+    ``zero`` draws the zero line of a difference, ``overall`` the dashed line of the whole benchmark; both continue
     through all rows.
     """
     marks = [line(0, 100, "50%", "50%", "track")]
     if zero:
         marks.append(line(scale.at(0), scale.at(0), 0, "100%", "zero"))
-    if whole is not None:
-        marks.append(line(scale.at(whole), scale.at(whole), 0, "100%", "whole"))
+    if overall is not None:
+        marks.append(line(scale.at(overall), scale.at(overall), 0, "100%", "whole"))
     marks.append(centred(glyph(value, interval, bounds, scale, tone=tone)))
     if why and value is not None and interval is None:
         marks.append(_beside(scale.at(value), scale.at(value) < 55, 4, why, "why", "50%"))
@@ -363,9 +363,9 @@ def squares(
             for row, state in enumerate(column)
         )
         title = str(element("title", titles[number])) if titles else ""
-        place = f'x="{pc(number * wide + gap / 2)}" width="{pc(wide - gap)}" overflow="visible"'
+        frame = f'x="{pc(number * wide + gap / 2)}" width="{pc(wide - gap)}" overflow="visible"'
         key = tasks[number] if tasks else number
-        drawn.append(Markup(f'<svg data-task="{key}" {place}>{title}{rects}</svg>'))
+        drawn.append(Markup(f'<svg data-task="{key}" {frame}>{title}{rects}</svg>'))
     dense = " dense" if len(columns) > MANY_COLUMNS else ""
     return svg(*drawn, label=label, class_=f"squares{dense}", height=step * tallest)
 

@@ -140,7 +140,7 @@ class RolloutText:
     error: str | None = None
 
 
-NOTHING_SAID = RolloutText()
+NO_TEXT = RolloutText()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def gather(
             problem = f"a {type(document).__name__.lower()} is finished, and {changed[0]} cannot change it"
             raise InputError.at(str(source), problem, "expected its rollouts")
         if isinstance(document, Result):
-            runs += [of_document(document, group, str(source)) for group in document.groups]
+            runs += [run_of_document(document, group, str(source)) for group in document.groups]
         elif document is None:
             plan = make_plan(metrics, by=by, source=source, **settings)
             read = read_source(source, Named(columns or {}, truth), [*plan.labels, "answer"], progress)
@@ -294,7 +294,7 @@ def _codes(run: RunData, tasks: set[str]) -> list[int]:
     return [] if run.rollouts is None else [code for code, task in enumerate(run.rollouts.tasks.ids) if task in tasks]
 
 
-def of_document(result: Result, group: Group, path: str = "") -> RunData:
+def run_of_document(result: Result, group: Group, path: str = "") -> RunData:
     """The data of a group of a result document, without rollouts."""
     mean, rate = group.metrics.get("mean_reward"), group.metrics.get("pass_rate")
     outright = mean is not None and rate is not None and mean.value == rate.value
@@ -486,10 +486,9 @@ def with_texts(run: RunData, budget: int = TEXT_BUDGET, preferred: Iterable[int]
             continue
         if code not in prompts and (prompt := prompt_of(text)):
             prompts[code] = cut(prompt)
-        words = RolloutText(
-            *(each and cut(each) for each in (said(text.completion), said(text.answer), error_of(text)))
-        )
-        if words != NOTHING_SAID:  # a later attempt comes later, and replaces the earlier one
+        parts = (said(text.completion), said(text.answer), error_of(text))
+        words = RolloutText(*(part and cut(part) for part in parts))
+        if words != NO_TEXT:  # a later attempt comes later, and replaces the earlier one
             texts_of.setdefault(code, {})[text.sample] = words
     wanted = set(rows.tolist())
     texts = {row: words for row, words in _by_row(table, texts_of) if row in wanted}
@@ -533,7 +532,7 @@ def _within(
         text, code = texts.get(row), int(rolled.table.task[row])
         prompt = prompts.get(code) if code not in kept_prompts else None
         words = [prompt, *((text.completion, text.answer, text.error) if text else ())]
-        budget -= sum(_size(each) for each in words if each)
+        budget -= sum(map(_size, filter(None, words)))
         if budget < 0:
             break
         if text is not None:
@@ -559,7 +558,8 @@ def _with_less(run: RunData, less: int) -> RunData:
     if rolled is None or not rolled.texts:
         return run
     words = [*rolled.prompts.values()]
-    words += [each for text in rolled.texts.values() for each in (text.completion, text.answer, text.error) if each]
+    for text in rolled.texts.values():
+        words += filter(None, (text.completion, text.answer, text.error))
     rows = np.array([*rolled.texts], dtype=np.int64)  # in their order of priority
     prompts, texts = _within(rolled, rows, rolled.prompts, rolled.texts, max(sum(map(_size, words)) - less, 0))
     return replace(run, rollouts=replace(rolled, prompts=prompts, texts=texts, texts_cut=True))

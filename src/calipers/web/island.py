@@ -81,7 +81,7 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
         keys = [*shown.group.breakdowns, *([shown.cluster] if shown.cluster else [])]
         words = command_words("score", [shown], shown.result)
         settings = WhatIfSettings(words, shown.cluster, keys, shown.flagged)
-        return of_run(shown.rollouts.table, shown.result, shown.group, settings)
+        return run_island(shown.rollouts.table, shown.result, shown.group, settings)
     contests = shown.comparison.contests
     runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
     if len(runs) < 2 or len(contests) != 1 or len(contests[0].pairs) != 1:
@@ -94,7 +94,7 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
     words = command_words("compare", runs, shown.comparison)
     flagged = list(dict.fromkeys(task for run in runs for task in run.flagged))
     settings = WhatIfSettings(words, cluster, [*keys, *([cluster] if cluster else [])], flagged)
-    return of_pair((tables[0], tables[1]), names, shown.comparison, pair, settings)
+    return pair_island((tables[0], tables[1]), names, shown.comparison, pair, settings)
 
 
 def what_if_section(shown: RunData | PairData, island: dict[str, Any] | None) -> Section | None:
@@ -160,7 +160,7 @@ def reading_words(runs: Sequence[RunData]) -> list[str]:
     return words
 
 
-def of_run(rollouts: Rollouts, result: Result, group: Group, settings: WhatIfSettings) -> dict[str, Any]:
+def run_island(rollouts: Rollouts, result: Result, group: Group, settings: WhatIfSettings) -> dict[str, Any]:
     """The island of one run: ``rollouts`` are those of the group."""
     dialect = _dialect(result.dialect)
     rollouts = dialect.seen(rollouts) if dialect.seen else rollouts
@@ -173,7 +173,7 @@ def of_run(rollouts: Rollouts, result: Result, group: Group, settings: WhatIfSet
     return shared | island
 
 
-def of_pair(
+def pair_island(
     runs: tuple[Rollouts, Rollouts],
     names: tuple[str, str],
     comparison: Comparison,
@@ -271,18 +271,17 @@ def _number(value: float) -> int | float:
 
 def _slices(runs: Sequence[Rollouts], key: str, label: Callable[[Any], str]) -> dict[str, Any] | None:
     """The slice of each task; None if a task has several, if two runs disagree, or if no run has the key."""
-    known = [_of_tasks(run, key, label) for run in runs if has(run, key)]
-    if not known or any(each is None for each in known):
+    by_run = [_task_slices(run, key, label) for run in runs if has(run, key)]
+    known = [run_slices for run_slices in by_run if run_slices is not None]
+    if not known or len(known) < len(by_run):
         return None
-    first = known[0]
-    if first is None or any(
-        each is not None and (each[0] != first[0] or (each[1] != first[1]).any()) for each in known
-    ):
+    values, code = known[0]
+    if any(other_values != values or (other_code != code).any() for other_values, other_code in known[1:]):
         return None
-    return {"key": key, "values": first[0], "code": first[1].tolist()} if len(first[0]) > 1 else None
+    return {"key": key, "values": values, "code": code.tolist()} if len(values) > 1 else None
 
 
-def _of_tasks(run: Rollouts, key: str, label: Callable[[Any], str]) -> tuple[list[str], Ints] | None:
+def _task_slices(run: Rollouts, key: str, label: Callable[[Any], str]) -> tuple[list[str], Ints] | None:
     code, names = slices(run, key, label)
     lowest, highest = np.full(len(run.tasks), len(names)), np.full(len(run.tasks), -1)
     np.minimum.at(lowest, run.task, code)

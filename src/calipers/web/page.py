@@ -188,7 +188,7 @@ def card_id(*names: str) -> str:
     return "card-" + "--".join(map(identifier, names))
 
 
-def of_estimate(
+def estimate_card(
     name: str, estimate: Estimate, ledger: Ledger, *, missing: str, confidence: float, cut: Sequence[str] = ()
 ) -> NumberCard:
     """The card of a metric's value; ``cut`` names a slice by its key and value."""
@@ -209,7 +209,7 @@ def of_estimate(
     return NumberCard(card_id(name), shown, value, definition, fields, others)
 
 
-def of_method(name: str) -> NumberCard | None:
+def method_card(name: str) -> NumberCard | None:
     """The card of an interval method or a test; None if it has no card."""
     if name not in STATISTIC_CARDS:
         return None
@@ -226,7 +226,7 @@ def term(card: str, *shown: Markup | str, value: bool = False) -> Markup:
 
 def method_term(method: str) -> Markup | str:
     """The name of a method, which opens its card if it has one."""
-    card = of_method(method)
+    card = method_card(method)
     return term(card.id, method) if card else method
 
 
@@ -344,14 +344,14 @@ def estimate_row(
     *,
     card: str | None,
     label: str,
-    whole: float | None = None,
+    overall: float | None = None,
     tone: draw.Tone = "blue",
     extra: bool = False,
 ) -> Markup:
     """The row of an estimate in an `axis_table`.
 
     ``card`` is the id of the card that the number opens, if any. ``scale`` is None for a number with another unit or
-    range than the table's axis; it is shown without a picture. ``whole`` is the value of the whole benchmark.
+    range than the table's axis; it is shown without a picture. ``overall`` is the value of the whole benchmark.
     """
     known = estimate.value is not None and math.isfinite(estimate.value)
     value = estimate.value if known else None
@@ -368,7 +368,7 @@ def estimate_row(
             estimate.bounds,
             scale,
             label=described(label, estimate, ledger),
-            whole=whole,
+            overall=overall,
             tone=tone,
             why=why,
         )

@@ -18,7 +18,7 @@ from calipers.reports.sentences import Answer, level, of_difference, p_value, pl
 from calipers.rollouts.record import ABSENT
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
-from calipers.web.gather import NOTHING_SAID, STATES, PairData, RunData, RunRollouts
+from calipers.web.gather import NO_TEXT, STATES, PairData, RunData, RunRollouts
 from calipers.web.island import reading_words, what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name, one_line, text, visible
 from calipers.web.page import (
@@ -31,12 +31,12 @@ from calipers.web.page import (
     card_id,
     column_head,
     ends_of,
+    estimate_card,
     estimate_row,
     heading,
     interval_table,
+    method_card,
     method_term,
-    of_estimate,
-    of_method,
     once,
     plain_table,
     scrolled,
@@ -523,12 +523,12 @@ def _cards(data: PairData, finding: Finding, names: tuple[str, str]) -> list[Num
         estimate = run.group.metrics.get(finding.metric) if run else None
         if run is None or estimate is None:
             continue
-        card = of_estimate(
+        card = estimate_card(
             finding.metric, estimate, run.group.ledger, missing=run.result.missing, confidence=run.result.confidence
         )
         cards.append(replace(card, id=card_id(finding.metric, label), name=f"{finding.metric} of {label}"))
-        cards.append(of_method(estimate.method) if estimate.method else None)
-    cards.append(of_method(finding.method))
+        cards.append(method_card(estimate.method) if estimate.method else None)
+    cards.append(method_card(finding.method))
     return once(cards)
 
 
@@ -855,7 +855,7 @@ def _rollouts(run: RunRollouts, code: int) -> list[Any]:
     start, stop = map(int, run.table.by_task.starts[code : code + 2])
     rows = []
     for row in range(start, stop):
-        texts = run.texts.get(row, NOTHING_SAID)
+        texts = run.texts.get(row, NO_TEXT)
         shown = [None if content is None else visible(content) for content in (texts.completion, texts.answer)]
         rows.append([int(run.table.sample[row]), STATES[run.states[row]], *shown])
     return rows

@@ -28,12 +28,12 @@ from calipers.web.page import (
     card_id,
     described,
     ends_of,
+    estimate_card,
     estimate_row,
     heading,
     interval_table,
+    method_card,
     method_term,
-    of_estimate,
-    of_method,
     once,
     term,
     unit_of,
@@ -314,8 +314,8 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool
     headline = headline_of(run.group)
     metric = headline[0] if headline else ""
     parts = shown_slices(cut, metric)[: SLICES_SHOWN if among else None]
-    whole = headline[1].value if headline else None
-    scale = scale_of([whole, *(end for _, part in parts for end in ends_of(part.metrics[metric]))])
+    overall = headline[1].value if headline else None
+    scale = scale_of([overall, *(end for _, part in parts for end in ends_of(part.metrics[metric]))])
     digits = places(*(part.metrics[metric].interval for _, part in parts))
     rows = []
     for number, (value, part) in enumerate(parts):
@@ -329,7 +329,7 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool
                 digits,
                 card=None if among else card_id(metric, key, value),
                 label=f"{key} {shown}: {metric}",
-                whole=whole,
+                overall=overall,
                 extra=number >= SLICES_SHOWN,
             )
         )
@@ -431,11 +431,11 @@ def _score_command(run: RunData) -> str:
 def _cards(run: RunData) -> list[NumberCard]:
     """The cards of all numbers and methods that the page shows."""
     group, headline = run.group, headline_of(run.group)
-    make = partial(of_estimate, missing=run.result.missing, confidence=run.result.confidence)
+    make = partial(estimate_card, missing=run.result.missing, confidence=run.result.confidence)
     cards: list[NumberCard | None] = [make(metric, each, group.ledger) for metric, each in group.metrics.items()]
     if headline:
         metric, _ = headline
         for key, cut in group.breakdowns.items():
             for value, part in shown_slices(cut, metric):
                 cards.append(make(metric, part.metrics[metric], part.ledger, cut=(key, value)))
-    return once([*cards, *(of_method(estimate.method) for estimate in group.metrics.values() if estimate.method)])
+    return once([*cards, *(method_card(estimate.method) for estimate in group.metrics.values() if estimate.method)])

@@ -311,10 +311,10 @@ def rollout_data(run: RunData) -> dict[str, Any] | None:
 
 def _shown(text: RolloutText) -> list[str | None]:
     """Completion, answer and error, without trailing absent texts."""
-    words = [None if each is None else visible(each) for each in (text.completion, text.answer, text.error)]
-    while words and words[-1] is None:
-        words.pop()
-    return words
+    texts = [None if part is None else visible(part) for part in (text.completion, text.answer, text.error)]
+    while texts and texts[-1] is None:
+        texts.pop()
+    return texts
 
 
 def _tokens(rolled: RunRollouts) -> list[int] | None:
@@ -565,14 +565,14 @@ def foot(runs: Sequence[RunData], digest: str) -> list[str]:
     """The last lines of a page: the digest, and how many texts are in the file."""
     lines = [f"Calipers · {digest}"]
     rolled = [run.rollouts for run in runs if run.rollouts is not None]
-    if rolled and not all(each.wants_texts for each in rolled):
+    if rolled and not all(rollouts.wants_texts for rollouts in rolled):
         lines.append("Texts were left out of this file (--no-texts).")
     elif rolled:
-        texts, rollouts = sum(len(each.texts) for each in rolled), sum(map(len, rolled))
+        texts, total = sum(len(rollouts.texts) for rollouts in rolled), sum(map(len, rolled))
         if not texts:
             lines.append("The rollouts have no texts.")
-        elif texts < rollouts:
-            cut = any(each.texts_cut for each in rolled)
-            why = "the others were left out to keep the file small" if cut else "the others have none"
-            lines.append(f"Texts of {texts:,} of {counted(rollouts, 'rollout')} are in this file; {why}.")
+        elif texts < total:
+            texts_cut = any(rollouts.texts_cut for rollouts in rolled)
+            why = "the others were left out to keep the file small" if texts_cut else "the others have none"
+            lines.append(f"Texts of {texts:,} of {counted(total, 'rollout')} are in this file; {why}.")
     return lines

@@ -27,7 +27,7 @@ from calipers.stats.alarms import E_PROCESS
 from calipers.stats.steps import BAND, BEST_STEP
 from calipers.web.draw import CurveStep, StepMark, step_curve
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import HtmlPage, Section, heading, of_method, once, plain_table, scrolled
+from calipers.web.page import HtmlPage, Section, heading, method_card, once, plain_table, scrolled
 from calipers.web.sections import command_line
 
 MOST_METRICS: Final = 14  # metrics that are drawn per series
@@ -87,7 +87,7 @@ def watch_page(data: WatchData) -> HtmlPage:
         _evidence(watched),
         _notes(watched),
     ]
-    cards = [of_method(BAND), of_method(E_PROCESS), of_method(BEST_STEP) if picks else None]
+    cards = [method_card(BAND), method_card(E_PROCESS), method_card(BEST_STEP) if picks else None]
     steps = "" if last is None else f"step {last:,}"
     about = [part for part in (os.path.basename(os.path.normpath(watched.path)), steps) if part]
     shown = [section for section in sections if section]

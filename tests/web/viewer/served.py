@@ -1,4 +1,4 @@
-"""A viewer's server in the test's own process, and a client that has been let in."""
+"""A viewer's server in the process of the test, and a client with its cookie."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calipers.web.viewer.server import Viewer, serving
 
 @dataclass
 class Client:
-    """Requests with the cookie of a browser that was let in."""
+    """A client with the cookie of the server."""
 
     http: aiohttp.ClientSession
     base: URL
@@ -25,14 +25,14 @@ class Client:
     viewer: Viewer
 
     async def get(self, path: str, status: int = 200, **options: Any) -> Any:
-        """The JSON, or else the text, of an answer of this status."""
+        """The JSON of an answer with this status, or its text if it is not JSON."""
         async with self.http.get(self.base.join(URL(path, encoded=True)), allow_redirects=False, **options) as answer:
             text = await answer.text()
             assert answer.status == status, (path, answer.status, text[:300])
             return await answer.json() if answer.content_type == "application/json" else text
 
     async def post(self, path: str, body: Any, status: int = 200, origin: str | None = "") -> Any:
-        """The answer to a POST from the page itself."""
+        """The answer to a POST request, by default from the page itself."""
         headers = {"Origin": str(self.base).rstrip("/") if origin == "" else origin} if origin is not None else {}
         async with self.http.post(self.base.join(URL(path)), json=body, headers=headers) as answer:
             assert answer.status == status, (path, answer.status, await answer.text())
@@ -45,11 +45,11 @@ class Client:
 
 
 def served(paths: list[str], check: Callable[[Client], Awaitable[None]], labelling: Labelling | None = None) -> None:
-    """Serve some paths while ``check`` asks."""
+    """Serve the paths while ``check`` runs."""
 
     async def both() -> None:
         async with serving(Library(paths), labelling=labelling) as (viewer, address):
-            jar = aiohttp.CookieJar(unsafe=True)  # of an address without a name
+            jar = aiohttp.CookieJar(unsafe=True)  # accept cookies for an IP address
             connector = aiohttp.TCPConnector(limit=0)  # as many connections as a test opens
             async with aiohttp.ClientSession(cookie_jar=jar, connector=connector) as http:
                 url = URL(address)

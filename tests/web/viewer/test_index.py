@@ -1,4 +1,4 @@
-"""The index of a log: places and numbers of its rollouts, kept, extended, rebuilt; never a torn line."""
+"""The index of a log: positions and numbers of its rollouts; saved, extended and rebuilt; never an incomplete line."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def rows_of(count, **more):
 
 
 def described(index):
-    """Everything that an index says, in plain values."""
+    """The content of an index as plain values."""
     return {
         "tasks": [index.name(int(code)) for code in index.columns["task"]],
         "lines": index.columns["line"].tolist(),
@@ -116,7 +116,7 @@ def test_a_torn_line_is_not_there_until_it_is_whole(tmp_path):
         assert len(build(str(path))) == 3
         assert len(extend(index)) == 3
     path.write_text("\n".join(json.dumps(row) for row in rows_of(3)) + "\n" + whole)
-    assert described(build(str(path)))["tasks"][-1] == "late"  # an object is whole, with or without its newline
+    assert described(build(str(path)))["tasks"][-1] == "late"  # an object is complete without its newline, too
 
 
 def test_a_line_that_is_no_rollout_is_named(tmp_path):
@@ -186,7 +186,7 @@ def test_an_index_lies_in_the_cache_where_the_folder_is_not_writable(tmp_path, m
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "log.jsonl"
     log(path, rows_of(40))
-    (tmp_path / f"log.jsonl{SUFFIX}").mkdir()  # nothing can take the place of a folder, not even for root
+    (tmp_path / f"log.jsonl{SUFFIX}").mkdir()  # nobody can replace a folder by a file, not even root
     (tmp_path / f"log.jsonl{SUFFIX}" / "x").write_text("")
     [source], _ = sources([str(path)])
     assert len(current_index(source)) == 40

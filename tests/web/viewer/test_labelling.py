@@ -1,4 +1,4 @@
-"""Blind labelling: what is hidden, what is written, undo, and how wide the interval will be."""
+"""Blind labelling: hidden texts, the file of labels, undo, and the predicted width of the interval."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ IDENTITY = {"tasks": "sha256:1", "judges": {"openai/judge": "here"}, "model": "m
 
 
 def judged(path, rollouts=400, error=0.2, seed=0):
-    """A log of a judge that errs, and what is true of each rollout."""
+    """A log of a judge that errs, and the true label of each rollout."""
     rng = np.random.default_rng(seed)
     truth = {}
     with open(path, "w") as file:
@@ -60,7 +60,7 @@ def test_labels_are_written_at_once_undone_and_gone_on_with(tmp_path):
     for position, label in enumerate([1, 0, "skip", 1]):
         first.put(position, label, "why, though?" if position == 1 else "")
         assert len(rows_of(path)) == position + 1
-    first.put(3, 0)  # a key that was pressed twice
+    first.put(3, 0)  # a double key press
     assert [row["label"] for row in rows_of(path)] == ["1", "0", "", "1"]
     assert rows_of(path)[1]["comment"] == "why, though?"
     first.undo()
@@ -122,7 +122,7 @@ def test_only_the_width_is_shown_before_the_end(tmp_path):
 
 
 def test_the_width_that_more_labels_are_said_to_give_is_the_one_they_give(tmp_path):
-    """In a world with a judge that errs in one of five: over 12 draws, the mean of the width with 160 labels."""
+    """The predicted width is close to the mean width with 160 labels over 12 simulations of a judge that errs in 20 %."""
     truth = judged(tmp_path / "log.jsonl", 800)
     log = str(tmp_path / "log.jsonl")
     rng = np.random.default_rng(1)
@@ -221,7 +221,7 @@ def test_nothing_but_labels_is_served_until_the_end(tmp_path):
             assert "SECRET" not in await client.get(path, 403)
         await client.get("/", 303)
         assert "SECRET" not in json.dumps(await client.get("/api/label"))
-        await client.post("/api/label", {"label": 1, "position": 0}, 403, origin=None)  # another program's form
+        await client.post("/api/label", {"label": 1, "position": 0}, 403, origin=None)  # a form on another site
         await client.post("/api/label", {"label": 1, "position": 0}, 403, origin="http://calipers.invalid")
         await client.post("/api/label", [], 400)
         await client.post("/api/label", {"label": 1, "position": math.inf}, 400)

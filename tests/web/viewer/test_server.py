@@ -1,4 +1,4 @@
-"""The viewer's answers: runs, filters, a rollout, two runs, events; for whom, of what, and what never gets out."""
+"""The viewer's answers: runs, filters, a rollout, two runs, events; access control, and what is never sent."""
 
 import asyncio
 import json
@@ -31,14 +31,14 @@ def line(**row):
     return json.dumps(row) + "\n"
 
 
-# who may ask
+# access control
 
 
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({}, 200),
-        ({"Host": "calipers.invalid"}, 403),  # a name that was made to point here
+        ({"Host": "calipers.invalid"}, 403),  # DNS rebinding
         ({"Host": "127.0.0.1"}, 403),  # another port
         ({"Host": "127.0.0.1:1@calipers.invalid"}, 403),
         ({"Origin": "http://calipers.invalid"}, 403),
@@ -144,7 +144,7 @@ def test_nothing_can_be_written(folder, method):
     assert {name: os.stat(folder / name).st_mtime_ns for name in os.listdir(folder)} == before
 
 
-# what may be seen
+# which files can be read
 
 
 TRAVERSALS = [
@@ -215,7 +215,7 @@ def test_a_log_that_becomes_a_link_is_read_no_more(folder):
     served([str(folder)], check)
 
 
-# what is shown
+# the data of the pages
 
 
 def test_runs_filters_and_a_rollout(folder):
@@ -303,7 +303,7 @@ def test_two_runs_beside_each_other(folder):
 
 
 def usual(name):
-    """The most frequent answer of each task, of several the first, counted the plain way."""
+    """The most frequent answer of each task (the first of several), counted in a simple way."""
     answers = {}
     for row in map(json.loads, (EXAMPLES / name).read_text().splitlines()):
         if said := row.get("answer") or row.get("completion"):
@@ -418,7 +418,7 @@ def test_hostile_texts_stay_texts(tmp_path):
             assert raw.content_type == "application/json"
         assert answer["total"] == len([row for row in rows if not _half(row)])
         shown = json.dumps(answer["rows"], ensure_ascii=False)
-        assert not set(shown) & set("\x1b\u202e\u2066\u200b")  # what hides or reorders text is shown as what it is
+        assert not set(shown) & set("\x1b\u202e\u2066\u200b")  # characters that hide or reorder text are made visible
 
     served([str(tmp_path)], check)
 
@@ -431,11 +431,11 @@ def _half(row):
     return False
 
 
-# runs that are still going
+# runs in progress
 
 
 async def events(client, until):
-    """The events of a stream, up to the first that fulfils a condition."""
+    """The events of a stream, up to the first that meets a condition."""
     seen = []
     async with client.http.get(client.base.join(URL("/events"))) as answer:
         async for words in answer.content:
@@ -472,7 +472,7 @@ def test_what_is_appended_is_told_and_a_torn_line_is_not_shown(tmp_path):
     served([str(path)], check)
 
 
-# many clients, slow ones, and the end
+# many clients, slow clients, and shutdown
 
 
 def test_two_hundred_clients_are_answered_and_too_many_are_not_kept(folder, monkeypatch):
@@ -526,7 +526,7 @@ def test_a_client_that_takes_nothing_is_cut(tmp_path, monkeypatch):
         ask = "\r\n".join([line, f"Host: 127.0.0.1:{client.base.port}", f"Cookie: {cookie}", "", ""])
         slow.setblocking(False)
         rest = questions = ask.encode() * 60
-        while not client.viewer.guard.cut:  # asks on, and never reads: at some time no buffer holds more answers
+        while not client.viewer.guard.cut:  # the client sends requests without reading, until all buffers are full
             with suppress(BlockingIOError, ConnectionError):
                 rest = rest[slow.send(rest) :] or questions
             await asyncio.sleep(0.01)
@@ -541,9 +541,9 @@ def test_a_closed_browser_leaves_nothing_running(folder):
         while client.viewer.pages != 1:
             await asyncio.sleep(0)
         stream.close()
-        client.viewer.library.tell({"wake": 1})
+        client.viewer.library.send({"wake": 1})
         while client.viewer.pages:
-            client.viewer.library.tell({"wake": 1})
+            client.viewer.library.send({"wake": 1})
             await asyncio.sleep(0)
         assert not client.viewer.library.listeners
 

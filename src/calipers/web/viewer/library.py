@@ -83,8 +83,8 @@ class Library:
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = list(paths)
         self.watches = watched_folders(paths)  # ids -> folders
-        found, self.notes = sources(paths)
-        self.runs: OrderedDict[str, OpenRun] = OrderedDict((source.id, OpenRun(source)) for source in found)
+        found_sources, self.notes = sources(paths)
+        self.runs: OrderedDict[str, OpenRun] = OrderedDict((source.id, OpenRun(source)) for source in found_sources)
         self.listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         self._queries: OrderedDict[tuple[Any, ...], tuple[Rows, bool]] = OrderedDict()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="viewer")
@@ -236,7 +236,7 @@ class Library:
             started = loop.time()
             for run in list(self.runs.values()):
                 if await self.refresh(run):
-                    self.tell({"run": run.source.id, "version": run.version})
+                    self.send({"run": run.source.id, "version": run.version})
             if loop.time() - scanned > RESCAN:
                 scanned = loop.time()
                 await self._rescan()
@@ -245,17 +245,17 @@ class Library:
 
     async def _rescan(self) -> None:
         try:
-            found, self.notes = await self.call(sources, self.paths)
+            found_sources, self.notes = await self.call(sources, self.paths)
         except CalipersError:  # all paths are missing for the moment
             return
         self.watches = await self.call(watched_folders, self.paths)
-        new = [source for source in found if source.id not in self.runs]
+        new = [source for source in found_sources if source.id not in self.runs]
         for source in new:
             self.runs[source.id] = OpenRun(source)
         if new:
-            self.tell({"new": len(new)})
+            self.send({"new": len(new)})
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def send(self, event: dict[str, Any]) -> None:
         """Send an event to every listener; a listener whose queue is full loses it, and reloads later."""
         for listener in self.listeners:
             with suppress(asyncio.QueueFull):

@@ -338,18 +338,19 @@ def texts_of(record: Record) -> Iterator[tuple[str, str, str]]:
             continue
         value = value_of(record, key)
         if isinstance(value, (str, list, dict)) and value:
-            who = "Judge" if "judge" in key.lower() else "Verifier" if any(w in key.lower() for w in WORDS) else ""
-            yield key, f"{who}: {key}" if who else key, conversation_text(value)
+            is_verdict = any(word in key.lower() for word in WORDS)
+            author = "Judge" if "judge" in key.lower() else "Verifier" if is_verdict else ""
+            yield key, f"{author}: {key}" if author else key, conversation_text(value)
 
 
 def conversation_text(value: Any) -> str:
     """A value as text; messages are listed one after another, each with its role."""
     if value is None or isinstance(value, str):
         return value or ""
-    if isinstance(value, list) and value and all(isinstance(each, dict) and "role" in each for each in value):
+    if isinstance(value, list) and value and all(isinstance(message, dict) and "role" in message for message in value):
         if len(value) == 1:
             return spoken(value[0]) or ""
-        return "\n\n".join(f"[{each['role']}]\n{spoken(each) or ''}" for each in value)
+        return "\n\n".join(f"[{message['role']}]\n{spoken(message) or ''}" for message in value)
     if isinstance(value, (int, float)) or (
         isinstance(value, list) and all(isinstance(v, (int, float, str)) for v in value)
     ):

@@ -653,7 +653,7 @@ async def serving(
         yield viewer, f"http://127.0.0.1:{guard.port}/?token={guard.token}"
     finally:
         viewer.closing.set()
-        library.tell({"closing": True})
+        library.send({"closing": True})
         for task in work:
             task.cancel()
         server.close()

@@ -249,8 +249,8 @@ def run_pair(first: View, second: View) -> RunPair:
 
 def _common_tasks(first: View, second: View) -> tuple[Hashes, Ints, Ints]:
     """The hashes of the common tasks, sorted, and their codes in the first and in the second run."""
-    hashes = (view.index.columns["hash"] for view in (first, second))
-    common, at_first, at_second = np.intersect1d(*hashes, return_indices=True)
+    first_hashes, second_hashes = first.index.columns["hash"], second.index.columns["hash"]
+    common, at_first, at_second = np.intersect1d(first_hashes, second_hashes, return_indices=True)
     return common, at_first, at_second
 
 
@@ -278,11 +278,12 @@ def other_answers(first: View, second: View, cancelled: threading.Event) -> tupl
     The second value is whether both logs were read completely; reading stops after `LONGEST_SEARCH` seconds.
     """
     deadline = monotonic() + LONGEST_SEARCH
-    answers, complete = zip(*(usual_answers(view, cancelled, deadline) for view in (first, second)), strict=True)
+    first_answers, first_complete = usual_answers(first, cancelled, deadline)
+    second_answers, second_complete = usual_answers(second, cancelled, deadline)
     common, at_first, at_second = _common_tasks(first, second)
-    in_first, in_second = answers[0][at_first], answers[1][at_second]
+    in_first, in_second = first_answers[at_first], second_answers[at_second]
     differs = (in_first != in_second) & (in_first != 0) & (in_second != 0)
-    return frozenset(common[differs].tolist()), all(complete)
+    return frozenset(common[differs].tolist()), first_complete and second_complete
 
 
 def usual_answers(view: View, cancelled: threading.Event, deadline: float) -> tuple[Hashes, bool]:
