@@ -122,7 +122,7 @@ def test_only_the_width_is_shown_before_the_end(tmp_path):
 
 
 def test_the_width_that_more_labels_are_said_to_give_is_the_one_they_give(tmp_path):
-    """The predicted width is close to the mean width with 160 labels over 12 simulations of a judge that errs in 20 %."""
+    """The predicted width is close to the mean width with 160 labels, over 12 simulations of a judge that errs."""
     truth = judged(tmp_path / "log.jsonl", 800)
     log = str(tmp_path / "log.jsonl")
     rng = np.random.default_rng(1)
