@@ -8,8 +8,9 @@ import pytest
 from making import rollouts
 
 import calipers
-from calipers.cli.output import Target, result_json, show_result, standard_output, write
+from calipers.cli.output import Target, show_result, standard_output, write
 from calipers.errors import InputError
+from calipers.reports.untrusted_text import safe_json
 
 
 def test_the_file_is_replaced_in_one_step(tmp_path):
@@ -86,7 +87,7 @@ def test_a_closed_output_is_said(monkeypatch):
 
 def test_json_hides_no_escapes_and_loses_nothing():
     result = calipers.score(rollouts({"task": "a", "reward": 1, "model": "x\x9b2J\u202e\u200f🙂"}))
-    text = result_json(result)
+    text = safe_json(result.to_json())
     assert "\x9b" not in text
     assert "\u202e" not in text
     assert "🙂" in text

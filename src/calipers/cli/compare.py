@@ -8,8 +8,7 @@ import click
 
 from calipers.cli import options
 from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_junit
-from calipers.reports.untrusted_text import safe_json
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json, write_junit
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 FAILED = 1  # the exit code of --fail-on
@@ -133,10 +132,10 @@ def compare(
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 
-        shown = progress if progress.wanted else None
-        comparison = compare_runs(*paths, metrics=metrics or None, columns=names, progress=shown, **settings)
-    if target:
-        target.write(safe_json(comparison.to_json()).encode())
+        comparison = compare_runs(
+            *paths, metrics=metrics or None, columns=names, progress=progress.callback, **settings
+        )
+    write_json(target, comparison)
     from calipers.analyses.compare.document import annotated, document, suites
 
     given = click.get_current_context().get_parameter_source("flips") is not click.core.ParameterSource.DEFAULT

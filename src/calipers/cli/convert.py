@@ -37,7 +37,7 @@ def convert(source: str, target: str, columns: tuple[str, ...], no_texts: bool, 
             texts=not no_texts,
             force=force,
             **settings,
-            progress=progress if progress.wanted else None,
+            progress=progress.callback,
         )
     count = "1 rollout" if done.rollouts == 1 else f"{done.rollouts:,} rollouts"
     click.echo(f"{clean(done.path, None)}: {count}, converted from {done.format}")

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, print_notes, show
-from calipers.reports.untrusted_text import safe_json
+from calipers.cli.output import Progress, Target, print_notes, show, write_json
 
 
 @click.command(cls=options.Command)
@@ -60,9 +59,8 @@ def curve(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.curve import curve as draw
 
-        curves = draw(paths, columns=names, progress=progress if progress.wanted else None, **settings)
-    if target:
-        target.write(safe_json(curves.to_json()).encode())
+        curves = draw(paths, columns=names, progress=progress.callback, **settings)
+    write_json(target, curves)
     if picture:
         from calipers.analyses.curve import picture as drawn
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, annotate, plugins_loaded, print_err, rendered, targets, write
+from calipers.cli.output import Target, annotate, plugins_loaded, print_err, rendered, targets, write, write_json
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import note_line, on_github, safe_json
+from calipers.reports.untrusted_text import note_line, on_github
 
 if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
@@ -179,7 +179,7 @@ def _write(checks: Gate, files: dict[str, Target], junit: str | None) -> None:
 
             target.write(junit_page(checks).encode())
         else:
-            target.write(safe_json(checks.to_json()).encode())
+            write_json(target, checks)
 
 
 def _show(checks: Gate, shape: str) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, print_notes, show
+from calipers.cli.output import Progress, Target, print_notes, show, write_json
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import safe_json
 
 SHOWN = 20
 SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
@@ -60,9 +59,8 @@ def items(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.items import items as look_at
 
-        analysis = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
-    if target:
-        target.write(safe_json(analysis.to_json()).encode())
+        analysis = look_at(*paths, columns=names, progress=progress.callback, **settings)
+    write_json(target, analysis)
     from calipers.analyses.items import document
 
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None

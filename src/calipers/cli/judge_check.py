@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, print_notes, show
-from calipers.reports.untrusted_text import safe_json
+from calipers.cli.output import Progress, Target, print_notes, show, write_json
 
 
 @click.command("judge-check", cls=options.Command)
@@ -52,9 +51,8 @@ def judge_check(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.judge_check import judge_check as check
 
-        verdict = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
-    if target:
-        target.write(safe_json(verdict.to_json()).encode())
+        verdict = check(paths, labels, columns=names, progress=progress.callback, **settings)
+    write_json(target, verdict)
     from calipers.analyses.judge_check import document
 
     show(document(verdict), shape)

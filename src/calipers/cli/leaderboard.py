@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import safe_json
 
 if TYPE_CHECKING:
     from calipers.analyses.watch.best import BestSteps
@@ -69,17 +68,15 @@ def leaderboard(
     if steps:
         with plugins_loaded(plugins):
             best = _best_steps(paths, names, settings)
-        if target:
-            target.write(safe_json(best.to_json()).encode())
+        write_json(target, best)
         show(best.page(), shape)
         print_notes(best.notes)
         return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.leaderboard import leaderboard as rank
 
-        board = rank(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
-    if target:
-        target.write(safe_json(board.to_json()).encode())
+        board = rank(*paths, columns=names, progress=progress.callback, **settings)
+    write_json(target, board)
     from calipers.analyses.leaderboard import document
 
     page = document(board, every=every, pairs=pairs)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from calipers.cli.output import Progress, Target, annotate, print_notes, show, write_junit
+from calipers.cli.output import Progress, Target, annotate, print_notes, show, write_json, write_junit
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import safe_json
 
 if TYPE_CHECKING:
     from calipers.analyses.matrix.document import Matrix
@@ -59,7 +58,7 @@ def score_matrix(
         *runs.paths,
         metrics=metrics[0] if metrics else None,
         columns=columns,
-        progress=progress if progress.wanted else None,
+        progress=progress.callback,
         **{name: settings[name] for name in OF_SCORE if name in settings},
     )
     one_cell = len(scored.models) == len(scored.benchmarks) == 1
@@ -82,7 +81,7 @@ def compared_matrix(
         metrics=metrics[0] if metrics else None,
         models=models,
         columns=columns,
-        progress=progress if progress.wanted else None,
+        progress=progress.callback,
         **{name: settings[name] for name in OF_COMPARE if name in settings},
     )
     if len(compared.models) == 1:
@@ -117,8 +116,7 @@ def show_matrix(
     """
     from calipers.analyses.matrix.document import document
 
-    if target:
-        target.write(safe_json(matrix.to_json()).encode())
+    write_json(target, matrix)
     page = document(matrix, every=details or every, where=where, option="--details" if judged else "--all")
     if shape == "junit":
         from calipers.analyses.matrix.document import suites

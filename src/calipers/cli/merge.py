@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, plugins_loaded, print_result_notes, result_json, show_result
+from calipers.cli.output import Target, plugins_loaded, print_result_notes, show_result, write_json
 
 
 @click.command(cls=options.GroupedCommand)
@@ -47,7 +47,6 @@ def merge(
         from calipers.partials import merge_partials
 
         result = merge_partials(paths, metrics or None, expect=expect)
-    if target:
-        target.write(result_json(result).encode())
+    write_json(target, result)
     show_result(result, shape, paths, details=details, economics=economics, every=every)
     print_result_notes(result, shape)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from calipers.reports.document import Document
     from calipers.reports.junit import TestSuite
+    from calipers.reports.page import Page
     from calipers.reports.result import Result
     from calipers.running.notify import Listener
     from calipers.systems import OwnPage
@@ -121,9 +122,10 @@ def show_page(page: OwnPage) -> None:
         print_err(remark)
 
 
-def result_json(result: Result) -> str:
-    """The result as JSON that is safe to print."""
-    return safe_json(result.to_json())
+def write_json(target: Target | None, page: Page) -> None:
+    """Write a report to the file of ``--out``, as JSON that is safe to print; do nothing without a target."""
+    if target is not None:
+        target.write(safe_json(page.to_json()).encode())
 
 
 def print_result_notes(result: Result, shape: str = "table") -> None:
@@ -259,6 +261,11 @@ class Progress:
         self._since = time.monotonic()
         self._bar: Bar | None = None
         self._task: TaskID | None = None
+
+    @property
+    def callback(self) -> Progress | None:
+        """This bar as a progress callback; None if it is not shown."""
+        return self if self.wanted else None
 
     def __enter__(self) -> Progress:
         return self

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, print_notes, rendered, write
-from calipers.reports.untrusted_text import safe_json
+from calipers.cli.output import Target, print_notes, rendered, write, write_json
 
 COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups of options
 
@@ -126,8 +125,7 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     from calipers.analyses.plan_study import plan as plan_study
 
     result = plan_study(*pilots, columns=options.roles(columns), **given)
-    if target:
-        target.write(safe_json(result.to_json()).encode())
+    write_json(target, result)
     from calipers.analyses.plan_study import document
 
     write(rendered(document(result), shape))

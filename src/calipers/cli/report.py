@@ -76,9 +76,7 @@ def report(
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.web import report as make
 
-        page = make(
-            *paths, metrics=metrics or None, columns=names, progress=progress if progress.wanted else None, **settings
-        )
+        page = make(*paths, metrics=metrics or None, columns=names, progress=progress.callback, **settings)
     content = page.html.encode()
     target.write(content)
     write(f"{out}: {size(len(content))}\n")

@@ -18,8 +18,8 @@ from calipers.cli.output import (
     plugins_loaded,
     print_err,
     print_result_notes,
-    result_json,
     show_result,
+    write_json,
     write_junit,
 )
 from calipers.errors import InputError
@@ -167,12 +167,17 @@ def score(
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.reports.junit import task_suites
 
-        shown = progress if progress.wanted else None
         if cache is not None:
             from calipers.partials import score_cached
 
             result = score_cached(
-                paths, metrics or None, cache=cache, check=cache_check, columns=names, progress=shown, **settings
+                paths,
+                metrics or None,
+                cache=cache,
+                check=cache_check,
+                columns=names,
+                progress=progress.callback,
+                **settings,
             )
         else:
             from calipers.pipeline import score as score_rollouts
@@ -183,7 +188,7 @@ def score(
                 columns=names,
                 metric_scripts=scripts,
                 trust=trust,
-                progress=shown,
+                progress=progress.callback,
                 parts=kept,
                 engine=engine,
                 **settings,
@@ -200,8 +205,7 @@ def score(
             from calipers.systems import with_own_numbers
 
             result = with_own_numbers(result, paths, trust=trust)
-    if target:
-        target.write(result_json(result).encode())
+    write_json(target, result)
     if tasks is not None:
         write_junit("calipers score", tasks)
     else:
@@ -229,7 +233,7 @@ def write_partial(
             target.path,
             metrics or None,
             columns=names,
-            progress=progress if progress.wanted else None,
+            progress=progress.callback,
             **settings,
         )
     click.echo(f"wrote {target.path}: {header.rollouts:,} rollouts of {header.tasks:,} tasks")

@@ -11,6 +11,7 @@ from calipers.analyses.gate.requirement import KEYS, NamedResult, Policy, policy
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import (
     PageOptions,
+    Target,
     print_err,
     print_notes,
     print_result_notes,
@@ -18,11 +19,12 @@ from calipers.cli.output import (
     show,
     show_result,
     write,
+    write_json,
 )
 from calipers.errors import InputError, UnknownName
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted
-from calipers.reports.untrusted_text import clean, safe_json
+from calipers.reports.untrusted_text import clean
 from calipers.running.settings import SuiteFile, jobs_of
 
 if TYPE_CHECKING:
@@ -170,10 +172,8 @@ def suite_command(file: SuiteFile) -> SuiteCommand:
 
 def _write(folder: str, reports: Sequence[Report], name: str, page: Matrix | Gate) -> None:
     """Write a document beside the runs, if they are in a folder that the suite or ``--out`` names."""
-    from calipers.cli.output import Target
-
     if folder and reports[0].job.out is not None:
-        Target(os.path.join(folder, name)).write(safe_json(page.to_json()).encode())
+        write_json(Target(os.path.join(folder, name)), page)
 
 
 def _planned_key(job: Job) -> str:

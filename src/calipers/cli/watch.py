@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, listeners_of, print_err, print_notes, show, targets, write
+from calipers.cli.output import Target, listeners_of, print_err, print_notes, show, targets, write, write_json
 from calipers.errors import InputError, UnknownName
 from calipers.reports.untrusted_text import clean, is_terminal, safe_json
 
@@ -380,7 +380,7 @@ def _write(files: dict[str, Target], junit: str | None, out: str | None, result:
 
         files[junit].write(junit_page(result).encode())
     if out is not None:
-        files[out].write(safe_json(result.to_json()).encode())
+        write_json(files[out], result)
 
 
 def _show(result: Watched, shape: str) -> None:
