@@ -1,4 +1,4 @@
-"""Small rollouts, and the pages that the commands make of them: one of each documented kind."""
+"""Small rollouts, and a page of each documented kind that the commands make from them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_files(folder: Path) -> None:
     runs["sets"] = [{**row, "dataset": name} for name in ("x", "y") for row in ROWS]
     for number in range(6):
         passes = [float((int(row["task"][1:]) * (number + 3) + row["sample"] * 5) % 12 < 3 + number) for row in ROWS]
-        solved = {"t0": 1.0, "t1": 0.0, "t2": float(number < 2)}  # by everyone, by nobody, and by the worst alone
+        solved = {"t0": 1.0, "t1": 0.0, "t2": float(number < 2)}  # by all, by none, and only by the worst models
         runs[f"run{number}"] = [
             {**row, "reward": solved.get(row["task"], reward)} for row, reward in zip(ROWS, passes, strict=True)
         ]
@@ -58,7 +58,7 @@ def write_files(folder: Path) -> None:
 
 
 def documents(folder: Path) -> Iterator[tuple[str, Document]]:
-    """A page of every kind, of the files in a folder."""
+    """A page of every kind, made from the files in a folder."""
     import calipers
     from calipers.analyses.compare.document import document as comparison_page
     from calipers.analyses.curve import document as curve_page

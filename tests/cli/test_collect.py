@@ -1,4 +1,4 @@
-"""``calipers collect`` as a user calls it: one command, NeMo Gym's files, our table, an exit code."""
+"""``calipers collect`` as a user runs it: NeMo Gym's files, the page, and the exit code."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_agent_that_dies_in_mid_run(tmp_path):
     assert 6 <= len(kept) <= 10
     assert "the file contains the metrics computed here" in done.stderr
     assert json.loads((tmp_path / "r_aggregate_metrics.json").read_text())[0]["agent_metrics"]
-    with agent() as url:  # elsewhere: an address is not what a collection is
+    with agent() as url:  # at another address, which is not part of a collection's identity
         again = calipers("collect", *files, "--agent", f"math={url}", cwd=tmp_path)
         assert again.returncode == 0, again.stderr
         assert report(url)["runs"] == 30 - len(kept)

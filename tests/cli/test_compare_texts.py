@@ -1,4 +1,4 @@
-"""``calipers compare`` with answers side by side, whatever the runs were written by, as a user runs it."""
+"""``calipers compare`` with answers side by side, for runs of every system, as a user runs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME = "2026-01-02T03-04-05.678901"
 
 
 def compared(*arguments, cwd):
-    """The only pair of a comparison, and what was said beside it."""
+    """The only pair of a comparison, and the text on standard error."""
     done = calipers("compare", *arguments, "--format", "json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     ((pair,),) = (contest["pairs"] for contest in json.loads(done.stdout)["contests"])
@@ -26,7 +26,7 @@ def compared(*arguments, cwd):
 
 
 def harbor_run(folder, reward, instruction, answer):
-    """A job of two tasks, of which one always passes."""
+    """A job of two tasks, one of which always passes."""
     same = {"task_checksum": f"sum of {instruction}"}
     job(folder, result("t__1", {"reward": reward}, **same), result("u__1", {"reward": 1}, **same))
     for name in ("t__1", "u__1"):

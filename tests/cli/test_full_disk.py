@@ -1,4 +1,4 @@
-"""Commands on a disk that is full: what they make is there whole or not at all, and not in the way of the next try."""
+"""Commands on a full disk: their files are complete or absent, and do not prevent the next attempt."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ PAGE = 4096
 
 
 def filled(disk, pages):
-    """Fill a disk but for some pages."""
+    """Fill a disk except for some pages."""
     with suppress(OSError), open(disk / "filler", "wb", buffering=0) as filler:
         while filler.write(bytes(PAGE)):
             pass

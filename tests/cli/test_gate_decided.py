@@ -1,4 +1,4 @@
-"""``calipers gate`` where missing rollouts could decide: no answer, unless they are allowed or change nothing."""
+"""``calipers gate`` with missing rollouts: no answer if they could change it, unless they are allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEST = [[1 if reward is None else reward for reward in task] for task in SEEN]
     [
         ("pass@1 >= 0.6", 0),  # 0.75 is seen; it is 0.6 or more, whatever is missing
         ("pass@1 >= 0.61", 3),
-        ("pass@1 >= 0.8", 3),  # what was seen is below, and it could be 0.8
+        ("pass@1 >= 0.8", 3),  # the observed value is below 0.8, but the true one could be 0.8
         ("pass@1 >= 0.81", 1),
         ("pass@1 < 0.6", 1),
         ("pass@1 < 0.7", 3),
@@ -158,7 +158,7 @@ def test_a_policy_has_both_spellings(tmp_path, inside):  # noqa: F811
 
 
 def test_an_agent_that_makes_its_failures_missing_does_not_pass(tmp_path, checks):  # noqa: F811
-    """One of three trials passes, and the others left no verdict: seen alone that is 1.0."""
+    """One of three trials passes, and the others have no verdict, so the observed rate is 1.0."""
     rows = [
         {"task": f"t{n}", "reward": 1} if n % 3 == 0 else {"task": f"t{n}", "outcome": "verifier_failed"}
         for n in range(30)

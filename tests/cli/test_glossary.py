@@ -1,4 +1,4 @@
-"""The glossary is written out so that it costs nothing to read; here it is compared with what is."""
+"""The glossary is written by hand, so that it is cheap to load; these tests compare it with the code."""
 
 import pytest
 

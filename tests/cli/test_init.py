@@ -12,7 +12,7 @@ from calipers.systems.harbor.manifest import read_manifest
 
 
 def test_the_command_of_the_metrics_page(tmp_path):
-    """In a directory of tasks: the metric is written, named, and its digest taken."""
+    """In a directory of tasks, the metric is written and listed with its digest."""
     shutil.copytree(ARITH, tmp_path / "d")
     done = calipers("init", "--dataset", "acme/arith", "--with-metric", cwd=tmp_path / "d")
     assert (done.returncode, done.stderr) == (0, "")

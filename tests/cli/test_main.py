@@ -13,7 +13,7 @@ from calipers.cli import BUG, CLOSED_PIPE, COMMANDS, INTERRUPTED
 
 @pytest.fixture
 def command(monkeypatch):
-    """Add a command that does what it is told; what it is called."""
+    """Add a command that runs a given function; return its name."""
 
     def add(does):
         module = ModuleType("somebodys_commands")
@@ -112,7 +112,7 @@ def test_an_interrupt_is_silent(command, capsys):
     "arguments", [["score", ARITH], ["score", ARITH, "--format", "json"], ["list", "metrics"], ["--help"], ["demo"]]
 )
 def test_a_reader_that_leaves_is_no_error(tmp_path, arguments):
-    """As under ``calipers score ... | head -1``, but with a reader that is surely gone."""
+    """As in ``calipers score ... | head -1``, but the reader has certainly closed the pipe."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-c", MAIN, *arguments]
@@ -126,7 +126,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path, arguments):
     [(["score", "nowhere.jsonl"], 2), (["gate", ARITH, "--require", "value(nothing) > 0"], 2), (["certify", ARITH], 0)],
 )
 def test_errors_that_nobody_can_be_told_change_no_exit_code(tmp_path, arguments, code):
-    """A full disk under ``2> log``: exit code 1 would be a gate that failed, and what is not done would be lost."""
+    """A full disk with ``2> log``: exit code 1 would mean a failed gate, and the remaining work would be lost."""
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-c", MAIN, *arguments]
         done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, timeout=SECONDS, check=False)

@@ -115,7 +115,7 @@ def test_a_dry_run_tells_nobody_but_reads_the_option(folder):
 
 
 def test_a_note_is_printed_once_in_a_command(folder):
-    """Each of several models has the same notes on its settings and on its questions."""
+    """Several models with the same notes on settings and questions print each note once."""
     models = ("--model", "python/a.py:m", "--model", "python/b.py:m")
     done = calipers("run", "qa.csv", *models, "--samples", "3", "--temperature", "0", cwd=folder)
     notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]

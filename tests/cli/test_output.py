@@ -43,7 +43,7 @@ def test_a_device_is_written_to_not_replaced():
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
     target = Target(str(tmp_path / "result.json"))
-    (tmp_path / "result.json").mkdir()  # somebody was quicker
+    (tmp_path / "result.json").mkdir()  # created in the meantime
     with pytest.raises(InputError, match=r"result\.json: cannot be written \(.+\)"):
         target.write(b"{}")
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]

@@ -61,7 +61,7 @@ def words(pages):
 
 
 def words_of(page):
-    """Our own words in the tables of a page: heads, and cells that are no numbers and nobody else's names."""
+    """Our own words in the tables of a page: heads, and cells that are neither numbers nor names from the data."""
     for table in (block for block in page.blocks() if isinstance(block, Table)):
         heads = [own(column.head) for column in table.columns]
         yield from filter(None, [*heads, *(own(column.markdown) for column in table.columns)])
@@ -73,7 +73,7 @@ def words_of(page):
 
 
 def own(text):
-    """A text without the names in it; "" where it is nothing else, or a picture."""
+    """A text without the names in it; "" if it has nothing else, or if it is a picture."""
     if isinstance(text, tuple):
         return "" if any(isinstance(piece, Name) for piece in text) else "".join(map(own, text))
     return text.text if isinstance(text, Styled) else text.strip() if isinstance(text, str) else ""
@@ -92,7 +92,7 @@ def test_every_word_of_a_page(capsys, words, page):
 
 
 NEVER = re.compile(r"\bgaps?\b(?!\.jsonl)|\bleft out\b|\bundefined\b|\bwasted\b|at most 100 %|\bdialect\b|\b0\.00000")
-"""Words and numbers that no page has: a plainer word, or a unit, stands there."""
+"""Words and numbers that no page may have, because there is a plainer word, or a unit."""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -126,7 +126,7 @@ def test_these_are_all_the_pages(words):
     ],
 )
 def test_words_that_are_found(words, page, some):
-    """What is looked for in tables is there: an extraction that finds nothing would know every word of it."""
+    """The extraction finds words in tables; if it found none, every other test here would pass."""
     assert some <= words[page]
 
 

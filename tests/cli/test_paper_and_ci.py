@@ -1,4 +1,4 @@
-"""``--format latex``, ``junit`` and ``github``: for a paper, and for a build."""
+"""``--format latex``, ``junit`` and ``github``: output for papers and for CI builds."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What is printed is plain English: no phrase that users did not understand, and no option text that is a fragment."""
+"""Printed texts are plain English: no phrase that users did not understand, and no fragments as option texts."""
 
 import re
 from pathlib import Path
@@ -48,14 +48,14 @@ IN_DOCUMENTS = (
     "no interval is computed for a ratio of totals that may divide by no pass",
     "too few tasks: the percentile may lie beyond all that was seen",
 )
-"""Reasons that the digest of a document covers: they stay in the source, and a page has plainer words for them."""
+"""Reasons that the digest of a document covers: they stay in the source, but a page shows plainer words."""
 FRAGMENTS = ("Of one completion.", "Of the intervals.", "Of resampling.", "Where.", "Which route of it.")
-"""Texts of options that said nothing without the option's name."""
+"""Option texts that were not understandable without the option's name."""
 FIRST_WORDS = (
     *("at", "how", "in", "likewise", "of", "so", "that", "what", "when", "where", "whether", "which", "who", "whose"),
     *("with", "without"),
 )
-"""Words that begin a clause and no sentence: a text that begins so hangs on another."""
+"""Words that begin a subordinate clause: a text that begins with one is not a sentence."""
 UNCLEAR = ("anew", "asked", "goes on", "one's", "owed", "settled", "told", "whatever", "whoever", "whose")
 """Words that no option text needs."""
 FEWEST_WORDS = 2
@@ -81,7 +81,7 @@ LM_EVAL = [["--help"], ["run", "--help"], ["ls", "--help"], ["validate", "--help
 
 
 def unclear(text):
-    """Why a text of an option is no plain sentence; None where it is."""
+    """Why an option text is not a plain sentence; None if it is."""
     sentence = re.split(r"\s*\[default", text)[0].strip()
     words = re.findall(r"[\w'@-]+", sentence)
     if sentence[:1] != sentence[:1].upper() or not sentence.endswith((".", "...")):
@@ -203,7 +203,7 @@ def test_the_groups_of_a_run():
 
 
 def phrases_in(text):
-    """The phrases in a text that users did not understand; how it is broken into lines does not matter."""
+    """The phrases in a text that users did not understand, regardless of line breaks."""
     return sorted(set(ANY_PHRASE.findall(" ".join(text.split()).lower())))
 
 

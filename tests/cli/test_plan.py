@@ -93,7 +93,7 @@ def test_a_pilot_in_clusters(tmp_path, inside):  # noqa: F811
 
 
 def test_a_pilot_says_what_it_knows_and_what_it_cannot_tell(tmp_path, inside):  # noqa: F811
-    """Eight tasks with two samples: for one sample each a range, for 16 none worth the name."""
+    """Eight tasks with two samples give a useful range for one sample per task, but not for 16."""
     new, old = ("11", "10", "00", "11", "01", "10", "00", "11"), ("01", "00", "00", "11", "00", "11", "10", "01")
     paths = [
         lines(
@@ -123,7 +123,9 @@ def test_a_pilot_says_what_it_knows_and_what_it_cannot_tell(tmp_path, inside):  
     low, high = found["have"]["smallest_range"]
     assert low < found["have"]["smallest"] < (high or 1)
     numbers = json.loads(inside("plan", *MILLER, "--detect", "0.1", "--format", "json", cwd=tmp_path).stdout)
-    assert all(design["tasks_range"] is None for design in numbers["designs"])  # no pilot, no doubt that it knows of
+    assert all(
+        design["tasks_range"] is None for design in numbers["designs"]
+    )  # without a pilot, its uncertainty is unknown
 
 
 @pytest.mark.parametrize(

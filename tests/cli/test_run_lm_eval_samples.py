@@ -1,4 +1,4 @@
-"""Selectors over repeats are checked against the samples that are really taken, before any call."""
+"""Selectors over repeats are checked against the actual number of samples before any request."""
 
 from __future__ import annotations
 

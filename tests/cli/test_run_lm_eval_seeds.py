@@ -1,4 +1,4 @@
-"""``calipers run`` on tasks whose code draws at random: what is asked is what is scored, today and tomorrow."""
+"""``calipers run`` on tasks with random code: in every run, the prompts that are sent are those that are scored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ doc_to_choice: choices
 output_type: multiple_choice
 metric_list: [{metric: acc}]
 """
-# what GPQA's does: the right answer stands wherever the global generator puts it
+# as GPQA's code does: the global random generator determines the position of the right answer
 UTILS = """
 import random
 open("loads.txt", "a").write("x")

@@ -40,7 +40,7 @@ def post(url, body, **headers):
 
 
 def first(folder):
-    """A path on which a folder comes before all else."""
+    """A search path that begins with a folder."""
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
@@ -112,7 +112,7 @@ def test_a_second_signal_ends_it_at_once_and_quietly(tmp_path):
 
 
 def test_a_crowd(tmp_path):
-    """Each client checks its own answer: none may get another's."""
+    """Each client checks its answer: no client may get the answer of another."""
 
     async def client(session, url, number):
         for turn in range(3):
@@ -195,7 +195,7 @@ def test_whoever_can_call_it_is_told(tmp_path):
 
 
 def test_without_the_extra(tmp_path):
-    """A core install has no fastapi."""
+    """Without fastapi, as in a core install, the command names the extra to install."""
     (tmp_path / "hidden" / "fastapi").mkdir(parents=True)
     (tmp_path / "hidden" / "fastapi" / "__init__.py").write_text(
         "raise ModuleNotFoundError('No module named fastapi', name='fastapi')"

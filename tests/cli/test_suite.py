@@ -1,4 +1,4 @@
-"""``calipers run suite.yaml`` as a user types it: with real servers, killed and resumed, interrupted, and wrong."""
+"""``calipers run suite.yaml`` as a user types it: with real servers; killed and resumed, interrupted, and wrong."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def home(tmp_path):
 
 
 class Model:
-    """A server that answers with the number in the question; what it was asked, and how many at once."""
+    """A server that answers with the number in the question, and records its questions and its greatest concurrency."""
 
     def __init__(self, wrong=0):
         self.asked = Counter()
-        self.wrong = wrong  # every so many-th question is answered wrongly; 0: none
+        self.wrong = wrong  # n: every n-th question is answered wrongly; 0: none
         self.hold = threading.Event()  # answers wait for it
         self.hold.set()
         self.hold_from = None  # questions from this one on wait
@@ -71,7 +71,7 @@ def models(home, *, gate="", more="", **settings):
 
 
 def started(home):
-    """The suite in a process of its own."""
+    """Start the suite in a process of its own."""
     return begun("run", "suite.yaml", cwd=home, OPENAI_API_KEY="none")
 
 
@@ -80,7 +80,7 @@ def run(home, *arguments):
 
 
 def records(home):
-    """How often each rollout stands in the logs, by model."""
+    """The number of times that each rollout is in the logs, by model."""
     found = Counter()
     for path in (home / "out").glob("*/rollouts.jsonl"):
         for line in path.read_text().splitlines():
@@ -114,7 +114,7 @@ def test_a_suite_ends_with_matrix_gate_and_exit_code(home):
         ("gate: {critical: [mean_reward >= 0.1], advisory: [mean_reward >= 0.9]}\n", 0),
         ("gate: {baseline: openai/good, critical: [lower(delta(mean_reward)) >= -0.1]}\n", 1),
         ("gate: {baseline: openai/bad, critical: [delta(mean_reward) >= 0.1]}\n", 0),
-        ("gate: [pass@9 >= 0.5]\n", 3),  # no task has so many samples: a gate never passes without an answer
+        ("gate: [pass@9 >= 0.5]\n", 3),  # no task has 9 samples, and a gate never passes without an answer
     ],
 )
 def test_the_exit_code_is_that_of_the_gate(home, gate, code):
@@ -124,7 +124,7 @@ def test_the_exit_code_is_that_of_the_gate(home, gate, code):
 
 
 def test_models_run_at_the_same_time_each_within_its_own_limits(home):
-    """The good model answers its second question only once the other model was asked: in turn, nothing would end."""
+    """The good model waits with its second answer for a question to the other, so sequential runs would never end."""
     with models(home) as (good, bad):
         good.hold.clear()
         good.hold_from = 1  # the first request is sent alone
@@ -157,7 +157,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_twice(ho
     assert set(before.values()) == {1}
     assert set(records(home).values()) == {1}
     assert sum(records(home).values()) == 2 * PLANNED
-    assert again == 2 * PLANNED - sum(before.values())  # what was in the logs was not asked again
+    assert again == 2 * PLANNED - sum(before.values())  # rollouts in the logs were not requested again
     assert "0 missing" not in done.stderr
     third = run(home)
     assert third.stdout == done.stdout

@@ -1,4 +1,4 @@
-"""Names and texts of data that look like commands for a CI runner, through every command that prints them."""
+"""Names and texts in data that look like commands for a CI runner, in every command that prints them."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The sentences of reports, as the layouts of terminal and report have them."""
+"""The sentences of reports on the terminal and in the HTML report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def estimate(value=0.4402, interval=(0.3391, 0.5465), bounds=None, metric="mean_
 
 
 def said(number: Estimate, *, solved: bool = True, missing: int = 17, name: str = "mean_reward") -> Answer:
-    """What is said of a run of 320 rollouts."""
+    """The answer of a run of 320 rollouts."""
     answer = sentences.of_run(
         "tiny", "arith", name, number, planned=320, missing=missing, confidence=0.95, solved=solved
     )
