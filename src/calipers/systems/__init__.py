@@ -1,7 +1,8 @@
-"""Other systems, a file or a folder each; everything about one is behind the values that `names.py` lists.
+"""Other evaluation systems, each in its own file or folder, reached only through the values that `names.py` lists.
 
-Here is what the commands know of one: its terms in plain English, its own page of a result, its own files. A `System`
-names functions as ``module:function``, loaded when they are called; `names.SYSTEMS` lists the systems.
+This module defines what the commands know about a system: its description in plain English, its own rendering of a
+result, and its own output files. A `System` names its functions as ``module:function``; they are loaded when they are
+called. `names.SYSTEMS` lists the systems.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class DialectCard:
     gaps: str
     nothing: str = "no value, with the reason"
     slices: str = "named by their JSON value: true, 1, easy; __missing__ for a missing value"
-    words: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
+    words: Mapping[str, str] | None = None  # its metric names -> ours; None: it uses all of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +39,22 @@ class OwnPage:
     """A result as another system prints it."""
 
     text: str
-    alone: bool = False  # in place of our own page
-    remarks: Sequence[str] = ()  # lines beside it, for standard error
+    alone: bool = False  # whether it replaces our own page
+    remarks: Sequence[str] = ()  # lines for standard error
 
 
 class Export(Protocol):
-    """Another system's own files of a scoring; what they need is checked before anything is read."""
+    """An export of scored rollouts to another system's files; its requirements are checked before anything is read."""
 
     paths: Sequence[str]  # the rollouts to score
-    files: Sequence[str]  # to be written
+    files: Sequence[str]  # the files to write
 
     def begin(self) -> list[Part] | None:
-        """Load what it needs, before anything is read; the list gets what is read of each file."""
+        """Load what the export needs, before anything is read; a returned list is filled with the parts read."""
         ...
 
     def contents(self, result: Result) -> tuple[Sequence[Iterable[bytes | memoryview]], Sequence[str]]:
-        """What each file holds, once the rollouts are scored; and notes."""
+        """Return the content of each file, once the rollouts are scored, and notes."""
         ...
 
 
@@ -62,38 +63,38 @@ class ExportRequest:
     """What ``--export NAME[=TARGET]`` asks for."""
 
     name: str
-    target: str | None  # what follows the equals sign
+    target: str | None  # the text after the equals sign
     paths: Sequence[str]  # the rollouts to score
-    columns: Mapping[str, str]  # what their files call the roles of a record
-    force: bool  # whether files that exist may be replaced
+    columns: Mapping[str, str]  # the column names that the files use for the roles of a record
+    force: bool  # whether existing files may be replaced
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Another system, as the commands meet it; a name that is "" is something it does not have."""
+    """Another system, as the commands see it; an empty function name means that the system has no such function."""
 
     card: DialectCard
     page: str = ""  # (result, shape, paths, trust) -> OwnPage | None
     numbers: str = ""  # (result, paths, trust) -> result with the system's own numbers in its document
-    exports: Mapping[str, str] = field(default_factory=dict)  # name of an export -> (target | None, paths, hooks)
+    exports: Mapping[str, str] = field(default_factory=dict)  # name -> (target | None, paths, hooks) -> Export
     run_page: str = ""  # (reports of runs, shape, folder for its own files | None) -> OwnPage
-    replaces: frozenset[str] = frozenset()  # shapes in which its page of a run stands in place of ours
+    replaces: frozenset[str] = frozenset()  # output shapes in which its page of a run replaces ours
 
 
 def every_system() -> dict[str, System]:
-    """Every system by its name."""
+    """All systems, by name."""
     return {name: SYSTEMS.load(name) for name in SYSTEMS.entries}
 
 
 def own_page(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> OwnPage | None:
-    """A result as the system of its dialect prints it; None if that system has no page of its own."""
+    """The page that the system of a result's dialect prints for the result; None if that system prints none."""
     target = SYSTEMS.load(result.dialect).page if result.dialect in SYSTEMS.entries else ""
     page: OwnPage | None = load(target)(result, shape, paths, trust) if target else None
     return page
 
 
 def with_own_numbers(result: Result, paths: Sequence[str], *, trust: bool) -> Result:
-    """A result whose document has the numbers that only the system of its dialect has."""
+    """The result, with the numbers that only the system of its dialect computes added to its document."""
     target = SYSTEMS.load(result.dialect).numbers if result.dialect in SYSTEMS.entries else ""
     full: Result = load(target)(result, paths, trust) if target else result
     return full
@@ -104,8 +105,8 @@ def export_named(
 ) -> Export:
     """The export that ``NAME`` or ``NAME=PATH`` asks for, checked before anything is read.
 
-    One of a system's own files says which files it writes. One of a result has a file or more for each group: it
-    writes them itself, as their names are known when the rollouts are scored.
+    An export of a `System` names its files in advance. An export in `names.EXPORTS` writes one or more files per group
+    itself, because their names are known only when the rollouts are scored.
     """
     targets = {name: target for system in every_system().values() for name, target in system.exports.items()}
     name, equals, path = request.partition("=")
@@ -124,12 +125,12 @@ def export_named(
 
 
 def replaces(dialect: str, shape: str) -> bool:
-    """Whether the page of a dialect's system stands in place of ours, for runs that have just ended."""
+    """Whether the page of a dialect's system replaces ours after a run, in this output shape."""
     return dialect in SYSTEMS.entries and shape in SYSTEMS.load(dialect).replaces
 
 
 def run_export(request: str) -> dict[str, Path]:
-    """Where ``SYSTEM`` or ``SYSTEM=DIR`` puts a system's own files of runs, checked before anything runs."""
+    """The folder for each system's own files that ``SYSTEM`` or ``SYSTEM=DIR`` asks for; checked before a run."""
     from pathlib import Path
 
     known = [name for name, system in every_system().items() if system.run_page]
@@ -142,7 +143,7 @@ def run_export(request: str) -> dict[str, Path]:
 
 
 def run_pages(reports: Sequence[Report], shape: str, folders: Mapping[str, Path]) -> list[OwnPage]:
-    """What other systems print of runs of their tasks; their own files are written where a folder is given for them."""
+    """The pages that other systems print for runs of their tasks; writes a system's own files if it has a folder."""
     if not folders and all(report.part is None for report in reports):
         return []
     targets = {name: system.run_page for name, system in every_system().items() if system.run_page}

@@ -1,4 +1,7 @@
-"""Harbor: its jobs, tasks, datasets, agents and metric scripts; its names for metrics, light enough for a glossary."""
+"""Harbor: its jobs, tasks, datasets, agents and metric scripts.
+
+This file holds Harbor's metric names and its `System`; it imports little, so that a glossary can load it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Final
 from calipers.systems import DialectCard, System
 
 STATISTICS: Final = ("mean", "sum", "min", "max")
-FAMILY: Final = "pass@{k}"
+PASS_AT_K: Final = "pass@{k}"
 
 
 class HarborWords(Mapping[str, str]):
-    """``mean`` and its like, ``pass@2`` and every other k, and what each is here; all k listed once.
+    """Harbor's metric names -> ours: the four statistics and ``pass@k`` for every k, listed once as ``pass@{k}``.
 
     >>> WORDS["mean"], WORDS["pass@4"], "pass_rate" in WORDS
     ('pooled_mean', 'pass@4', False)
@@ -21,13 +24,12 @@ class HarborWords(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         if name in STATISTICS:
             return f"pooled_{name}"
-        head, _, tail = FAMILY.partition("{k}")
-        if name == FAMILY or (name.startswith(head) and name[len(head) :].isdecimal() and not tail):
+        if name == PASS_AT_K or (name.startswith("pass@") and name.removeprefix("pass@").isdecimal()):
             return name
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*STATISTICS, FAMILY])
+        return iter([*STATISTICS, PASS_AT_K])
 
     def __len__(self) -> int:
         return len(STATISTICS) + 1
@@ -35,7 +37,6 @@ class HarborWords(Mapping[str, str]):
 
 WORDS: Final = HarborWords()
 DEFAULT: Final = ("mean",)
-
 
 SYSTEM = System(
     DialectCard(

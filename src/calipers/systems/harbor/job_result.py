@@ -233,7 +233,7 @@ def read_job(path: str) -> JobRead:
     folder = JobFolder(path)
     trials, notes = [], []
     for name in folder.finished:
-        result_path = folder.of(name, RESULT)
+        result_path = folder.path_in(name, RESULT)
         try:
             trials.append(decode_trial(folder.result(name) or b"", result_path))
         except (InputError, UnreadableFile) as error:

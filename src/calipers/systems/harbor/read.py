@@ -36,10 +36,10 @@ from calipers.systems.harbor.wire import (
     CONFIG,
     EXCEPTION,
     LOCK,
-    READ,
     RESULT,
     RETRIES,
     UNFINISHED,
+    UNIQUE_KEYS,
     VERIFIED,
     WRITTEN,
     AgentRef,
@@ -47,11 +47,11 @@ from calipers.systems.harbor.wire import (
     JobFile,
     JobFolder,
     JobLock,
+    LooseStep,
+    LooseTrajectory,
     Phase,
     PlannedTrial,
     Rewards,
-    SpokenStep,
-    SpokenTrajectory,
     TaskRef,
     Trial,
     TrialResult,
@@ -489,7 +489,7 @@ def asked_for(folder: JobFolder, trial: str) -> PlannedTrial | None:
     """What a trial without a result was asked for, by its lock or its configuration."""
     for name in (LOCK, CONFIG):
         try:
-            raw = contents(folder.of(trial, name))
+            raw = contents(folder.path_in(trial, name))
             if raw is not None:
                 return msgspec.json.decode(raw, type=PlannedTrial)
         except (UnreadableFile, *BAD):
@@ -525,7 +525,7 @@ class _JobReading:
         self._known = KnownTrials()
         self._plan = JobPlan(folder)
         self._ended = TrialRows(folder.path, folder, labels)
-        self._outstanding = TrialRows(folder.of("", LOCK), folder, labels)
+        self._outstanding = TrialRows(folder.path_in("", LOCK), folder, labels)
         self._earlier: dict[str, list[TrialRow]] = defaultdict(list)  # replaced attempts, by trial
         self._replaced = 0
         self._present = Counter[Who]()
@@ -575,7 +575,7 @@ class _JobReading:
 
     def _row(self, directory: str) -> TrialRow | None:
         """A trial's result; None when it cannot be read."""
-        path = self._folder.of(directory, RESULT)
+        path = self._folder.path_in(directory, RESULT)
         try:
             raw = self._folder.result(directory)
             trial = decode_result(raw or b"", path)
@@ -585,10 +585,10 @@ class _JobReading:
         except InputError as error:
             self._unread.append((directory, str(error)))
             return None
-        refuse_twice(raw or b"", path, READ)
+        refuse_twice(raw or b"", path, UNIQUE_KEYS)
         self._known.learn(trial)
         if trial.calipers is None and trial.exception_info is not None:
-            trial.calipers = decode_blame(self._folder.held(directory, BLAME_FILE, LARGEST_BLAME))
+            trial.calipers = decode_blame(self._folder.file_in(directory, BLAME_FILE, LARGEST_BLAME))
         row = row_of(trial, directory, trial.id if isinstance(trial, TrialResult) else None)
         if trial.task_checksum:
             task = (row.who.dataset, row.who.task)
@@ -600,7 +600,7 @@ class _JobReading:
         """Remember what the user must be told of a trial."""
         if row.odd:
             name, value = next(iter(row.odd.items()))
-            path = self._folder.of(row.directory, RESULT)
+            path = self._folder.path_in(row.directory, RESULT)
             note = f"{path}: reward {name!r} is {shown(value)}; expected a finite number"
             self._odd.append((row.directory, note))
         if row.disowned and row.exception:
@@ -695,7 +695,7 @@ def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[Traje
     by_task: dict[str, list[tuple[str, str, Trajectory]]] = {name: [] for name in tasks}
     for directory in folder.finished:
         try:
-            trial = decode_trial(folder.result(directory) or b"", folder.of(directory, "result.json"))
+            trial = decode_trial(folder.result(directory) or b"", folder.path_in(directory, "result.json"))
         except (UnreadableFile, InputError):
             continue  # it did not survive either
         given = rewards(trial)
@@ -708,7 +708,7 @@ def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[Traje
 
 
 def _turns(folder: JobFolder, directory: str) -> list[Turn]:
-    text = folder.held(directory, COMPLETION)
+    text = folder.file_in(directory, COMPLETION)
     return [] if text is None else [Turn([], [], [], text.decode(errors="replace"))]
 
 
@@ -819,21 +819,21 @@ class _AgentFiles:
 
     def _text(self, name: str) -> str | None:
         """A text file; None where it is not there or blank."""
-        text = (self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"").decode(errors="replace")
+        text = (self._folder.file_in(self._trial, self._step + name, LARGEST_TEXT) or b"").decode(errors="replace")
         return text if text.strip() else None
 
-    def _trajectory(self, name: str) -> SpokenTrajectory:
-        raw = self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"{}"
+    def _trajectory(self, name: str) -> LooseTrajectory:
+        raw = self._folder.file_in(self._trial, self._step + name, LARGEST_TEXT) or b"{}"
         try:
-            return msgspec.json.decode(raw, type=SpokenTrajectory)
+            return msgspec.json.decode(raw, type=LooseTrajectory)
         except BAD:
             try:  # NaN and infinities, as Python writes them
-                return msgspec.convert(json.loads(raw), SpokenTrajectory)
+                return msgspec.convert(json.loads(raw), LooseTrajectory)
             except (ValueError, RecursionError, msgspec.ValidationError):
-                return SpokenTrajectory()
+                return LooseTrajectory()
 
 
-def _says(step: SpokenStep) -> bool:
+def _says(step: LooseStep) -> bool:
     """Whether the agent says something in a step beside what it does."""
     message = step.message
     return step.source == "agent" and bool(message.strip() if isinstance(message, str) else message)

@@ -33,7 +33,7 @@ from calipers.systems.harbor.manifest import (
     task_files,
 )
 from calipers.systems.harbor.task import HARBORIGNORE, TaskDirectory, is_task, read_task
-from calipers.systems.harbor.wire import SCRIPT, Located, RegistryEntry
+from calipers.systems.harbor.wire import SCRIPT, RegistryEntry, RegistryTask
 from calipers.tasks.store import ROOT, make_root
 
 REGISTRY_JSON: Final = "registry.json"
@@ -153,7 +153,7 @@ def _pinned(folder: Path, entry: RegistryEntry, location: str) -> Manifest:
     return manifest
 
 
-def _task(root: Path, located: Located, pin: str, location: str) -> TaskDirectory:
+def _task(root: Path, located: RegistryTask, pin: str, location: str) -> TaskDirectory:
     if located.git_url:
         right = "clone it and give its directory; Calipers downloads nothing"
         raise InputError.at(location, f"the task {located.name!r} is in the repository {located.git_url}", right)
@@ -287,7 +287,7 @@ def _entry(
     located = []
     for pin in manifest.tasks:
         name = _stored(root, tasks[pin.name], pin.digest)
-        located.append(Located(pin.name, name))
+        located.append(RegistryTask(pin.name, name))
     files = "/".join(("datasets", *manifest.name.split("/"), version))
     with _beside(below(root, files)) as folder:
         for file in manifest.files:

@@ -1,11 +1,11 @@
-"""What Harbor writes: trials, jobs, their locks and configurations, and registries; and the directories they are in.
+"""The files that Harbor writes: trials, jobs, their locks and configurations, registries, and their directories.
 
-A trial is one agent on one task, once; its ``result.json`` holds a map of rewards or none, an exception or
-none, and what it cost. Other fields are ignored. An old ``verifier_result`` with one ``reward`` instead of
-the map, and a file that spells NaN out, are read too.
+A trial is one run of one agent on one task. Its ``result.json`` may hold a map of rewards, may hold an exception, and
+holds the cost; other fields are ignored. Two odd forms are read too: an old ``verifier_result`` with a single
+``reward`` instead of the map, and JSON that contains NaN.
 
-A trial, a job of trials, and a directory of jobs are told apart by what lies in them. Links are never followed: a job
-that came from elsewhere says nothing about the rest of this machine.
+Whether a directory is a trial, a job of trials, or a directory of jobs is decided by the files in it. Links are never
+followed, because a job that came from elsewhere must not read other files of this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Number = int | float
 Rewards = Mapping[str, Number]
 T = TypeVar("T")
 
-CAUSES: Final[Mapping[str, tuple[str, ...]]] = {  # cause -> the names Harbor, or a model's library, raises
+CAUSES: Final[Mapping[str, tuple[str, ...]]] = {  # cause -> exceptions that Harbor or a model's library raises
     "sandbox_failed": (
         "AddTestsDirError",
         "AgentEnvironmentTimeoutError",
@@ -65,48 +65,48 @@ CAUSES: Final[Mapping[str, tuple[str, ...]]] = {  # cause -> the names Harbor, o
     "verifier_failed": ("VerifierOutputParseError", "VerifierRuntimeError", "VerifierTimeoutError"),
     "cancelled": ("CancelledError",),
 }
-FAMILIES: Final = (  # how a name begins, for what Harbor gives many names; every one of them ends in Error
+CAUSE_BY_PREFIX: Final = (  # for groups of exceptions whose names share a prefix; all of them end in Error
     ("Api", "model_provider_failed"),
     ("RewardFile", "verifier_failed"),
     ("Sandbox", "sandbox_failed"),
 )
 VERIFIED: Final = "harbor.verified"
-"""The label of what a trial was given: ``rewards``, ``empty`` (a map of none), ``nothing``; or it is `UNFINISHED`."""
+"""The label for the verifier's result: ``rewards``, ``empty`` (an empty map), ``nothing`` or `UNFINISHED`."""
 
 EXCEPTION: Final = "harbor.exception"
-"""The label of the exception that ended a trial; those of its steps are not in it."""
+"""The label for the exception that ended a trial; exceptions of its steps do not count."""
 
 WRITTEN: Final = "harbor.written"
-"""The label of a trial's rewards as its file writes them: JSON of when it began, its name, and name -> text."""
+"""The label for a trial's rewards as its file writes them: JSON of its start, its name, and reward -> text."""
 
 UNFINISHED: Final = "unfinished"
-READ: Final = ("agent_info", "agent_result", "verifier_result", "exception_info", "step_results", "calipers")
-"""The part of a trial's result that numbers are taken from: no key may appear twice in it."""
+UNIQUE_KEYS: Final = ("agent_info", "agent_result", "verifier_result", "exception_info", "step_results", "calipers")
+"""The parts of a trial's result that determine its numbers; no key may appear twice in them."""
 
-ADHOC: Final = "adhoc"  # the dataset of tasks and trials that come from none
+ADHOC: Final = "adhoc"  # the dataset name for tasks and trials without a dataset
 SCRIPT: Final = "uv-script"  # the type of a metric that is a script
 ORACLE: Final = "oracle"  # Harbor's default agent, which its config.json leaves out
-AGENT_CAUSED: Final = ("agent_exhausted_budget", "agent_refused_task")  # a reward given all the same is valid
+AGENT_CAUSED: Final = ("agent_exhausted_budget", "agent_refused_task")  # causes that leave a reward valid
 _CAUSE: Final = {name: cause for cause, names in CAUSES.items() for name in names}
 
 
 class Model(msgspec.Struct, gc=False):
-    """The model an agent asked, as Harbor resolved its name."""
+    """The model that an agent used, with the name and provider that Harbor resolved."""
 
     name: str
     provider: str | None = None
 
 
 class TrialAgent(msgspec.Struct, gc=False):
-    """The agent of a trial, as it called itself."""
+    """The agent of a trial, with the name and version that it reports."""
 
     name: str
     version: str | None = None
     model_info: Model | None = None
 
 
-class Spent(msgspec.Struct, gc=False):
-    """What an agent used up; its input tokens include the cached ones."""
+class AgentUsage(msgspec.Struct, gc=False):
+    """An agent's token usage and cost; its input tokens include the cached ones."""
 
     n_input_tokens: int | None = None
     n_cache_tokens: int | None = None
@@ -114,15 +114,15 @@ class Spent(msgspec.Struct, gc=False):
     cost_usd: float | None = None
 
 
-class Verified(msgspec.Struct, gc=False):
-    """What the verifier left: a map of rewards, or none; a value that is no number is kept to be told of."""
+class VerifierResult(msgspec.Struct, gc=False):
+    """The verifier's result: a map of rewards, if any; a value that is not a number is kept so that it is reported."""
 
     rewards: dict[str, Any] | None = None
-    reward: Any = None  # the only reward, in files older than the map
+    reward: Any = None  # the only reward, in files from before the map existed
 
 
 class TrialFailure(msgspec.Struct, gc=False):
-    """The exception that ended a trial or a step, by its bare class name."""
+    """The exception that ended a trial or a step; its type is the class name without the module."""
 
     exception_type: str
     exception_message: str | None = None
@@ -130,25 +130,25 @@ class TrialFailure(msgspec.Struct, gc=False):
 
 
 class Phase(msgspec.Struct, gc=False):
-    """When a part of a trial began and ended."""
+    """The start and end of one part of a trial."""
 
     started_at: str | None = None
     finished_at: str | None = None
 
 
 class TrialStep(msgspec.Struct, gc=False):
-    """One step of a multi-step trial, with an agent run and a verification of its own."""
+    """One step of a multi-step trial, with its own agent run and its own verification."""
 
     step_name: str = ""
-    agent_result: Spent | None = None
-    verifier_result: Verified | None = None
+    agent_result: AgentUsage | None = None
+    verifier_result: VerifierResult | None = None
     exception_info: TrialFailure | None = None
     agent_execution: Phase | None = None
     verifier: Phase | None = None
 
 
 class TrialBlame(msgspec.Struct, gc=False):
-    """What we found out about a trial without a verdict: `broke_verifier` or `tampered` where its agent is to blame."""
+    """Our finding about a trial without a verdict: `broke_verifier` or `tampered` if its agent is to blame."""
 
     outcome: str | None = None
 
@@ -161,8 +161,8 @@ class Trial(msgspec.Struct, gc=False):
     agent_info: TrialAgent
     source: str | None = None
     task_checksum: str | None = None
-    agent_result: Spent | None = None
-    verifier_result: Verified | None = None
+    agent_result: AgentUsage | None = None
+    verifier_result: VerifierResult | None = None
     exception_info: TrialFailure | None = None
     started_at: str | None = None
     finished_at: str | None = None
@@ -174,25 +174,25 @@ class Trial(msgspec.Struct, gc=False):
     calipers: TrialBlame | None = None
 
 
-class TrialCounts(msgspec.Struct, gc=False):
-    """What a job's ``stats`` say that its trial directories cannot."""
+class JobStats(msgspec.Struct, gc=False):
+    """The part of a job's ``stats`` that cannot be counted from its trial directories."""
 
     n_retries: int = 0
 
 
 class JobFile(msgspec.Struct, gc=False):
-    """A job's ``result.json``, old or new, as far as its trial directories do not say it better."""
+    """A job's ``result.json``, old or new: the fields that its trial directories do not already contain."""
 
     id: str | None = None
     started_at: str | None = None
     updated_at: str | None = None
     finished_at: str | None = None
     n_total_trials: int | None = None
-    stats: TrialCounts = msgspec.field(default_factory=TrialCounts)
+    stats: JobStats = msgspec.field(default_factory=JobStats)
 
 
 class TaskRef(msgspec.Struct, frozen=True, gc=False):
-    """Where a task comes from, in a configuration or a lock; its own name may be another."""
+    """A task as a configuration or a lock names it; the task itself may use another name."""
 
     name: str | None = None
     path: str | None = None
@@ -201,12 +201,12 @@ class TaskRef(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> tuple[str | None, str | None]:
-        """What tells tasks apart that were asked for."""
+        """The key that identifies a requested task."""
         return self.git_url, self.path or self.name
 
 
 class AgentRef(msgspec.Struct, frozen=True, gc=False):
-    """The agent that was asked for; what it calls itself, only a finished trial says."""
+    """The agent as it was requested; only a finished trial contains the name that the agent reports itself."""
 
     name: str | None = None
     import_path: str | None = None
@@ -214,84 +214,84 @@ class AgentRef(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """What tells agents apart that were asked for."""
+        """The key that identifies a requested agent."""
         return self.import_path or self.name or ORACLE, self.model_name
 
 
 class PlannedTrial(msgspec.Struct, frozen=True, gc=False):
-    """One trial as planned: a trial's ``config.json``, its ``lock.json``, or an entry of the job's lock."""
+    """One planned trial: a trial's ``config.json``, its ``lock.json``, or an entry of the job's lock."""
 
     task: TaskRef
     agent: AgentRef = msgspec.field(default_factory=AgentRef)
 
 
 class TrialResult(Trial, gc=False):
-    """A trial's ``result.json`` with what it was asked for."""
+    """A trial's ``result.json`` together with its id and the trial as it was planned."""
 
     id: str | None = None
     config: PlannedTrial | None = None
 
 
 class JobLock(msgspec.Struct):
-    """A job's ``lock.json``: the trials that were planned."""
+    """A job's ``lock.json``: the planned trials."""
 
     trials: list[PlannedTrial]
 
 
 class JobLockSize(msgspec.Struct):
-    """The same, when only their number matters."""
+    """A job's ``lock.json``, when only the number of planned trials matters."""
 
     trials: list[msgspec.Raw] = []
 
 
 class JobConfig(msgspec.Struct):
-    """A job's ``config.json``: who was to do what, how often. What is wrong elsewhere in the file is no matter here."""
+    """The agents and the number of attempts in a job's ``config.json``; errors elsewhere in the file are ignored."""
 
     n_attempts: int = 1
     agents: list[AgentRef] = []
 
 
 class MetricEntry(msgspec.Struct):
-    """A metric as a job or a registry asks for it."""
+    """A metric that a job or a registry requests."""
 
     type: str = "mean"
     kwargs: dict[str, Any] = {}
 
 
 class JobMetrics(msgspec.Struct):
-    """A job's ``config.json``: the metrics it asks for."""
+    """The metrics in a job's ``config.json``."""
 
     metrics: list[MetricEntry] = []
 
 
 class DatasetRef(msgspec.Struct):
-    """A dataset that a job ran."""
+    """A dataset of a job."""
 
     path: str | None = None
     name: str | None = None
 
 
 class JobScripts(JobMetrics):
-    """A job's ``config.json``, as far as it says where a metric script could be."""
+    """The parts of a job's ``config.json`` that can lead to a metric script."""
 
     datasets: list[DatasetRef] = []
 
 
-_NONE: Final = msgspec.Raw()
+_ABSENT: Final = msgspec.Raw()
 
 
 class FileMarks(msgspec.Struct):
-    """The keys that tell the files of a job from those of a trial."""
+    """The keys that distinguish the files of a job from those of a trial."""
 
-    task_name: msgspec.Raw = _NONE
-    trial_name: msgspec.Raw = _NONE
-    stats: msgspec.Raw = _NONE
-    trials: msgspec.Raw = _NONE
-    task: msgspec.Raw = _NONE
+    task_name: msgspec.Raw = _ABSENT
+    trial_name: msgspec.Raw = _ABSENT
+    stats: msgspec.Raw = _ABSENT
+    trials: msgspec.Raw = _ABSENT
+    task: msgspec.Raw = _ABSENT
 
 
-class Located(msgspec.Struct, omit_defaults=True):
-    """A task of an entry: where it lies, below the registry or in a repository."""
+class RegistryTask(msgspec.Struct, omit_defaults=True):
+    """A task of a registry entry; its path is below the registry or in a git repository."""
 
     name: str
     path: str
@@ -300,33 +300,33 @@ class Located(msgspec.Struct, omit_defaults=True):
 
 
 class RegistryEntry(msgspec.Struct):
-    """One version of one dataset. The last two keys are ours; Harbor has no need of them."""
+    """One version of one dataset. The last two keys are ours; Harbor ignores them."""
 
     name: str
     version: str
     description: str = ""
-    tasks: list[Located] = []
+    tasks: list[RegistryTask] = []
     metrics: list[dict[str, Any]] = []
-    digest: str = ""  # of the whole content, as `manifest_digest` has it
+    digest: str = ""  # of the whole content: see `manifest_digest`
     files: str = ""  # the directory of its dataset.toml and its files
 
 
-class SpokenStep(msgspec.Struct, gc=False):
-    """A step of a trajectory, as far as somebody says something in it; nothing is checked."""
+class LooseStep(msgspec.Struct, gc=False):
+    """The author and the message of a trajectory's step, not validated."""
 
     source: Any = None
     message: Any = None
 
 
-class SpokenTrajectory(msgspec.Struct, gc=False):
-    """A trajectory of any age, right or wrong, as far as it says something."""
+class LooseTrajectory(msgspec.Struct, gc=False):
+    """The messages of a trajectory of any version, valid or not."""
 
-    steps: list[SpokenStep] = msgspec.field(default_factory=list)
+    steps: list[LooseStep] = msgspec.field(default_factory=list)
     continued_trajectory_ref: Any = None
 
 
 class Totals(NamedTuple):
-    """Tokens and money of a trial, or of many; None where nobody reported any."""
+    """The tokens and cost of one or more trials; None for a number that no trial reports."""
 
     n_input_tokens: int | None = None
     n_cache_tokens: int | None = None
@@ -339,20 +339,20 @@ _RESULT: Final = msgspec.json.Decoder(TrialResult)
 
 
 def decode_trial(raw: bytes, path: str) -> Trial:
-    """The trial in a ``result.json``; `InputError` naming ``path`` when the bytes are not one."""
+    """The trial in a ``result.json``; `InputError` naming ``path`` if the bytes are not a trial's result."""
     try:
         return _TRIAL.decode(raw)
     except msgspec.ValidationError as error:
         raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
     except BAD:
-        try:  # NaN and Infinity, which strict JSON cannot say and Python's can
+        try:  # Python's parser accepts NaN and Infinity, which are not JSON
             return msgspec.convert(json.loads(raw), Trial)
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
             raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
 
 
 def decode_result(raw: bytes, path: str) -> Trial:
-    """A trial's result, with what it was asked for where that can be read; InputError when it is none."""
+    """A trial's result, with the planned trial if that part is valid; InputError if it is not a trial's result."""
     try:
         return _RESULT.decode(raw)
     except BAD:
@@ -360,16 +360,16 @@ def decode_result(raw: bytes, path: str) -> Trial:
 
 
 def decode_of_job(raw: bytes, kind: type[T], path: str) -> T:
-    """One of a job's own files; `InputError` naming ``path`` when the bytes are not one."""
+    """One of a job's own files as a ``kind``; `InputError` naming ``path`` if the bytes do not fit it."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except BAD as error:
-        what = "result" if path.endswith(RESULT) else os.path.basename(path)
-        raise InputError.at(path, f"not a job's {what}: {error}", "expected a file that Harbor wrote") from error
+        name = "result" if path.endswith(RESULT) else os.path.basename(path)
+        raise InputError.at(path, f"not a job's {name}: {error}", "expected a file that Harbor wrote") from error
 
 
 def decode_blame(raw: bytes | None) -> TrialBlame | None:
-    """What a file of ours beside a result says, where Harbor itself wrote the result; None for none."""
+    """The finding in our own file beside a result that Harbor wrote; None if there is no such file or it is invalid."""
     try:
         return None if raw is None else msgspec.json.decode(raw, type=TrialBlame)
     except BAD:
@@ -377,24 +377,24 @@ def decode_blame(raw: bytes | None) -> TrialBlame | None:
 
 
 def rewards(verified: Trial | TrialStep) -> Rewards | None:
-    """The rewards a verifier gave, by name; None when it gave none, ``{}`` when it gave an empty map.
+    """The rewards from the verifier, by name; None if there are no rewards, ``{}`` for an empty map.
 
-    Booleans count 1.0 and 0.0. A value that is no finite number is left out, and a map of nothing else is
-    none: `odd_rewards` tells of them.
+    Booleans count as 1.0 and 0.0. Values that are not finite numbers are excluded (see `odd_rewards`); a map of
+    only such values counts as no rewards.
     """
-    given = _given(verified)
-    if given is None:
+    raw = _raw_rewards(verified)
+    if raw is None:
         return None
-    numbers = {name: float(x) if isinstance(x, bool) else x for name, x in given.items() if finite(x)}
-    return numbers if numbers or not given else None
+    numbers = {name: float(x) if isinstance(x, bool) else x for name, x in raw.items() if finite(x)}
+    return numbers if numbers or not raw else None
 
 
 def odd_rewards(verified: Trial | TrialStep) -> Mapping[str, Any]:
-    """The rewards that are no finite number, by name: text, null, a list, NaN."""
-    return {name: value for name, value in (_given(verified) or {}).items() if not finite(value)}
+    """The rewards that are not finite numbers, by name: text, null, a list, NaN."""
+    return {name: value for name, value in (_raw_rewards(verified) or {}).items() if not finite(value)}
 
 
-def _given(verified: Trial | TrialStep) -> dict[str, Any] | None:
+def _raw_rewards(verified: Trial | TrialStep) -> dict[str, Any] | None:
     result = verified.verifier_result
     if result is None:
         return None
@@ -404,15 +404,15 @@ def _given(verified: Trial | TrialStep) -> dict[str, Any] | None:
 
 
 def finite(value: object) -> bool:
-    """Whether a value is a number that a float can hold."""
+    """Whether a value is a finite number that fits in a float."""
     try:
         return isinstance(value, (int, float)) and math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def failure_cause(exception_type: str | None) -> str | None:
-    """Whose fault an exception is, by its class name; None of none, ``unclassified`` of an unknown one.
+    """The cause of an exception, by its class name; None for no exception, ``unclassified`` for an unknown one.
 
     >>> failure_cause("AgentTimeoutError"), failure_cause("KeyError")
     ('agent_exhausted_budget', 'unclassified')
@@ -420,78 +420,78 @@ def failure_cause(exception_type: str | None) -> str | None:
     if exception_type is None:
         return None
     if exception_type not in _CAUSE and exception_type.endswith("Error"):
-        return next((cause for head, cause in FAMILIES if exception_type.startswith(head)), "unclassified")
+        causes = (cause for prefix, cause in CAUSE_BY_PREFIX if exception_type.startswith(prefix))
+        return next(causes, "unclassified")
     return _CAUSE.get(exception_type, "unclassified")
 
 
 def exceptions(trial: Trial) -> Iterator[str]:
-    """The class names of all exceptions a trial recorded, its own before those of its steps."""
+    """The class names of all exceptions that a trial recorded: its own first, then those of its steps."""
     for holder in (trial, *(trial.step_results or ())):
         if holder.exception_info is not None:
             yield holder.exception_info.exception_type
 
 
 def deciding_exception(trial: Trial) -> str | None:
-    """The exception that says what became of a trial, its own or one of its steps; None where none was raised.
+    """The exception that decides a trial's outcome, its own or one of its steps; None if nothing was raised.
 
-    The first that is not the agent's doing, as it makes the reward not valid; else the first.
+    It is the first exception that the agent did not cause, because such an exception makes the reward invalid;
+    otherwise the first one.
     """
-    if trial.exception_info is None and not trial.step_results:
-        return None
     raised = list(exceptions(trial))
     return next((name for name in raised if failure_cause(name) not in AGENT_CAUSED), next(iter(raised), None))
 
 
 def reward_valid(trial: Trial) -> bool:
-    """Whether a trial's rewards may be believed: there are some, and only the agent is to blame for exceptions."""
+    """Whether a trial's rewards are valid: there are rewards, and the agent caused all exceptions, if any."""
     return bool(rewards(trial)) and all(failure_cause(name) in AGENT_CAUSED for name in exceptions(trial))
 
 
 def primary_reward(trial: Trial) -> Number | None:
-    """The reward called ``reward``, else the only one, else None."""
-    given = rewards(trial) or {}
-    if "reward" in given:
-        return given["reward"]
-    return next(iter(given.values())) if len(given) == 1 else None
+    """The reward named ``reward``, otherwise the only reward; None if neither exists."""
+    by_name = rewards(trial) or {}
+    if "reward" in by_name:
+        return by_name["reward"]
+    return next(iter(by_name.values())) if len(by_name) == 1 else None
 
 
 def totals(trial: Trial) -> Totals:
-    """What a trial used up; the sum over its steps where it says nothing itself, as one of many steps does."""
+    """A trial's tokens and cost: its own numbers, otherwise (for a multi-step trial) the sum over its steps."""
     if trial.agent_result is not None:
         return Totals(*msgspec.structs.astuple(trial.agent_result))
-    spent = (step.agent_result for step in trial.step_results or ())
-    return added(msgspec.structs.astuple(usage) for usage in spent if usage is not None)
+    usages = (step.agent_result for step in trial.step_results or ())
+    return added(msgspec.structs.astuple(usage) for usage in usages if usage is not None)
 
 
-def added(spent: Iterable[Sequence[Any]]) -> Totals:
-    """The sum of each of Totals, in the order given; None where nothing is known."""
-    columns = ([value for value in column if value is not None] for column in zip(*spent, strict=True))
+def added(usages: Iterable[Sequence[Any]]) -> Totals:
+    """The sums of several `Totals`, field by field, added in the order given; None for a field that none reports."""
+    columns = ([value for value in column if value is not None] for column in zip(*usages, strict=True))
     return Totals(*(sum(known[1:], start=known[0]) if known else None for known in columns))
 
 
 def seconds(phase: Trial | Phase | None) -> float | None:
-    """How long a phase, or a whole trial, took; None when it did not begin or did not end."""
+    """The duration of a phase or a whole trial; None if it did not start or did not end."""
     if phase is None or phase.started_at is None or phase.finished_at is None:
         return None
     try:
         return (datetime.fromisoformat(phase.finished_at) - datetime.fromisoformat(phase.started_at)).total_seconds()
-    except (ValueError, TypeError):  # no time at all, or one of the two without its zone
+    except (ValueError, TypeError):  # not a time, or only one of the two has a time zone
         return None
 
 
 RESULT, CONFIG, LOCK, RETRIES = "result.json", "config.json", "lock.json", "_retries"
-LARGEST: Final = 256 << 20  # bytes of one of these files; a trial's has some thousands
-_DEEPEST: Final = 3  # directories below _retries
+LARGEST: Final = 256 << 20  # bytes per file; a trial's file has a few thousand
+_DEEPEST: Final = 3  # levels of directories below _retries
 
 Kind = Literal["trial", "job", "jobs"]
 
 
 class UnreadableFile(Exception):
-    """A file that is there and cannot be used; its text says why."""
+    """An existing file that cannot be read; the message says why."""
 
 
 class JobFolder:
-    """One job, or a single trial: the directories of its trials, listed once; what comes later is not seen."""
+    """The directory of a job or of a single trial; its trials are listed once, when it is opened."""
 
     format = "harbor"
 
@@ -500,8 +500,8 @@ class JobFolder:
         self.is_job = kind == "job"
         self.root = path if self.is_job else os.path.dirname(os.path.abspath(path))
         self.name = os.path.basename(os.path.abspath(self.root))
-        self.finished: list[str] = []  # trials with a result.json, by name
-        self.unfinished: list[str] = []  # those with a config.json alone
+        self.finished: list[str] = []  # names of the trials with a result.json
+        self.unfinished: list[str] = []  # names of the trials with only a config.json
         self.links: list[str] = []
         self.size = 0  # bytes of all results
         self._hash = hashlib.sha256()
@@ -509,38 +509,38 @@ class JobFolder:
             self._list(name)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
-    def of(self, trial: str, name: str) -> str:
-        """The path of a trial's file."""
+    def path_in(self, trial: str, name: str) -> str:
+        """The path of a file of a trial."""
         return f"{self.root}/{trial}/{name}"
 
     def result(self, trial: str) -> bytes | None:
-        """A trial's result, hashed as it passes; None when it is gone."""
-        data = contents(self.of(trial, RESULT))
+        """The bytes of a trial's result, which are also added to the hash; None if the file no longer exists."""
+        data = contents(self.path_in(trial, RESULT))
         self._hash.update(b"%s\0%s\n" % (os.fsencode(trial), hashlib.sha256(data or b"").digest()))
         return data
 
-    def held(self, trial: str, name: str, largest: int = LARGEST) -> bytes | None:
-        """A file that an agent left in a trial; None when it is not there, cannot be read, or lies behind a link."""
-        path = self.of(trial, name)
-        above = [path[: -len(name)] + name[:at] for at, letter in enumerate(name) if letter == "/"]
+    def file_in(self, trial: str, name: str, largest: int = LARGEST) -> bytes | None:
+        """The bytes of another file in a trial; None if it is missing, unreadable, too large, or behind a link."""
+        path = self.path_in(trial, name)
+        parents = [path[: -len(name)] + name[:at] for at, letter in enumerate(name) if letter == "/"]
         try:
-            return None if any(map(os.path.islink, above)) else contents(path, largest)
+            return None if any(map(os.path.islink, parents)) else contents(path, largest)
         except (UnreadableFile, ValueError):  # ValueError: a NUL in the name
             return None
 
     def retries(self) -> list[str]:
-        """The directories of attempts that later ones replaced, relative to the job, in their order."""
+        """The directories of attempts that later attempts replaced, relative to the job, in order."""
         if not self.is_job or not _is_directory(f"{self.root}/{RETRIES}"):
             return []
         return sorted(_results_below(self.root, RETRIES, _DEEPEST), key=_by_number)
 
     def start_hashing(self) -> None:
-        """Nothing more to do: results are hashed as they are read."""
+        """Do nothing: results are hashed while they are read."""
 
     def sha256(self) -> str:
-        """The hash of the names and the bytes of all results that were read."""
+        """The hash of the names and bytes of all results that were read."""
         return self._hash.hexdigest()
 
     def _names(self) -> list[str]:
@@ -557,38 +557,38 @@ class JobFolder:
 
     def _list(self, name: str) -> None:
         try:
-            self.size += os.lstat(self.of(name, RESULT)).st_size
+            self.size += os.lstat(self.path_in(name, RESULT)).st_size
             self.finished.append(name)
         except OSError:
-            if os.path.lexists(self.of(name, CONFIG)):
+            if os.path.lexists(self.path_in(name, CONFIG)):
                 self.unfinished.append(name)
 
 
 def contents(path: str, largest: int = LARGEST) -> bytes | None:
-    """The bytes of a file, None when it is not there; Unreadable for a link, a device, or too large a file."""
+    """The bytes of a file; None if it does not exist, `UnreadableFile` for a link, a device, or too large a file."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         linked = os.path.islink(path)
         raise UnreadableFile("it is a link, and links are not followed" if linked else f"{error.strerror}") from None
     try:
-        status = os.fstat(number)
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableFile("it is not a file")
         if status.st_size > largest:
             raise UnreadableFile(f"it is larger than {largest >> 20} MiB")
-        with open(number, "rb", buffering=0, closefd=False) as file:
-            return file.read(status.st_size + 1)  # of one that grows meanwhile, a part, which is told of
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            return file.read(status.st_size + 1)  # a file that grows meanwhile is cut off, and reported as invalid
     except OSError as error:
         raise UnreadableFile(f"{error.strerror}") from None
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def kind_of(path: str) -> Kind | None:
-    """What a directory is to Harbor; None when it is nothing of Harbor's."""
+    """Whether a directory is a trial, a job or a directory of jobs; None if it is none of these."""
     if _is_trial(path):
         return "trial"
     if _is_job(path):
@@ -597,39 +597,39 @@ def kind_of(path: str) -> Kind | None:
 
 
 def jobs_in(path: str) -> list[JobFolder]:
-    """The jobs that a directory stands for: a job, a trial alone, or a directory of jobs; none when it is neither."""
+    """The jobs at a path: the job or single trial itself, or the jobs in a directory of jobs; otherwise none."""
     kind = kind_of(path)
     if kind == "jobs":
-        return [JobFolder(inside) for inside in jobs_inside(path)]
+        return [JobFolder(folder) for folder in jobs_inside(path)]
     return [JobFolder(path, kind)] if kind else []
 
 
 def jobs_inside(path: str) -> list[str]:
-    """The jobs in a directory of jobs."""
-    inside = (f"{path.rstrip('/')}/{name}" for name in _folders(path))
-    return [folder for folder in inside if _is_job(folder)]
+    """The paths of the jobs in a directory of jobs."""
+    folders = (f"{path.rstrip('/')}/{name}" for name in _folders(path))
+    return [folder for folder in folders if _is_job(folder)]
 
 
 def _is_trial(path: str) -> bool:
     result, config = _marks(f"{path}/{RESULT}"), _marks(f"{path}/{CONFIG}")
-    return _of_trial(result) or bool(config and config.task and config.trial_name)
+    return _is_trial_result(result) or bool(config and config.task and config.trial_name)
 
 
 def is_job_by_its_files(path: str) -> bool:
-    """Whether a directory is a job by its own result or lock."""
+    """Whether a directory's own result or lock shows that it is a job."""
     result = _marks(f"{path}/{RESULT}")
-    if result and result.stats and not _of_trial(result):
+    if result and result.stats and not _is_trial_result(result):
         return True
     lock = _marks(f"{path}/{LOCK}")
     return bool(lock and lock.trials)
 
 
 def _is_job(path: str) -> bool:
-    """Whether a directory is a job: by its own files, else by a trial in it."""
+    """Whether a directory is a job, by its own files or because it contains a trial."""
     return is_job_by_its_files(path) or any(_is_trial(f"{path}/{name}") for name in _folders(path))
 
 
-def _of_trial(result: FileMarks | None) -> bool:
+def _is_trial_result(result: FileMarks | None) -> bool:
     return bool(result and result.task_name and result.trial_name)
 
 
@@ -641,7 +641,7 @@ def _marks(path: str) -> FileMarks | None:
 
 
 def _folders(path: str) -> list[str]:
-    """The directories in a directory, no links, sorted."""
+    """The names of the subdirectories of a directory, sorted, without links."""
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -653,17 +653,18 @@ def _is_directory(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 
 
-def _results_below(root: str, folder: str, deep: int) -> Iterator[str]:
-    for name in _folders(f"{root}/{folder}") if deep else ():
-        inner = f"{folder}/{name}"
-        if os.path.lexists(f"{root}/{inner}/{RESULT}"):
-            yield inner
+def _results_below(root: str, folder: str, levels: int) -> Iterator[str]:
+    """The directories with a result below a folder, at most ``levels`` levels down."""
+    for name in _folders(f"{root}/{folder}") if levels else ():
+        subfolder = f"{folder}/{name}"
+        if os.path.lexists(f"{root}/{subfolder}/{RESULT}"):
+            yield subfolder
         else:
-            yield from _results_below(root, inner, deep - 1)
+            yield from _results_below(root, subfolder, levels - 1)
 
 
 def _by_number(folder: str) -> tuple[str, int, str]:
-    """``retry-2`` before ``retry-10``."""
-    above, _, name = folder.rpartition("/")
+    """The sort key that puts ``retry-2`` before ``retry-10``."""
+    parent, _, name = folder.rpartition("/")
     digits = name[len(name.rstrip("0123456789")) :]
-    return above, int(digits[-9:] or 0), name
+    return parent, int(digits[-9:] or 0), name
