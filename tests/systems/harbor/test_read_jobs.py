@@ -200,6 +200,14 @@ def test_two_datasets_of_one_name_are_one_group_and_a_note(tmp_path):
     )
 
 
+def test_a_note_on_changed_tasks_says_that_it_names_only_some(tmp_path):
+    tasks = [f"t{number}" for number in range(6)]
+    one = job(tmp_path / "one", *(result(f"{task}__1", ONE) for task in tasks))
+    two = job(tmp_path / "two", *(result(f"{task}__2", ONE, task_checksum="another") for task in tasks))
+    (note,) = read([one, two])[0].notes
+    assert "task_checksum differs between trials of t0, t1, t2, t3, t4, ... (6 in all)" in note
+
+
 def test_one_job_with_two_datasets_of_one_name(tmp_path):
     path = job(tmp_path, result("a__1", ONE), result("a__2", ONE, task_checksum="another"))
     assert len(read([path])[0].notes) == 1

@@ -1,9 +1,9 @@
-"""Harbor's jobs: what each set out to do, and a rollout for each trial, finished, in progress or outstanding.
+"""Reads Harbor's jobs: one rollout per trial, whether it finished, is in progress, or never started.
 
-A trial has an outcome, its rewards and its cost, and is numbered over all jobs given together: Harbor numbers no
-attempts, as trials of one task differ by a random name, and are exchangeable.
+A trial has an outcome, rewards and a cost. Sample numbers are assigned over all jobs that are read together, because
+Harbor does not number the trials of a task: they differ only by a random name, and are exchangeable.
 
-Also what the trials of a job say: instructions, answers, and trajectories as EvSys harvests them.
+Also reads the texts of trials: instructions, answers, and trajectories in the form that EvSys uses.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ from calipers.systems.harbor.wire import (
     decode_result,
     decode_trial,
     failure_cause,
+    finite,
     is_job_by_its_files,
     jobs_in,
     kind_of,
@@ -74,7 +75,7 @@ from calipers.systems.harbor.wire import (
     totals,
 )
 
-OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are client_failed
+OUTCOME_OF: Final[Mapping[str | None, str]] = {  # cause of the exception -> outcome; others are client_failed
     "agent_exhausted_budget": "timed_out",
     "agent_refused_task": "refused",
     "verifier_failed": "verifier_failed",
@@ -83,13 +84,11 @@ OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are clie
 AGENT_OUTCOMES: Final = ("broke_verifier", "tampered")
 COUNTS: Final = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")  # in the order of Totals
 TIMES: Final = ("latency_s", "environment_setup_s", "agent_setup_s", "verifier_s", "trial_s")
-
-
 NOTHING: Final[Mapping[str, Any]] = {}
 
 
-class Who(NamedTuple):
-    """The group and the task of a trial."""
+class GroupAndTask(NamedTuple):
+    """The group (agent, model, dataset) and the task of a trial."""
 
     agent: str | None
     model: str | None
@@ -100,103 +99,104 @@ class Who(NamedTuple):
 class TrialRow(NamedTuple):
     """One trial, or one attempt at it, ready for the table."""
 
-    who: Who
-    trial: str  # its name; "" for one that was never started
+    who: GroupAndTask
+    trial: str  # its name; "" for a trial that never started
     directory: str  # within the job
     outcome: str
-    unit: str = ""  # the directory of the trial that this is an attempt at; "" for its own
+    unit: str = ""  # the directory of the trial that this is an attempt at, if not ``directory``
     rewards: Mapping[str, float] = NOTHING
     counts: Sequence[float | None] = (None,) * len(COUNTS)
     times: Sequence[float | None] = (None,) * len(TIMES)
-    exception: str | None = None  # what decides the outcome, of a trial or of one of its steps
-    raised: str | None = None  # what ended the trial itself
-    verified: str = UNFINISHED  # what the verifier left
+    exception: str | None = None  # the exception that decides the outcome, of the trial or of one of its steps
+    raised: str | None = None  # the exception that ended the trial itself
+    verified: str = UNFINISHED  # the value of the label VERIFIED
     provider: str | None = None
     source: str | None = None
     attempt: int = 1
-    started: float = math.inf  # seconds since 1970; after all others when nobody knows
+    started: float = math.inf  # seconds since 1970; a trial without a start time comes last
     id: str | None = None
-    odd: Mapping[str, Any] = NOTHING  # rewards that are no finite number
-    disowned: bool = False  # it has a reward that is not valid
+    odd: Mapping[str, Any] = NOTHING  # rewards that are not finite numbers
+    invalid_reward: bool = False  # whether it has rewards that are not valid
     given: Rewards | None = None  # its rewards as the file writes them, 1 or 1.0
-    begun: str | None = None  # when it was started, as the file writes it
+    started_text: str | None = None  # its start as the file writes it
 
 
-def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
-    """A finished trial, in a directory of its job, as a row."""
+def row_of(trial: Trial, directory: str, trial_id: str | None = None) -> TrialRow:
+    """A finished trial in a directory of its job, as a row."""
     exception = deciding_exception(trial)
-    verified, odd = rewards(trial), odd_rewards(trial)
-    given = {name: float(value) for name, value in (verified or {}).items()}
+    given, odd = rewards(trial), odd_rewards(trial)
+    numbers = {name: float(value) for name, value in (given or {}).items()}
     blamed = trial.calipers.outcome if trial.calipers is not None else None
     if blamed in AGENT_OUTCOMES:
         outcome = str(blamed)
     elif exception is not None:
         outcome = OUTCOME_OF.get(failure_cause(exception), "client_failed")
-    elif given:
+    elif numbers:
         outcome = "scored"
     else:
         outcome = "verifier_failed" if odd else "not_run"
     model = trial.agent_info.model_info
     return TrialRow(
-        who=Who(trial.agent_info.name, model.name if model else None, trial.source or ADHOC, trial.task_name),
+        who=GroupAndTask(trial.agent_info.name, model.name if model else None, trial.source or ADHOC, trial.task_name),
         trial=trial.trial_name,
         directory=directory,
         outcome=outcome,
-        rewards=given,
+        rewards=numbers,
         counts=tuple(map(_finite, totals(trial))),
         times=_times(trial),
         exception=exception,
         raised=trial.exception_info.exception_type if trial.exception_info else None,
-        verified="nothing" if verified is None else "rewards" if verified else "empty",
+        verified="nothing" if given is None else "rewards" if given else "empty",
         provider=model.provider if model else None,
         source=trial.source,
-        started=_moment(trial.started_at),
-        id=number,
+        started=_timestamp(trial.started_at),
+        id=trial_id,
         odd=odd,
-        disowned=bool(given) and exception is not None and blamed not in AGENT_OUTCOMES and not reward_valid(trial),
-        given=verified,
-        begun=trial.started_at,
+        invalid_reward=bool(numbers)
+        and exception is not None
+        and blamed not in AGENT_OUTCOMES
+        and not reward_valid(trial),
+        given=given,
+        started_text=trial.started_at,
     )
 
 
 def _written(row: TrialRow) -> str | None:
-    """The rewards as the file writes them, with what says which trial came first; None where there are none."""
+    """The label WRITTEN: the rewards as the file writes them, after the start and the name; None without rewards."""
     texts = {name: str(value) for name, value in (row.given or NOTHING).items()}
-    return json.dumps([row.begun or "~", row.trial, texts]) if texts else None
+    return json.dumps([row.started_text or "~", row.trial, texts]) if texts else None
 
 
 def _finite(value: float | None) -> float | None:
-    """A number as a float; None where it is none, or fits into none."""
-    try:
-        return None if value is None or not math.isfinite(value) else float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        return None
+    """A number as a float; None if it is missing, not finite, or too large for a float."""
+    return float(value) if value is not None and finite(value) else None
 
 
 def _times(trial: Trial) -> tuple[float | None, ...]:
-    """Seconds of each of TIMES; of a trial in steps, the sum over its steps."""
+    """The seconds of each of TIMES; for agent and verifier, a multi-step trial has the sum over its steps."""
     steps = trial.step_results or ()
     return (
-        _sum(_lasted(step.agent_execution) for step in steps) if steps else _lasted(trial.agent_execution),
-        _lasted(trial.environment_setup),
-        _lasted(trial.agent_setup),
-        _sum(_lasted(step.verifier) for step in steps) if steps else _lasted(trial.verifier),
-        _lasted(trial),
+        _sum(_duration(step.agent_execution) for step in steps) if steps else _duration(trial.agent_execution),
+        _duration(trial.environment_setup),
+        _duration(trial.agent_setup),
+        _sum(_duration(step.verifier) for step in steps) if steps else _duration(trial.verifier),
+        _duration(trial),
     )
 
 
-def _lasted(phase: Trial | Phase | None) -> float | None:
-    """How long a phase took; None when it did not end. A clock that ran backwards says nothing."""
-    lasted = seconds(phase)
-    return None if lasted is None or lasted < 0 else lasted
+def _duration(phase: Trial | Phase | None) -> float | None:
+    """The seconds that a phase took; None if it did not end, or if the clock ran backwards."""
+    duration = seconds(phase)
+    return None if duration is None or duration < 0 else duration
 
 
-def _sum(times: Iterable[float | None]) -> float | None:
-    known = [lasted for lasted in times if lasted is not None]
+def _sum(durations: Iterable[float | None]) -> float | None:
+    known = [duration for duration in durations if duration is not None]
     return math.fsum(known) if known else None
 
 
-def _moment(text: str | None) -> float:
+def _timestamp(text: str | None) -> float:
+    """A time as seconds since 1970, in UTC if it has no time zone; infinity if it is missing or not a time."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
@@ -204,8 +204,8 @@ def _moment(text: str | None) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-AT_ONCE: Final = 1024  # rows held as objects
-LABEL_OF: Final[Mapping[str, Callable[[TrialRow, str], str | None]]] = {  # of a trial, and the name of its job
+BLOCK_ROWS: Final = 1024  # rows that are objects at the same time
+LABEL_OF: Final[Mapping[str, Callable[[TrialRow, str], str | None]]] = {  # label -> (trial, name of its job) -> value
     "exception": lambda row, job: row.exception,
     "failure_cause": lambda row, job: failure_cause(row.exception),
     "trial_name": lambda row, job: row.trial or None,
@@ -221,7 +221,7 @@ LABELS: Final = tuple(LABEL_OF)
 
 @dataclass(frozen=True, slots=True)
 class TrialPlaces(Places):
-    """The directories of trials; a row that has none stands in the file that planned it."""
+    """The locations of trials: their directories; a trial without a directory has the file that planned it."""
 
     root: str = ""
     folders: Sequence[str] = ()  # [R]
@@ -236,37 +236,37 @@ class HarborPart(Part):
     """Trials of one job, not yet numbered within their tasks."""
 
     job: str = ""  # its path
-    units: Sequence[str] = ()  # [R] directories, one for all attempts at a trial; "" for what was never started
+    units: Sequence[str] = ()  # [R] directories, the same for all attempts at a trial; "" for a trial never started
     ids: Sequence[str | None] = ()  # [R]
     started: Floats = field(default_factory=lambda: np.zeros(0))  # [R]
-    changed: frozenset[tuple[str, str]] = frozenset()  # those of which another was seen
+    changed: frozenset[tuple[str, str]] = frozenset()  # (dataset, task) with more than one checksum
 
 
 class TrialRows:
-    """Rows on their way into columns, a block at a time; `HarborPart` at the end."""
+    """Collects rows and turns them into the columns of a `HarborPart`, one block at a time."""
 
     def __init__(self, path: str, folder: JobFolder, labels: Collection[str]) -> None:
         self._path, self._folder = path, folder
         self._labels = [name for name in LABEL_OF if name in labels]
         self._gather, self._block = Gather(), list[TrialRow]()
-        self._keys: set[str] = set()
+        self._reward_names: set[str] = set()
         self._units: list[str] = []
         self._directories: list[str] = []
         self._ids: list[str | None] = []
         self._started: list[float] = []
 
     def add(self, row: TrialRow) -> None:
-        """One more row; InputError when names of rewards are no names but ids."""
+        """Add a row. InputError for too many reward names, which then are ids rather than names."""
         self._block.append(row)
-        self._keys.update(row.rewards)
-        if len(self._keys) > MOST_COLUMNS:
-            wrong = f"its trials have more than {MOST_COLUMNS} kinds of reward"
-            raise InputError.at(self._path, wrong, "expected the same few names in all trials")
-        if len(self._block) == AT_ONCE:
+        self._reward_names.update(row.rewards)
+        if len(self._reward_names) > MOST_COLUMNS:
+            message = f"its trials have more than {MOST_COLUMNS} kinds of reward"
+            raise InputError.at(self._path, message, "expected the same few names in all trials")
+        if len(self._block) == BLOCK_ROWS:
             self._flush()
 
     def finish(self, **more: Any) -> HarborPart:
-        """Everything added."""
+        """The part with all rows that were added."""
         self._flush()
         part = self._gather.finish(TrialPlaces(self._path, root=self._folder.root, folders=self._directories))
         inherited = {field.name: getattr(part, field.name) for field in fields(Part)}
@@ -302,47 +302,48 @@ NAMED_TASKS: Final = 5  # tasks that a note names
 
 
 def numbered(parts: Sequence[Part]) -> list[Part]:
-    """The parts with a sample number for each of Harbor's trials; others as they are.
+    """The parts with a sample number for each of Harbor's trials; parts of other formats are unchanged.
 
-    InputError for a trial that stands in two places.
+    InputError for a trial that appears twice.
     """
-    ours = [part for part in parts if isinstance(part, HarborPart)]
-    if not ours:
+    harbor_parts = [part for part in parts if isinstance(part, HarborPart)]
+    if not harbor_parts:
         return list(parts)
-    _check_twice(ours)
-    samples = [np.zeros(len(part), dtype=np.int64) for part in ours]
+    _refuse_duplicates(harbor_parts)
+    samples = [np.zeros(len(part), dtype=np.int64) for part in harbor_parts]
     last: tuple[object, ...] = ()
     sample = 0
-    for who, trial, part, row in sorted(_keys(ours)):
+    for who, trial, part_number, row in sorted(_sort_keys(harbor_parts)):
         if last[:1] != (who,):
             sample = 0
         elif not trial[1] or last[1:] != (trial,):  # attempts at one trial are one sample; "" was never started
             sample += 1
-        samples[part][row] = sample
+        samples[part_number][row] = sample
         last = (who, trial)
-    whence = " and ".join(dict.fromkeys(part.planned_from for part in ours))
-    turns = np.split(_ranks(np.concatenate([part.started for part in ours])), np.cumsum([*map(len, ours)])[:-1])
-    done_parts = [
-        replace(part, sample=sample_numbers, planned_from=whence, turn=turn)
-        for part, sample_numbers, turn in zip(ours, samples, turns, strict=True)
+    planned_from = " and ".join(dict.fromkeys(part.planned_from for part in harbor_parts))
+    ranks = _ranks(np.concatenate([part.started for part in harbor_parts]))
+    turns = np.split(ranks, np.cumsum([*map(len, harbor_parts)])[:-1])
+    numbered_parts = [
+        replace(part, sample=sample_numbers, planned_from=planned_from, turn=turn)
+        for part, sample_numbers, turn in zip(harbor_parts, samples, turns, strict=True)
     ]
-    done_parts[-1] = replace(done_parts[-1], notes=[*done_parts[-1].notes, *_changed(ours)])
-    done = iter(done_parts)
-    return [next(done) if isinstance(part, HarborPart) else part for part in parts]
+    numbered_parts[-1] = replace(numbered_parts[-1], notes=[*numbered_parts[-1].notes, *_changed(harbor_parts)])
+    in_order = iter(numbered_parts)
+    return [next(in_order) if isinstance(part, HarborPart) else part for part in parts]
 
 
 def _ranks(started: Floats) -> Floats:
-    """The place of each row among all of them by when it was started, [R]."""
+    """The rank of each row by its start, [R]."""
     ranks = np.empty(len(started))
     ranks[np.argsort(started, kind="stable")] = np.arange(len(started))
     return ranks
 
 
-Key = tuple[tuple[str, ...], tuple[float, str, str], int, int]
+SortKey = tuple[tuple[str, ...], tuple[float, str, str], int, int]
 
 
-def _keys(parts: Iterable[HarborPart]) -> Iterator[Key]:
-    """(group and task, trial, part, row) of every row; a trial is when it started, its directory and its job."""
+def _sort_keys(parts: Iterable[HarborPart]) -> Iterator[SortKey]:
+    """(group and task, trial, part, row) of every row, where a trial is its start, its directory and its job."""
     for number, part in enumerate(parts):
         columns = []
         for name in GROUP:
@@ -356,20 +357,21 @@ def _keys(parts: Iterable[HarborPart]) -> Iterator[Key]:
             yield (agent, model, dataset, task), (started, trial, part.job), number, row
 
 
-def _check_twice(parts: Iterable[HarborPart]) -> None:
+def _refuse_duplicates(parts: Iterable[HarborPart]) -> None:
+    """InputError for two trials with the same id."""
     first: dict[str, tuple[HarborPart, int]] = {}
     for part in parts:
-        for row, number in enumerate(part.ids):
-            if number is None:
+        for row, trial_id in enumerate(part.ids):
+            if trial_id is None:
                 continue
-            before, first_row = first.setdefault(number, (part, row))
-            if before is not part or first_row != row:
-                wrong = f"the trial appears twice, first in {before.places.of(first_row)}"
-                raise InputError.at(part.places.of(row), wrong, "expected each trial once")
+            first_part, first_row = first.setdefault(trial_id, (part, row))
+            if first_part is not part or first_row != row:
+                message = f"the trial appears twice, first in {first_part.places.of(first_row)}"
+                raise InputError.at(part.places.of(row), message, "expected each trial once")
 
 
 def _changed(parts: Iterable[HarborPart]) -> Iterator[str]:
-    """A note for each dataset with tasks of which there were several under one name."""
+    """A note for each dataset that has different tasks under one name."""
     first: dict[tuple[str, str], str] = {}
     changed = set[tuple[str, str]]()
     for part in parts:
@@ -377,52 +379,50 @@ def _changed(parts: Iterable[HarborPart]) -> Iterator[str]:
         changed |= {key for key, checksum in part.digests.items() if first.setdefault(key, checksum) != checksum}
     for dataset in sorted({dataset for dataset, _ in changed}):
         tasks = sorted(task for other, task in changed if other == dataset)
-        names = ", ".join(tasks[:NAMED_TASKS]) + (", ..." if len(tasks) > NAMED else "")
+        names = ", ".join(tasks[:NAMED_TASKS]) + (", ..." if len(tasks) > NAMED_TASKS else "")
         yield (
             f"dataset {dataset!r}: task_checksum differs between trials of {names} ({len(tasks)} in all): "
             "datasets with the same name, or tasks that changed, form one group here, as in Harbor"
         )
 
 
-MOST_PLANNED: Final = 10_000_000  # trials; more is a slip of the pen
+MOST_PLANNED: Final = 10_000_000  # trials; a larger number is a typing error
 NEVER_STARTED: Final = "(never started {})"
-PROVIDERS: Final = frozenset(  # prefixes that Harbor takes off a model's name, of those in common use
+PROVIDERS: Final = frozenset(  # the common ones of the prefixes that Harbor removes from a model's name
     {
         *("anthropic", "azure", "bedrock", "cohere", "deepseek", "fireworks_ai", "gemini", "groq", "hosted_vllm"),
         *("mistral", "ollama", "openai", "openrouter", "sagemaker", "together_ai", "vertex_ai", "vllm", "xai"),
     }
 )
-
-
 T = TypeVar("T")
 COMPLETION: Final = "agent/completion.txt"
 
 
-class KnownTrials:
-    """The names that finished trials give to what was asked for."""
+class KnownNames:
+    """The names of requested agents, models and tasks, as finished trials report them."""
 
     def __init__(self) -> None:
         self._agents: dict[tuple[str, str | None], tuple[str, str | None]] = {}
         self._tasks: dict[tuple[str | None, str | None], str] = {}
 
     def learn(self, trial: Trial) -> None:
-        """What a finished trial was asked for, and what it is called."""
+        """Record the names that a finished trial reports for its requested agent, model and task."""
         if isinstance(trial, TrialResult) and trial.config is not None:
             model = trial.agent_info.model_info
             name = model.name if model else None
             self._agents.setdefault(trial.config.agent.key, (trial.agent_info.name, name))
             self._tasks.setdefault(trial.config.task.key, trial.task_name)
 
-    def who(self, wanted: PlannedTrial) -> Who:
-        """The group and the task of a trial that nobody finished."""
-        task, key = wanted.task, wanted.agent.key
-        agent, model = self._agents.get(key) or (key[0], _model(key[1]))
-        named = self._tasks.get(task.key) or task.name or (task.path or "").rstrip("/").rpartition("/")[2]
-        return Who(agent, model, task.source or ADHOC, named or "(unnamed)")
+    def who(self, planned: PlannedTrial) -> GroupAndTask:
+        """The group and task of a trial that did not finish."""
+        task, key = planned.task, planned.agent.key
+        agent, model = self._agents.get(key) or (key[0], _without_provider(key[1]))
+        name = self._tasks.get(task.key) or task.name or (task.path or "").rstrip("/").rpartition("/")[2]
+        return GroupAndTask(agent, model, task.source or ADHOC, name or "(unnamed)")
 
 
 class JobPlan:
-    """What a job's own three files say."""
+    """The trials that a job planned, according to its lock, its result and its configuration."""
 
     def __init__(self, folder: JobFolder) -> None:
         self.notes: list[str] = []
@@ -439,18 +439,21 @@ class JobPlan:
         fallback = "trial directories" if self._total is None else RESULT
         self.planned_from = fallback if lock is None else LOCK
 
-    def outstanding(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
-        """A trial for each that was planned and has no directory."""
+    def outstanding(self, present: Counter[GroupAndTask], known: KnownNames) -> Iterator[GroupAndTask]:
+        """The group and task of each planned trial that has no directory."""
         if self._locked is not None:
-            planned = Counter[Who]()
+            planned = Counter[GroupAndTask]()
             for trial, count in self._locked.items():
                 planned[known.who(trial)] += count
             yield from (planned - present).elements()
         elif self._total is not None:
             yield from self._unnamed(present, self._total - present.total(), known)
 
-    def _unnamed(self, present: Counter[Who], left: int, known: KnownTrials) -> Iterator[Who]:
-        """Of trials that are merely counted: what known tasks lack of their attempts, then tasks without a name."""
+    def _unnamed(self, present: Counter[GroupAndTask], left: int, known: KnownNames) -> Iterator[GroupAndTask]:
+        """``left`` outstanding trials when only their number is known.
+
+        First the missing attempts at known tasks, then tasks without a name.
+        """
         attempts = max(self._config.n_attempts, 1)
         for who, count in sorted(present.items(), key=lambda item: tuple(part or "" for part in item[0])):
             for _ in range(min(attempts - count, left)):
@@ -463,7 +466,7 @@ class JobPlan:
         for number in range(left):
             task, turn = divmod(number, attempts * len(groups))
             agent, model, dataset = groups[turn // attempts]
-            yield Who(agent, model, dataset, NEVER_STARTED.format(task + 1))
+            yield GroupAndTask(agent, model, dataset, NEVER_STARTED.format(task + 1))
 
     def _job(self, folder: JobFolder, effect: str) -> JobFile:
         path = f"{folder.path}/{RESULT}"
@@ -475,7 +478,7 @@ class JobPlan:
             return JobFile()
 
     def _read(self, folder: JobFolder, name: str, kind: type[T]) -> T | None:
-        """One of the job's files; None, and a note, when it cannot be read."""
+        """One of the job's files; None if it is missing, or cannot be read, which adds a note."""
         path = f"{folder.path}/{name}"
         try:
             raw = contents(path)
@@ -485,8 +488,8 @@ class JobPlan:
             return None
 
 
-def asked_for(folder: JobFolder, trial: str) -> PlannedTrial | None:
-    """What a trial without a result was asked for, by its lock or its configuration."""
+def planned_trial(folder: JobFolder, trial: str) -> PlannedTrial | None:
+    """The plan of a trial without a result, from its lock or else its configuration; None if neither can be read."""
     for name in (LOCK, CONFIG):
         try:
             raw = contents(folder.path_in(trial, name))
@@ -497,47 +500,48 @@ def asked_for(folder: JobFolder, trial: str) -> PlannedTrial | None:
     return None
 
 
-def _model(name: str | None) -> str | None:
-    """What Harbor would call a model: without the provider, where it knows that."""
-    provider, slash, rest = (name or "").partition("/")
-    return rest if slash and provider in PROVIDERS else name
+def _without_provider(model: str | None) -> str | None:
+    """A model's name as Harbor reports it: without a provider that it knows."""
+    provider, slash, name = (model or "").partition("/")
+    return name if slash and provider in PROVIDERS else model
 
 
-NAMED: Final = 10  # kinds of exceptions, or rewards, that a note names
-FEW: Final = 5  # trials that a note names, of many that are wrong alike
-TOLD_EVERY: Final = 64  # trials
-BLAME_FILE: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
+NAMED: Final = 10  # exceptions or rewards that a note names
+FEW: Final = 5  # trials that a note names if many have the same error
+PROGRESS_EVERY: Final = 64  # trials
+BLAME_FILE: Final = "calipers.json"  # our container's finding about a trial that Harbor ran in it
 LARGEST_BLAME: Final = 1 << 12  # bytes
 
 
 def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The trials of a job: those that ended, and `not_run` for those in progress or never started."""
+    """The trials of a job; trials that are in progress or never started are `not_run`."""
     if len(names):
         raise InputError.at("--columns", "a Harbor job has its own field names", "remove this option")
     return _JobReading(folder, labels).parts(progress)
 
 
 class _JobReading:
-    """One job while it is read."""
+    """The state while one job is read."""
 
     def __init__(self, folder: JobFolder, labels: Collection[str]) -> None:
         self._folder = folder
-        self._known = KnownTrials()
+        self._known = KnownNames()
         self._plan = JobPlan(folder)
         self._ended = TrialRows(folder.path, folder, labels)
         self._outstanding = TrialRows(folder.path_in("", LOCK), folder, labels)
         self._earlier: dict[str, list[TrialRow]] = defaultdict(list)  # replaced attempts, by trial
         self._replaced = 0
-        self._present = Counter[Who]()
-        self._unread: list[tuple[str, str]] = []  # (directory, what is wrong)
-        self._odd: list[tuple[str, str]] = []
-        self._disowned, self._bare = Counter[str](), 0
-        self._keys: dict[frozenset[str], list[str]] = {}  # the rewards' names -> trials that have these
-        self._checksums: dict[tuple[str, str], str] = {}
-        self._changed: set[tuple[str, str]] = set()
+        self._present = Counter[GroupAndTask]()
+        self._unread: list[tuple[str, str]] = []  # (directory, error)
+        self._odd: list[tuple[str, str]] = []  # (directory, note)
+        self._invalid = Counter[str]()  # exception -> trials whose reward it makes invalid
+        self._bare = 0  # trials with neither a reward nor an exception
+        self._reward_names: dict[frozenset[str], list[str]] = {}  # reward names -> directories of scored trials
+        self._checksums: dict[tuple[str, str], str] = {}  # (dataset, task) -> checksum
+        self._changed: set[tuple[str, str]] = set()  # (dataset, task) with more than one checksum
 
     def parts(self, progress: Progress) -> list[Part]:
-        """Everything, in two parts: what ended, and what did not."""
+        """The job's trials in two parts: those that ended, and those that did not; an empty part is left out."""
         folder = self._folder
         for directory in folder.retries():
             if (row := self._row(directory)) is not None:
@@ -549,7 +553,7 @@ class _JobReading:
             self._add(self._ended, self._unfinished(directory, "missing"))
         for directory in folder.unfinished:
             self._add(self._outstanding, self._unfinished(directory, "not_run"))
-        for trial in list(self._earlier):  # the last attempt's own directory is gone
+        for trial in list(self._earlier):  # the directory of the last attempt no longer exists
             self._add(self._ended, self._earlier[trial].pop())
         for who in self._plan.outstanding(self._present, self._known):
             self._outstanding.add(TrialRow(who, "", "", "not_run"))
@@ -562,19 +566,20 @@ class _JobReading:
         ]
 
     def _finished(self, progress: Progress) -> None:
+        """Add the trials that have a result."""
         size, done = self._folder.size, 0
         share = size // max(len(self._folder.finished), 1)
         for number, directory in enumerate(self._folder.finished, 1):
             if (row := self._row(directory)) is not None:
                 self._add(self._ended, row)
-                self._watch(row)
-            if number % TOLD_EVERY == 0:
+                self._note(row)
+            if number % PROGRESS_EVERY == 0:
                 progress(share * number - done)
                 done = share * number
         progress(size - done)
 
     def _row(self, directory: str) -> TrialRow | None:
-        """A trial's result; None when it cannot be read."""
+        """The row of a trial with a result; None if the result cannot be read."""
         path = self._folder.path_in(directory, RESULT)
         try:
             raw = self._folder.result(directory)
@@ -596,39 +601,39 @@ class _JobReading:
                 self._changed.add(task)
         return row
 
-    def _watch(self, row: TrialRow) -> None:
-        """Remember what the user must be told of a trial."""
+    def _note(self, row: TrialRow) -> None:
+        """Record the facts about a trial that the notes report."""
         if row.odd:
             name, value = next(iter(row.odd.items()))
             path = self._folder.path_in(row.directory, RESULT)
             note = f"{path}: reward {name!r} is {shown(value)}; expected a finite number"
             self._odd.append((row.directory, note))
-        if row.disowned and row.exception:
-            self._disowned[row.exception] += 1
+        if row.invalid_reward and row.exception:
+            self._invalid[row.exception] += 1
         self._bare += row.outcome == "not_run"
         if row.outcome == "scored":
-            self._keys.setdefault(frozenset(row.rewards), []).append(row.directory)
+            self._reward_names.setdefault(frozenset(row.rewards), []).append(row.directory)
 
     def _add(self, rows: TrialRows, row: TrialRow) -> None:
-        """A trial, after the attempts at it that were replaced: what they cost, it cost."""
+        """Add a trial after its replaced attempts, whose tokens and cost are added to its own."""
         self._present[row.who] += 1
         if earlier := self._earlier.pop(row.trial, None):
-            same: dict[str, Any] = {"who": row.who, "unit": row.directory, "started": row.started}  # as of one trial
+            shared: dict[str, Any] = {"who": row.who, "unit": row.directory, "started": row.started}
             for number, attempt in enumerate(earlier, 1):
-                self._ended.add(attempt._replace(**same, attempt=number, id=None))
+                self._ended.add(attempt._replace(**shared, attempt=number, id=None))
             counts = added(attempt.counts for attempt in (*earlier, row))
             row = row._replace(attempt=len(earlier) + 1, counts=counts)
         rows.add(row)
 
     def _unfinished(self, directory: str, outcome: str) -> TrialRow:
-        """A trial without a result that can be read, by what it was asked for."""
-        named = TaskRef(name=directory.rpartition("__")[0] or directory)
-        wanted = asked_for(self._folder, directory) or PlannedTrial(named)
-        who = self._known.who(wanted)
-        return TrialRow(who, directory, directory, outcome, source=wanted.task.source)
+        """The row of a trial without a readable result, from its plan or else from the name of its directory."""
+        planned = planned_trial(self._folder, directory)
+        if planned is None:
+            planned = PlannedTrial(TaskRef(name=directory.rpartition("__")[0] or directory))
+        return TrialRow(self._known.who(planned), directory, directory, outcome, source=planned.task.source)
 
     def _notes(self, lost: list[tuple[str, str]]) -> Iterator[str]:
-        """What the ledger cannot say; ``lost`` are replaced attempts that cannot be read."""
+        """Notes on what the ledger does not show; ``lost`` are replaced attempts that cannot be read."""
         path, job = self._folder.path, self._plan.job
         yield from self._plan.notes
         if job.started_at and not job.finished_at:
@@ -639,10 +644,10 @@ class _JobReading:
         yield from self._listed(lost, "the attempt is not counted", "earlier attempts cannot be read")
         yield from self._listed(self._odd, "it counts as missing", "trials have a reward that is not a finite number")
         yield from self._uneven()
-        if self._disowned:
-            types = ", ".join(f"{name} {count}" for name, count in self._disowned.most_common(NAMED))
+        if self._invalid:
+            types = ", ".join(f"{name} {count}" for name, count in self._invalid.most_common(NAMED))
             yield (
-                f"{path}: the native dialect excludes the reward of {_trials(self._disowned.total())}, because an "
+                f"{path}: the native dialect excludes the reward of {_trials(self._invalid.total())}, because an "
                 f"exception in the same trial was not caused by the agent ({types}); Harbor calls such a reward "
                 "invalid, but counts it"
             )
@@ -653,35 +658,31 @@ class _JobReading:
             )
         if self._replaced:
             yield f"{path}: tokens and cost include those of earlier attempts ({self._replaced} in {RETRIES})"
-        if (gone := job.stats.n_retries - self._replaced - len(lost)) > 0:
-            before = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
-            yield f"{path}: {before} not there, because Harbor deletes retried attempts: tokens and cost exclude them"
+        if (deleted := job.stats.n_retries - self._replaced - len(lost)) > 0:
+            attempts = "1 earlier attempt is" if deleted == 1 else f"{deleted} earlier attempts are"
+            yield f"{path}: {attempts} not there, because Harbor deletes retried attempts: tokens and cost exclude them"
 
     def _uneven(self) -> Iterator[str]:
-        """Which trials lack a reward that others have."""
-        everything = sorted(set[str]().union(*self._keys))
-        total = sum(map(len, self._keys.values()))
-        lacking = {
-            key: [trial for keys, some in self._keys.items() if key not in keys for trial in some] for key in everything
-        }
-        parts = [
-            f"{key!r} is missing in {len(trials)} of {total} ({_few(trials)})"
-            for key, trials in lacking.items()
-            if trials
-        ]
+        """A note on the scored trials that lack a reward that other trials have."""
+        total = sum(map(len, self._reward_names.values()))
+        parts = []
+        for name in sorted(set[str]().union(*self._reward_names)):
+            lacking = [trial for names, trials in self._reward_names.items() if name not in names for trial in trials]
+            if lacking:
+                parts.append(f"{name!r} is missing in {len(lacking)} of {total} ({_few(lacking)})")
         if parts:
             yield f"{self._folder.path}: scored trials have different rewards: {'; '.join(parts[:NAMED])}"
 
-    def _listed(self, items: list[tuple[str, str]], then: str, more: str) -> Iterator[str]:
-        """One note for all items of a kind: the first in full, the number and some names of the others."""
+    def _listed(self, items: list[tuple[str, str]], effect: str, plural: str) -> Iterator[str]:
+        """One note for all items of a kind, each (name, note): the first in full, the others by number and name."""
         if items:
             (_, note), *others = items
-            rest = f"; {len(others)} more {more} ({_few([name for name, _ in others])})" if others else ""
-            yield f"{note}; {then}{rest}"
+            more = f"; {len(others)} more {plural} ({_few([name for name, _ in others])})" if others else ""
+            yield f"{note}; {effect}{more}"
 
 
 def _few(names: Sequence[str]) -> str:
-    """Some names of several."""
+    """The first few names, sorted."""
     return ", ".join(sorted(names)[:FEW]) + (", ..." if len(names) > FEW else "")
 
 
@@ -690,20 +691,21 @@ def _trials(count: int) -> str:
 
 
 def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[TrajectoryGroup]:
-    """One group for each task, by its name in the job, in the order given; trials in the order they began."""
+    """One group of trajectories per task, in the order of ``tasks``; trials in the order of their start."""
     folder = JobFolder(os.fspath(job))
     by_task: dict[str, list[tuple[str, str, Trajectory]]] = {name: [] for name in tasks}
     for directory in folder.finished:
         try:
             trial = decode_trial(folder.result(directory) or b"", folder.path_in(directory, "result.json"))
         except (UnreadableFile, InputError):
-            continue  # it did not survive either
-        given = rewards(trial)
-        if trial.exception_info is not None or given is None or trial.task_name not in by_task:
+            continue  # EvSys excludes it as well
+        by_name = rewards(trial)
+        if trial.exception_info is not None or by_name is None or trial.task_name not in by_task:
             continue
-        trajectory = Trajectory(_turns(folder, directory), float(given.get("reward", 0.0)), {"usage": _usage(trial)})
+        reward = float(by_name.get("reward", 0.0))
+        trajectory = Trajectory(_turns(folder, directory), reward, {"usage": _usage(trial)})
         by_task[trial.task_name].append((trial.started_at or "", trial.trial_name, trajectory))
-    groups = [sorted(ended, key=lambda trial: trial[:2]) for ended in by_task.values()]
+    groups = [sorted(trials, key=lambda trial: trial[:2]) for trials in by_task.values()]
     return [TrajectoryGroup([trajectory for *_, trajectory in group]) for group in groups]
 
 
@@ -713,28 +715,31 @@ def _turns(folder: JobFolder, directory: str) -> list[Turn]:
 
 
 def _usage(trial: Trial) -> Mapping[str, Any]:
-    spent = totals(trial)
+    used = totals(trial)
     return {
-        "cost_usd": spent.cost_usd,
-        "prompt_tokens": spent.n_input_tokens,
-        "completion_tokens": spent.n_output_tokens,
-        "cached_tokens": spent.n_cache_tokens,
+        "cost_usd": used.cost_usd,
+        "prompt_tokens": used.n_input_tokens,
+        "completion_tokens": used.n_output_tokens,
+        "cached_tokens": used.n_cache_tokens,
         "latency_s": seconds(trial.agent_execution) or seconds(trial),
     }
 
 
 INSTRUCTION: Final = "agent/instruction.md"
 TRAJECTORY: Final = "agent/trajectory.json"
-LARGEST_TEXT: Final = 64 << 20  # bytes of one of these files
-MOST_PIECES: Final = 64  # files that one trajectory may go on in
+LARGEST_TEXT: Final = 64 << 20  # bytes per file
+MOST_PIECES: Final = 64  # files that one trajectory may be split into
 
 
 def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
-    """The first trial of each task that knows its instruction, and all of the wanted tasks, as they began."""
+    """The prompt of each task, from its first trial that has one, and the answers of all trials of wanted tasks.
+
+    In the order in which the trials started.
+    """
     folder = _folder_at(path)
-    read = ((directory, _result_in(folder, directory)) for directory in folder.finished)
-    trials = [(row_of(trial, directory), _steps(trial)) for directory, trial in read if trial is not None]
-    known = set[Who]()
+    results = ((directory, _result_in(folder, directory)) for directory in folder.finished)
+    trials = [(row_of(trial, directory), _steps(trial)) for directory, trial in results if trial is not None]
+    known = set[GroupAndTask]()
     for row, steps in sorted(trials, key=lambda item: (item[0].started, item[0].directory)):
         files = [_AgentFiles(folder, row.directory, step) for step in steps]
         prompt = files[0].instruction() if row.who not in known else None
@@ -746,7 +751,7 @@ def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
 
 
 def extras(part: Part, columns: Columns) -> Extras:
-    """What each trial of a job says: the instruction and the answer; of one without a result, nothing."""
+    """The instruction, the answer and the error of each trial of a job; empty for a trial without a result."""
     if not isinstance(part, HarborPart) or not isinstance(part.places, TrialPlaces):
         return
     folder = _folder_at(part.job)
@@ -762,12 +767,12 @@ def extras(part: Part, columns: Columns) -> Extras:
 
 
 def _folder_at(path: str) -> JobFolder:
-    """A job, or a trial alone."""
+    """The job or the single trial at a path."""
     return JobFolder(path, "trial" if kind_of(path) == "trial" else "job")
 
 
 def _result_in(folder: JobFolder, directory: str) -> Trial | None:
-    """A trial's result; None where it cannot be read."""
+    """A trial's result; None if it cannot be read."""
     try:
         return decode_result(folder.result(directory) or b"", directory)
     except (UnreadableFile, InputError):
@@ -775,50 +780,50 @@ def _result_in(folder: JobFolder, directory: str) -> Trial | None:
 
 
 def _answer(files: Sequence[_AgentFiles]) -> Any:
-    """What the agent said last in any of its steps; None where it said nothing."""
+    """The answer of the last step that has an answer; None if no step has one."""
     answers = (step.answer() for step in reversed(files))
     return next((answer for answer in answers if answer is not None), None)
 
 
 def _steps(trial: Trial) -> list[str]:
-    """The steps of a trial, but for a name that is no name of a folder in it; [""] for a trial without any."""
+    """The names of a trial's steps, without names that cannot be folders in it; [""] if there are none."""
     names = [step.step_name for step in trial.step_results or ()]
     return [name for name in names if name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)] or [""]
 
 
 class _AgentFiles:
-    """What an agent left in a trial, or in a step of it."""
+    """The files that an agent left in a trial or in one of its steps."""
 
     def __init__(self, folder: JobFolder, trial: str, step: str) -> None:
         self._folder, self._trial = folder, trial
         self._step = f"steps/{step}/" if step else ""
 
     def instruction(self) -> Any:
-        """What the agent was told; None where nobody wrote it down."""
+        """The instruction from its file, else the user's first message in the trajectory; None if neither exists."""
         text = self._text(INSTRUCTION)
         if text is not None:
             return text
-        first = self._trajectory(TRAJECTORY)
-        return next((step.message for step in first.steps if step.source == "user" and step.message), None)
+        steps = self._trajectory(TRAJECTORY).steps
+        return next((step.message for step in steps if step.source == "user" and step.message), None)
 
     def answer(self) -> Any:
-        """What the agent said in the end; None where it said nothing, or nobody wrote it down."""
-        written = self._text(COMPLETION)
-        if written is not None:
-            return written
+        """The completion from its file, else the agent's last message in the trajectory; None if neither exists."""
+        completion = self._text(COMPLETION)
+        if completion is not None:
+            return completion
         last: Any = None
         pieces, name = set[str](), TRAJECTORY
         while name not in pieces and len(pieces) < MOST_PIECES:
             pieces.add(name)
             piece = self._trajectory(name)
-            last = next((step.message for step in reversed(piece.steps) if _says(step)), last)
-            more = piece.continued_trajectory_ref
-            if isinstance(more, str) and more and os.path.basename(more) == more:
-                name = f"agent/{more}"
+            last = next((step.message for step in reversed(piece.steps) if _has_answer(step)), last)
+            next_piece = piece.continued_trajectory_ref
+            if isinstance(next_piece, str) and next_piece and os.path.basename(next_piece) == next_piece:
+                name = f"agent/{next_piece}"
         return last
 
     def _text(self, name: str) -> str | None:
-        """A text file; None where it is not there or blank."""
+        """The content of a text file; None if it is missing or blank."""
         text = (self._folder.file_in(self._trial, self._step + name, LARGEST_TEXT) or b"").decode(errors="replace")
         return text if text.strip() else None
 
@@ -827,14 +832,14 @@ class _AgentFiles:
         try:
             return msgspec.json.decode(raw, type=LooseTrajectory)
         except BAD:
-            try:  # NaN and infinities, as Python writes them
+            try:  # Python's parser accepts NaN and Infinity
                 return msgspec.convert(json.loads(raw), LooseTrajectory)
             except (ValueError, RecursionError, msgspec.ValidationError):
                 return LooseTrajectory()
 
 
-def _says(step: LooseStep) -> bool:
-    """Whether the agent says something in a step beside what it does."""
+def _has_answer(step: LooseStep) -> bool:
+    """Whether a step is the agent's and has a message that is not blank."""
     message = step.message
     return step.source == "agent" and bool(message.strip() if isinstance(message, str) else message)
 
