@@ -37,7 +37,7 @@ def test_where_they_differ(tmp_path):
     seen = drift(place, found.manifest, true)
     assert (seen.tasks, seen.new_tasks) == ({"acme/a": true["acme/a"]}, {"acme/b": true["acme/b"]})
     assert (seen.files, seen.new_files) == ({"metric.py": file_digest(metric)}, {})
-    assert seen.wrong == (f"{place}/dataset.toml:10: {place} contains no valid task 'acme/gone'",)
+    assert seen.errors == (f"{place}/dataset.toml:10: {place} contains no valid task 'acme/gone'",)
     assert seen.changes == [
         "the digest of acme/a is computed again",
         "the digest of metric.py is computed again",
@@ -45,10 +45,10 @@ def test_where_they_differ(tmp_path):
     ]
     metric.unlink()
     assert (
-        drift(place, found.manifest, true).wrong[1].startswith(f"{place}/dataset.toml:13: there is no file 'metric.py'")
+        drift(place, found.manifest, true).errors[1].startswith(f"{place}/dataset.toml:13: there is no file 'metric.py'")
     )
     metric.symlink_to("/etc/passwd")
-    assert "points outside" in drift(place, found.manifest, true).wrong[1]
+    assert "points outside" in drift(place, found.manifest, true).errors[1]
 
 
 def test_a_metric_that_is_not_named(tmp_path):

@@ -1,7 +1,4 @@
-"""A dataset in a directory: its tasks, its dataset.toml brought in line with them, and whether all of it is right.
-
-Also new datasets and new tasks: the files to start from.
-"""
+"""Datasets in directories: reads and checks them, updates their dataset.toml, and creates new datasets and tasks."""
 
 from __future__ import annotations
 
@@ -41,28 +38,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 METRIC: Final = "metric.py"
-_NO_TASKS: Final = ("__pycache__", "jobs", "node_modules", "runs")  # nobody wonders why these are no tasks
+_NOT_TASKS: Final = ("__pycache__", "jobs", "node_modules", "runs")  # no note says that these are not tasks
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDataset:
-    """The tasks of one directory, sorted by name, and whatever stands there that is none."""
+    """The tasks of one directory, sorted by directory, and the subdirectories that are not valid tasks."""
 
     path: Path
-    name: str  # of dataset.toml, else the directory's own
+    name: str  # from dataset.toml, else the directory's
     tasks: tuple[TaskDirectory, ...]
-    faults: tuple[str, ...]  # subdirectories that mean to be tasks, and why each is none
-    passed_over: tuple[str, ...]  # names of subdirectories that do not mean to be one
+    faults: tuple[str, ...]  # an error for each subdirectory that is meant to be a task and is not valid
+    passed_over: tuple[str, ...]  # names of subdirectories that are not meant to be tasks
     manifest: Manifest | None
 
     def full_name(self, task: TaskDirectory) -> str:
-        """A task's name with an organisation before it: its own, else that of the dataset."""
+        """A task's name with its organisation: the task's own, else that of the dataset."""
         org = self.manifest.org if self.manifest else ""
         return task.name if "/" in task.name or not org else f"{org}/{task.name}"
 
     @property
     def by_name(self) -> dict[str, TaskDirectory]:
-        """The tasks by their full names; without those that `wrong_names` tells of."""
+        """The tasks by full name, without those that `wrong_names` reports."""
         named: dict[str, TaskDirectory] = {}
         for task in self.tasks:
             if self.can_name(task):
@@ -70,14 +67,14 @@ class TaskDataset:
         return named
 
     def can_name(self, task: TaskDirectory) -> bool:
-        """Whether the dataset.toml, if there is one, could hold the name of a task."""
+        """Whether the dataset.toml, if it exists, can contain a task's name."""
         return self.manifest is None or is_name(self.full_name(task))
 
 
 def is_dataset(directory: str | os.PathLike[str]) -> bool:
-    """Whether a directory is a dataset of Harbor's kind: it has a dataset.toml, or a task in it, or is one task.
+    """Whether a directory is a Harbor dataset: it has a dataset.toml, contains a task, or is itself a task.
 
-    One with a tasks.jsonl is a benchmark of EvSys' kind, whatever else lies in it.
+    A directory with a tasks.jsonl is an EvSys benchmark, whatever else it contains.
     """
     root = Path(directory)
     if not os.path.isdir(root) or os.path.lexists(root / TASKS):
@@ -86,11 +83,11 @@ def is_dataset(directory: str | os.PathLike[str]) -> bool:
 
 
 def read_dataset(directory: str | os.PathLike[str]) -> TaskDataset:
-    """The dataset in a directory, or the one task that the directory is.
+    """The dataset in a directory, or a dataset of one task if the directory is a task.
 
-    A subdirectory with a task.toml means to be a task; one that is no valid task is among the
-    faults, and so is a link. What dataset.toml says about tasks is not consulted: the directory
-    holds what it holds. InputError for a directory that cannot be read, and for a wrong dataset.toml.
+    A subdirectory with a task.toml is meant to be a task; if it is not valid, or a link, it is among the faults. The
+    tasks are those in the directory, whether or not dataset.toml lists them. InputError for a directory that cannot be
+    read, and for an invalid dataset.toml.
     """
     root = Path(directory)
     if not os.path.isdir(root):
@@ -105,7 +102,7 @@ def read_dataset(directory: str | os.PathLike[str]) -> TaskDataset:
         if not os.access(folder, os.R_OK | os.X_OK):
             faults.append(f"{folder}: cannot be read (Permission denied); expected a readable directory")
         elif not is_task(folder):
-            passed_over += [folder.name] if folder.name not in _NO_TASKS else []
+            passed_over += [folder.name] if folder.name not in _NOT_TASKS else []
         elif os.path.islink(folder):
             faults.append(f"{folder}: is a link; expected a real directory")
         else:
@@ -118,7 +115,7 @@ def read_dataset(directory: str | os.PathLike[str]) -> TaskDataset:
 
 
 def wrong_names(dataset: TaskDataset) -> list[str]:
-    """An error for every task whose name another one has, or which dataset.toml could not hold."""
+    """An error for each task whose name another task has, or whose name dataset.toml cannot contain."""
     seen: dict[str, Path] = {}
     faults: list[str] = []
     for task in dataset.tasks:
@@ -127,8 +124,8 @@ def wrong_names(dataset: TaskDataset) -> list[str]:
         if first is not task.path:
             faults.append(f"{task.path}: is named {name!r}, the same as {first}; expected different names")
         elif not dataset.can_name(task):
-            right = "give it a name in [task] of its task.toml: org/name, of letters, digits, '.', '_' and '-'"
-            faults.append(f"{task.path}: is named {name!r}; {right}")
+            hint = "give it a name in [task] of its task.toml: org/name, of letters, digits, '.', '_' and '-'"
+            faults.append(f"{task.path}: is named {name!r}; {hint}")
     return faults
 
 
@@ -139,27 +136,25 @@ def select(
     first: int | None = None,
     name: Callable[[T], str] = str,
 ) -> list[T]:
-    """The tasks whose names match a pattern of ``include``, none of ``exclude``, and of those the ``first`` so many.
+    """The first ``first`` tasks whose names match a pattern of ``include`` and no pattern of ``exclude``.
 
-    No ``include`` stands for all. A pattern has to match a whole name, so ``apple`` is not ``o/apple``
-    but ``*apple`` is. InputError when the patterns of ``include`` match nothing at all; what is
-    excluded afterwards may be everything.
+    An empty ``include`` matches all names. A pattern has to match the entire name: ``apple`` does not match
+    ``o/apple``, but ``*apple`` does. InputError if ``include`` matches no task; ``exclude`` may exclude all of them.
 
     >>> select(["apple-1", "apple-2", "beet-2"], ["apple-*", "*-2"], ["apple-2"], first=2)
     ['apple-1', 'beet-2']
     """
     wanted = [task for task in tasks if not include or _matches(name(task), include)]
     if include and not wanted:
-        raise InputError(_nothing([name(task) for task in tasks], include))
-    left = [task for task in wanted if not _matches(name(task), exclude)]
-    return left if first is None else left[:first]
+        raise InputError(_no_match([name(task) for task in tasks], include))
+    return [task for task in wanted if not _matches(name(task), exclude)][:first]
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _nothing(names: Sequence[str], patterns: Sequence[str]) -> str:
+def _no_match(names: Sequence[str], patterns: Sequence[str]) -> str:
     wanted = " or ".join(map(repr, patterns))
     if any(_matches(name.rpartition("/")[2], patterns) for name in names):
         hint = f"names here start with an organisation, as in {names[0]!r}; put '*/' before a pattern to match any"
@@ -171,9 +166,9 @@ def _nothing(names: Sequence[str], patterns: Sequence[str]) -> str:
 
 
 def metric_scripts(directory: str | os.PathLike[str]) -> list[Path]:
-    """The metric.py of a dataset's directory, named in dataset.toml or lying there; none is an empty list.
+    """The metric.py of a dataset's directory, whether or not dataset.toml lists it; an empty list if there is none.
 
-    InputError for one that is named and not there, and for a link that leads out of the directory.
+    InputError if dataset.toml lists a metric.py that does not exist, and for a link that leads out of the directory.
     """
     root = Path(directory)
     manifest = read_manifest(root)
@@ -182,7 +177,7 @@ def metric_scripts(directory: str | os.PathLike[str]) -> list[Path]:
         return [path] if regular(root, path) else []
     for at, file in enumerate(manifest.files if manifest else ()):
         if manifest and file.path == METRIC:
-            location = manifest.source.place(("files", at, "path"))
+            location = manifest.source.location(("files", at, "path"))
             raise InputError.at(location, f"names {METRIC}, which does not exist", "write it, or remove the entry")
     return []
 
@@ -196,67 +191,68 @@ def _subdirectories(root: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Where a dataset.toml and the directory around it differ. Every mapping goes from a name to its true digest."""
+    """The differences between a dataset.toml and its directory. The mappings are from a name to the actual digest."""
 
-    tasks: Mapping[str, str]  # named, with another digest or none
-    files: Mapping[str, str]
-    new_tasks: Mapping[str, str]  # here, but not named
-    new_files: Mapping[str, str]  # only metric.py is a file that ought to be named
-    wrong: tuple[str, ...]  # what is named and not here, or a link that leads elsewhere
+    tasks: Mapping[str, str]  # listed tasks with another digest or none
+    files: Mapping[str, str]  # listed files with another digest or none
+    new_tasks: Mapping[str, str]  # tasks that are not listed
+    new_files: Mapping[str, str]  # metric.py, if it is not listed; other files need not be
+    errors: tuple[str, ...]  # listed tasks and files that do not exist or cannot be read, and links that lead outside
 
     @property
     def changes(self) -> list[str]:
-        """What bringing dataset.toml in line would do to it, a line each."""
+        """The changes that would update dataset.toml, one line each."""
         old = [f"the digest of {name} is computed again" for name in (*self.tasks, *self.files)]
         return old + [f"{name} is added" for name in (*self.new_tasks, *self.new_files)]
 
 
 def drift(root: Path, manifest: Manifest, tasks: Mapping[str, str]) -> Drift:
-    """What is out of line in a dataset.toml, given the true digests of the tasks that lie in its directory.
+    """The differences between a dataset.toml and its directory; ``tasks`` are the actual digests of its tasks by name.
 
-    A digest of "" is that of a task which is there, and of which nothing can be said.
+    A digest of "" means that the task exists, but its digest cannot be computed.
     """
-    named = {pin.name: pin.digest for pin in manifest.tasks}
-    wrong = [
-        f"{manifest.source.place(('tasks', at, 'name'))}: {root} contains no valid task {pin.name!r}"
+    listed_tasks = {pin.name: pin.digest for pin in manifest.tasks}
+    listed_files = {pin.path: pin.digest for pin in manifest.files}
+    errors = [
+        f"{manifest.source.location(('tasks', at, 'name'))}: {root} contains no valid task {pin.name!r}"
         for at, pin in enumerate(manifest.tasks)
         if pin.name not in tasks
     ]
-    pinned = {pin.path: pin.digest for pin in manifest.files}
     files: dict[str, str] = {}
-    for at, name in enumerate(pinned):
-        location = manifest.source.place(("files", at, "path"))
+    for at, name in enumerate(listed_files):
+        location = manifest.source.location(("files", at, "path"))
         if not os.path.lexists(root / name):
-            wrong.append(f"{location}: there is no file {name!r} in {root}; write it, or remove the entry")
-        elif digest := _digest(root, name, location, wrong):
+            errors.append(f"{location}: there is no file {name!r} in {root}; write it, or remove the entry")
+        elif digest := _digest(root, name, location, errors):
             files[name] = digest
-    beside = os.path.lexists(root / METRIC) and METRIC not in pinned
-    metric = _digest(root, METRIC, str(root), wrong) if beside else ""
+    unlisted_metric = os.path.lexists(root / METRIC) and METRIC not in listed_files
+    metric = _digest(root, METRIC, str(root), errors) if unlisted_metric else ""
+    known = {name: digest for name, digest in tasks.items() if digest}
     return Drift(
-        {name: digest for name, digest in tasks.items() if digest and name in named and named[name] != digest},
-        {path: digest for path, digest in files.items() if pinned[path] != digest},
-        {name: digest for name, digest in tasks.items() if digest and name not in named},
+        {name: digest for name, digest in known.items() if listed_tasks.get(name, digest) != digest},
+        {path: digest for path, digest in files.items() if listed_files[path] != digest},
+        {name: digest for name, digest in known.items() if name not in listed_tasks},
         {METRIC: metric} if metric else {},
-        tuple(wrong),
+        tuple(errors),
     )
 
 
-def _digest(root: Path, name: str, location: str, wrong: list[str]) -> str:
-    """The digest of a file beside the tasks; "" and one more thing that is wrong where it cannot be had."""
+def _digest(root: Path, name: str, location: str, errors: list[str]) -> str:
+    """The digest of a file beside the tasks; if it cannot be read, "" and an error is added to ``errors``."""
     try:
         path = below(root, name, location)
         return file_digest(path) if regular(root, path) else ""
     except InputError as error:
-        wrong.append(str(error))
+        errors.append(str(error))
         return ""
 
 
 def refreshed(
     manifest: Manifest, tasks: Mapping[str, str], files: Mapping[str, str], version: str | None = None
 ) -> str:
-    """The text of dataset.toml with these digests, by the names of tasks and files; those not named yet are added.
+    """The text of dataset.toml with these digests of tasks and files; tasks and files that it does not list are added.
 
-    Comments, order and everything else in the file stay as they are.
+    Comments, order and everything else in the file stay unchanged.
     """
     import tomlkit
 
@@ -282,14 +278,14 @@ def new_document(name: str, version: str) -> str:
 
 
 def _spaced(text: str) -> str:
-    """The same TOML with an empty line before every table, and an end to its last line."""
+    """The same TOML with a blank line before each table and a newline at the end."""
     text = text.rstrip("\n") + "\n"
     spaced = re.sub(r"(?<=[^\n])\n(?=\[\[?[a-z])", "\n\n", text)
-    return spaced if tomllib.loads(spaced) == tomllib.loads(text) else text  # a text of several lines may look like one
+    return spaced if tomllib.loads(spaced) == tomllib.loads(text) else text  # a multi-line string can contain [table]
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file so that it holds the old text or the new one, never half of either."""
+    """Write a file atomically."""
     try:
         with atomic_file(path) as file:
             file.write(text.encode())
@@ -298,6 +294,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def _pin(document: TOMLDocument, table: str, key: str, digests: Mapping[str, str]) -> None:
+    """Set the digests of the entries of a table, by their key; missing entries are added."""
     import tomlkit
     from tomlkit.items import AoT
 
@@ -318,36 +315,36 @@ def _pin(document: TOMLDocument, table: str, key: str, digests: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A dataset and everything that was found about it."""
+    """The result of checking a dataset."""
 
     name: str
     version: str | None
-    tasks: int  # those that are right
-    digest: str  # of its content: `manifest_digest`, or that of one task; "" while something is wrong or not written
+    tasks: int  # the number of valid tasks
+    digest: str  # `manifest_digest`, or that of a single task; "" if there are errors or dataset.toml is out of date
     faults: tuple[str, ...]
     notes: tuple[str, ...]
-    changes: tuple[str, ...] = ()  # what was mended
-    directories: tuple[TaskDirectory, ...] = field(default=(), repr=False)  # the tasks that are right
+    changes: tuple[str, ...] = ()  # the changes that ``fix`` made
+    directories: tuple[TaskDirectory, ...] = field(default=(), repr=False)  # the valid tasks
 
 
 def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
-    """Everything wrong with a dataset's directory, or with that of one task.
+    """Check the directory of a dataset or of a single task, and report all errors.
 
-    ``fix`` first brings dataset.toml in line with the directory, as ``harbor sync`` does: digests are
-    taken anew, tasks and a metric.py that it does not name are added. It mends nothing else.
+    ``fix`` first updates dataset.toml, as ``harbor sync`` does: digests are computed again, and unlisted tasks and an
+    unlisted metric.py are added. It changes nothing else.
     """
     dataset = read_dataset(directory)
     faults = [*dataset.faults, *wrong_names(dataset)]
     digests = _digests(dataset, faults)
-    faults += [wrong for task in dataset.tasks if (wrong := dockerfile_fault(task.path / "environment"))]
+    faults += [fault for task in dataset.tasks if (fault := dockerfile_fault(task.path / "environment"))]
     notes = [note for task in dataset.tasks for note in (*task.unknown, *_about(task))]
     if dataset.passed_over:
         notes.append(f"{dataset.path}: not tasks, because they have no task.toml: {', '.join(dataset.passed_over)}")
     if not dataset.tasks and not dataset.faults:
         faults.append(f"{dataset.path}: contains no tasks; expected subdirectories with a task.toml")
-    manifest, sound = dataset.manifest, sum(map(bool, digests.values()))
-    right = tuple(task for name, task in dataset.by_name.items() if digests[name])
-    name, version = dataset.name, manifest.version if manifest else None
+    manifest, name = dataset.manifest, dataset.name
+    valid = tuple(task for full_name, task in dataset.by_name.items() if digests[full_name])
+    version = manifest.version if manifest else None
     if is_task(dataset.path):
         ((name, digest),) = digests.items()
     elif manifest is None:
@@ -358,14 +355,14 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
             text = refreshed(manifest, {**drifted.tasks, **drifted.new_tasks}, {**drifted.files, **drifted.new_files})
             replace_file(manifest.source.path, text)
             return replace(examine(directory), changes=tuple(drifted.changes))
-        faults += [*drifted.wrong, *_stale(manifest, drifted)]
-        notes += [*manifest.unknown, *_unwritten(manifest, drifted)]
+        faults += [*drifted.errors, *_outdated(manifest, drifted)]
+        notes += [*manifest.unknown, *_incomplete(manifest, drifted)]
         digest = "" if faults or drifted.changes else manifest.digest
-    return Examined(name, version, sound, digest, tuple(faults), tuple(notes), directories=right)
+    return Examined(name, version, len(valid), digest, tuple(faults), tuple(notes), directories=valid)
 
 
 def _digests(dataset: TaskDataset, faults: list[str]) -> dict[str, str]:
-    """The digest of every task by name; "" where its files cannot be read or do not stay inside it."""
+    """The digest of each task by name; "" and an added fault if its files cannot be read or a link leads outside."""
     digests: dict[str, str] = {}
     for name, task in dataset.by_name.items():
         try:
@@ -382,26 +379,26 @@ def _about(task: TaskDirectory) -> list[str]:
     return [f"{task.path / 'environment'}: has neither of {' and '.join(BUILDS)}; no image can be built from it"]
 
 
-def _stale(manifest: Manifest, drifted: Drift) -> list[str]:
-    """A digest that is written down and wrong, each with its place."""
-    wrong: Mapping[str, str] = {**drifted.tasks, **drifted.files}
+def _outdated(manifest: Manifest, drifted: Drift) -> list[str]:
+    """An error for each digest in dataset.toml that differs from the actual digest."""
+    actual: Mapping[str, str] = {**drifted.tasks, **drifted.files}
     pins = [(("tasks", at), pin.name, pin.digest) for at, pin in enumerate(manifest.tasks)]
     pins += [(("files", at), pin.path, pin.digest) for at, pin in enumerate(manifest.files)]
-    right = "calipers check --fix updates it"
+    hint = "calipers check --fix updates it"
     return [
-        f"{manifest.source.place((*steps, 'digest'))}: the digest of {name} is {digest}, not {wrong[name]}; {right}"
-        for steps, name, digest in pins
-        if name in wrong and digest
+        f"{manifest.source.location((*keys, 'digest'))}: the digest of {name} is {digest}, not {actual[name]}; {hint}"
+        for keys, name, digest in pins
+        if name in actual and digest
     ]
 
 
-def _unwritten(manifest: Manifest, drifted: Drift) -> list[str]:
-    """What dataset.toml leaves open and ought not to."""
+def _incomplete(manifest: Manifest, drifted: Drift) -> list[str]:
+    """A note on each digest, task, file and version that dataset.toml lacks."""
     path = manifest.source.path
     pins = [(pin.name, pin.digest) for pin in manifest.tasks] + [(pin.path, pin.digest) for pin in manifest.files]
     notes = [f"{path}: {name} has no digest yet" for name, digest in pins if not digest]
     notes += [
-        (f"{path}: does not list {name}, which is in the folder") for name in (*drifted.new_tasks, *drifted.new_files)
+        f"{path}: does not list {name}, which is in the folder" for name in (*drifted.new_tasks, *drifted.new_files)
     ]
     if manifest.version is None:
         notes.append(f"{path}: has no version; publishing gives it the next number")
@@ -502,36 +499,36 @@ def make_dataset(name: str, directory: str | os.PathLike[str] = ".", with_metric
     """
     checked_name(name, "--dataset")
     root = Path(directory)
-    _make(root)
+    _make_folder(root)
     manifest = read_manifest(root)
     if manifest and not with_metric:
-        right = f"--with-metric adds a {METRIC} to it"
-        raise InputError.at(str(root / DATASET_TOML), f"already exists, for {manifest.name}", right)
+        hint = f"--with-metric adds a {METRIC} to it"
+        raise InputError.at(str(root / DATASET_TOML), f"already exists, for {manifest.name}", hint)
     if manifest and manifest.name != name:
         raise InputError.at(
-            manifest.source.place(("dataset", "name")),
+            manifest.source.location(("dataset", "name")),
             f"is for {manifest.name}, not {name}",
             f"expected --dataset {manifest.name}",
         )
     if with_metric and os.path.lexists(root / METRIC):
-        how = f"calipers check --fix {root}" if manifest else "the same command without --with-metric"
-        raise InputError.at(str(root / METRIC), "already exists", f"{how} adds it unchanged")
-    done = []
+        command = f"calipers check --fix {root}" if manifest else "the same command without --with-metric"
+        raise InputError.at(str(root / METRIC), "already exists", f"{command} adds it unchanged")
+    lines = []
     if with_metric:
-        done.append(_written(root / METRIC, METRIC_TEMPLATE))
+        lines.append(_write(root / METRIC, METRIC_TEMPLATE))
     if not os.path.lexists(root / README) and manifest is None:
         text = f"# {name}\n\nDescribe the tasks of this dataset and how they are verified.\n"
-        done.append(_written(root / README, text))
+        lines.append(_write(root / README, text))
     if manifest is None:
-        done.append(_written(root / DATASET_TOML, new_document(name, VERSION)))
-    return done + _added(root, tasks=manifest is None)
+        lines.append(_write(root / DATASET_TOML, new_document(name, VERSION)))
+    return lines + _add_to_manifest(root, tasks=manifest is None)
 
 
 def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
-    """Write a task that can be run unchanged, in its own directory, and add it to a dataset.toml beside it."""
+    """Write a task that runs without changes, in its own directory, and add it to a dataset.toml beside it."""
     checked_name(name, "--task")
     root = Path(directory)
-    _make(root)
+    _make_folder(root)
     folder = root / name.rpartition("/")[2]
     try:
         folder.mkdir()
@@ -541,21 +538,21 @@ def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
         raise InputError.at(str(folder), f"cannot be created ({error.strerror})", "expected a directory") from None
     try:
         for file, text in TASK_FILES.items():
-            _make((folder / file).parent)
-            _written(folder / file, text.replace("{name}", name))
+            _make_folder((folder / file).parent)
+            _write(folder / file, text.replace("{name}", name))
             if file.endswith(".sh"):
                 (folder / file).chmod(0o755)
     except InputError:
-        shutil.rmtree(folder, ignore_errors=True)  # half a task would be in the way of the next
+        shutil.rmtree(folder, ignore_errors=True)  # an incomplete task would make the next attempt fail
         raise
-    done = [f"{folder}: written"]
+    lines = [f"{folder}: written"]
     if manifest := read_manifest(root):
         replace_file(manifest.source.path, refreshed(manifest, {name: task_digest(folder)}, {}))
-        done.append(f"{manifest.source.path}: {name} is added")
-    return done
+        lines.append(f"{manifest.source.path}: {name} is added")
+    return lines
 
 
-def _added(root: Path, tasks: bool) -> list[str]:
+def _add_to_manifest(root: Path, tasks: bool) -> list[str]:
     """Add the tasks and the metric.py of a directory to its dataset.toml; invalid tasks are reported and skipped."""
     dataset = read_dataset(root)
     if dataset.manifest is None:
@@ -570,13 +567,14 @@ def _added(root: Path, tasks: bool) -> list[str]:
     return [f"{path}: {added} is added" for added in (*digests, *files)] + [f"{fault} (skipped)" for fault in faults]
 
 
-def _make(root: Path) -> None:
+def _make_folder(root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError.at(str(root), f"cannot be created ({error.strerror})", "expected a directory") from None
 
 
-def _written(path: Path, text: str) -> str:
+def _write(path: Path, text: str) -> str:
+    """Write a file and return a line that says so."""
     replace_file(path, text)
     return f"{path}: written"

@@ -1,6 +1,6 @@
-"""dataset.toml: a dataset's name, its tasks and its files, each with the digest of its content.
+"""Reads dataset.toml: a dataset's name, its tasks and its files, each with the digest of its content.
 
-Also TOML files in general, read so that errors name the line, and names of files below a directory.
+Also reads any TOML file so that errors name the line, checks paths below a directory, and computes digests.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from calipers.formats.source import read_up_to
 
 
 def below(root: Path, name: str, location: str = "") -> Path:
-    """The path that a relative name means below a root, whether or not it is there.
+    """The path of a relative name below a root, whether or not it exists.
 
-    InputError for an absolute name, for ``..``, for a name that no file system has, and for one that
-    a link carries out of the root. ``location`` says where the name was given.
+    InputError for an absolute name, for ``..``, for a name that is no valid file name, and for a link that leads out
+    of the root. ``location`` is the place of the name, for the error.
     """
-    where, right = location or str(root), "expected a path inside its own directory"
+    location, expected = location or str(root), "expected a path inside its own directory"
     parts = name.split("/")
     if not name or "\0" in name or "\\" in name or name.startswith("/") or ".." in parts or os.path.isabs(name):
-        raise InputError.at(where, f"the path {name!r} points outside", right)
+        raise InputError.at(location, f"the path {name!r} points outside", expected)
     path = root / name
     if not within(root, path):
-        raise InputError.at(where, f"the path {name!r} is a link that points outside", right)
+        raise InputError.at(location, f"the path {name!r} is a link that points outside", expected)
     return path
 
 
 def within(root: Path, path: Path) -> bool:
-    """Whether a path, all links followed, lies in a root or is it."""
+    """Whether a path, with all links followed, is a root or lies in it."""
     real, base = os.path.realpath(path), os.path.realpath(root)
     return real == base or real.startswith(base.rstrip(os.sep) + os.sep)
 
 
 def regular(root: Path, path: Path) -> bool:
-    """Whether a path is a regular file, or a link to one inside the root; InputError for any other kind of file.
+    """True for a regular file, or a link to one inside the root; InputError for anything else.
 
-    A link to a directory is refused as well: a walk does not follow it, so no digest would cover what it holds.
+    A link to a directory is refused as well: walking a directory does not follow it, so no digest would cover its
+    files.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -60,15 +61,15 @@ def regular(root: Path, path: Path) -> bool:
         return _refuse(path, f"cannot be read ({error.strerror})")
 
 
-def _refuse(path: Path, wrong: str) -> bool:
-    raise InputError.at(str(path), wrong, "expected a regular file in the folder")
+def _refuse(path: Path, message: str) -> bool:
+    raise InputError.at(str(path), message, "expected a regular file in the folder")
 
 
 T = TypeVar("T")
-Steps = tuple[str | int, ...]
-"""The way to a value: keys, and positions in lists."""
+KeyPath = tuple[str | int, ...]
+"""The path to a value in a TOML document: keys, and positions in lists."""
 
-LARGEST: Final = 64 << 20  # bytes; a dataset of 500,000 tasks
+LARGEST: Final = 64 << 20  # bytes; enough for a dataset of 500,000 tasks
 _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]")
 _KEY: Final = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
 _AT: Final = re.compile(r"(.*?) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
@@ -77,48 +78,48 @@ _PATH: Final = re.compile(r"(.*?)(?: - at `(?:key in )?\$(.*)`)?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Toml:
-    """A TOML file: its values, and its text, which knows their lines."""
+    """A TOML file: its values, and its text, in which the lines of values are found."""
 
     path: Path
     text: str
     values: Mapping[str, Any]
 
-    def fault(self, steps: Steps, wrong: str, right: str = "") -> InputError:
-        """The error for a value, placed at its line, or at that of the table where it should be."""
-        return InputError.at(self.place(steps), wrong, right)
+    def error_at(self, keys: KeyPath, message: str, expected: str = "") -> InputError:
+        """An InputError at the line of a value, or of the table where the value should be."""
+        return InputError.at(self.location(keys), message, expected)
 
-    def place(self, steps: Steps) -> str:
-        """``task.toml:7`` for the way to a value."""
-        line = line_of(self.text, steps)
+    def location(self, keys: KeyPath) -> str:
+        """The file and line of a value, such as ``task.toml:7``."""
+        line = line_of(self.text, keys)
         return f"{self.path}:{line}" if line else str(self.path)
 
     def unknown(self, kind: type) -> list[str]:
-        """The keys that a dataclass does not have, each with its place."""
+        """A note with the location of each key that a dataclass does not have."""
         return [
-            f"{self.place(steps)}: the key {named(steps)!r} is unknown and ignored"
+            f"{self.location(keys)}: the key {dotted(keys)!r} is unknown and ignored"
             + (f"; did you mean {close!r}?" if close else "")
-            for steps, close in unknown_keys(self.values, kind)
+            for keys, close in unknown_keys(self.values, kind)
         ]
 
-    def convert(self, values: Any, kind: type[T], at: Steps = ()) -> T:
-        """The values, which stand at ``at``, as a dataclass; InputError with the line of a wrong one.
+    def convert(self, values: Any, kind: type[T], at: KeyPath = ()) -> T:
+        """The values at a key path as a dataclass; InputError with the line of an invalid value.
 
-        Keys that it does not have are passed over.
+        Keys that the dataclass does not have are ignored.
         """
         try:
             return msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
             match = _PATH.fullmatch(str(error))
-            wrong, way = match.groups() if match else (str(error), "")
-            inner = re.findall(r"\.([\w-]+)|\[(\d+)\]", way or "")
-            steps = (*at, *(int(index) if index else key for key, index in inner))
-            right = f"expected {' or '.join(words)}" if (words := _choices(kind, steps)) else ""
-            message = _plain(wrong).replace("invalid enum value", "is")
-            raise self.fault(steps, f"{named(steps)}: {message}" if steps else message, right) from None
+            reason, path = match.groups() if match else (str(error), "")
+            inner = re.findall(r"\.([\w-]+)|\[(\d+)\]", path or "")
+            keys = (*at, *(int(index) if index else key for key, index in inner))
+            expected = f"expected {' or '.join(choices)}" if (choices := _choices(kind, keys)) else ""
+            message = _plain(reason).replace("invalid enum value", "is")
+            raise self.error_at(keys, f"{dotted(keys)}: {message}" if keys else message, expected) from None
 
 
 def read_toml(root: Path, path: Path) -> Toml:
-    """A TOML file of a directory; InputError, with the line, for what is no TOML or no plain file of its own."""
+    """A TOML file of a directory; InputError, with the line, if it is not valid TOML or not a regular file in it."""
     regular(root, path)
     try:
         with open(path, "rb") as file:
@@ -135,73 +136,73 @@ def read_toml(root: Path, path: Path) -> Toml:
         raise InputError.at(f"{path}:{line}", "is not UTF-8", "expected UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         match = _AT.fullmatch(str(error))
-        what, at = (match[1], match[2]) if match else (str(error), None)
-        line = int(at) if at else text.count("\n") + 1
-        raise InputError.at(f"{path}:{line}", f"not valid TOML: {what[:1].lower()}{what[1:]}") from None
+        reason, number = (match[1], match[2]) if match else (str(error), None)
+        line = int(number) if number else text.count("\n") + 1
+        raise InputError.at(f"{path}:{line}", f"not valid TOML: {reason[:1].lower()}{reason[1:]}") from None
     except RecursionError:
         raise InputError.at(str(path), "not valid TOML: it is nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError.at(str(path), f"not valid TOML: {error}") from None
 
 
-def line_of(text: str, steps: Steps) -> int | None:
-    """The line of a value, or of the innermost table on the way to it that has a line of its own.
+def line_of(text: str, keys: KeyPath) -> int | None:
+    """The line of a value, or else of the innermost table around it that has a line of its own.
 
     >>> line_of("[a]\\nb = 1\\n[[c]]\\n[[c]]\\nd = 2", ("c", 1, "d"))
     5
     """
-    counts: dict[Steps, int] = {}
-    table: Steps = ()
-    best, length = None, 0
+    positions: dict[KeyPath, int] = {}  # of the last table of each list so far
+    table: KeyPath = ()
+    best_line, best_length = None, 0
     for number, line in enumerate(text.split("\n"), 1):
         if header := _HEADER.match(line):
-            table = _within_lists(_keys(header[2]), counts)
+            table = _with_positions(_split(header[2]), positions)
             if header[1] == "[[":
-                counts[table] = counts.get(table, -1) + 1
-                table = (*table, counts[table])
-            here = table[:-1] if table[:-1] == steps else table  # the list itself stands where its first entry does
+                positions[table] = positions.get(table, -1) + 1
+                table = (*table, positions[table])
+            path = table[:-1] if table[:-1] == keys else table  # a list has the line of its first table
         elif key := _KEY.match(line):
-            here = (*table, *_keys(key[1]))
+            path = (*table, *_split(key[1]))
         else:
             continue
-        if length < len(here) <= len(steps) and steps[: len(here)] == here:
-            best, length = number, len(here)
-    return best
+        if best_length < len(path) <= len(keys) and keys[: len(path)] == path:
+            best_line, best_length = number, len(path)
+    return best_line
 
 
-def _within_lists(keys: Steps, counts: Mapping[Steps, int]) -> Steps:
-    """The keys of a header, with the position in every list they pass through: its last one so far."""
-    way: Steps = ()
-    for position, key in enumerate(keys):
-        way = (*way, key)
-        if way in counts and position + 1 < len(keys):
-            way = (*way, counts[way])
-    return way
+def _with_positions(keys: KeyPath, positions: Mapping[KeyPath, int]) -> KeyPath:
+    """The keys of a header, with the position of the last table after each list that they pass through."""
+    path: KeyPath = ()
+    for number, key in enumerate(keys, 1):
+        path = (*path, key)
+        if path in positions and number < len(keys):
+            path = (*path, positions[path])
+    return path
 
 
-def _keys(dotted: str) -> Steps:
-    return tuple(bare or quoted[1:-1] for bare, quoted in re.findall(r"([\w-]+)|(\"[^\"]*\"|'[^']*')", dotted))
+def _split(key: str) -> KeyPath:
+    return tuple(bare or quoted[1:-1] for bare, quoted in re.findall(r"([\w-]+)|(\"[^\"]*\"|'[^']*')", key))
 
 
-def named(steps: Steps) -> str:
-    """A way in words: ``steps[0].agent.timeout_sec``."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+def dotted(keys: KeyPath) -> str:
+    """A key path as text, such as ``steps[0].agent.timeout_sec``."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
 
 
-def _plain(wrong: str) -> str:
-    """A sentence of msgspec in the words of TOML."""
+def _plain(reason: str) -> str:
+    """An error message of msgspec in the terms of TOML."""
     words = {"`": "", "Expected ": "expected ", "str": "text", "int": "an integer", "float": "a number"}
     words |= {"bool": "true or false", "object": "a table", "array": "a list", " | null": "", "Invalid": "invalid"}
     for theirs, ours in words.items():
-        wrong = re.sub(rf"\b{theirs}\b", ours, wrong) if theirs.isalpha() else wrong.replace(theirs, ours)
-    return wrong.replace("Object missing required field", "it has no").replace(" | ", " or ")
+        reason = re.sub(rf"\b{theirs}\b", ours, reason) if theirs.isalpha() else reason.replace(theirs, ours)
+    return reason.replace("Object missing required field", "it has no").replace(" | ", " or ")
 
 
-def _choices(kind: Any, steps: Steps) -> list[str]:
-    """The words that a value may be, where it is one of a few."""
-    for step in steps:
+def _choices(kind: Any, keys: KeyPath) -> list[str]:
+    """The words that the value at a key path may be; none if its type is not a Literal."""
+    for key in keys:
         inner: list[Any] = [hint for hint in (kind, *get_args(kind)) if is_dataclass(hint)]
-        kind = _hints(inner[0]).get(str(step)) if inner and not isinstance(step, int) else kind
+        kind = _hints(inner[0]).get(str(key)) if inner and not isinstance(key, int) else kind
     literals = [hint for hint in (kind, *get_args(kind)) if get_origin(hint) is Literal]
     return [repr(word) for hint in literals for word in get_args(hint)]
 
@@ -211,20 +212,20 @@ def _hints(kind: Hashable) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def unknown_keys(values: Any, kind: Any, steps: Steps = ()) -> list[tuple[Steps, str]]:
-    """The keys that a dataclass does not have, and the nearest that it does have, tables inside it included."""
+def unknown_keys(values: Any, kind: Any, keys: KeyPath = ()) -> list[tuple[KeyPath, str]]:
+    """The keys that a dataclass does not have, each with the nearest one that it has; nested tables included."""
     if isinstance(values, list):
         inner = next((arg for arg in get_args(kind) if arg is not Ellipsis), None)
-        return [unknown for at, value in enumerate(values) for unknown in unknown_keys(value, inner, (*steps, at))]
+        return [unknown for at, value in enumerate(values) for unknown in unknown_keys(value, inner, (*keys, at))]
     kind = next((hint for hint in (kind, *get_args(kind)) if is_dataclass(hint)), None)
     if kind is None or not isinstance(values, Mapping):
         return []
     hints, unknown = _hints(kind), []
     for key, value in values.items():
         if key in hints:
-            unknown += unknown_keys(value, hints[key], (*steps, key))
+            unknown += unknown_keys(value, hints[key], (*keys, key))
         else:
-            unknown.append(((*steps, key), next(iter(nearest(key, [field.name for field in fields(kind)], 1)), "")))
+            unknown.append(((*keys, key), next(iter(nearest(key, [field.name for field in fields(kind)], 1)), "")))
     return unknown
 
 
@@ -232,10 +233,10 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 TASK_TOML: Final = "task.toml"
-FILES: Final = ("README.md", "instruction.md", TASK_TOML, "trajectory.json")
-FOLDERS: Final = ("environment", "solution", "steps", "tests")
+FILES: Final = ("README.md", "instruction.md", TASK_TOML, "trajectory.json")  # of a task, for its digest
+FOLDERS: Final = ("environment", "solution", "steps", "tests")  # likewise
 IGNORE: Final = ".gitignore"
-UNASKED: Final = ("__pycache__/", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")  # where no .gitignore says otherwise
+DEFAULT_IGNORE: Final = ("__pycache__/", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")  # for a task without .gitignore
 PREFIX: Final = "sha256:"
 DATASET_TOML: Final = "dataset.toml"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -243,21 +244,21 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def task_digest(directory: str | os.PathLike[str]) -> str:
-    """``sha256:`` and the hash of a task's files: of lines ``path NUL sha256hex LF``, sorted by path.
+    """A task's digest: ``sha256:`` and the hash of lines ``path NUL sha256hex LF``, one per file, sorted by path.
 
     The files are those of `task_files`. Their modes and times do not count, nor does the name of the directory.
     """
     root = Path(directory)
-    whole = hashlib.sha256()
+    total = hashlib.sha256()
     for name in task_files(root):
-        whole.update(f"{name}\0{file_digest(root / name).removeprefix(PREFIX)}\n".encode(errors="surrogateescape"))
-    return PREFIX + whole.hexdigest()
+        total.update(f"{name}\0{file_digest(root / name).removeprefix(PREFIX)}\n".encode(errors="surrogateescape"))
+    return PREFIX + total.hexdigest()
 
 
 def manifest_digest(tasks: Iterable[str], files: Mapping[str, str] | None = None) -> str:
-    """The hash of a dataset, from the digests of its tasks and, by name, of its files: 64 bare digits.
+    """A dataset's digest: 64 hex digits, from the digests of its tasks and the names and digests of its files.
 
-    Neither the order nor the names of the tasks count.
+    The order and the names of the tasks do not count.
 
     >>> manifest_digest(["sha256:" + "b" * 64, "sha256:" + "a" * 64])[:8]
     'b1da1a17'
@@ -269,7 +270,7 @@ def manifest_digest(tasks: Iterable[str], files: Mapping[str, str] | None = None
 
 
 def file_digest(path: Path) -> str:
-    """``sha256:`` and the hash of one file's bytes."""
+    """A file's digest: ``sha256:`` and the hash of its bytes."""
     try:
         with open(path, "rb") as file:
             return PREFIX + hashlib.file_digest(file, "sha256").hexdigest()
@@ -278,7 +279,7 @@ def file_digest(path: Path) -> str:
 
 
 def task_files(directory: str | os.PathLike[str]) -> list[str]:
-    """The files that make a task what it is, as sorted POSIX paths; what its ``.gitignore`` names is not among them.
+    """The files that a task's digest covers, as sorted POSIX paths, without those that its ``.gitignore`` names.
 
     InputError for a directory without task.toml, and for a link that leads out of the task.
     """
@@ -307,15 +308,15 @@ def _candidates(root: Path) -> Iterator[str]:
 def _ignored(root: Path) -> GitIgnoreSpec:
     path = root / IGNORE
     if not os.path.lexists(path):
-        return _spec(UNASKED)
+        return _spec(DEFAULT_IGNORE)
     regular(root, path)
     try:
         return _spec(tuple(path.read_text(encoding="utf-8").splitlines()))
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or no pattern
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a pattern
         raise InputError.at(str(path), f"cannot be read ({error})", "expected gitignore's patterns") from None
 
 
-@lru_cache(16)  # the tasks of a dataset mostly ignore the same files
+@lru_cache(16)  # most tasks of a dataset ignore the same files
 def _spec(lines: tuple[str, ...]) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
 
@@ -328,7 +329,7 @@ def _unreadable(error: OSError) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who wrote a dataset or a task."""
+    """An author of a dataset or a task."""
 
     name: str
     email: str | None = None
@@ -336,7 +337,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A task of a dataset, by name; an empty digest has not been taken yet."""
+    """A task that dataset.toml lists, by name; the digest is empty if it was not computed yet."""
 
     name: str
     digest: str = ""
@@ -344,7 +345,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file beside the tasks, such as metric.py, by its bare name."""
+    """A file that dataset.toml lists, such as metric.py; its path is a bare file name."""
 
     path: str
     digest: str = ""
@@ -352,7 +353,7 @@ class PinnedFile:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a dataset or a task is called when it travels: ``[dataset]``, ``[task]``."""
+    """The name and description of a dataset or a task: its table ``[dataset]`` or ``[task]``."""
 
     name: str  # org/name
     version: str | None = None
@@ -367,7 +368,7 @@ class _ManifestHead(Identity):
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _ManifestFile:
     dataset: _ManifestHead
     schema_version: str = "1.0"
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -377,41 +378,41 @@ class _Whole:
 
 @dataclass(frozen=True, slots=True)
 class Manifest(Identity):
-    """What dataset.toml says. Its tasks are in the order of the file."""
+    """The content of a dataset.toml, with tasks in the order of the file."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tasks: tuple[Pinned, ...] = ()
     files: tuple[PinnedFile, ...] = ()
-    source: Toml = field(repr=False, compare=False, kw_only=True)  # where it was read: it knows the lines
+    source: Toml = field(repr=False, compare=False, kw_only=True)  # for the lines of errors
 
     @property
     def org(self) -> str:
-        """The organisation before the slash."""
+        """The organisation: the part of the name before the slash."""
         return self.name.partition("/")[0]
 
     @property
     def digest(self) -> str:
-        """The hash of its content, by the digests it states."""
+        """The dataset's digest, from the digests that the file states."""
         return manifest_digest((pin.digest for pin in self.tasks), {pin.path: pin.digest for pin in self.files})
 
     @property
     def unknown(self) -> list[str]:
-        """The keys that mean nothing, each with its place."""
-        return self.source.unknown(_Whole)
+        """A note on each unknown key, with its location."""
+        return self.source.unknown(_ManifestFile)
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """The dataset.toml of a directory, checked; None when it has none."""
+    """The validated dataset.toml of a directory; None if there is no such file."""
     path = directory / DATASET_TOML
     return manifest_of(read_toml(directory, path)) if os.path.lexists(path) else None
 
 
 def manifest_of(toml: Toml) -> Manifest:
-    """What a dataset.toml says; InputError names the line of what cannot be."""
-    whole = toml.convert(toml.values, _Whole)
-    _checked(toml, whole)
-    head = {item.name: getattr(whole.dataset, item.name) for item in fields(Identity)}
-    return Manifest(**head, metadata=whole.metadata, tasks=whole.tasks, files=whole.files, source=toml)
+    """The manifest in a dataset.toml; InputError names the line of an invalid value."""
+    file = toml.convert(toml.values, _ManifestFile)
+    _check(toml, file)
+    head = {item.name: getattr(file.dataset, item.name) for item in fields(Identity)}
+    return Manifest(**head, metadata=file.metadata, tasks=file.tasks, files=file.files, source=toml)
 
 
 def is_name(name: str) -> bool:
@@ -420,34 +421,34 @@ def is_name(name: str) -> bool:
 
 
 def checked_name(name: str, location: str) -> str:
-    """A name of the form ``org/name``; InputError for any other."""
+    """The name, if it has the form ``org/name``; InputError otherwise."""
     if not is_name(name):
-        right = "expected org/name, of letters, digits, '.', '_' and '-'"
-        raise InputError.at(location, f"the name is {name!r}", right)
+        expected = "expected org/name, of letters, digits, '.', '_' and '-'"
+        raise InputError.at(location, f"the name is {name!r}", expected)
     return name
 
 
-def _checked(toml: Toml, whole: _Whole) -> None:
-    checked_name(whole.dataset.name, toml.place(("dataset", "name")))
-    if whole.dataset.version == "":
-        raise toml.fault(("dataset", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
-    _pins(toml, "tasks", "name", [(pin.name, pin.digest) for pin in whole.tasks])
-    _pins(toml, "files", "path", [(pin.path, pin.digest) for pin in whole.files])
-    for at, file in enumerate(whole.files):
-        if file.path in ("", ".", "..", DATASET_TOML) or set(file.path) & set("/\\\0"):
-            right = f"expected the bare name of a file beside {DATASET_TOML}, such as metric.py"
-            raise toml.fault(("files", at, "path"), f"the path is {file.path!r}", right)
+def _check(toml: Toml, file: _ManifestFile) -> None:
+    checked_name(file.dataset.name, toml.location(("dataset", "name")))
+    if file.dataset.version == "":
+        raise toml.error_at(("dataset", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
+    _check_pins(toml, "tasks", "name", [(pin.name, pin.digest) for pin in file.tasks])
+    _check_pins(toml, "files", "path", [(pin.path, pin.digest) for pin in file.files])
+    for at, pin in enumerate(file.files):
+        if pin.path in ("", ".", "..", DATASET_TOML) or set(pin.path) & set("/\\\0"):
+            expected = f"expected the bare name of a file beside {DATASET_TOML}, such as metric.py"
+            raise toml.error_at(("files", at, "path"), f"the path is {pin.path!r}", expected)
 
 
-def _pins(toml: Toml, table: str, key: str, pins: Sequence[tuple[str, str]]) -> None:
-    seen: dict[str, int] = {}
+def _check_pins(toml: Toml, table: str, key: str, pins: Sequence[tuple[str, str]]) -> None:
+    first: dict[str, int] = {}
     for at, (name, digest) in enumerate(pins):
         if table == "tasks" and not is_name(name):
-            checked_name(name, toml.place((table, at, key)))
+            checked_name(name, toml.location((table, at, key)))
         if digest and not _DIGEST.fullmatch(digest):
-            right = "expected sha256: and 64 digits of 0-9a-f, or nothing yet"
-            raise toml.fault((table, at, "digest"), f"the digest of {name} is {digest!r}", right)
-        if name in seen:
-            first = toml.place((table, seen[name])).rpartition(":")[2]
-            raise toml.fault((table, at, key), f"{name!r} appears twice, first at line {first}", "expected it once")
-        seen[name] = at
+            expected = "expected sha256: and 64 digits of 0-9a-f, or nothing yet"
+            raise toml.error_at((table, at, "digest"), f"the digest of {name} is {digest!r}", expected)
+        if name in first:
+            line = toml.location((table, first[name])).rpartition(":")[2]
+            raise toml.error_at((table, at, key), f"{name!r} appears twice, first at line {line}", "expected it once")
+        first[name] = at

@@ -1,4 +1,4 @@
-"""A task of Harbor: a directory with an instruction, an environment and a verifier, and the keys of its task.toml."""
+"""Reads Harbor's tasks: directories with an instruction, an environment, a verifier, and settings in task.toml."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from calipers.errors import InputError
 from calipers.systems.harbor.manifest import (
     TASK_TOML,
     Identity,
-    Steps,
+    KeyPath,
     Toml,
     checked_name,
-    named,
+    dotted,
     read_toml,
     regular,
     task_digest,
@@ -30,12 +30,13 @@ MinReward = float | Mapping[str, float]
 
 _SIZE: Final = re.compile(r"\s*(\d{1,15}(?:\.\d+)?)\s*([KMGT])i?B?\s*", re.IGNORECASE)
 _MEGABYTES: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+# names that no file can have on Windows
 _DEVICES: Final = {"con", "prn", "aux", "nul", *(f"{kind}{digit}" for kind in ("com", "lpt") for digit in range(1, 10))}
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Something to bring back from the environment."""
+    """A file or directory to copy out of the environment."""
 
     source: str
     destination: str | None = None
@@ -57,7 +58,7 @@ class Healthcheck:
 
 @dataclass(frozen=True, slots=True)
 class Tpu:
-    """The accelerator that an environment asks for."""
+    """A TPU that an environment needs."""
 
     type: str
     topology: str | None = None
@@ -65,7 +66,7 @@ class Tpu:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSettings:
-    """Where a trial happens. None is whatever the machine gives."""
+    """The settings of a trial's environment; None means the machine's default."""
 
     docker_image: str | None = None
     build_timeout_sec: float = 600.0
@@ -87,7 +88,7 @@ class EnvironmentSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How the agent is run; no time limit where none is given."""
+    """The settings of the agent's run; a timeout of None means no limit."""
 
     timeout_sec: float | None = None
     user: User | None = None
@@ -97,7 +98,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """A command run before verification, to save what the verifier needs; its failure fails nothing."""
+    """A command that runs before verification and saves what the verifier needs; its failure is not an error."""
 
     command: str
     service: str = "main"
@@ -107,7 +108,7 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class VerifierSettings:
-    """How the outcome is judged."""
+    """The settings of the verification."""
 
     timeout_sec: float = 600.0
     env: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +121,10 @@ class VerifierSettings:
 
     @property
     def separate(self) -> bool | None:
-        """Whether it judges in an environment of its own; having one described implies it. None: it does not say."""
+        """Whether the verifier has its own environment; None if the settings do not say.
+
+        Settings for such an environment imply that the verifier has one.
+        """
         if self.environment_mode is not None:
             return self.environment_mode == "separate"
         return True if self.environment is not None else None
@@ -128,25 +132,25 @@ class VerifierSettings:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The reference solution, which only the oracle runs."""
+    """The settings of the reference solution, which only the oracle runs."""
 
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """One of several instructions, each judged by itself, in one environment."""
+    """The settings of one step; all steps share an environment, and each has an instruction and a verification."""
 
     name: str
     agent: AgentSettings = field(default_factory=AgentSettings)
     verifier: VerifierSettings = field(default_factory=VerifierSettings)
-    min_reward: MinReward | None = None  # less ends the trial
+    min_reward: MinReward | None = None  # a lower reward ends the trial
     healthcheck: Healthcheck | None = None
     artifacts: tuple[str | Artifact, ...] = ()
 
 
 class NetworkPolicies(NamedTuple):
-    """What a trial, or one of its steps, may reach: while it is prepared, while the agent works, while it is judged."""
+    """The network access of a trial or a step in each phase: preparation, the agent's work, and verification."""
 
     environment: Network
     agent: Network
@@ -155,11 +159,11 @@ class NetworkPolicies(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """All of task.toml."""
+    """The content of a task.toml."""
 
     schema_version: str = "1.4"
     source: str | None = None
-    multi_step_reward_strategy: Literal["mean", "final"] | None = None  # None is mean
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None  # None means "mean"
     artifacts: tuple[str | Artifact, ...] = ()
     task: Identity | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -170,69 +174,69 @@ class TaskSettings:
     steps: tuple[StepSettings, ...] = ()
 
 
-def config(toml: Toml) -> TaskSettings:
-    """What a task.toml says, older keys under their present names; InputError names the line of what cannot be."""
-    made = toml.convert(modern(toml), TaskSettings)
-    _numbers(toml, made, ())
-    for steps, artifact in _artifacts(made):
-        _artifact(toml, steps, artifact)
-    _step_names(toml, made)
-    for steps, part in _parts(made):
-        _network(toml, steps, part)
-    return made
+def task_settings(toml: Toml) -> TaskSettings:
+    """The settings in a task.toml, with old keys renamed; InputError names the line of an invalid value."""
+    settings = toml.convert(with_current_keys(toml), TaskSettings)
+    _check_numbers(toml, settings, ())
+    for keys, artifact in _artifacts(settings):
+        _check_artifact(toml, keys, artifact)
+    _check_step_names(toml, settings)
+    for keys, part in _network_parts(settings):
+        _check_network(toml, keys, part)
+    return settings
 
 
-def modern(toml: Toml) -> dict[str, Any]:
-    """The values of a task.toml with ``version``, ``memory``, ``storage`` and ``allow_internet`` as they are today."""
+def with_current_keys(toml: Toml) -> dict[str, Any]:
+    """The values of a task.toml, with the old ``version``, ``memory``, ``storage`` and ``allow_internet`` replaced."""
     values = dict(toml.values)
     if "version" in values:
         values.setdefault("schema_version", values["version"])
         del values["version"]
-    _replace(values, "environment", toml, ())
-    _replace_inside(values, toml, ())
+    _update_environment(values, toml, ())
+    _update_verifier(values, toml, ())
     if isinstance(steps := values.get("steps"), list):
         values["steps"] = steps = [dict(step) if isinstance(step, dict) else step for step in steps]
         for at, step in enumerate(steps):
-            _replace_inside(step, toml, ("steps", at))
+            _update_verifier(step, toml, ("steps", at))
     return values
 
 
-def _replace_inside(values: Any, toml: Toml, steps: Steps) -> None:
-    """Put the modern form of the verifier's own environment in the place of the old one."""
+def _update_verifier(values: Any, toml: Toml, keys: KeyPath) -> None:
+    """Replace the old keys in the environment of the verifier of a task or a step."""
     if isinstance(values, dict) and isinstance(values.get("verifier"), dict):
         values["verifier"] = verifier = dict(values["verifier"])
-        _replace(verifier, "environment", toml, (*steps, "verifier"))
+        _update_environment(verifier, toml, (*keys, "verifier"))
 
 
-def _replace(values: dict[str, Any], key: str, toml: Toml, steps: Steps) -> None:
-    """Put the modern form of an environment in the place of the old one."""
-    if not isinstance(old := values.get(key), dict):
+def _update_environment(values: dict[str, Any], toml: Toml, keys: KeyPath) -> None:
+    """Replace the old keys in the environment among some values."""
+    if not isinstance(old := values.get("environment"), dict):
         return
-    values[key] = new = dict(old)
-    way = (*steps, key)
+    values["environment"] = new = dict(old)
+    keys = (*keys, "environment")
     for name in ("memory", "storage"):
         if name in new:
-            new.setdefault(f"{name}_mb", _megabytes(new[name], toml, (*way, name)))
+            new.setdefault(f"{name}_mb", _megabytes(new[name], toml, (*keys, name)))
             del new[name]
     if "allow_internet" in new:
-        allowed = toml.convert(new.pop("allow_internet"), bool, (*way, "allow_internet"))
+        allowed = toml.convert(new.pop("allow_internet"), bool, (*keys, "allow_internet"))
         new.setdefault("network_mode", "public" if allowed else "no-network")
     if isinstance(new.get("os"), str):
         new["os"] = new["os"].lower()
 
 
-def _megabytes(size: Any, toml: Toml, steps: Steps) -> int:
+def _megabytes(size: Any, toml: Toml, keys: KeyPath) -> int:
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
     if match is None:
-        raise toml.fault(steps, f"{named(steps)} is {size!r}", "expected a size such as '2G' or '512M'")
+        raise toml.error_at(keys, f"{dotted(keys)} is {size!r}", "expected a size such as '2G' or '512M'")
     return round(float(match[1]) * _MEGABYTES[match[2].upper()])
 
 
-def _numbers(toml: Toml, value: Any, steps: Steps) -> None:
-    """Refuse a time, a size or a count that cannot be one; TOML has nan and inf."""
+def _check_numbers(toml: Toml, value: Any, keys: KeyPath) -> None:
+    """InputError for a time, size or count that is negative, 0 where it must not be, or not finite."""
     if isinstance(value, tuple):
         for at, item in enumerate(value):
-            _numbers(toml, item, (*steps, at))
+            _check_numbers(toml, item, (*keys, at))
     if not is_dataclass(value):
         return
     for key in (item.name for item in fields(value)):
@@ -240,62 +244,72 @@ def _numbers(toml: Toml, value: Any, steps: Steps) -> None:
         if isinstance(number, (int, float)) and key not in ("user", "min_reward"):
             least = ">=" if key in ("start_period_sec", "retries", "gpus") else ">"
             if not finite(number) or number < 0 or (number == 0 and least == ">"):
-                raise toml.fault((*steps, key), f"{named((*steps, key))} is {number}", f"expected a number {least} 0")
+                raise toml.error_at((*keys, key), f"{dotted((*keys, key))} is {number}", f"expected a number {least} 0")
         else:
-            _numbers(toml, number, (*steps, key))
+            _check_numbers(toml, number, (*keys, key))
 
 
-def _artifacts(made: TaskSettings) -> Iterator[tuple[Steps, str | Artifact]]:
-    yield from ((("artifacts", at), artifact) for at, artifact in enumerate(made.artifacts))
-    for number, step in enumerate(made.steps):
-        yield from ((("steps", number, "artifacts", at), artifact) for at, artifact in enumerate(step.artifacts))
+def _levels(settings: TaskSettings) -> Iterator[tuple[KeyPath, TaskSettings | StepSettings]]:
+    """The settings of a task and of its steps, each with its key path."""
+    yield (), settings
+    yield from ((("steps", at), step) for at, step in enumerate(settings.steps))
 
 
-def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
-    whole = artifact if isinstance(artifact, Artifact) else Artifact(artifact)
-    target = whole.destination
-    if ".." in whole.source.replace("\\", "/").split("/") or not whole.source:
-        raise toml.fault(steps, f"the artifact {whole.source!r} points outside", "expected a path without '..'")
+def _artifacts(settings: TaskSettings) -> Iterator[tuple[KeyPath, Artifact]]:
+    """The artifacts of a task and of its steps, each with its key path."""
+    for keys, level in _levels(settings):
+        for at, artifact in enumerate(level.artifacts):
+            yield (*keys, "artifacts", at), Artifact(artifact) if isinstance(artifact, str) else artifact
+
+
+def _check_artifact(toml: Toml, keys: KeyPath, artifact: Artifact) -> None:
+    source, target = artifact.source, artifact.destination
+    if ".." in source.replace("\\", "/").split("/") or not source:
+        raise toml.error_at(keys, f"the artifact {source!r} points outside", "expected a path without '..'")
     if target is not None and (
         not target or ".." in re.split(r"[/\\]", target) or target.startswith(("/", "\\")) or target == "manifest.json"
     ):
-        right = "expected a relative path without '..', other than manifest.json"
-        raise toml.fault(steps, f"the artifact's destination is {target!r}", right)
+        expected = "expected a relative path without '..', other than manifest.json"
+        raise toml.error_at(keys, f"the artifact's destination is {target!r}", expected)
 
 
-def _parts(made: TaskSettings) -> Iterator[tuple[Steps, EnvironmentSettings | AgentSettings | VerifierSettings]]:
-    """What of a task.toml has a word on the network, each with the way to it."""
-    yield ("environment",), made.environment
-    levels: list[tuple[Steps, TaskSettings | StepSettings]] = [((), made)]
-    levels += [(("steps", at), step) for at, step in enumerate(made.steps)]
-    for steps, level in levels:
-        yield (*steps, "agent"), level.agent
-        yield (*steps, "verifier"), level.verifier
+NetworkPart = EnvironmentSettings | AgentSettings | VerifierSettings
+
+
+def _network_parts(settings: TaskSettings) -> Iterator[tuple[KeyPath, NetworkPart]]:
+    """The parts of a task.toml that have network settings, each with its key path."""
+    yield ("environment",), settings.environment
+    for keys, level in _levels(settings):
+        yield (*keys, "agent"), level.agent
+        yield (*keys, "verifier"), level.verifier
         if level.verifier.environment:
-            yield (*steps, "verifier", "environment"), level.verifier.environment
+            yield (*keys, "verifier", "environment"), level.verifier.environment
 
 
-def _network(toml: Toml, steps: Steps, part: EnvironmentSettings | AgentSettings | VerifierSettings) -> None:
-    """Refuse what Harbor refuses: hosts without a list of allowed ones, and a shared environment of one's own."""
+def _check_network(toml: Toml, keys: KeyPath, part: NetworkPart) -> None:
+    """InputError for what Harbor refuses: hosts without the mode "allowlist", and a shared verifier's environment."""
     if part.allowed_hosts and part.network_mode != "allowlist":
-        wrong = f"{named((*steps, 'allowed_hosts'))} is set, but network_mode is {part.network_mode!r}"
-        raise toml.fault((*steps, "allowed_hosts"), wrong, "expected network_mode = 'allowlist', or no hosts")
+        message = f"{dotted((*keys, 'allowed_hosts'))} is set, but network_mode is {part.network_mode!r}"
+        raise toml.error_at((*keys, "allowed_hosts"), message, "expected network_mode = 'allowlist', or no hosts")
     if isinstance(part, VerifierSettings) and part.environment and part.environment_mode == "shared":
-        wrong = f"{named((*steps, 'environment_mode'))} is 'shared', but the verifier has its own environment"
-        raise toml.fault((*steps, "environment_mode"), wrong, "expected 'separate', or no environment")
+        message = f"{dotted((*keys, 'environment_mode'))} is 'shared', but the verifier has its own environment"
+        raise toml.error_at((*keys, "environment_mode"), message, "expected 'separate', or no environment")
 
 
-def _step_names(toml: Toml, made: TaskSettings) -> None:
-    seen: dict[str, str] = {}
-    for at, step in enumerate(made.steps):
-        steps, name = ("steps", at, "name"), step.name
+def _check_step_names(toml: Toml, settings: TaskSettings) -> None:
+    """InputError for a step's name that is not a valid directory name on every system, or that appears twice."""
+    seen: dict[str, str] = {}  # normalised name -> name
+    for at, step in enumerate(settings.steps):
+        keys, name = ("steps", at, "name"), step.name
         bad = not name or name in (".", "..") or re.search(r'[\x00-\x1f<>:"/\\|?*]', name) or name[-1] in " ."
         if bad or len(name.encode(errors="replace")) > 255 or name.partition(".")[0].casefold() in _DEVICES:
-            right = "expected a directory name that is valid on every system, of at most 255 bytes"
-            raise toml.fault(steps, f"the step's name is {name!r}", right)
+            expected = "expected a directory name that is valid on every system, of at most 255 bytes"
+            raise toml.error_at(keys, f"the step's name is {name!r}", expected)
         plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
         if plain in seen:
-            raise toml.fault(steps, f"the step {name!r} and the step {seen[plain]!r} are the same name on some systems")
+            raise toml.error_at(
+                keys, f"the step {name!r} and the step {seen[plain]!r} are the same name on some systems"
+            )
         seen[plain] = name
 
 
@@ -303,7 +317,7 @@ HARBORIGNORE: Final = ".harborignore"
 
 
 def uploaded(task: Path, folder: Path) -> list[Path]:
-    """The files below tests/ or solution/ that an environment is given, sorted; none where the folder is not there."""
+    """The files of a folder such as tests/ that are copied into an environment, sorted; none if it does not exist."""
     paths: list[Path] = []
     for here, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
@@ -312,10 +326,10 @@ def uploaded(task: Path, folder: Path) -> list[Path]:
 
 
 def left_out(task: Path, path: Path) -> str:
-    """The place of the .harborignore that keeps a file out, such as ``tests/.harborignore``; "" when none does.
+    """The path of the .harborignore that excludes a file, such as ``tests/.harborignore``; "" if none does.
 
-    One lies in the task's directory or in any directory on the way to the file, speaks of names
-    below itself, and the nearest that has an opinion decides.
+    Such a file can be in the task's directory or in any directory between that and the file. Its patterns are relative
+    to its own directory, and the nearest one with a matching pattern decides.
     """
     from pathspec import GitIgnoreSpec
 
@@ -342,66 +356,66 @@ _CANARY: Final = re.compile(r"\s*(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class TaskDirectory:
-    """One task's directory. A task has either an instruction or steps that each have one."""
+    """The directory of one task, which has either one instruction or steps that each have one."""
 
     path: Path
-    name: str  # of [task], else the directory's
+    name: str  # from [task], else the directory's
     config: TaskSettings
-    instruction: str  # "" for a task in steps
+    instruction: str  # "" for a task with steps
     steps: Mapping[str, str] = field(default_factory=dict)  # a step's name -> its instruction, in order
-    unknown: tuple[str, ...] = ()  # keys of task.toml that mean nothing, each with its place
+    unknown: tuple[str, ...] = ()  # notes on unknown keys of task.toml
 
     @property
     def needs_image(self) -> str:
-        """Why its environment cannot be had without a container's image; "" when it can."""
-        made = self.config.environment
+        """The reason why the environment needs a container image; "" if it does not need one."""
+        image = self.config.environment.docker_image
         builds = [name for name in BUILDS if os.path.isfile(self.path / "environment" / name)]
-        return f"environment.docker_image is {made.docker_image!r}" if made.docker_image else " and ".join(builds)
+        return f"environment.docker_image is {image!r}" if image else " and ".join(builds)
 
     @property
     def digest(self) -> str:
-        """The digest of its content, taken now."""
+        """The digest of the task's content, computed anew at each access."""
         return task_digest(self.path)
 
     def step_path(self, step: StepSettings) -> Path:
-        """The directory of one of its steps."""
+        """The directory of one of the task's steps."""
         return self.path / "steps" / step.name
 
 
 def is_task(directory: Path) -> bool:
-    """Whether a directory means to be a task: it has a task.toml, right or wrong."""
+    """Whether a directory is meant to be a task: it has a task.toml, valid or not."""
     return os.path.lexists(directory / TASK_TOML)
 
 
 def read_task(directory: str | os.PathLike[str]) -> TaskDirectory:
-    """The task in a directory; InputError for what makes it no valid one.
+    """The task in a directory; InputError if it is not valid.
 
-    A valid task has a task.toml that can be read, an environment (or an image's name), an
-    instruction and a test script for its system.
+    A valid task has a valid task.toml, an environment (or an image's name), an instruction and a test script for its
+    operating system.
     """
     root = Path(directory)
     if not is_task(root):
         raise InputError.at(str(root), f"is not a task: it has no {TASK_TOML}", "expected a directory with one")
     toml = read_toml(root, root / TASK_TOML)
-    made = config(toml)
-    if made.task is not None:
-        checked_name(made.task.name, toml.place(("task", "name")))
-        if made.task.version == "":
-            raise toml.fault(("task", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
+    settings = task_settings(toml)
+    if settings.task is not None:
+        checked_name(settings.task.name, toml.location(("task", "name")))
+        if settings.task.version == "":
+            raise toml.error_at(("task", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
     folder = root / "environment"
-    if not made.environment.docker_image and not os.path.isdir(folder):
-        right = f"expected a directory with a {' or a '.join(BUILDS)}, or environment.docker_image in {TASK_TOML}"
-        raise InputError.at(str(folder), "is not there", right)
-    name = made.task.name if made.task else Path(os.path.abspath(root)).name
-    unknown = replace(toml, values=modern(toml)).unknown(TaskSettings)
-    steps = {step.name: instruction(root, root / "steps" / step.name) for step in made.steps}
-    task = TaskDirectory(root, name, made, "" if steps else instruction(root, root), steps, tuple(unknown))
-    _scripts(task)
+    if not settings.environment.docker_image and not os.path.isdir(folder):
+        expected = f"expected a directory with a {' or a '.join(BUILDS)}, or environment.docker_image in {TASK_TOML}"
+        raise InputError.at(str(folder), "is not there", expected)
+    name = settings.task.name if settings.task else Path(os.path.abspath(root)).name
+    unknown = replace(toml, values=with_current_keys(toml)).unknown(TaskSettings)
+    steps = {step.name: instruction(root, root / "steps" / step.name) for step in settings.steps}
+    task = TaskDirectory(root, name, settings, "" if steps else instruction(root, root), steps, tuple(unknown))
+    _check_scripts(task)
     return task
 
 
 def instruction(root: Path, directory: Path) -> str:
-    """The instruction.md of a task or of one of its steps, as an agent is given it."""
+    """The instruction.md of a task or of one of its steps, as the agent gets it."""
     path = directory / INSTRUCTION
     if not os.path.lexists(path):
         raise InputError.at(str(directory), f"has no {INSTRUCTION}", "expected the agent's instruction")
@@ -413,9 +427,9 @@ def instruction(root: Path, directory: Path) -> str:
 
 
 def without_canary(text: str) -> str:
-    """A text without the comments that mark it for data hunters: leading ones, and the blank lines after them.
+    """A text without its leading canary comments, which mark it as benchmark data, and the blank lines after them.
 
-    Such a line is an HTML comment or starts with ``#``, and holds the word canary.
+    A canary comment is an HTML comment or starts with ``#``, and contains the word canary.
 
     >>> without_canary("<!-- CANARY 26b5 -->\\n\\nSort the file.\\n")
     'Sort the file.\\n'
@@ -430,27 +444,28 @@ def without_canary(text: str) -> str:
 
 
 def verifier_script(task: TaskDirectory, step: StepSettings | None = None) -> Path:
-    """The script that judges a task, or one of its steps: the step's own, else the task's. It need not be there."""
+    """The path of the test script of a task or a step: the step's own, else the task's, which need not exist."""
     name = "test.bat" if task.config.environment.os == "windows" else "test.sh"
     script = task.step_path(step) / "tests" / name if step else task.path / "tests" / name
     return script if os.path.lexists(script) else task.path / "tests" / name
 
 
 def solution_script(task: TaskDirectory, step: StepSettings | None = None) -> Path | None:
-    """The script that the oracle runs; None when a task, or a step, has none."""
+    """The script that the oracle runs for a task or a step; None if it does not exist."""
     name = "solve.bat" if task.config.environment.os == "windows" else "solve.sh"
     path = (task.step_path(step) if step else task.path) / "solution" / name
     return path if os.path.lexists(path) and regular(task.path, path) else None
 
 
-def _scripts(task: TaskDirectory) -> None:
+def _check_scripts(task: TaskDirectory) -> None:
+    """InputError if a test script is missing or is not copied, unless the tests are in the verifier's image."""
     for step in task.config.steps or (None,):
         script = verifier_script(task, step)
         if os.path.lexists(script):
             regular(task.path, script)
             if ignore_file := left_out(task.path, script):
-                wrong = f"excludes {script.name}, which verifies the task"
-                raise InputError.at(ignore_file, wrong, "expected it to be uploaded")
+                message = f"excludes {script.name}, which verifies the task"
+                raise InputError.at(ignore_file, message, "expected it to be uploaded")
         elif not ((judge := judge_environment(task, step)) and judge.bundled):
             raise InputError.at(str(script), "is not there", "expected the script that verifies the task")
 
@@ -459,31 +474,31 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.D
 
 
 def agent_user(task: TaskDirectory, step: StepSettings | None = None) -> User | None:
-    """As whom the agent works: the step's own user, else the task's."""
+    """The user that the agent works as: the step's, else the task's."""
     step_user = step.agent.user if step else None
     return task.config.agent.user if step_user is None else step_user
 
 
 def verifier_user(task: TaskDirectory, step: StepSettings | None = None) -> User | None:
-    """As whom the tests run: the step's own user, else the task's."""
+    """The user that the tests run as: the step's, else the task's."""
     step_user = step.verifier.user if step else None
     return task.config.verifier.user if step_user is None else step_user
 
 
 def agent_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float | None:
-    """The agent's limit in seconds: the step's own, else the task's; None is no limit."""
+    """The agent's time limit in seconds: the step's, else the task's; None means no limit."""
     step_limit = step.agent.timeout_sec if step else None
     return task.config.agent.timeout_sec if step_limit is None else step_limit
 
 
-def separate_verifier(made: TaskSettings, step: StepSettings | None = None) -> bool:
-    """Whether a verifier judges in an environment of its own: as its step says, else as the task does."""
+def separate_verifier(settings: TaskSettings, step: StepSettings | None = None) -> bool:
+    """Whether the verifier has its own environment: as the step says, else as the task says."""
     by_step = step.verifier.separate if step else None
-    return bool(made.verifier.separate if by_step is None else by_step)
+    return bool(settings.verifier.separate if by_step is None else by_step)
 
 
 class JudgeEnvironment(NamedTuple):
-    """Where a separate verifier judges: its settings, the folder it is made from, and whether its tests lie in it."""
+    """A separate verifier's environment: its settings, its build folder, and whether it already contains the tests."""
 
     settings: EnvironmentSettings
     folder: Path
@@ -491,71 +506,72 @@ class JudgeEnvironment(NamedTuple):
 
 
 def judge_environment(task: TaskDirectory, step: StepSettings | None = None) -> JudgeEnvironment | None:
-    """A separate verifier's environment as Harbor resolves it, or None for a verifier in the agent's.
+    """A separate verifier's environment as Harbor resolves it; None if the verifier uses the agent's environment.
 
-    Image or build: of the step's tests, else of the task's, else the agent's own environment, into which the tests are
-    brought. The rest of its settings: the step's, else the task's verifier's, else the task's.
+    The image, or the build folder, is that of the step's tests, else that of the task's tests, else that of the agent's
+    environment, into which the tests are then copied. The other settings are those of the step's verifier, else of the
+    task's verifier, else of the task.
     """
-    made = task.config
-    if not separate_verifier(made, step):
+    if not separate_verifier(task.config, step):
         return None
-    levels = [(made.verifier.environment, task.path / "tests")]
+    levels = [(task.config.verifier.environment, task.path / "tests")]
     if step:
         levels.insert(0, (step.verifier.environment, task.step_path(step) / "tests"))
-    settings = _judge_settings(made, step)
+    settings = _judge_settings(task.config, step)
     for environment, folder in levels:
         image = environment.docker_image if environment else None
         if image or any((folder / name).is_file() for name in BUILDS):
             return JudgeEnvironment(replace(settings, docker_image=image), folder, True)
-    settings = replace(settings, docker_image=made.environment.docker_image)
+    settings = replace(settings, docker_image=task.config.environment.docker_image)
     return JudgeEnvironment(settings, task.path / "environment", False)
 
 
-def _judge_settings(made: TaskSettings, step: StepSettings | None) -> EnvironmentSettings:
-    """What a separate verifier's environment is like."""
+def _judge_settings(settings: TaskSettings, step: StepSettings | None) -> EnvironmentSettings:
+    """The settings of a separate verifier's environment."""
     by_step = step.verifier.environment if step else None
-    return by_step or made.verifier.environment or made.environment
+    return by_step or settings.verifier.environment or settings.environment
 
 
-def network_policies(made: TaskSettings, step: StepSettings | None = None) -> NetworkPolicies:
-    """What each phase may reach, as Harbor resolves it: the step's word, else the task's, else the environment's."""
-    environment = made.environment.network_mode or "public"
-    judging = _judge_settings(made, step) if separate_verifier(made, step) else made.environment
-    agents = [step.agent.network_mode if step else None, made.agent.network_mode, environment]
-    verifiers = [step.verifier.network_mode if step else None, made.verifier.network_mode, judging.network_mode]
+def network_policies(settings: TaskSettings, step: StepSettings | None = None) -> NetworkPolicies:
+    """The network access of each phase as Harbor resolves it: the step's, else the task's, else the environment's."""
+    environment = settings.environment.network_mode or "public"
+    judge = _judge_settings(settings, step) if separate_verifier(settings, step) else settings.environment
     return NetworkPolicies(
         environment,
-        next(mode for mode in agents if mode is not None),
-        next((mode for mode in verifiers if mode is not None), "public"),
+        (step.agent.network_mode if step else None) or settings.agent.network_mode or environment,
+        (step.verifier.network_mode if step else None)
+        or settings.verifier.network_mode
+        or judge.network_mode
+        or "public",
     )
 
 
 def verifier_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float:
-    """The verifier's limit in seconds. A step without one has 600: as in Harbor, it does not inherit the task's."""
+    """The verifier's time limit in seconds. A step's default is 600, not the task's limit, as in Harbor."""
     return (step.verifier if step else task.config.verifier).timeout_sec
 
 
 def resolve_env(env: Mapping[str, str], host: Mapping[str, str], location: str = "env") -> dict[str, str]:
     """Environment variables with ``${VAR}`` and ``${VAR:-default}`` replaced by the host's values.
 
-    Only a value that is nothing but such a reference is one. The default is for a variable that is not
-    set; one that is set and empty stays empty. InputError names those that are neither set nor have a
-    default, and no value of any.
+    Only a value that consists entirely of such a reference is replaced. The default applies if the variable is not set;
+    an empty variable stays empty. InputError names the variables that are not set and have no default, but shows no
+    values.
 
     >>> resolve_env({"A": "${X}", "B": "${Y:-b}", "C": "c$"}, {"X": "x"})
     {'A': 'x', 'B': 'b', 'C': 'c$'}
     """
     resolved: dict[str, str] = {}
-    absent: list[str] = []
+    missing: list[str] = []
     for name, value in env.items():
         reference = _VARIABLE.fullmatch(value)
         if reference is None:
             resolved[name] = value
-        elif (known := host.get(reference[1], reference[2])) is not None:
-            resolved[name] = known
+        elif (replacement := host.get(reference[1], reference[2])) is not None:
+            resolved[name] = replacement
         else:
-            absent.append(reference[1])
-    if absent:
-        names = ", ".join(dict.fromkeys(absent))
+            missing.append(reference[1])
+    if missing:
+        names = ", ".join(dict.fromkeys(missing))
         raise InputError.at(location, f"{names} not set here", "export it, or give a default as in ${NAME:-value}")
     return resolved
