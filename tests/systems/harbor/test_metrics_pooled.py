@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import calipers
 from calipers.rollouts.column import Column, Groups
-from calipers.systems.harbor.metrics import STATISTICS, counted, ladder, metric, pass_ladder, statistic
+from calipers.systems.harbor.metrics import BUILT_IN, counted, ladder, metric, pass_ladder, statistic
 
 VERDICTS = st.one_of(
     st.none(), st.just({}), st.dictionaries(st.sampled_from("ab"), st.sampled_from([0.0, 1.0]), max_size=1)
@@ -32,7 +32,7 @@ def columns(tasks):
     return trials, rewards, by, np.array([trial == {} for trial in trials])
 
 
-@given(tasks=TASKS, name=st.sampled_from(sorted(STATISTICS)))
+@given(tasks=TASKS, name=st.sampled_from(sorted(BUILT_IN)))
 def test_statistics(tasks, name):
     trials, rewards, _, _ = columns(tasks)
     assert statistic(name, rewards, len(trials)) == pytest.approx(metric(name, trials), rel=1e-12)

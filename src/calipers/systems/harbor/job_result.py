@@ -1,8 +1,8 @@
-"""Harbor's own account: the whole ``result.json`` of a job, of any age, its tables of a result, and its dialect.
+"""Harbor's own results: the ``result.json`` of a job in any version, Harbor's tables, and the dialect ``harbor``.
 
-Statistics are over the trials that ended, and what is missing counts 0. Printed, a job has a part for each eval: a line
-of numbers, how often each reward was given, each exception raised. Where an eval has several rewards each value stands
-beside the reward it is of; Harbor mixes them.
+Statistics cover the trials that ended, and a missing reward counts as 0. The printed tables have a section for each
+eval: its numbers, the count of each reward value, and the count of each exception. If an eval has several rewards, each
+value has the name of its reward before it, whereas Harbor mixes them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.systems import OwnPage
-from calipers.systems.harbor import DEFAULT, WORDS
+from calipers.systems.harbor import DEFAULT, STATISTICS, WORDS
 from calipers.systems.harbor.metrics import (
     BUILT_IN,
-    STATISTICS,
     Tally,
     by_eval,
     counted,
@@ -74,26 +73,26 @@ COUNTERS: Final = (
     "n_cancelled_trials",
     "n_retries",
 )
-OLD: Final = {"n_trials": "n_completed_trials", "n_errors": "n_errored_trials"}  # what `stats` once called them
+OLD_COUNTERS: Final = {"n_trials": "n_completed_trials", "n_errors": "n_errored_trials"}  # old name -> new name
 USED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
 Document = Mapping[str, Any]
 KEY: Final = "harbor"
-MOST: Final = 20  # rows of a table of counts
+MOST: Final = 20  # rows in a table of counts
 
-Table = Sequence[tuple[str, ...]]  # the head, then rows
+Table = Sequence[tuple[str, ...]]  # the header, then the rows
 
 
 def load_job_result(document: Any, path: str = "result.json") -> dict[str, Any]:
-    """A job's result in today's form, its keys in Harbor's order; InputError for what is none.
+    """A job's result in the current format, with the keys in Harbor's order; InputError if it is not a job's result.
 
-    Counters go by their new names, whether they stood in ``stats`` under old ones or in a ``status`` of their
-    own; what is pending is worked out where nobody said it. The values of rewards are written as floats.
+    Counters get their current names, whether they were in ``stats`` under old names or in a separate ``status``. The
+    number of pending trials is computed if it is missing. Reward values are written as floats.
     """
     try:
         return _current(document)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        wrong = f"not a job's result ({type(error).__name__}: {error})"
-        raise InputError.at(path, wrong, "expected a file that Harbor wrote") from error
+        message = f"not a job's result ({type(error).__name__}: {error})"
+        raise InputError.at(path, message, "expected a file that Harbor wrote") from error
 
 
 def _current(document: Document) -> dict[str, Any]:
@@ -117,19 +116,19 @@ def _current(document: Document) -> dict[str, Any]:
 
 
 def _counters(stats: Document, status: Document, total: int) -> dict[str, int]:
-    known_counts: dict[str, int] = {}
-    for name, value in (*status.items(), *stats.items()):  # the newer place wins
-        known = OLD.get(name) or next((new for new in COUNTERS if name in (new, _short(new))), None)
-        if known is not None and value is not None:
-            known_counts[known] = int(value)
-    counts = {name: known_counts.get(name, 0) for name in COUNTERS}
-    if "n_pending_trials" not in known_counts:
+    stated: dict[str, int] = {}
+    for name, value in (*status.items(), *stats.items()):  # ``stats`` is newer and takes precedence
+        counter = OLD_COUNTERS.get(name) or next((new for new in COUNTERS if name in (new, _short(new))), None)
+        if counter is not None and value is not None:
+            stated[counter] = int(value)
+    counts = {name: stated.get(name, 0) for name in COUNTERS}
+    if "n_pending_trials" not in stated:
         counts["n_pending_trials"] = max(total - counts["n_completed_trials"] - counts["n_running_trials"], 0)
     return counts
 
 
 def _short(counter: str) -> str:
-    """A counter without what says that it is one: ``n_running_trials`` is ``running``."""
+    """A counter's short name: ``running`` for ``n_running_trials``."""
     return counter.removeprefix("n_").removesuffix("_trials")
 
 
@@ -140,13 +139,13 @@ def _eval(entry: Document) -> dict[str, Any]:
         "n_errors": int(entry.get("n_errors") or 0),
         "metrics": [dict(metric) for metric in entry.get("metrics") or ()],
         "pass_at_k": {str(int(k)): value for k, value in (entry.get("pass_at_k") or {}).items()},
-        "reward_stats": {name: _values(values) for name, values in rewards.items()},
+        "reward_stats": {name: _trials_by_value(values) for name, values in rewards.items()},
         "exception_stats": {kind: list(trials) for kind, trials in (entry.get("exception_stats") or {}).items()},
     }
 
 
-def _values(values: Document) -> dict[str, list[str]]:
-    """The trials by the value of a reward, "1" and "1.0" being the same."""
+def _trials_by_value(values: Document) -> dict[str, list[str]]:
+    """The trials by reward value; "1" and "1.0" are the same value."""
     by_value: dict[str, list[str]] = {}
     for value, trials in values.items():
         by_value.setdefault(str(float(value)), []).extend(trials)
@@ -154,7 +153,7 @@ def _values(values: Document) -> dict[str, list[str]]:
 
 
 def _time(text: str | None) -> str | None:
-    """A time as Harbor writes it: UTC is Z, no time zone is none."""
+    """A time as Harbor writes it: with Z for UTC, and without a time zone if it has none."""
     if text is None:
         return None
     return datetime.fromisoformat(text).isoformat().replace("+00:00", "Z")
@@ -163,12 +162,12 @@ def _time(text: str | None) -> str | None:
 T = TypeVar("T")
 
 OURS: Final = uuid.UUID("3b0f0c4e-6f5e-5d0b-9d55-6c1d9a0c7f43")
-"""The space of the ids we give to jobs that have none."""
+"""The UUID namespace for the ids of jobs that have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalCounts:
-    """What the trials themselves cannot say."""
+    """The counts that cannot be derived from the finished trials."""
 
     total: int = 0
     running: int = 0
@@ -180,13 +179,13 @@ NO_COUNTS: Final = EvalCounts()
 
 @dataclass(frozen=True, slots=True)
 class JobRead:
-    """A job directory: its finished trials, what its own files say, and what could not be used."""
+    """The content of a job directory: its finished trials, its own files, and notes on unreadable files."""
 
     path: str
     trials: Sequence[Trial]
     counts: EvalCounts
-    stored: Mapping[str, Any] | None  # its result.json in today's form
-    names: Sequence[str]  # the metrics of every dataset
+    stored: Mapping[str, Any] | None  # its result.json in the current format
+    names: Sequence[str]  # the metrics, which are the same for every dataset
     notes: Sequence[str]
 
 
@@ -197,23 +196,23 @@ def aggregate(
     *,
     by_last_part: bool = False,
 ) -> dict[str, Any]:
-    """The ``stats`` of a job at its end: counters, and per eval its metrics, pass@k, rewards and exceptions.
+    """The ``stats`` of a finished job: counters, and the metrics, pass@k, rewards and exceptions of each eval.
 
-    ``metrics`` are names by dataset; a dataset that is not among them has none. Harbor looks a dataset up by
-    the last ``__`` part of the eval's key, so that of ``my__bench`` it finds those of ``bench``, or none:
-    ``by_last_part`` does so too.
+    ``metrics`` are names by dataset; a dataset that is not in it has no metrics. Harbor uses the last ``__`` part of
+    the eval's key as the dataset, so that ``my__bench`` gets the metrics of ``bench`` or none; with ``by_last_part``
+    this function does the same.
     """
     computed = {}
-    for key, some in by_eval(trials).items():
-        dataset = key.rpartition("__")[2] if by_last_part else dataset_of(some[0])
-        computed[key] = metrics_of(some, metrics.get(dataset, ()))
+    for key, eval_trials in by_eval(trials).items():
+        dataset = key.rpartition("__")[2] if by_last_part else dataset_of(eval_trials[0])
+        computed[key] = metrics_of(eval_trials, metrics.get(dataset, ()))
     return Tally(trials).to_dict(
         total=counts.total, running=counts.running, retries=counts.retries, metrics=computed, ladders=ladders(trials)
     )
 
 
 def metric_names(entries: Sequence[MetricEntry], path: str) -> tuple[list[str], list[str]]:
-    """The built-in metrics asked for, and a note for each that is a script: code is not run from here."""
+    """The names of the requested built-in metrics, and a note for each metric that is a script, which is not run."""
     names, notes = [], []
     for entry in entries:
         if entry.type == SCRIPT:
@@ -229,7 +228,7 @@ def metric_names(entries: Sequence[MetricEntry], path: str) -> tuple[list[str], 
 
 
 def read_job(path: str) -> JobRead:
-    """All that a job directory says; a trial that cannot be read is told of in the notes, as Harbor passes it over."""
+    """The content of a job directory; a trial that cannot be read is excluded with a note, because Harbor skips it."""
     folder = JobFolder(path)
     trials, notes = [], []
     for name in folder.finished:
@@ -253,7 +252,7 @@ def read_job(path: str) -> JobRead:
 
 
 def asked_metrics(path: str) -> list[str]:
-    """The built-in metrics that a job's ``config.json`` asks for, or those of the jobs in a directory; else none."""
+    """The built-in metrics that the ``config.json`` of a job, or of each job in a directory, requests; else none."""
     kind = kind_of(path) if os.path.isdir(path) else None
     folders = jobs_inside(path) if kind == "jobs" else [path] if kind == "job" else []
     configs = ((_decoded(folder, CONFIG, JobMetrics), f"{folder}/{CONFIG}") for folder in folders)
@@ -261,7 +260,7 @@ def asked_metrics(path: str) -> list[str]:
 
 
 def _decoded(folder: str, name: str, kind: type[T]) -> T:
-    """One of a job's own files; what it holds by default when it is not there."""
+    """One of a job's own files; the default values if it does not exist."""
     return decode_of_job(_contents(folder, name) or b"{}", kind, f"{folder}/{name}")
 
 
@@ -273,13 +272,13 @@ def _contents(folder: str, name: str) -> bytes | None:
 
 
 def document(job: JobRead) -> dict[str, Any]:
-    """The job's ``result.json``, computed anew from its trials; its id and times are those it had."""
+    """A job's ``result.json``, computed again from its trials; the id and the times are those of the stored file."""
     stored = job.stored or {}
-    trials = sorted(job.trials, key=lambda trial: (trial.started_at or "~", trial.trial_name))  # as they were submitted
+    trials = sorted(job.trials, key=lambda trial: (trial.started_at or "~", trial.trial_name))  # in order of submission
     started = stored.get("started_at") or (trials[0].started_at if trials else None)
     names = {dataset_of(trial): job.names for trial in trials}
     return {
-        "id": stored.get("id") or str(uuid.uuid5(OURS, "\n".join(sorted(each.trial_name for each in trials)))),
+        "id": stored.get("id") or str(uuid.uuid5(OURS, "\n".join(sorted(trial.trial_name for trial in trials)))),
         "started_at": started,
         "updated_at": stored.get("updated_at") or started,
         "finished_at": stored.get("finished_at"),
@@ -289,24 +288,24 @@ def document(job: JobRead) -> dict[str, Any]:
 
 
 def encoded(result: Mapping[str, Any]) -> bytes:
-    """A job's result as the bytes of its file: four spaces, no final newline, as Harbor writes it."""
+    """The bytes of a job's result file as Harbor writes it: indented by four spaces, without a final newline."""
     return json.dumps(result, indent=4, ensure_ascii=False).encode()
 
 
 def lost(job: JobRead, result: Mapping[str, Any]) -> list[str]:
-    """A note for each eval whose stored metrics the directory alone cannot compute again."""
+    """A note for each eval with stored metrics that cannot be computed again from the job's directory."""
     notes = []
-    for key, before in ((job.stored or {}).get("stats") or {}).get("evals", {}).items():
-        now = result["stats"]["evals"].get(key, {}).get("metrics", [])
-        gone = {name for metric in before["metrics"] for name in metric} - {name for metric in now for name in metric}
-        if gone:
-            names = ", ".join(sorted(gone))
+    for key, stored in ((job.stored or {}).get("stats") or {}).get("evals", {}).items():
+        metrics = result["stats"]["evals"].get(key, {}).get("metrics", [])
+        missing = {name for metric in stored["metrics"] for name in metric}.difference(*metrics)
+        if missing:
+            names = ", ".join(sorted(missing))
             notes.append(f"{job.path}: {key}: {names} is not in the new file: only the dataset defines that metric")
     return notes
 
 
 class JobExport:
-    """The ``result.json`` of a Harbor job, computed anew from its trials: in the job's directory, or at ``target``."""
+    """Writes the ``result.json`` of a Harbor job, computed from its trials, to its directory or to ``target``."""
 
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
         if hooks is not None:
@@ -314,35 +313,35 @@ class JobExport:
         if target == "":
             raise InputError.at("--export", "'harbor=' has no file name", "expected harbor, or harbor=PATH")
         if len(paths) != 1 or not os.path.isdir(paths[0]) or kind_of(paths[0]) != "job":
-            wrong = f"{paths[0]} is not a job" if len(paths) == 1 else f"{len(paths)} paths are given"
-            raise InputError.at("--export harbor", wrong, "expected the directory of one Harbor job")
+            message = f"{paths[0]} is not a job" if len(paths) == 1 else f"{len(paths)} paths are given"
+            raise InputError.at("--export harbor", message, "expected the directory of one Harbor job")
         self.paths, self.files = paths, [target or os.path.join(paths[0], RESULT)]
 
     def begin(self) -> None:
-        """It needs no more than the job's directory."""
+        """Do nothing: the export needs only the job's directory."""
 
     def contents(self, result: Result) -> tuple[Sequence[Iterable[bytes]], Sequence[str]]:
-        """The file as Harbor would write it; the job's notes, and what the directory alone cannot compute again."""
+        """The file as Harbor would write it, the job's notes, and a note on metrics that cannot be computed again."""
         job = read_job(self.paths[0])
-        written = document(job)
+        job_result = document(job)
         notes = [note for note in job.notes if note not in result.notes]
-        return [[encoded(written)]], [*notes, *lost(job, written)]
+        return [[encoded(job_result)]], [*notes, *lost(job, job_result)]
 
 
 def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> OwnPage | None:
-    """What Harbor prints of a result, beneath our own table."""
+    """Harbor's tables of a result, which follow our own table."""
     if shape not in ("table", "md"):
         return None
     return OwnPage(render_markdown(result) if shape == "md" else f"\nHarbor's own table\n{render(result)}")
 
 
 def render(result: Result) -> str:
-    """Harbor's tables of every eval, as plain lines; nothing for a result that is not Harbor's."""
+    """Harbor's tables of every eval, as plain text; "" for a result of another dialect."""
     return _page(result, lambda title: clean(title, None), _lines)
 
 
 def render_markdown(result: Result) -> str:
-    """The same as Markdown, in which no name can become anything else."""
+    """Harbor's tables of every eval as Markdown, with names escaped as code; "" for a result of another dialect."""
     return _page(result, lambda title: f"### {code(title, None)}", _markdown)
 
 
@@ -355,20 +354,20 @@ def _page(result: Result, heading: Callable[[str], str], shown: Callable[[Table]
 
 
 def _title(group: Group) -> str:
-    """Dataset, agent and model, as far as they are known, in Harbor's order."""
+    """The known ones of dataset, agent and model, in Harbor's order."""
     return " • ".join(part for part in (group.dataset or "adhoc", group.agent, group.model) if part)
 
 
 def _tables(group: Group) -> Iterator[Table]:
-    """The numbers, the rewards and the exceptions; of what there is none, no table."""
+    """The tables of numbers, of rewards and of exceptions; the last two only if they have rows."""
     numbers = group.own[KEY]
     metrics = []
     for number, values in enumerate(numbers["metrics"], 1):
-        before = f"Metric {number}: " if len(numbers["metrics"]) > 1 else ""
-        metrics += [(before + name.replace("_", " ").title(), value) for name, value in values.items()]
-    ladder = [(f"Pass@{k}", value) for k, value in numbers["pass_at_k"].items()]
-    columns = [("Trials", numbers["n_trials"]), ("Exceptions", numbers["n_errors"]), *metrics, *ladder]
-    yield [tuple(name for name, _ in columns), tuple(_figure(value) for _, value in columns)]
+        prefix = f"Metric {number}: " if len(numbers["metrics"]) > 1 else ""
+        metrics += [(prefix + name.replace("_", " ").title(), value) for name, value in values.items()]
+    pass_rates = [(f"Pass@{k}", value) for k, value in numbers["pass_at_k"].items()]
+    columns = [("Trials", numbers["n_trials"]), ("Exceptions", numbers["n_errors"]), *metrics, *pass_rates]
+    yield [tuple(name for name, _ in columns), tuple(_formatted(value) for _, value in columns)]
     several = len(numbers["reward_stats"]) > 1
     rewards = [
         (f"{name} {value}" if several else value, str(count))
@@ -382,41 +381,41 @@ def _tables(group: Group) -> Iterator[Table]:
             yield [(title, "Count"), *rows[:MOST], *more]
 
 
-def _figure(value: Any) -> str:
-    """Three decimals for what is no integer; a dash for what is no number."""
+def _formatted(value: Any) -> str:
+    """A number with three decimals (none for integers), or a dash for a value that is not a finite number."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return "–"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _lines(table: Table) -> str:
-    """Columns side by side: the first set to the left, numbers to the right."""
+    """A table as aligned lines: numbers to the right, the names in a table of counts to the left."""
     rows = [tuple(map(clean, row)) for row in table]
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    named = rows[0][-1] == "Count"  # its first column holds words
+    has_names = rows[0][-1] == "Count"  # in its first column
     lines = []
     for row in rows:
         pads = [" " * (size - width(cell)) for cell, size in zip(row, widths, strict=True)]
         cells = [pad + cell for pad, cell in zip(pads, row, strict=True)]
-        lines.append("  ".join([row[0] + pads[0], *cells[1:]] if named else cells).rstrip())
+        lines.append("  ".join([row[0] + pads[0], *cells[1:]] if has_names else cells).rstrip())
     return "\n".join(lines)
 
 
 def _markdown(table: Table) -> str:
-    head, *rows = [tuple(map(code, row)) for row in table]
-    rule = tuple("---" if head[-1] == "`Count`" and not n else "---:" for n in range(len(head)))
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+    header, *rows = [tuple(map(code, row)) for row in table]
+    rule = tuple("---" if header[-1] == "`Count`" and not n else "---:" for n in range(len(header)))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
 
 
 RAISED: Final = (
     *("refused", "timed_out", "broke_verifier", "tampered"),
     *("verifier_failed", "judge_failed", "client_failed", "cancelled"),
 )
-"""Outcomes that are exceptions in Harbor's eyes, for rollouts that name none."""
+"""The outcomes that Harbor counts as exceptions, for rollouts that do not name an exception."""
 
 
 def seen(rollouts: Rollouts) -> Rollouts:
-    """The rollouts as Harbor counts them: only what ended, and a reward counts whatever else went wrong."""
+    """The rollouts as Harbor counts them: only trials that ended, and a reward counts despite an exception."""
     rewarded = np.zeros(len(rollouts), dtype=bool)
     for column in rollouts.rewards.values():
         rewarded |= column.given
@@ -425,13 +424,13 @@ def seen(rollouts: Rollouts) -> Rollouts:
     counts = replace(rollouts, outcome=np.where(rewarded, SCORED, rollouts.outcome).astype(np.uint8))
     if ended.all():
         return counts
-    left = int(np.count_nonzero(~ended))
+    outstanding = int(np.count_nonzero(~ended))
     note = (
-        f"{left} planned {'trial' if left == 1 else 'trials'} did not end: "
+        f"{outstanding} planned {'trial' if outstanding == 1 else 'trials'} did not end: "
         "Harbor's numbers cover only the trials that ended"
     )
     kept = counts.where(ended)
-    groups = np.unique(kept.owner) if len(kept.tasks) else np.zeros(1, dtype=np.int64)  # nothing at all is one group
+    groups = np.unique(kept.owner) if len(kept.tasks) else np.zeros(1, dtype=np.int64)  # no rollouts are one group
     return replace(
         kept,
         keys=[kept.keys[group] for group in groups],
@@ -442,7 +441,7 @@ def seen(rollouts: Rollouts) -> Rollouts:
 
 
 def own(part: Rollouts, requested: Sequence[str]) -> Mapping[str, Any]:
-    """An eval as Harbor's job result holds it, with numbers of trials where Harbor lists their names."""
+    """An eval in the form of Harbor's job result, with the number of trials where Harbor lists their names."""
     agent, model, dataset = part.keys[0]
     exceptions, written = _exceptions(part), _written(part)
     empty = _labelled(part, VERIFIED, "empty")
@@ -465,22 +464,22 @@ def own(part: Rollouts, requested: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """The values, None for what strict JSON cannot hold: somebody sent NaN, or numbers too large to be added."""
+    """The values, with None for NaN and infinity, which JSON does not have; sums of huge rewards can be infinite."""
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _labelled(rollouts: Rollouts, name: str, value: str | None = None) -> Bools:
-    """Which rollouts carry a label, or this value of it, [R]."""
+    """Whether each rollout has a label, or this value of it, [R]."""
     labels = rollouts.labels.get(name)
     if labels is None:
         return np.zeros(len(rollouts), dtype=bool)
     if value is None:
         return labels.code >= 0
-    return np.isin(labels.code, [code for code, word in enumerate(labels.values) if word == value])
+    return np.isin(labels.code, [code for code, label in enumerate(labels.values) if label == value])
 
 
 def _written(part: Rollouts) -> dict[str, dict[float, str]]:
-    """How the files write each value of each reward: 1 or 1.0 as in the trial that began first, as Harbor does."""
+    """The text of each value of each reward: 1 or 1.0, as in the trial that started first, as in Harbor."""
     labels = part.labels.get(WRITTEN)
     if labels is None:
         return {}
@@ -493,30 +492,30 @@ def _written(part: Rollouts) -> dict[str, dict[float, str]]:
 
 
 def _exceptions(part: Rollouts) -> dict[str, int]:
-    """How many rollouts ended in which exception, the most frequent first.
+    """The number of rollouts by exception, most frequent first.
 
-    A trial of Harbor's says its own; another rollout says the kind of its error, or what became of it.
+    A Harbor trial has the label EXCEPTION. Another rollout counts by the kind of its error, or else by its outcome.
     """
     counts: dict[str, int] = {}
-    theirs = _labelled(part, VERIFIED)
+    from_harbor = _labelled(part, VERIFIED)
     for name in (EXCEPTION, ERROR_KIND):
         labels = part.labels.get(name)
         if labels is None:
             continue
-        codes = labels.code[(labels.code >= 0) & (theirs == (name == EXCEPTION))]
+        codes = labels.code[(labels.code >= 0) & (from_harbor == (name == EXCEPTION))]
         for number, count in zip(*np.unique(codes, return_counts=True), strict=True):
-            word = str(labels.values[number])
-            counts[word] = counts.get(word, 0) + int(count)
-    unnamed = ~theirs & ~_labelled(part, ERROR_KIND)
+            exception = str(labels.values[number])
+            counts[exception] = counts.get(exception, 0) + int(count)
+    unnamed = ~from_harbor & ~_labelled(part, ERROR_KIND)
     outcomes = np.bincount(part.outcome[unnamed], minlength=len(OUTCOMES)).tolist()
-    for word in RAISED:
-        if outcomes[CODE[word]]:
-            counts[word] = counts.get(word, 0) + outcomes[CODE[word]]
+    for outcome in RAISED:
+        if outcomes[CODE[outcome]]:
+            counts[outcome] = counts.get(outcome, 0) + outcomes[CODE[outcome]]
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def asks(source: Any) -> Sequence[str] | None:
-    """The metrics that the jobs among some paths ask for in their ``config.json``; None when they ask for none."""
+    """The metrics that jobs among the paths request in their ``config.json``; None if there are none."""
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         return None

@@ -1,4 +1,4 @@
-"""Harbor's metrics: four statistics of all trials of an eval, a ladder of pass@k, and its count of a job's trials."""
+"""Harbor's metrics: four statistics over all trials of an eval, pass@k for several k, and the counters of a job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from calipers.systems.harbor.wire import ADHOC, Number, Rewards, Totals, Trial, 
 
 
 def summed(values: Sequence[Number]) -> Number:
-    """The sum: of integers an integer, of others the true sum rounded once.
+    """The sum: an integer for integers, otherwise the exact sum, rounded once.
 
-    Python's own ``sum`` does nearly that since 3.12, which Harbor needs; here it is so on every Python.
+    Harbor requires Python 3.12 or newer, where ``sum`` is almost as exact; this function is exact in every version.
 
     >>> summed([0.1] * 10), summed([1, 2])
     (1.0, 3)
@@ -30,7 +30,7 @@ def summed(values: Sequence[Number]) -> Number:
         return sum(values)
     try:
         return math.fsum(values)
-    except (OverflowError, ValueError):  # beyond what a float holds, or infinities of both signs
+    except (OverflowError, ValueError):  # too large for a float, or infinities of both signs
         return sum(float(value) for value in values)
 
 
@@ -49,9 +49,8 @@ BUILT_IN: Final[Mapping[str, Callable[[Sequence[Number]], Number]]] = {
 def metric(name: str, trials: Sequence[Rewards | None]) -> dict[str, Number]:
     """One of Harbor's built-in metrics over the trials of an eval.
 
-    With at most one reward name among all of them the answer is called after the metric, and the
-    reward's own name is lost; with more there is an answer for each reward, in the order of their names.
-    Over no trials only a sum exists: InputError for the others.
+    If the trials have at most one reward name, the result has the name of the metric. If they have several, the result
+    has one number per reward, sorted by name. Without trials, only a sum exists: InputError for the other metrics.
 
     >>> import calipers
     >>> calipers.harbor_metric("mean", [{"reward": 1}, None])
@@ -63,15 +62,17 @@ def metric(name: str, trials: Sequence[Rewards | None]) -> dict[str, Number]:
         raise UnknownName.of("Harbor metric", name, BUILT_IN)
     if not trials and name != "sum":
         raise InputError(f"{name} of no trials; expected at least one")
-    of = BUILT_IN[name]
+    compute = BUILT_IN[name]
     keys = sorted({key for trial in trials if trial for key in trial})  # by code point
     if len(keys) < 2:
-        return {name: of([next(iter(trial.values()), 0) if trial else 0 for trial in trials])}
-    return {key: of([(trial or {}).get(key, 0) for trial in trials]) for key in keys}
+        return {name: compute([next(iter(trial.values()), 0) if trial else 0 for trial in trials])}
+    return {key: compute([(trial or {}).get(key, 0) for trial in trials]) for key in keys}
 
 
 def eligible_ks(most: int) -> list[int]:
-    """The k that Harbor reports, up to the fewest attempts any task had: powers of two from 2, and multiples of 5.
+    """The values of k that Harbor reports, up to ``most``: the powers of two from 2, and the multiples of 5.
+
+    ``most`` is the smallest number of attempts at any task.
 
     >>> eligible_ks(10)
     [2, 4, 5, 8, 10]
@@ -81,7 +82,7 @@ def eligible_ks(most: int) -> list[int]:
 
 
 def pass_at_k_ladder(n: int, c: int, k: int) -> float:
-    """The chance that k of a task's n attempts, c of them passes, include a pass; 1 where fewer than k fail.
+    """The probability that k of a task's n attempts, c of which passed, include a pass; 1 if fewer than k failed.
 
     >>> pass_at_k_ladder(5, 2, 2)
     0.7
@@ -92,10 +93,10 @@ def pass_at_k_ladder(n: int, c: int, k: int) -> float:
 
 
 def pass_ladder(tasks: Iterable[Sequence[Rewards | None]]) -> dict[int, float]:
-    """pass@k of an eval for every eligible k, from the trials of each of its tasks.
+    """The pass@k of an eval for every eligible k, from the trials of each of its tasks.
 
-    All or nothing: one trial with several rewards, none in its map, or one that is neither 0 nor 1 leaves
-    no pass@k at all. A trial without a map is a failure. Tasks with more attempts than others use them all.
+    The result is empty if any trial has several rewards, an empty map, or a reward other than 0 and 1. A trial without
+    a map is a failure. Tasks with more attempts than others use all of them.
 
     >>> import calipers
     >>> calipers.harbor_pass_ladder([[{"reward": 1}, None], [{"reward": 0}, {"reward": 0}]])
@@ -103,16 +104,16 @@ def pass_ladder(tasks: Iterable[Sequence[Rewards | None]]) -> dict[int, float]:
     """
     counts = []
     for trials in tasks:
-        values = [_verdict(trial) for trial in trials]
-        if None in values:
+        verdicts = [_passed(trial) for trial in trials]
+        if None in verdicts:
             return {}
-        counts.append((len(values), sum(value is True for value in values)))
+        counts.append((len(verdicts), sum(verdict is True for verdict in verdicts)))
     most = min((n for n, _ in counts), default=0)
     return {k: math.fsum(pass_at_k_ladder(n, c, k) for n, c in counts) / len(counts) for k in eligible_ks(most)}
 
 
-def _verdict(trial: Rewards | None) -> bool | None:
-    """Whether a trial passed; None when nobody can say."""
+def _passed(trial: Rewards | None) -> bool | None:
+    """Whether a trial passed; None if its rewards are not a single 0 or 1."""
     if trial is None:
         return False
     if len(trial) != 1:
@@ -127,25 +128,23 @@ POOLED_MIN = Metric("pooled_min", each, smallest, rows=True, no_interval=EXTREME
 POOLED_MAX = Metric("pooled_max", each, largest, rows=True, no_interval=EXTREME)
 
 NOTHING: Final[Mapping[float, str]] = {}
-STATISTICS: Final = {"mean": POOLED_MEAN, "sum": POOLED_SUM, "min": POOLED_MIN, "max": POOLED_MAX}
-"""What Harbor calls them."""
 
 
 def statistic(name: str, rewards: Mapping[str, Column], rows: int) -> dict[str, float]:
-    """One of Harbor's metrics over R rollouts, every gap counting 0: named as `harbor.metric` names it.
+    """One of Harbor's metrics over R rollouts, from columns: like `metric`; a gap counts as 0.
 
     >>> statistic("max", {"reward": Column.of([-2, -1, 0], [True, True, False])}, 3)
     {'max': 0.0}
     """
-    of = {"mean": lambda values: total(values) / rows, "sum": total, "min": smallest, "max": largest}[name]
+    compute = {"mean": lambda values: total(values) / rows, "sum": total, "min": smallest, "max": largest}[name]
     if len(rewards) > 1:
-        return {key: float(of(column.filled(0.0).values)) for key, column in sorted(rewards.items())}
+        return {key: float(compute(column.filled(0.0).values)) for key, column in sorted(rewards.items())}
     only = next(iter(rewards.values()), Column.gaps(rows))
-    return {name: float(of(only.filled(0.0).values))}
+    return {name: float(compute(only.filled(0.0).values))}
 
 
-def ladder(rewards: Mapping[str, Column], by: Groups, odd: Bools) -> dict[int, float]:
-    """pass@k for every eligible k, all or nothing as `harbor.pass_ladder`; ``odd`` marks empty maps, [R]."""
+def ladder(rewards: Mapping[str, Column], by: Groups, empty: Bools) -> dict[int, float]:
+    """The pass@k for every eligible k, from columns: like `pass_ladder`; ``empty`` marks empty maps, [R]."""
     passes, counts = np.zeros(len(by.code)), np.zeros(len(by.code), dtype=np.int64)
     for column in rewards.values():
         if not np.isin(column.kept(), (0.0, 1.0)).all():
@@ -154,19 +153,16 @@ def ladder(rewards: Mapping[str, Column], by: Groups, odd: Bools) -> dict[int, f
         counts += column.given
     attempts = np.diff(by.starts)
     attempts = attempts[attempts > 0]
-    if odd.any() or (counts > 1).any() or not len(attempts):
+    if empty.any() or (counts > 1).any() or not len(attempts):
         return {}
     column = Column.of(passes)
-    rates = {}
-    for k in eligible_ks(int(attempts.min())):
-        rates[k] = float(mean(pass_at_k(column, by, k, PASS_THRESHOLD).kept()))
-    return rates
+    return {k: float(mean(pass_at_k(column, by, k, PASS_THRESHOLD).kept())) for k in eligible_ks(int(attempts.min()))}
 
 
 def counted(column: Column, written: Mapping[float, str] = NOTHING) -> dict[str, int]:
-    """How often each value of a reward occurs, the largest first; 1 and 1.0 are the same.
+    """The number of occurrences of each value of a reward, largest value first; 1 and 1.0 are the same value.
 
-    ``written`` says how files write a value; one that is not among them is written as a float.
+    ``written`` maps a value to its text in the files; a value that is not in it is written as a float.
 
     >>> counted(Column.of([0, 1, 1], [True, True, True])), counted(Column.of([0, 1, 1]), {1.0: "1"})
     ({'1.0': 2, '0.0': 1}, {'1': 2, '0.0': 1})
@@ -181,7 +177,7 @@ Metrics = list[Mapping[str, Any]]
 
 
 def evals_key(agent: str | None, model: str | None, dataset: str) -> str:
-    """What Harbor calls an eval, of which the model, and of others' rollouts the agent, may be unknown.
+    """Harbor's name for an eval; the model may be unknown, and in other systems' rollouts the agent.
 
     >>> evals_key("codex", "gpt", "bench"), evals_key("oracle", None, ADHOC)
     ('codex__gpt__bench', 'oracle__adhoc')
@@ -190,21 +186,21 @@ def evals_key(agent: str | None, model: str | None, dataset: str) -> str:
 
 
 def dataset_of(trial: Trial) -> str:
-    """The name of the dataset that a trial counts for."""
+    """The name of the dataset that a trial belongs to."""
     return trial.source or ADHOC
 
 
 def key_of(trial: Trial) -> str:
-    """The eval that a trial counts for."""
+    """The name of the eval that a trial belongs to."""
     model = trial.agent_info.model_info
     return evals_key(trial.agent_info.name, model.name if model else None, dataset_of(trial))
 
 
 @dataclass(slots=True)
 class Eval:
-    """What was counted of one eval; in the maps, the names of trials."""
+    """The counts of one eval, and the names of its trials by reward and by exception."""
 
-    n_trials: int = 0  # with a map of rewards, be it empty
+    n_trials: int = 0  # trials with a map of rewards, which may be empty
     n_errors: int = 0
     rewards: dict[str, dict[Number, list[str]]] = field(default_factory=dict)  # reward -> value -> trials
     exceptions: dict[str, list[str]] = field(default_factory=dict)  # type -> trials
@@ -225,7 +221,7 @@ class Eval:
 
 
 class Tally:
-    """The counters of a job, and those of each of its evals in the order they came."""
+    """The counters of a job and of each of its evals, in the order of their first trials."""
 
     def __init__(self, trials: Iterable[Trial] = ()) -> None:
         self.completed = self.errored = self.cancelled = 0
@@ -238,16 +234,16 @@ class Tally:
         """Count a finished trial."""
         self._count(trial, 1)
         counts = self.evals.setdefault(key_of(trial), Eval())
-        given = rewards(trial)
-        counts.n_trials += given is not None
-        for name, value in (given or {}).items():
+        by_name = rewards(trial)
+        counts.n_trials += by_name is not None
+        for name, value in (by_name or {}).items():
             counts.rewards.setdefault(name, {}).setdefault(value, []).append(trial.trial_name)
         if trial.exception_info is not None:
             counts.n_errors += 1
             counts.exceptions.setdefault(trial.exception_info.exception_type, []).append(trial.trial_name)
 
     def remove(self, trial: Trial) -> None:
-        """Take a trial that was counted out again; InputError for one that was not."""
+        """Remove a trial from the counts; InputError if it was not counted."""
         lists = self._lists(trial)
         if lists is None or not all(trial.trial_name in names for names in lists):
             raise InputError(f"trial {trial.trial_name!r} is not in the counts; expected a counted trial")
@@ -259,7 +255,7 @@ class Tally:
         self._count(trial, -1)
 
     def _lists(self, trial: Trial) -> list[list[str]] | None:
-        """The lists that a trial's name stands in, if it was counted; None when its eval was never met."""
+        """The lists that contain a trial's name if it was counted; None if its eval is unknown."""
         counts = self.evals.get(key_of(trial))
         if counts is None:
             return None
@@ -283,9 +279,9 @@ class Tally:
         running: int = 0,
         retries: int = 0,
         metrics: Mapping[str, Metrics] | None = None,  # by eval
-        ladders: Mapping[str, Mapping[int, float]] | None = None,
+        ladders: Mapping[str, Mapping[int, float]] | None = None,  # by eval
     ) -> dict[str, Any]:
-        """The ``stats`` of a job's ``result.json``, its keys in Harbor's order."""
+        """The ``stats`` of a job's ``result.json``, with the keys in Harbor's order."""
         return {
             "n_completed_trials": self.completed,
             "n_errored_trials": self.errored,
@@ -302,7 +298,7 @@ class Tally:
 
 
 def by_eval(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
-    """The trials of each eval, in the order they came."""
+    """The trials of each eval, in the order given."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(key_of(trial), []).append(trial)
@@ -310,17 +306,18 @@ def by_eval(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 
 
 def ladders(trials: Iterable[Trial]) -> dict[str, dict[int, float]]:
-    """pass@k of every eval that has any: see `pass_ladder`."""
+    """The pass@k of every eval that has one, by eval: see `pass_ladder`."""
     by_key = {}
-    for key, some in by_eval(trials).items():
+    for key, eval_trials in by_eval(trials).items():
         tasks: dict[str, list[Rewards | None]] = {}
-        for trial in some:
+        for trial in eval_trials:
             tasks.setdefault(trial.task_name, []).append(rewards(trial))
-        by_key[key] = pass_ladder(tasks.values())
-    return {key: ladder for key, ladder in by_key.items() if ladder}
+        if rates := pass_ladder(tasks.values()):
+            by_key[key] = rates
+    return by_key
 
 
 def metrics_of(trials: Iterable[Trial], names: Iterable[str]) -> Metrics:
-    """The built-in metrics of these names over the trials of one eval."""
-    given = [rewards(trial) for trial in trials]
-    return [metric(name, given) for name in names]
+    """The built-in metrics with these names over the trials of one eval."""
+    trial_rewards = [rewards(trial) for trial in trials]
+    return [metric(name, trial_rewards) for name in names]

@@ -1,6 +1,6 @@
-"""ATIF, the trajectory that an agent leaves: whether one is right, and which model used how much in it.
+"""ATIF, the format of agents' trajectories: validates a trajectory and adds up its usage by model.
 
-Unknown fields are faults at every level; what is one's own goes into ``extra``.
+Unknown fields are errors at every level; custom fields belong in ``extra``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import msgspec
 
 from calipers.errors import InputError
 
-AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
-
+AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")  # fields of a step
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Extra = dict[str, Any] | None
@@ -25,11 +24,11 @@ Version = Literal[
 
 
 class StrictStruct(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """An object that holds nothing but its own fields."""
+    """A struct that rejects unknown fields."""
 
 
 class TrajectoryAgent(StrictStruct):
-    """Who acted."""
+    """The agent of a trajectory."""
 
     name: str
     version: str
@@ -39,7 +38,7 @@ class TrajectoryAgent(StrictStruct):
 
 
 class MediaSource(StrictStruct):
-    """An image or a sound, by its path."""
+    """An image or audio file."""
 
     media_type: str
     path: str
@@ -47,7 +46,7 @@ class MediaSource(StrictStruct):
 
 
 class TrajectoryPart(StrictStruct):
-    """A piece of a message: text, or an image or sound."""
+    """A part of a message: text, an image or audio."""
 
     type: Literal["text", "image", "audio"]
     text: str | None = None
@@ -55,7 +54,7 @@ class TrajectoryPart(StrictStruct):
 
 
 class ToolCall(StrictStruct):
-    """A function an agent called."""
+    """A call of a function by an agent."""
 
     tool_call_id: str
     function_name: str
@@ -64,7 +63,7 @@ class ToolCall(StrictStruct):
 
 
 class SubagentRef(StrictStruct):
-    """Another trajectory, by its id or by its path."""
+    """A reference to a subagent's trajectory, by its id or its path."""
 
     trajectory_id: str | None = None
     trajectory_path: str | None = None
@@ -73,7 +72,7 @@ class SubagentRef(StrictStruct):
 
 
 class ToolResult(StrictStruct):
-    """What came back from a call."""
+    """The result of a tool call."""
 
     source_call_id: str | None = None
     content: str | list[TrajectoryPart] | None = None
@@ -82,13 +81,13 @@ class ToolResult(StrictStruct):
 
 
 class Observation(StrictStruct):
-    """All that came back in a step."""
+    """The results of a step's tool calls."""
 
     results: list[ToolResult]
 
 
 class StepMetrics(StrictStruct):
-    """What one step used; prompt tokens include the cached ones."""
+    """The usage of one step; prompt tokens include the cached ones."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -101,7 +100,7 @@ class StepMetrics(StrictStruct):
 
 
 class FinalMetrics(StrictStruct):
-    """What the whole trajectory used, as the agent counts it."""
+    """The usage of the entire trajectory, as the agent counts it."""
 
     total_prompt_tokens: int | None = None
     total_completion_tokens: int | None = None
@@ -130,7 +129,7 @@ class TrajectoryStep(StrictStruct):
 
 
 class AgentTrajectory(StrictStruct):
-    """The whole file."""
+    """A trajectory file."""
 
     agent: TrajectoryAgent
     steps: Annotated[list[TrajectoryStep], msgspec.Meta(min_length=1)]
@@ -145,7 +144,7 @@ class AgentTrajectory(StrictStruct):
 
 
 class ModelUsage(msgspec.Struct):
-    """What one model used in a trajectory; its cost is None where a step that used tokens does not say it."""
+    """One model's usage in a trajectory; the cost is None if it is missing for any step that used tokens."""
 
     n_input_tokens: int = 0
     n_cache_tokens: int = 0
@@ -154,44 +153,46 @@ class ModelUsage(msgspec.Struct):
 
 
 def decode_trajectory(document: Any, path: str = "trajectory") -> AgentTrajectory:
-    """A trajectory from its JSON value; InputError naming the place of what is wrong."""
+    """The trajectory in a JSON value; InputError with the location of the first error."""
     try:
         trajectory = msgspec.convert(document, AgentTrajectory)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError.at(path, str(error), "expected a trajectory as ATIF 1.8 defines it") from error
-    for where, wrong in _faults(trajectory):
-        raise InputError.at(path, f"{where}: {wrong}")
+    for location, message in _faults(trajectory):
+        raise InputError.at(path, f"{location}: {message}")
     return trajectory
 
 
 def _faults(trajectory: AgentTrajectory) -> Iterator[tuple[str, str]]:
-    """What is wrong beyond the types, and where."""
+    """The errors that the types do not exclude, each with its location."""
     for number, step in enumerate(trajectory.steps, 1):
-        where = f"step {step.step_id}"
-        if step.step_id != number:
-            yield where, f"step_id is {step.step_id}; expected {number}"
-        if step.timestamp is not None and not _is_time(step.timestamp):
-            yield where, f"timestamp is {step.timestamp!r}; expected one of ISO 8601"
-        if step.source != "agent":
-            yield from (
-                (where, f"only the agent may have {name}") for name in AGENT_ONLY if getattr(step, name) is not None
-            )
-        if step.llm_call_count == 0:
-            for name in ("metrics", "reasoning_content"):
-                if getattr(step, name) is not None:
-                    yield where, f"{name} without a model call"
-        yield from ((where, wrong) for wrong in _odd_results(step))
-        yield from ((where, wrong) for wrong in _odd_parts(step))
-    inner = trajectory.subagent_trajectories or []
-    names = Counter(subagent.trajectory_id for subagent in inner)
-    for identity, count in names.items():
+        for message in _step_faults(step, number):
+            yield f"step {step.step_id}", message
+    subagents = trajectory.subagent_trajectories or []
+    for identity, count in Counter(subagent.trajectory_id for subagent in subagents).items():
         if identity is None or count > 1:
             yield "subagent_trajectories", f"trajectory_id {identity!r} appears {count} times; expected different ids"
-    for subagent in inner:
-        yield from ((f"subagent {subagent.trajectory_id}: {where}", wrong) for where, wrong in _faults(subagent))
+    for subagent in subagents:
+        for location, message in _faults(subagent):
+            yield f"subagent {subagent.trajectory_id}: {location}", message
 
 
-def _odd_results(step: TrajectoryStep) -> Iterator[str]:
+def _step_faults(step: TrajectoryStep, number: int) -> Iterator[str]:
+    if step.step_id != number:
+        yield f"step_id is {step.step_id}; expected {number}"
+    if step.timestamp is not None and not _is_time(step.timestamp):
+        yield f"timestamp is {step.timestamp!r}; expected one of ISO 8601"
+    if step.source != "agent":
+        yield from (f"only the agent may have {name}" for name in AGENT_ONLY if getattr(step, name) is not None)
+    if step.llm_call_count == 0:
+        for name in ("metrics", "reasoning_content"):
+            if getattr(step, name) is not None:
+                yield f"{name} without a model call"
+    yield from _result_faults(step)
+    yield from _part_faults(step)
+
+
+def _result_faults(step: TrajectoryStep) -> Iterator[str]:
     calls = {call.tool_call_id for call in step.tool_calls or ()}
     for result in step.observation.results if step.observation else ():
         if result.source_call_id is not None and result.source_call_id not in calls:
@@ -201,12 +202,12 @@ def _odd_results(step: TrajectoryStep) -> Iterator[str]:
                 yield "a reference to a subagent names neither trajectory_id nor trajectory_path"
 
 
-def _odd_parts(step: TrajectoryStep) -> Iterator[str]:
+def _part_faults(step: TrajectoryStep) -> Iterator[str]:
     contents = [step.message, *(result.content for result in (step.observation.results if step.observation else ()))]
     for part in (part for content in contents if isinstance(content, list) for part in content):
-        has, lacks = ("text", "source") if part.type == "text" else ("source", "text")
-        if getattr(part, has) is None or getattr(part, lacks) is not None:
-            yield f"a part of type {part.type} has {has}, but no {lacks}"
+        required, forbidden = ("text", "source") if part.type == "text" else ("source", "text")
+        if getattr(part, required) is None or getattr(part, forbidden) is not None:
+            yield f"a part of type {part.type} must have {required} and no {forbidden}"
 
 
 def _is_time(text: str) -> bool:
@@ -218,13 +219,13 @@ def _is_time(text: str) -> bool:
 
 
 def usage_by_model(trajectory: AgentTrajectory) -> dict[str, ModelUsage]:
-    """What each model used, subagents included; a step without a model of its own is the trajectory's.
+    """The usage of each model, subagents included; a step without a model counts for the agent's model.
 
-    Steps that were copied from another context count too, as they do in Harbor.
+    Steps that were copied from another context count too, as in Harbor.
     """
     by_model: dict[str, ModelUsage] = {}
-    priceless: set[str] = set()
-    for model, metrics in _used(trajectory):
+    without_cost: set[str] = set()
+    for model, metrics in _step_metrics(trajectory):
         usage = by_model.setdefault(model, ModelUsage())
         tokens = (metrics.prompt_tokens, metrics.cached_tokens, metrics.completion_tokens)
         usage.n_input_tokens += tokens[0] or 0
@@ -233,16 +234,17 @@ def usage_by_model(trajectory: AgentTrajectory) -> dict[str, ModelUsage]:
         if metrics.cost_usd is not None:
             usage.cost_usd = (usage.cost_usd or 0.0) + metrics.cost_usd
         elif any(tokens):
-            priceless.add(model)
-    for model in priceless:
+            without_cost.add(model)
+    for model in without_cost:
         by_model[model].cost_usd = None
     return by_model
 
 
-def _used(trajectory: AgentTrajectory) -> Iterator[tuple[str, StepMetrics]]:
+def _step_metrics(trajectory: AgentTrajectory) -> Iterator[tuple[str, StepMetrics]]:
+    """The model and the metrics of each step that has both, subagents included."""
     for step in trajectory.steps:
         model = step.model_name or trajectory.agent.model_name
         if step.metrics is not None and model is not None:
             yield model, step.metrics
     for inner in trajectory.subagent_trajectories or ():
-        yield from _used(inner)
+        yield from _step_metrics(inner)
