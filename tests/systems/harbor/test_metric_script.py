@@ -59,7 +59,7 @@ def test_the_page_refuses_two_keys_in_its_own_words(tmp_path, mechanism):
     (tmp_path / "metric.py").write_text(PAGE)
     with pytest.raises(ScriptError, match=r"Expected exactly one key in reward dictionary, got 2$") as failure:
         run_script(tmp_path / "metric.py", [{"a": 1, "b": 0}], mechanism=mechanism)
-    assert (failure.value.kind, failure.value.what) == ("exit", "it ended with exit status 1")
+    assert (failure.value.kind, failure.value.message) == ("exit", "it ended with exit status 1")
     assert failure.value.exit_code == 3
 
 

@@ -45,7 +45,9 @@ def test_where_they_differ(tmp_path):
     ]
     metric.unlink()
     assert (
-        drift(place, found.manifest, true).errors[1].startswith(f"{place}/dataset.toml:13: there is no file 'metric.py'")
+        drift(place, found.manifest, true)
+        .errors[1]
+        .startswith(f"{place}/dataset.toml:13: there is no file 'metric.py'")
     )
     metric.symlink_to("/etc/passwd")
     assert "points outside" in drift(place, found.manifest, true).errors[1]

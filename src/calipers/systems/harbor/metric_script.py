@@ -1,6 +1,6 @@
-"""Metric scripts, Harbor's ``metric.py``: what one declares (PEP 723), its packages, and its run in the sandbox.
+"""Runs metric scripts, Harbor's ``metric.py``: reads their declarations (PEP 723), installs packages, uses a sandbox.
 
-Then which scripts a scoring runs, and what they say about its groups: each value an estimate.
+Also decides which scripts a scoring runs, and turns the values of a script into estimates.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate, Signature
 from calipers.systems.harbor.wire import ADHOC, CONFIG, SCRIPT, JobScripts
 
-_OPENS, _CLOSES = "# /// script", "# ///"
-_REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,999}")  # no option, no path, one line
+_OPENING, _CLOSING = "# /// script", "# ///"
+_REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,999}")  # one line; not an option or a path
 _CLAUSE: Final = re.compile(r"\s*(===|==|!=|~=|<=|>=|<|>)\s*(\d{1,9}(?:\.\d{1,9})*)(\.\*)?\s*")
-_HERE: Final = (*sys.version_info[:3],)
+_PYTHON_VERSION: Final = (*sys.version_info[:3],)
 
 
 class Unusable(Exception):
-    """A declaration that cannot be honoured here; its text says why, and what would be right."""
+    """A declaration that cannot be followed; the message says why and what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a script needs: packages, and the day after which none may have been published."""
+    """The packages that a script needs, and the date that excludes packages published later."""
 
     dependencies: tuple[str, ...] = ()
     exclude_newer: str | None = None
 
 
 def declared(source: bytes) -> Declaration:
-    """The declaration in a script; an empty one when it has none, `Unusable` for one that cannot be honoured.
+    """The declaration in a script; empty if the script has none, `Unusable` if it cannot be followed.
 
     >>> declared(b"# /// script\\n# dependencies = ['numpy>=2']\\n# ///\\n").dependencies
     ('numpy>=2',)
@@ -68,39 +68,39 @@ def declared(source: bytes) -> Declaration:
         lines = [line.removesuffix("\r") for line in source.decode().split("\n")]
     except UnicodeDecodeError:
         raise Unusable("it is not text; expected Python in UTF-8") from None
-    starts = [number for number, line in enumerate(lines) if line == _OPENS]
+    starts = [number for number, line in enumerate(lines) if line == _OPENING]
     if len(starts) > 1:
-        raise Unusable(f"it has {len(starts)} blocks {_OPENS!r}; expected one")
+        raise Unusable(f"it has {len(starts)} blocks {_OPENING!r}; expected one")
     if not starts:
         return Declaration()
     try:
         table = tomllib.loads("\n".join(_block(lines[starts[0] + 1 :])))
-    except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a number of thousands of digits
-        raise Unusable(f"its block {_OPENS!r} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: not TOML, or a number of thousands of digits
+        raise Unusable(f"its block {_OPENING!r} is not valid TOML: {error}") from None
     _check_python(table.get("requires-python", ""))
     return Declaration(_dependencies(table.get("dependencies", [])), _exclude_newer(table))
 
 
 def _block(lines: list[str]) -> list[str]:
-    """The lines of a block without their marks; of several that could close it, the last does."""
+    """The lines of a block without their comment signs; if several lines can close it, the last one does."""
     inside = list(takewhile(lambda line: line == "#" or line.startswith("# "), lines))
-    if _CLOSES not in inside:
-        raise Unusable(f"its block {_OPENS!r} does not end; expected the line {_CLOSES!r}")
-    last = len(inside) - 1 - inside[::-1].index(_CLOSES)
+    if _CLOSING not in inside:
+        raise Unusable(f"its block {_OPENING!r} does not end; expected the line {_CLOSING!r}")
+    last = len(inside) - 1 - inside[::-1].index(_CLOSING)
     return [line[2:] for line in inside[:last]]
 
 
-def _dependencies(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(requirement, str) for requirement in given):
+def _dependencies(requirements: Any) -> tuple[str, ...]:
+    if not isinstance(requirements, list) or not all(isinstance(requirement, str) for requirement in requirements):
         raise Unusable("its dependencies are not a list of strings; expected a list such as ['numpy>=2']")
-    for requirement in given:
+    for requirement in requirements:
         if not _REQUIREMENT.fullmatch(requirement):
             raise Unusable(f"its dependency {requirement[:80]!r} cannot be read; expected one such as 'numpy>=2'")
-    return tuple(sorted(set(given)))
+    return tuple(sorted(set(requirements)))
 
 
 def _exclude_newer(table: dict[str, Any]) -> str | None:
-    """The only setting of uv that is honoured; others would decide where code comes from."""
+    """The setting ``exclude-newer`` of uv; others are refused, because they can change where packages come from."""
     tool = table.get("tool", {})
     settings = tool.get("uv", {}) if isinstance(tool, dict) else {}
     others = sorted(settings.keys() - {"exclude-newer"}) if isinstance(settings, dict) else ["tool.uv"]
@@ -110,43 +110,49 @@ def _exclude_newer(table: dict[str, Any]) -> str | None:
     return None if newest is None else str(newest)
 
 
-def _check_python(wanted: Any) -> None:
-    """Refuse a script that is not for the Python it would run in, which is this one."""
-    clauses = [clause for clause in wanted.split(",") if clause.strip()] if isinstance(wanted, str) else [""]
+def _check_python(requires: Any) -> None:
+    """`Unusable` for a script that does not allow this Python version, in which it would run."""
+    clauses = [clause for clause in requires.split(",") if clause.strip()] if isinstance(requires, str) else [""]
     for clause in clauses:
         match = _CLAUSE.fullmatch(clause)
         if match is None:
-            raise Unusable(f"its requires-python is {wanted!r}; expected one such as '>=3.11'")
-        if not _holds(match[1], tuple(map(int, match[2].split("."))), match[3] is not None):
-            here = ".".join(map(str, _HERE))
+            raise Unusable(f"its requires-python is {requires!r}; expected one such as '>=3.11'")
+        if not _allowed(match[1], tuple(map(int, match[2].split("."))), match[3] is not None):
+            version = ".".join(map(str, _PYTHON_VERSION))
             raise Unusable(
-                f"it requires Python {wanted}, but this is {here}; run Calipers with a Python version it allows"
+                f"it requires Python {requires}, but this is {version}; run Calipers with a Python version it allows"
             )
 
 
-def _holds(operator: str, wanted: tuple[int, ...], any_below: bool) -> bool:
-    """Whether this Python is such a version, as far as numbers go: 3.11 means 3.11.0, but 3.11.* all of 3.11."""
+def _allowed(operator: str, required: tuple[int, ...], wildcard: bool) -> bool:
+    """Whether a clause allows this Python version; 3.11 means 3.11.0, but with a wildcard (3.11.*) any 3.11."""
+    version: tuple[int, ...] = _PYTHON_VERSION
     if operator == "~=":
-        return wanted <= _HERE and _HERE[: len(wanted) - 1] == wanted[:-1]
-    head = _HERE[: len(wanted)] if any_below else _HERE
-    padded = wanted if any_below else (*wanted, *(0,) * (len(_HERE) - len(wanted)))
+        return required <= version and version[: len(required) - 1] == required[:-1]
+    if wildcard:
+        version = version[: len(required)]
+    else:
+        required = (*required, *(0,) * (len(version) - len(required)))
     return {
-        "===": head == padded,
-        "==": head == padded,
-        "!=": head != padded,
-        "<=": head <= padded,
-        ">=": head >= padded,
-        "<": head < padded,
-        ">": head > padded,
+        "===": version == required,
+        "==": version == required,
+        "!=": version != required,
+        "<=": version <= required,
+        ">=": version >= required,
+        "<": version < required,
+        ">": version > required,
     }[operator]
 
 
 SECONDS: Final = 600.0  # for one installation
-FORM: Final = 1  # rises when a folder is filled in another way
+FORM: Final = 1  # increases when the content of a folder of packages changes
 
 
 def packages(declaration: Declaration) -> Path | None:
-    """The folder that holds what a script declares; None when it declares nothing, `Unusable` when it cannot be had."""
+    """The folder with the packages that a script declares, installed if it does not exist.
+
+    None if the script declares no packages, `Unusable` if they cannot be installed.
+    """
     if not declaration.dependencies:
         return None
     folder = cache() / _key(declaration)
@@ -160,13 +166,13 @@ def packages(declaration: Declaration) -> Path | None:
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as beside:
-            filled = Path(beside, "packages")
-            filled.mkdir(mode=0o755)
-            _install(uv, declaration, filled, beside)
-            filled.chmod(0o755)  # the program in the sandbox is nobody, and reads it
-            with suppress(OSError):  # somebody else was first, with the same
-                filled.rename(folder)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as scratch:
+            installed = Path(scratch, "packages")
+            installed.mkdir(mode=0o755)
+            _install(uv, declaration, installed, scratch)
+            installed.chmod(0o755)  # the script runs as the user nobody, who must be able to read it
+            with suppress(OSError):  # another process has just stored the same packages
+                installed.rename(folder)
     except OSError as error:
         raise Unusable(f"{folder.parent}: its dependencies cannot be stored there ({error.strerror})") from None
     if not folder.is_dir():
@@ -175,7 +181,7 @@ def packages(declaration: Declaration) -> Path | None:
 
 
 def find_uv() -> str | None:
-    """The command uv: of the package installed beside us, else of the system; None where there is none."""
+    """The path of uv: of the installed Python package, else on the PATH; None if neither exists."""
     try:
         from uv import find_uv_bin
     except ImportError:
@@ -187,24 +193,24 @@ def find_uv() -> str | None:
 
 
 def cache() -> Path:
-    """Where the packages of scripts are kept."""
+    """The cache folder for the packages of scripts."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     return home / "calipers" / "scripts"
 
 
 def _key(declaration: Declaration) -> str:
-    about = [FORM, declaration.dependencies, declaration.exclude_newer, sys.implementation.cache_tag]
-    return hashlib.sha256(json.dumps([*about, platform.machine(), platform.libc_ver()[0]]).encode()).hexdigest()[:32]
+    facts = [FORM, declaration.dependencies, declaration.exclude_newer, sys.implementation.cache_tag]
+    return hashlib.sha256(json.dumps([*facts, platform.machine(), platform.libc_ver()[0]]).encode()).hexdigest()[:32]
 
 
 def _install(uv: str, declaration: Declaration, folder: Path, cwd: str) -> None:
-    """Have uv fill a folder. It runs in a folder of ours: a dataset's settings for uv are none of the user's."""
+    """Install the packages into a folder with uv, which runs in ``cwd`` so that it reads no settings of a dataset."""
     newest = [f"--exclude-newer={declaration.exclude_newer}"] if declaration.exclude_newer else []
     command = [uv, "pip", "install", "--quiet", "--no-progress", "--color=never", f"--python={interpreter()}"]
     command += ["--no-build", "--link-mode=copy", "--compile-bytecode", f"--target={folder}", *newest]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, "--", *declaration.dependencies],
             cwd=cwd,
             stdin=subprocess.DEVNULL,
@@ -215,26 +221,26 @@ def _install(uv: str, declaration: Declaration, folder: Path, cwd: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise Unusable(f"its dependencies were not installed within {SECONDS:g} s") from None
-    if done.returncode:
-        message = done.stderr.decode(errors="replace").strip()
+    if process.returncode:
+        message = process.stderr.decode(errors="replace").strip()
         raise Unusable(f"its dependencies cannot be installed from wheels (uv: {' '.join(message.split())})")
 
 
 Rewards = Mapping[str, float] | None
-"""The rewards of one rollout by name; None where it has none."""
+"""The rewards of one rollout by name; None if it has none."""
 
 Kind = Literal["exit", "stopped", "no_output", "no_json", "no_object", "declaration"]
 
 LIMITS: Final = Limits(seconds=60.0, memory_mb=2048)
 LONGEST_SCRIPT: Final = 1 << 20  # bytes
-LONGEST_STDERR: Final = 500  # characters of its stderr
-LONGEST_REASON: Final = 1000  # characters of why it was not even started
+LONGEST_STDERR: Final = 500  # characters of a script's stderr in a message
+LONGEST_REASON: Final = 1000  # characters of the reason why a script could not be started
 FOLDER: Final = "/metric"
 OUTPUT: Final = f"{FOLDER}/metric.json"
 ARGUMENTS: Final = ("/script/metric.py", "-i", f"{FOLDER}/rewards.jsonl", "-o", OUTPUT)
 PYTHON: Final = "/venv/bin/python"
 PACKAGES: Final = f"/venv/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-ALIKE: Final = {  # the same script over the same rewards gives the same numbers, on a machine of any size
+REPRODUCIBLE: Final = {  # the same rewards give the same numbers on every machine, however many cores it has
     **ENVIRONMENT,
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
@@ -246,45 +252,44 @@ _SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS
 
 
 class ScriptError(PluginError):
-    """A script that gave no metric; ``kind`` says how, the text says it with the end of its stderr."""
+    """A script that failed to compute a metric; the text includes the end of its stderr."""
 
     exit_code = 3
 
     def __init__(self, message: str, kind: Kind, stderr: str = "") -> None:
         super().__init__(f"{message}: {stderr}" if stderr else message)
-        self.what, self.kind, self.said = message, kind, stderr  # what: the part that is the same every time
+        self.message, self.kind = message, kind  # without stderr, which can differ between runs
 
 
 def run_script(
     script: Path | bytes, rewards: Iterable[Rewards], *, limits: Limits = LIMITS, mechanism: Mechanism | None = None
 ) -> dict[str, Any]:
-    """The values a script computes from rewards, by name; `ScriptError` when it gives no object of them.
+    """The values that a script computes from rewards, by name; `ScriptError` if its output is not such an object.
 
-    InputError for a script that is not there, SandboxError where there can be no sandbox.
+    InputError if the script does not exist, SandboxError if no sandbox works on this machine.
     """
     source = script if isinstance(script, bytes) else source_of(script)
     values = output_of(source, rewards, limits=limits, mechanism=mechanism)
     if not isinstance(values, dict):
-        wrong = f'metric.json contains {_kind_of(values)}; expected an object such as {{"mean": 0.5}}'
-        raise ScriptError(wrong, "no_object")
+        message = f'metric.json contains {_type_name(values)}; expected an object such as {{"mean": 0.5}}'
+        raise ScriptError(message, "no_object")
     return values
 
 
 def output_of(
     source: bytes, rewards: Iterable[Rewards], *, limits: Limits = LIMITS, mechanism: Mechanism | None = None
 ) -> Any:
-    """The JSON that the text of a script leads to, whatever it is, as Harbor takes it; else as `run_script`."""
+    """The JSON value that a script writes, of any type; Harbor accepts any. Errors as in `run_script`."""
     try:
-        needed = packages(declared(source))
+        package_folder = packages(declared(source))
     except Unusable as error:
         raise ScriptError(clean(scrubbed(str(error)), LONGEST_REASON), "declaration") from None
-    how = mechanism or sandbox()
     lines = "".join(f"{json.dumps(None if trial is None else dict(trial))}\n" for trial in rewards)
-    done = _launched(how, source, lines.encode(), needed, limits)
-    exit_code, files = (None, {}) if done.stopped else read_report(done.report, [OUTPUT])
-    stderr = stderr_tail(done.stderr)
+    launched = _launch(mechanism or sandbox(), source, lines.encode(), package_folder, limits)
+    exit_code, files = (None, {}) if launched.stopped else read_report(launched.report, [OUTPUT])
+    stderr = stderr_tail(launched.stderr)
     if exit_code is None:
-        limit = f"{limits.memory_mb} MB of memory" if done.stopped == "memory" else f"{limits.seconds:g} s"
+        limit = f"{limits.memory_mb} MB of memory" if launched.stopped == "memory" else f"{limits.seconds:g} s"
         raise ScriptError(f"it was stopped: it reached its limit of {limit}", "stopped", stderr)
     if exit_code:
         raise ScriptError(f"it ended with {_ending(exit_code)}", "exit", stderr)
@@ -298,19 +303,19 @@ def output_of(
 
 
 def sandbox() -> Mechanism:
-    """The sandbox that scripts are run in; SandboxError with the reasons where there is none, for then none is run."""
+    """The sandbox that scripts run in; SandboxError with the reasons if none works on this machine."""
     if isinstance(best := working(), Mechanism):
         return best
-    wrong = f"metric scripts run in a sandbox, and no sandbox works on this machine ({best})"
-    raise SandboxError(f"{wrong}; install bubblewrap, or allow user namespaces")
+    message = f"metric scripts run in a sandbox, and no sandbox works on this machine ({best})"
+    raise SandboxError(f"{message}; install bubblewrap, or allow user namespaces")
 
 
 def source_of(script: Path) -> bytes:
-    """The text of a script; InputError for what is no file, cannot be read or is too long to be one."""
+    """The source of a script; InputError if it is not a file, cannot be read, or is too long."""
     try:
         if not script.is_file():
-            wrong = "is a directory" if script.is_dir() else "no such file"
-            raise InputError.at(str(script), wrong, "expected a Python script such as metric.py")
+            message = "is a directory" if script.is_dir() else "no such file"
+            raise InputError.at(str(script), message, "expected a Python script such as metric.py")
         with script.open("rb") as file:
             source = file.read(LONGEST_SCRIPT + 1)
     except OSError as error:
@@ -321,7 +326,7 @@ def source_of(script: Path) -> bytes:
 
 
 def stderr_tail(stderr: bytes) -> str:
-    """The end of what a program said, on one line and safe to show: whole lines as far as they fit.
+    """The last lines of a program's stderr that fit, joined to one line that is safe to print.
 
     >>> stderr_tail(b"Traceback\\n  File\\nValueError: no \\x1b[31mreward\\n").encode("ascii", "replace")
     b'Traceback / File / ValueError: no ?[31mreward'
@@ -336,7 +341,7 @@ def stderr_tail(stderr: bytes) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """The text without the values of variables that are called keys, tokens or passwords, and without users in URLs."""
+    """The text without user names in URLs and without the values of variables named like keys, tokens or passwords."""
     secrets = Secrets()
     for name, value in os.environ.items():
         if _SECRET_NAME.search(name):
@@ -344,25 +349,31 @@ def scrubbed(text: str) -> str:
     return re.sub(r"(?<=://)[^/@\s]+(?=@)", HIDDEN, secrets.scrub(text))
 
 
-def _launched(how: Mechanism, source: bytes, lines: bytes, needed: Path | None, limits: Limits) -> Launched:
-    """Run a script in a sandbox that has an environment for Python of its own, in which are its packages alone."""
-    configured = f"home = {Path(interpreter()).parent}\ninclude-system-site-packages = false\n".encode()
-    shown = {ARGUMENTS[0]: source, ARGUMENTS[2]: lines, "/venv/pyvenv.cfg": configured}
+def _launch(mechanism: Mechanism, source: bytes, lines: bytes, packages: Path | None, limits: Limits) -> Launched:
+    """Run a script in a sandbox, in a virtual environment that contains only the script's packages."""
+    pyvenv = f"home = {Path(interpreter()).parent}\ninclude-system-site-packages = false\n".encode()
+    files = {ARGUMENTS[0]: source, ARGUMENTS[2]: lines, "/venv/pyvenv.cfg": pyvenv}
     with TemporaryDirectory(prefix="calipers-") as inputs:
         entries: list[Entry] = view(limits.disk_mb, scratch=[FOLDER])
-        for path, data in shown.items():
+        for path, data in files.items():
             file = Path(inputs, Path(path).name)
             file.write_bytes(data)
             file.chmod(0o444)
             entries.append(("bind", str(file), path))
         entries.append(("link", interpreter(), PYTHON))
-        if needed is not None:
-            entries.append(("bind", str(needed), PACKAGES))
-        job = {"argv": [PYTHON, *ARGUMENTS], "environment": ALIKE, "folders": [], "folder": "/tmp", "collect": [OUTPUT]}
-        done = launch(how, "program", job, entries, limits, seconds=limits.seconds)
-    if not done.report and not done.stopped:
+        if packages is not None:
+            entries.append(("bind", str(packages), PACKAGES))
+        job = {
+            "argv": [PYTHON, *ARGUMENTS],
+            "environment": REPRODUCIBLE,
+            "folders": [],
+            "folder": "/tmp",
+            "collect": [OUTPUT],
+        }
+        launched = launch(mechanism, "program", job, entries, limits, seconds=limits.seconds)
+    if not launched.report and not launched.stopped:
         raise SandboxError("the sandbox ended before the script ended")
-    return done
+    return launched
 
 
 def _ending(code: int) -> str:
@@ -371,77 +382,77 @@ def _ending(code: int) -> str:
     return f"signal {-code}"
 
 
-def _kind_of(value: Any) -> str:
+def _type_name(value: Any) -> str:
     names = {list: "a list", dict: "an object", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), "null")
 
 
-LONGEST: Final = 64 << 20  # bytes
+LARGEST_CONFIG: Final = 64 << 20  # bytes
 
 Datasets = frozenset[str | None] | None
-"""The datasets that a script speaks about; None for all."""
+"""The datasets that a script applies to; None means all."""
 
 
 def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: str | None = None) -> Scripts | None:
-    """The scripts of a scoring, None when there are none; ``reward`` is the only one they are to see.
+    """The scripts of a scoring; None if there are none. If ``reward`` is set, they get only that reward.
 
-    InputError for a named script that is not there, or not trusted, SandboxError where there can be no sandbox.
+    InputError for a named script that does not exist or is not trusted, SandboxError if no sandbox works.
     """
     named = [files] if isinstance(files, (str, os.PathLike)) else files
-    wanted: dict[Path, Datasets] = dict.fromkeys(_distinct_paths(map(Path, named)))
-    if wanted and not trust:
-        first = next(iter(wanted))
+    scripts: dict[Path, Datasets] = dict.fromkeys(_distinct_paths(map(Path, named)))
+    if scripts and not trust:
+        first = next(iter(scripts))
         raise InputError.at(str(first), "a metric script is code", "use --trust (trust=True) to run it in the sandbox")
-    lying_there, notes = scripts_of_jobs(source)
-    wanted |= {path: lying_there[path] for path in _distinct_paths([*wanted, *lying_there]) if path not in wanted}
+    of_jobs, notes = scripts_of_jobs(source)
+    scripts |= {path: of_jobs[path] for path in _distinct_paths([*scripts, *of_jobs]) if path not in scripts}
     if not trust:
         notes += [
             f"{path}: comes with the dataset and is not run, because it is code; use --trust to run it"
-            for path in wanted
+            for path in scripts
         ]
-        wanted = {}
-    if not (wanted or notes):
+        scripts = {}
+    if not (scripts or notes):
         return None
-    sources = [source_of(path) for path in wanted]
-    if wanted:
-        sandbox()  # or it is said before anything is read that there is none
-    made = zip(distinct_names(wanted), sources, wanted.values(), strict=True)
-    return Scripts([Script(*fields) for fields in made], notes, reward)
+    sources = [source_of(path) for path in scripts]
+    if scripts:
+        sandbox()  # fails now, not after everything is read
+    labelled = zip(distinct_names(scripts), sources, scripts.values(), strict=True)
+    return Scripts([Script(*fields) for fields in labelled], notes, reward)
 
 
 def check_ready(datasets: Iterable[str]) -> None:
-    """SandboxError where a dataset among these brings a script, and no sandbox can be had for it.
+    """SandboxError if any of these datasets has a script and no sandbox works.
 
-    For runs that will score themselves: it is to be said before they begin, not when they are over.
+    For runs that are scored afterwards, so that the error comes before the run.
     """
     from calipers.systems.harbor.dataset import metric_scripts
 
     for folder in map(Path, datasets):
-        with suppress(InputError):  # what is wrong with a dataset is told by those who read it
+        with suppress(InputError):  # reading the dataset reports its errors
             if folder.is_dir() and metric_scripts(folder):
                 sandbox()
 
 
 def scripts_of_jobs(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
-    """The scripts that belong to the jobs among some paths, each with its datasets; and what is wrong with others.
+    """The scripts of the jobs among the paths, each with its datasets, and notes on scripts that cannot be used.
 
-    A local dataset's ``metric.py`` speaks about that dataset, a job's own ``uv-script`` about all of the job's. What
-    is no job, or cannot be read as one, has none: to complain is the readers' task.
+    The ``metric.py`` of a local dataset applies to that dataset, a job's own ``uv-script`` to all datasets of the job.
+    A path that is not a readable job has no scripts; reading it reports its errors.
     """
     paths = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
     scripts: dict[Path, set[str | None]] = {}
-    wrong: list[str] = []
+    notes: list[str] = []
     for job in (job for path in paths if isinstance(path, (str, os.PathLike)) for job in _jobs(path)):
         try:
-            for script, datasets in _of(job):
+            for script, datasets in _job_scripts(job):
                 scripts.setdefault(script, set()).update(datasets)
         except InputError as error:
-            wrong.append(f"{error}; no metric script of this dataset is run")
-    return {script: frozenset(datasets) for script, datasets in scripts.items()}, list(dict.fromkeys(wrong))
+            notes.append(f"{error}; no metric script of this dataset is run")
+    return {script: frozenset(datasets) for script, datasets in scripts.items()}, list(dict.fromkeys(notes))
 
 
 def _distinct_paths(paths: Iterable[Path]) -> Iterable[Path]:
-    """The paths without those that are another spelling of an earlier one."""
+    """The paths without those that lead to the same file as an earlier one."""
     first: dict[str, Path] = {}
     for path in paths:
         first.setdefault(os.path.realpath(path), path)
@@ -449,7 +460,7 @@ def _distinct_paths(paths: Iterable[Path]) -> Iterable[Path]:
 
 
 def _jobs(path: str | os.PathLike[str]) -> Sequence[Path]:
-    """The folders of jobs at a path: itself, or those in it."""
+    """The folders of jobs at a path: the path itself, or its subfolders."""
     folder = Path(path)
     if not folder.is_dir():
         return []
@@ -458,9 +469,10 @@ def _jobs(path: str | os.PathLike[str]) -> Sequence[Path]:
     return sorted(config.parent for config in folder.glob(f"*/{CONFIG}"))
 
 
-def _of(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
+def _job_scripts(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
+    """The scripts that a job's ``config.json`` leads to, each with the datasets that it applies to."""
     try:
-        if (job / CONFIG).stat().st_size > LONGEST:
+        if (job / CONFIG).stat().st_size > LARGEST_CONFIG:
             return
         config = msgspec.json.decode((job / CONFIG).read_bytes(), type=JobScripts)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -469,34 +481,37 @@ def _of(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
     for dataset in config.datasets:
         name = dataset.name or os.path.basename(os.path.normpath(dataset.path or ""))
         names.add(name)
-        if dataset.path and (folder := _place(job, dataset.path)) and folder.is_dir():
+        if dataset.path and (folder := _existing(job, dataset.path)) and folder.is_dir():
             from calipers.systems.harbor.dataset import metric_scripts
 
             for script in metric_scripts(folder):
                 yield script, {name}
     for metric in config.metrics:
         path = metric.kwargs.get("script_path")
-        if metric.type == SCRIPT and isinstance(path, str) and (script_path := _place(job, path)):
+        if metric.type == SCRIPT and isinstance(path, str) and (script_path := _existing(job, path)):
             yield script_path, names or {ADHOC, None}
 
 
-def _place(job: Path, path: str) -> Path | None:
-    """Where a path of a job's config leads: from the folder it was started in, which is here or above the job."""
+def _existing(job: Path, path: str) -> Path | None:
+    """A path in a job's config, relative to the current folder or one above the job; None if it exists in neither.
+
+    The config does not say in which folder the job was started.
+    """
     if "\0" in path:
         return None
-    starts = (Path(), job.parent, job.parent.parent, job.absolute().parent.parent)  # a job lies in jobs/<name>
+    starts = (Path(), job.parent, job.parent.parent, job.absolute().parent.parent)  # a job is in jobs/<name>
     return next((start / path for start in starts if (start / path).exists()), None)
 
 
-MOST_VALUES: Final = 1000
-LONGEST_NAME: Final = 200
-TRIAL_TIME: Final = "trial_s"  # the column that only a finished trial has
+MOST_VALUES: Final = 1000  # of one script
+LONGEST_NAME: Final = 200  # characters
+TRIAL_TIME: Final = "trial_s"  # the column that only finished trials have
 ONCE: Final = "a metric script is run once, over all rewards"
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and the groups it speaks about: those of these datasets, or all."""
+    """A script, and the datasets whose groups it applies to."""
 
     label: str
     source: bytes
@@ -505,22 +520,23 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """The scripts of one scoring: called with a result, it adds what they say; `failed` tells what went wrong."""
+    """The scripts of one scoring; calling it with a result runs them and adds their values to the result."""
 
     scripts: Sequence[Script]
-    notes: Sequence[str]  # of scripts that were found and not run
-    reward: str | None  # the only reward they are given
-    failed: list[str] = field(default_factory=list)
+    notes: Sequence[str]  # on scripts that are not run
+    reward: str | None  # the only reward that the scripts get; None for all
+    failed: list[str] = field(default_factory=list)  # errors of scripts that failed
 
     def __call__(self, result: Result, rollouts: Rollouts) -> Result:
-        """The result with the values of every script in its groups."""
-        groups = [self._added(group, part) for group, part in zip(result.groups, rollouts.groups(), strict=True)]
-        left = len(rollouts) - int(np.count_nonzero(finished(rollouts)))
-        unseen = [f"not run: {left:,} of {len(rollouts):,} rollouts; metric scripts get the others"] if left else []
-        notes = [*result.notes, *self.notes, *(unseen if self.scripts else ()), *self.failed]
-        return replace(result, groups=groups, notes=notes, failed=self.failed)
+        """The result with the values of every script added to its groups."""
+        groups = [self._with_values(group, part) for group, part in zip(result.groups, rollouts.groups(), strict=True)]
+        not_run = len(rollouts) - int(np.count_nonzero(finished(rollouts)))
+        notes = [*result.notes, *self.notes]
+        if self.scripts and not_run:
+            notes.append(f"not run: {not_run:,} of {len(rollouts):,} rollouts; metric scripts get the others")
+        return replace(result, groups=groups, notes=[*notes, *self.failed], failed=self.failed)
 
-    def _added(self, group: Group, part: Rollouts) -> Group:
+    def _with_values(self, group: Group, part: Rollouts) -> Group:
         estimates: dict[str, Estimate] = {}
         for script in self.scripts:
             if script.datasets is not None and group.dataset not in script.datasets:
@@ -538,58 +554,59 @@ class Scripts:
 
 
 def rewards_of(part: Rollouts, only: str | None = None) -> Iterator[Rewards]:
-    """The rewards of each finished rollout of a group, in the order of tasks and samples, as Harbor hands them over.
+    """The rewards of each finished rollout of a group, in the order of tasks and samples, as Harbor passes them.
 
-    They are what was recorded, whatever the outcome: a script sees the reward beside an exception too. None for a
-    rollout without any, whoever is to blame. One that was never finished is left out.
+    Rewards are passed on whatever the outcome, so a script also gets the reward of a trial with an exception. A
+    rollout without rewards is None, whatever the cause. A rollout that did not finish is left out.
     """
-    seen = finished(part)
-    columns = {key: column.take(seen) for key, column in sorted(part.rewards.items()) if only in (None, key)}
+    rows = finished(part)
+    columns = {key: column.take(rows) for key, column in sorted(part.rewards.items()) if only in (None, key)}
     values = {key: (column.values.tolist(), column.given.tolist()) for key, column in columns.items()}
-    for row in range(int(np.count_nonzero(seen))):
+    for row in range(int(np.count_nonzero(rows))):
         yield {key: numbers[row] for key, (numbers, given) in values.items() if given[row]} or None
 
 
 def finished(part: Rollouts) -> Bools:
-    """Which rollouts are finished, [R]: all that were run; a trial of Harbor's, also when no verifier was."""
+    """Whether each rollout finished, [R]: it was run, or is a Harbor trial that ended without verification."""
     timed = part.columns.get(TRIAL_TIME)
     was_run: Bools = part.outcome != CODE["not_run"]
     return was_run if timed is None else was_run | timed.given
 
 
-def distinct_names(wanted: Mapping[Path, Datasets]) -> list[str]:
-    """The name of each script, with as many of its folders as it takes to tell it from all it could meet in a group.
+def distinct_names(scripts: Mapping[Path, Datasets]) -> list[str]:
+    """The name of each script, with as many parent folders as are needed to make names in the same group distinct.
 
     >>> distinct_names({Path("a/metric.py"): None, Path("b/metric.py"): None, Path("b/f1.py"): None})
     ['a/metric.py', 'b/metric.py', 'f1.py']
     """
-    parts = {path: path.absolute().parts for path in wanted}
     names = []
-    for path, mine in wanted.items():
+    for path, datasets in scripts.items():
+        parts = path.absolute().parts
         others = [
-            other for other, its in wanted.items() if other != path and (mine is None or its is None or mine & its)
+            other.absolute().parts
+            for other, others_datasets in scripts.items()
+            if other != path and (datasets is None or others_datasets is None or datasets & others_datasets)
         ]
-        depths = range(1, len(parts[path]))
-        alone = (depth for depth in depths if all(parts[other][-depth:] != parts[path][-depth:] for other in others))
-        names.append("/".join(parts[path][-next(alone, len(parts[path])) :]))
+        unique = (n for n in range(1, len(parts)) if all(other[-n:] != parts[-n:] for other in others))
+        names.append("/".join(parts[-next(unique, len(parts)) :]))
     return names
 
 
 def _checked(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values, if their names can stand in a result."""
+    """The values; ScriptError if there are too many, or if a name is too long or not printable."""
     if len(values) > MOST_VALUES:
         raise ScriptError(f"metric.json has {len(values):,} values; expected at most {MOST_VALUES:,}", "no_object")
     for name in values:
         if len(name) > LONGEST_NAME or not name.isprintable():
-            wrong = f"metric.json names a value {clean(name)!r}"
-            raise ScriptError(f"{wrong}; expected at most {LONGEST_NAME} characters that can be shown", "no_object")
+            message = f"metric.json names a value {clean(name)!r}"
+            raise ScriptError(f"{message}; expected at most {LONGEST_NAME} characters that can be shown", "no_object")
     return values
 
 
 def _estimate(script: Script, name: str, result: Any, part: Rollouts) -> Estimate:
-    """One value of a script, or why there is none; without an interval."""
-    seen = finished(part)
-    tasks = int(np.count_nonzero(part.by_task.count(seen)))
+    """The estimate for one value of a script, or for its error; it has no interval."""
+    used = finished(part)
+    tasks = int(np.count_nonzero(part.by_task.count(used)))
     value, why = _number(result)
     sha256 = hashlib.sha256(script.source).hexdigest()
     return Estimate(
@@ -598,7 +615,7 @@ def _estimate(script: Script, name: str, result: Any, part: Rollouts) -> Estimat
         interval=None,
         method=None,
         tasks=tasks,
-        samples=int(np.count_nonzero(seen)),
+        samples=int(np.count_nonzero(used)),
         undefined_tasks=len(part.tasks) - tasks,
         bounds=None,
         higher_is_better=None,
@@ -608,9 +625,9 @@ def _estimate(script: Script, name: str, result: Any, part: Rollouts) -> Estimat
 
 
 def _number(result: Any) -> tuple[float | None, str]:
-    """A value as a number, and why it has no interval, or is none."""
+    """The number in a script's value, and the reason why it has no interval or is not a number."""
     if isinstance(result, ScriptError):
-        return None, result.what
+        return None, result.message
     if isinstance(result, (bool, int, float)):
         try:
             number = float(result) + 0.0
@@ -619,4 +636,4 @@ def _number(result: Any) -> tuple[float | None, str]:
         return number, ONCE if math.isfinite(number) else f"the script gave {number}"
     if isinstance(result, str):
         return None, f"the script gave the text {clean(result)!r}"
-    return None, f"the script gave {_kind_of(result)}"
+    return None, f"the script gave {_type_name(result)}"
