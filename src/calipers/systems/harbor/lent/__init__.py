@@ -1,6 +1,6 @@
-"""What runs inside Harbor's own interpreter: an environment, an agent and a verifier, of the standard library alone.
+"""The modules that run in Harbor's interpreter: an environment, an agent and a verifier.
 
-Harbor finds it as the package ``calipers_harbor``, lent to it by a folder on its path, and in that as
-``calipers_harbor.isolate`` the files that make a container. Nothing here may import the rest of Calipers, whose
-libraries were installed for another interpreter.
+They are copied into a folder on Harbor's path as the package ``calipers_harbor``, together with the files of
+`calipers.isolate` that make a container (``calipers_harbor.isolate``). They may import only the standard library,
+Harbor and each other, because the libraries of Calipers are installed for another interpreter.
 """

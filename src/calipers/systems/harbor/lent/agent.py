@@ -1,9 +1,9 @@
-"""Harbor's agent for a plain question: one chat request to an OpenAI-compatible server, its text kept as the answer.
+"""A Harbor agent that sends one chat request to an OpenAI-compatible server and stores the reply as its answer.
 
-``harbor run -a calipers_harbor.agent:ChatAgent -m NAME --ak server=...``. A model of another provider
-(``anthropic/...``) is asked through the LiteLLM that Harbor brings. The key is read from the environment
-(``OPENAI_API_KEY``), never from the job's configuration, which is written to disk. What the model wrote is in the
-trial's ``agent/completion.txt`` and, for tests inside the environment, in ``/logs/agent/completion.txt``.
+``harbor run -a calipers_harbor.agent:ChatAgent -m NAME --ak server=...``. Models of another provider
+(``anthropic/...``) are called through the LiteLLM that Harbor installs. The key comes from the environment
+(``OPENAI_API_KEY``), never from the job's configuration, which is written to disk. The answer is stored in the trial's
+``agent/completion.txt`` and, for tests inside the environment, in ``/logs/agent/completion.txt``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
 TRIES = 6
-GIVE_UP = 4  # trials in a row without an answer, after which a server is asked no more
+GIVE_UP = 4  # consecutive trials without a reply, after which a server gets no more requests
 LONGEST_WAIT = 60.0  # seconds between two tries
 TIMEOUT = 600.0  # seconds for one request
-LARGEST = 64 << 20  # bytes of an answer
+LARGEST = 64 << 20  # bytes of a reply
 COMPLETION = "completion.txt"
 
 
 class ChatAgent(BaseAgent):
-    """Asks once and writes down the answer; it uses no tools."""
+    """Sends one request without tools and stores the answer."""
 
     def __init__(
         self,
@@ -59,20 +59,20 @@ class ChatAgent(BaseAgent):
 
     @staticmethod
     def name() -> str:
-        """What Harbor calls it."""
+        """The agent's name in Harbor."""
         return "calipers-chat"
 
     def version(self) -> str:
-        """Which form of it this is."""
+        """The agent's version."""
         return "1"
 
     async def setup(self, environment: BaseEnvironment) -> None:
-        """Nothing is installed; ValueError without a model."""
+        """Install nothing; ValueError without a model."""
         if not self.model_name:
             raise ValueError("the chat agent needs a model; expected -m NAME")
 
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        """Ask, note what it took, and write the answer down."""
+        """Send the request, record its usage, and store the answer."""
         system = [{"role": "system", "content": self._system}] if self._system else []
         request = {"messages": [*system, {"role": "user", "content": instruction}], **self._settings}
         if self._server is None:
@@ -97,9 +97,9 @@ class ChatAgent(BaseAgent):
         await environment.upload_file(path, f"/logs/agent/{COMPLETION}")
 
     def _ask(self, body: bytes) -> dict[str, Any]:
-        """The server's answer; a refusal that may pass is tried again, as the server asks or ever more slowly.
+        """The server's reply; temporary errors are retried after ``Retry-After`` or with exponential backoff.
 
-        ServerNotAskedError without a request, once so many trials in a row had no answer from the server.
+        ServerNotAskedError without a request if the server did not reply to the last `GIVE_UP` trials.
         """
         server = str(self._server)
         for turn in range(TRIES):
@@ -114,16 +114,16 @@ class ChatAgent(BaseAgent):
                 return reply
             except urllib.error.HTTPError as error:
                 message = error.read(2000).decode(errors="replace").strip()
-                wrong = _meaning(error.code)(f"HTTP {error.code} from {self._server}: {message[:300]}")
+                failure = _exception_type(error.code)(f"HTTP {error.code} from {self._server}: {message[:300]}")
                 if error.code not in (408, 409, 429) and error.code < 500:
                     _failed[server] = _failed.get(server, 0) + 1 if error.code in (401, 403, 404) else 0
-                    raise wrong from None
+                    raise failure from None
                 pause = _seconds(error.headers.get("Retry-After"))
             except (OSError, TimeoutError, ValueError) as error:
-                wrong, pause = ApiError(f"{self._server}: {type(error).__name__}: {error}"), None
+                failure, pause = ApiError(f"{self._server}: {type(error).__name__}: {error}"), None
             if turn == TRIES - 1:
                 _failed[server] = _failed.get(server, 0) + 1
-                raise wrong
+                raise failure
             time.sleep(min(LONGEST_WAIT, 2.0**turn if pause is None else pause))
         raise AssertionError("unreachable: the last try raises")
 
@@ -134,43 +134,43 @@ class ChatAgent(BaseAgent):
         }
         request = urllib.request.Request(f"{self._server}/chat/completions", body, headers, method="POST")
         opener = urllib.request.build_opener(_NoRedirect)
-        with opener.open(request, timeout=TIMEOUT) as answer:
-            reply = json.loads(answer.read(LARGEST))
+        with opener.open(request, timeout=TIMEOUT) as response:
+            reply = json.loads(response.read(LARGEST))
         if not isinstance(reply, dict):
             raise ValueError("the response is not a JSON object")
         return reply
 
 
 def _by_litellm(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of any provider that LiteLLM knows, in OpenAI's form; its price where LiteLLM knows that too."""
+    """The reply of a provider that LiteLLM knows, in OpenAI's form, with the cost if LiteLLM knows the price."""
     import litellm
 
-    answer = litellm.completion(**request, timeout=TIMEOUT, num_retries=TRIES - 1)
-    reply: dict[str, Any] = answer.model_dump()
+    response = litellm.completion(**request, timeout=TIMEOUT, num_retries=TRIES - 1)
+    reply: dict[str, Any] = response.model_dump()
     try:
-        cost = litellm.completion_cost(answer)
-    except Exception:  # LiteLLM raises its own for a model whose price it does not know
+        cost = litellm.completion_cost(response)
+    except Exception:  # LiteLLM raises a plain Exception for a model without a price
         cost = None
     return {**reply, "usage": {**(reply.get("usage") or {}), "cost": cost or None}}
 
 
 _failed: dict[str, int] = {}
-"""How many trials in a row had no answer, by the server: Harbor runs all trials of a job in one process."""
+"""The number of consecutive trials without a reply, by server; Harbor runs all trials of a job in one process."""
 
 
 class ServerNotAskedError(ApiError):
-    """A trial whose request was not sent, as the server had failed too often before."""
+    """A trial whose request was not sent, because the server had failed too often before."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A key is for the server it was given for."""
+    """Follows no redirects, so that the key is never sent to another server."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
-def _meaning(code: int) -> type[Exception]:
-    """Harbor's name for what an HTTP status says."""
+def _exception_type(code: int) -> type[Exception]:
+    """Harbor's exception for an HTTP status."""
     known = {401: AgentAuthenticationError, 403: AgentAuthenticationError, 404: ModelNotFoundError}
     known[429] = ApiRateLimitError
     return known.get(code, ApiInternalServerError if code >= 500 else ApiError)

@@ -1,7 +1,7 @@
-"""Which tasks Harbor refuses before it begins: ``python -m calipers_harbor.refusals SETTINGS.json``.
+"""Lists the tasks that Harbor refuses before it runs them: ``python -m calipers_harbor.refusals SETTINGS.json``.
 
-Harbor makes each trial before it runs it, and one that it cannot make ends the whole job. So each task's trial is made
-once beforehand, in a scratch folder, and thrown away; printed is what was wrong with those that could not be made.
+Harbor creates each trial before it runs it, and a trial that cannot be created ends the whole job. So this program
+creates each task's trial once in a temporary folder and prints the errors, by task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 300  # characters of a message
 
 
 async def refusals(settings: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, str]:
-    """Why no trial can be made, by the task's path; ``settings`` are a trial's agent and environment."""
+    """The reasons why trials cannot be created, by the task's path; ``settings`` are the agent and the environment."""
     refused = {}
     with TemporaryDirectory(prefix="calipers-") as scratch:
         for number, task in enumerate(tasks):
@@ -31,22 +31,22 @@ async def refusals(settings: Mapping[str, Any], tasks: Sequence[str]) -> dict[st
             try:
                 trial = await Trial.create(TrialConfig.model_validate(config))
                 getattr(trial, "_close_logger_handler", lambda: None)()  # its log is in the scratch folder
-            except Exception as error:  # whatever it is would end the job
+            except Exception as error:  # any exception would end the job
                 refused[task] = "; ".join(dict.fromkeys(causes(error)))
     return refused
 
 
 def causes(error: BaseException) -> Iterator[str]:
-    """An exception in words; of a group, each of those in it."""
-    inner = getattr(error, "exceptions", None)
-    if inner:
-        for other in inner:
-            yield from causes(other)
+    """The type and message of an exception, or of each exception in a group."""
+    group = getattr(error, "exceptions", None)
+    if group:
+        for inner in group:
+            yield from causes(inner)
     else:
         yield f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST]}"
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    wanted = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    sys.stdout.write(json.dumps(asyncio.run(refusals(wanted["settings"], wanted["tasks"]))) + "\n")
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    sys.stdout.write(json.dumps(asyncio.run(refusals(request["settings"], request["tasks"]))) + "\n")
