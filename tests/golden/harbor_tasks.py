@@ -13,7 +13,7 @@ from calipers.systems.harbor.metric_script import output_of, source_of
 from calipers.systems.harbor.registry import pick_version
 from calipers.systems.harbor.trajectory import decode_trajectory, usage_by_model
 from calipers.systems.harbor.trials.job import Retry
-from calipers.systems.harbor.trials.trial import Graded, Unrewarded, below, read_rewards, trial_rewards
+from calipers.systems.harbor.trials.rewards import Graded, Unrewarded, misses_minimum, read_rewards, trial_rewards
 
 
 def reward_file(vector):
@@ -31,7 +31,7 @@ def multi_step(vector):
 
 
 def min_reward(vector):
-    return below(vector["input"]["rewards"], vector["input"]["min_reward"]), vector["expected"]
+    return misses_minimum(vector["input"]["rewards"], vector["input"]["min_reward"]), vector["expected"]
 
 
 def retry(vector):

@@ -16,6 +16,7 @@ import calipers
 from calipers.errors import InputError
 from calipers.systems.harbor.dataset import read_dataset
 from calipers.systems.harbor.task import read_task
+from calipers.systems.harbor.trials.agents import find_agent
 from calipers.systems.harbor.trials.environment import declined
 from calipers.systems.harbor.trials.job import (
     ContainerJob,
@@ -25,7 +26,6 @@ from calipers.systems.harbor.trials.job import (
     run_here,
     write_declined,
 )
-from calipers.systems.harbor.trials.trial import find_agent
 
 pytestmark = needs_rooms
 

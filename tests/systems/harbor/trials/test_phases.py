@@ -13,10 +13,10 @@ from calipers.isolate.container import MOST_HEARD
 from calipers.isolate.tamper_check import HARMLESS, SOURCE
 from calipers.systems.harbor.dataset import read_dataset
 from calipers.systems.harbor.task import read_task
+from calipers.systems.harbor.trials.agents import find_agent, unsolved
 from calipers.systems.harbor.trials.environment import declined
 from calipers.systems.harbor.trials.job import ContainerJob, run_here
 from calipers.systems.harbor.trials.run import AgentRequest, alike, forget_cut_off, perform
-from calipers.systems.harbor.trials.trial import find_agent, unsolved
 
 pytestmark = needs_rooms
 STEPS = '[[steps]]\nname = "first"\n[steps.agent]\n{agent}\n[steps.verifier]\n{verifier}\n'

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.systems.harbor.trials.trial import Graded, Unrewarded, below, read_rewards, trial_rewards
+from calipers.systems.harbor.trials.rewards import Graded, Unrewarded, misses_minimum, read_rewards, trial_rewards
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_no_other_strategy():
     ],
 )
 def test_the_gate_of_a_step(rewards, least, missed):
-    assert below(rewards, least) is missed
+    assert misses_minimum(rewards, least) is missed

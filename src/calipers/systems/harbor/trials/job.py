@@ -1,4 +1,4 @@
-"""A job without Harbor: each task some times by one agent, in rooms of ours, with Harbor's own files."""
+"""Runs a job without Harbor: one agent on each task several times, in our own containers, with Harbor's files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from calipers.errors import InputError, LogError
 from calipers.running.folder import PRIVATE
 from calipers.running.log import mode_in, put
 from calipers.systems.harbor.task import TaskDirectory
+from calipers.systems.harbor.trials.agents import ContainerAgent
 from calipers.systems.harbor.trials.engine import Progress, read_config, read_json
 from calipers.systems.harbor.trials.environment import HERE
-from calipers.systems.harbor.trials.trial import BLAME, ContainerAgent, OpenContainers, now, run_trial
+from calipers.systems.harbor.trials.trial import FINDING, OpenContainers, now, run_trial
 from calipers.systems.harbor.wire import RETRIES
 
-INTERRUPTED_AFTER: Final = 0.1  # seconds; at most so long after Ctrl-C trials are stopped
+INTERRUPTED_AFTER: Final = 0.1  # seconds until trials are stopped after Ctrl-C, at most
 HOPELESS: Final = frozenset(
     {
         "AgentAuthenticationError",
@@ -40,16 +41,16 @@ HOPELESS: Final = frozenset(
         "VerifierTimeoutError",
     }
 )
-"""What no second try mends, or what is the trial's own result: not run again unless a job says otherwise."""
+"""Exceptions that a retry cannot fix, or that are the trial's result; by default, they are not retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A job's ``retry`` settings, by their names there."""
+    """A job's ``retry`` settings, with the names that they have there."""
 
     max_retries: int = 0
-    include_exceptions: Collection[str] | None = None  # only these; None or none of them: any
-    exclude_exceptions: Collection[str] | None = HOPELESS  # never these, included or not
+    include_exceptions: Collection[str] | None = None  # only these; None or empty: all
+    exclude_exceptions: Collection[str] | None = HOPELESS  # never these, even if included
     wait_multiplier: float = 1.0
     min_wait_sec: float = 1.0
     max_wait_sec: float = 60.0
@@ -64,7 +65,7 @@ class Retry:
         return not self.include_exceptions or exception in self.include_exceptions
 
     def seconds(self, attempt: int) -> float:
-        """How long to wait after this attempt, counted from 0.
+        """The seconds to wait after an attempt; the first attempt has number 0.
 
         >>> [Retry(wait_multiplier=3.0, max_wait_sec=5.0).seconds(n) for n in range(3)]
         [1.0, 3.0, 5.0]
@@ -75,12 +76,12 @@ class Retry:
             return self.max_wait_sec
 
 
-NAME: Final = 32  # characters of a task's name in its trials'
+LONGEST_STEM: Final = 32  # characters of a task's name in the names of its trials
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerJob:
-    """What is to be run: each task ``samples`` times by one agent."""
+    """The trials to run: each task ``samples`` times with one agent."""
 
     folder: Path
     source: str | None  # the dataset's name
@@ -89,8 +90,8 @@ class ContainerJob:
     samples: int = 1
     concurrent: int = 4
     retry: Retry = field(default_factory=Retry)
-    unable: Sequence[TaskDirectory] = ()  # planned, and known not to run here
-    dataset: Path | None = None  # where its metric may lie, unless beside its tasks
+    unable: Sequence[TaskDirectory] = ()  # planned tasks that cannot run here
+    dataset: Path | None = None  # the folder of the dataset and its metric, if it is not the parent of the tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class TaskTrials:
-    """What the trials of a job are called by."""
+    """The names that the trials of a job share."""
 
     agent: str
     model: str | None
@@ -109,9 +110,9 @@ class TaskTrials:
 
 
 def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirectory]) -> None:
-    """A job of nothing but a plan: the trials, each by its task, that were requested and that no other job has.
+    """Write a job that only plans trials, one per entry of ``trials``: requested trials that no other job has.
 
-    They are in its lock, so that a reader of all jobs counts them as not run.
+    Its lock lists them, so that a reader of all jobs counts them as not run.
     """
     agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
     entries = {task.path: _task(task, group.source) for task in trials}
@@ -130,7 +131,7 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
     planned = list(_plan(job))
     with locked(job.folder):
         _write_job_files(job, planned)
-        outstanding = [item for item in planned if not _whole_result(job.folder / item.name)]
+        outstanding = [trial for trial in planned if not _is_finished(job.folder / trial.name)]
         done = len(planned) - len(outstanding)
         progress(done, len(planned))
         containers = OpenContainers()
@@ -138,21 +139,21 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
             held_interrupts() as raise_interrupt,
             ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool,
         ):
-            running: set[Future[None]] = {pool.submit(_run, job, item, containers) for item in outstanding}
+            running: set[Future[None]] = {pool.submit(_run, job, trial, containers) for trial in outstanding}
             try:
                 while running:
                     ended, running = wait(running, INTERRUPTED_AFTER, FIRST_COMPLETED)
                     raise_interrupt()
-                    for item in ended:
-                        item.result()
+                    for future in ended:
+                        future.result()
                         done += 1
                     if ended:
                         progress(done, len(planned))
                 raise_interrupt()
             except BaseException:
-                for item in running:
-                    item.cancel()
-                containers.close()  # or we would wait for agents that nobody waits for
+                for future in running:
+                    future.cancel()
+                containers.close()  # otherwise leaving the pool waits until the agents are done
                 raise
         _write(job.folder / "result.json", _result(job, planned, finished=True))
     return job.folder
@@ -160,10 +161,10 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
 
 @contextmanager
 def held_interrupts() -> Iterator[Callable[[], None]]:
-    """Hold Ctrl-C back until the function that this gives is called, which raises KeyboardInterrupt then.
+    """Delay the KeyboardInterrupt of Ctrl-C until the returned function is called.
 
-    Raised anywhere, it may leave a lock of a future acquired, for which the trials would wait for ever. A second Ctrl-C
-    is raised at once. Nothing is held back outside the main thread, nor where somebody else handles the signal.
+    An interrupt at any other moment could leave a future's lock acquired, so that trials would wait for it forever. A
+    second Ctrl-C is raised at once. Nothing is delayed outside the main thread, or if another handler is installed.
     """
     pressed = False
 
@@ -177,8 +178,8 @@ def held_interrupts() -> Iterator[Callable[[], None]]:
         if pressed:
             raise KeyboardInterrupt
 
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield raise_interrupt
         return
     signal.signal(signal.SIGINT, hold)
@@ -188,13 +189,13 @@ def held_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _whole_result(trial: Path) -> bool:
-    """Whether a trial has ended: its result is there, and neither empty nor cut off."""
+def _is_finished(trial: Path) -> bool:
+    """Whether a trial has a complete result, which is neither empty nor cut off."""
     return isinstance(read_json(trial / "result.json"), dict)
 
 
 def _plan(job: ContainerJob) -> Iterator[_Planned]:
-    """Attempts outside, tasks inside, as Harbor expands them; an attempt's name says which it is."""
+    """The trials of a job, in Harbor's order: all tasks once, then all tasks again; names end in the sample number."""
     stems = _stems(job.tasks)
     for number in range(1, job.samples + 1):
         for task, stem in zip(job.tasks, stems, strict=True):
@@ -202,19 +203,20 @@ def _plan(job: ContainerJob) -> Iterator[_Planned]:
 
 
 def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
-    taken: dict[str, int] = {}
+    """The beginning of the trial names of each task."""
+    counts: dict[str, int] = {}
     stems = []
     for task in tasks:
-        stem = task.name.rpartition("/")[2][:NAME].rstrip("_-") or "task"
-        count = taken[stem] = taken.get(stem, 0) + 1
-        stems.append(stem if count == 1 else f"{stem[: NAME - 4]}_{count}")
+        stem = task.name.rpartition("/")[2][:LONGEST_STEM].rstrip("_-") or "task"
+        count = counts[stem] = counts.get(stem, 0) + 1
+        stems.append(stem if count == 1 else f"{stem[: LONGEST_STEM - 4]}_{count}")
     return stems
 
 
 def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> None:
-    """One trial, and its further tries; its result is written whole or not at all."""
+    """Run one trial and its retries; its result is written atomically."""
     folder = job.folder / planned.name
-    _put_aside(job.folder, planned.name)  # what a cut-off left
+    _put_aside(job.folder, planned.name)  # an interrupted attempt
     for attempt in range(job.retry.max_retries + 1):
         if containers.closed:
             return
@@ -227,28 +229,29 @@ def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> No
         _write(folder / "config.json", config)
         result = run_trial(planned.task, job.agent, folder, job.source, [job.folder], containers)
         if containers.closed:
-            return  # it may have been ended with us
+            return  # the trial may have been interrupted, so it has no result
         _write(folder / "result.json", {**result, "config": config})
-        if (result.get(BLAME) or {}).get("outcome"):
-            return  # it is the agent's own doing, and its result
+        if (result.get(FINDING) or {}).get("outcome"):
+            return  # the agent caused the failure, which is the trial's result
         failed = (result["exception_info"] or {}).get("exception_type")
         if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
             return
         _put_aside(job.folder, planned.name)
-        containers.ended(job.retry.seconds(attempt))
+        containers.wait(job.retry.seconds(attempt))
 
 
 def _put_aside(job: Path, name: str) -> None:
-    """Keep an attempt that another will replace."""
+    """Move an attempt that will be replaced to the folder of retries."""
     if not (job / name).exists():
         return
-    kept = job / RETRIES / name
-    kept.mkdir(parents=True, exist_ok=True)
-    number = 1 + sum(1 for _ in kept.iterdir())
-    shutil.move(job / name, kept / f"retry-{number}")
+    folder = job / RETRIES / name
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1 + sum(1 for _ in folder.iterdir())
+    shutil.move(job / name, folder / f"retry-{number}")
 
 
 def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
+    """Write the job's configuration, lock and result; InputError if the folder contains a different job."""
     path = job.folder / "config.json"
     line = getattr(job.agent, "line", "")
     config = {
@@ -260,28 +263,28 @@ def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
         "environment": {"import_path": HERE},
     }
     if path.is_file():
-        before = read_config(job.folder)
-        if before.get("agents") != config["agents"] or before.get("datasets") != config["datasets"]:
+        old = read_config(job.folder)
+        if old.get("agents") != config["agents"] or old.get("datasets") != config["datasets"]:
             raise InputError.at(
                 str(job.folder), "contains a different job", "expected the same agent and dataset, or another --out"
             )
-        if before.get("n_attempts", 1) > job.samples:
-            config["n_attempts"] = before["n_attempts"]
+        if old.get("n_attempts", 1) > job.samples:
+            config["n_attempts"] = old["n_attempts"]
     _write(path, config)
-    every = [*(trial.task for trial in planned), *(task for task in job.unable for _ in range(job.samples))]
+    trials = [*(trial.task for trial in planned), *(task for task in job.unable for _ in range(job.samples))]
     entries = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
-    locked = [{"task": entries[task.path], "agent": {"name": job.agent.name}} for task in every]
+    locked = [{"task": entries[task.path], "agent": {"name": job.agent.name}} for task in trials]
     _write(job.folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": locked})
     _write(job.folder / "result.json", _result(job, planned, finished=False))
 
 
 def _result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
-    done = sum(_whole_result(job.folder / trial.name) for trial in planned)
+    done = sum(_is_finished(job.folder / trial.name) for trial in planned)
     return _counts(done, len(planned) + job.samples * len(job.unable), finished=finished)
 
 
 def _counts(done: int, total: int, *, finished: bool) -> dict[str, Any]:
-    """A job's result, as far as its own files say it: how many trials ended."""
+    """A job's result without statistics, which are computed from its trials: only the numbers of trials."""
     stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
     moment = now()
     return {
@@ -300,21 +303,21 @@ def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process at a time in a job's directory."""
+    """Hold the lock of a job's directory; InputError if another process holds it."""
     import fcntl
 
     folder.mkdir(PRIVATE, parents=True, exist_ok=True)
-    number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(folder))
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(folder))
     try:
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError.at(
                 str(folder), "another process is running this job", "wait for it, or choose another --out"
             ) from None
         yield
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _write(path: Path, content: Any) -> None:

@@ -32,6 +32,7 @@ from calipers.systems.harbor.manifest import DATASET_TOML
 from calipers.systems.harbor.metric_script import asked_scripts, check_ready
 from calipers.systems.harbor.registry import REGISTRY, is_spec, resolve
 from calipers.systems.harbor.task import TaskDirectory
+from calipers.systems.harbor.trials.agents import NAMES, find_agent, unsolved
 from calipers.systems.harbor.trials.engine import (
     CHAT,
     ROOM,
@@ -61,7 +62,6 @@ from calipers.systems.harbor.trials.environment import (
     unbuilt,
 )
 from calipers.systems.harbor.trials.job import ContainerJob, Retry, TaskTrials, locked, run_here, write_declined
-from calipers.systems.harbor.trials.trial import NAMES, find_agent, unsolved
 
 SAMPLING: Final = ("max_tokens", "temperature", "system_prompt")
 SCORING: Final = ("metrics", "by", "cluster", "dialect", "missing", "reward", "confidence", "seed", "interval")
