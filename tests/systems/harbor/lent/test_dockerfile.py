@@ -42,6 +42,8 @@ def recipe(tmp_path, text, **more):
             [("run.sh", "/in/run.sh"), ("data/in.csv", "/in/in.csv")],
         ),
         ('FROM debian\nCOPY ["run.sh", "."]\n', "/app", {}, [("run.sh", "/app/run.sh")]),
+        ("FROM\tdebian\nWORKDIR\t/w\nENV\tA=1\nENV B\ttwo\n", "/w", {"A": "1", "B": "two"}, []),
+        ("FROM debian\nCOPY run.sh /x\nENV A=1\nFROM debian\nENV B=2\n", "/app", {"B": "2"}, []),  # the last stage
         ('# a comment\nFROM debian\nLABEL a=b \\\n  c=d\nCMD ["bash"]\n', "/app", {}, []),
         (None, "/app", {}, [(".", "/app")]),  # no recipe at all: what lies there is brought along
     ],

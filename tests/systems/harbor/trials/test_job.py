@@ -60,6 +60,14 @@ def test_agents(tmp_path, agent, reward):
     assert [told(one) for one in results(tmp_path / "job").values()] == [({"reward": reward}, None)] * 6
 
 
+def test_tasks_with_similar_names_have_trials_of_their_own(tmp_path):
+    for folder, name in (("one", "acme/a"), ("three", "acme/a_2"), ("two", "other/a")):
+        write_task(tmp_path / "write", folder, toml=f'[task]\nname = "{name}"\n')
+    run_here(job(tmp_path / "write", tmp_path / "job", "nop"))
+    names = {trial: result["task_name"] for trial, result in results(tmp_path / "job").items()}
+    assert names == {"a__0001": "acme/a", "a_2__0001": "acme/a_2", "a_3__0001": "other/a"}
+
+
 SLOW = "[agent]\ntimeout_sec = 0.5\n[verifier]\ntimeout_sec = 0.5\n"
 TO = "/logs/verifier"
 

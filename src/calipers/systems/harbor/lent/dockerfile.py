@@ -1,4 +1,4 @@
-"""Read a task's ``environment/`` folder: what a room can set up, and why it cannot set up the rest."""
+"""Reads a task's ``environment/`` folder: plans how to set it up in a container, or says why that is impossible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_]\w*)\2(?=\s|$|[;&|)>])")
 
 
 class DockerfileError(ValueError):
-    """(line, what is wrong; what was expected)."""
+    """A syntax error: (line, message with what was expected)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +41,22 @@ class Instruction:
     line: int
     word: str
     rest: str
-    texts: Sequence[tuple[str, str]] = ()  # (its mark, such as <<EOF, and the text with its last line)
+    texts: Sequence[tuple[str, str]] = ()  # here-documents: (mark such as <<EOF, text including the closing line)
 
     def short(self) -> str:
-        """Its beginning, at most 60 characters."""
+        """The beginning of the instruction, at most 60 characters."""
         line = " ".join(f"{self.word} {self.rest}".split())
         return line if len(line) <= 60 else line[:57] + "..."
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentPlan:
-    """How to set up a room: working directory, variables, and files to copy, or the image to build."""
+    """How to set up a container: working directory, variables, and files to copy, or the image to build."""
 
     workdir: str = WORKDIR
     env: dict[str, str] = field(default_factory=dict)
-    copies: list[tuple[str, str]] = field(default_factory=list)  # (path within environment/, path in the room)
-    declined: str | None = None  # why a room cannot do it
+    copies: list[tuple[str, str]] = field(default_factory=list)  # (path in environment/, path in the container)
+    declined: str | None = None  # the reason why it cannot be set up without a container engine
     image: ImagePlan | None = None  # the image to build, if this machine's programs are not enough
     user: str | None = None  # the user of commands that name no user
 
@@ -64,7 +64,7 @@ class EnvironmentPlan:
 def read_environment(
     environment: Path, *, docker_image: str | None = None, workdir: str | None = None
 ) -> EnvironmentPlan:
-    """The plan of a task's environment; ``declined`` names what only a container engine can do."""
+    """The plan for a task's environment; ``declined`` if it needs a container engine."""
     if docker_image:
         return EnvironmentPlan(declined=f"it needs the image {docker_image}")
     if any((environment / name).exists() for name in COMPOSE):
@@ -74,17 +74,17 @@ def read_environment(
         return EnvironmentPlan(workdir or WORKDIR, {}, [(".", workdir or WORKDIR)] if environment.is_dir() else [])
     try:
         instructions = list(read_instructions(dockerfile.read_text(errors="replace")))
-        plan = _lent(instructions, environment)
+        plan = _plan_on_machine(instructions, environment)
         if plan.declined:
-            plan = _built(instructions, environment, plan.declined)
+            plan = _plan_image(instructions, environment, plan.declined)
     except DockerfileError as error:
-        line, wrong = error.args
-        return EnvironmentPlan(declined=f"{dockerfile}:{line}: {wrong}")
+        line, message = error.args
+        return EnvironmentPlan(declined=f"{dockerfile}:{line}: {message}")
     return replace(plan, workdir=workdir or plan.workdir)
 
 
 def dockerfile_fault(environment: Path) -> str | None:
-    """The syntax error of a Dockerfile, with its line, or None."""
+    """The syntax error of a Dockerfile, with its line; None if it has none."""
     declined = read_environment(environment).declined or ""
     return declined if declined.startswith(f"{environment / DOCKERFILE}:") else None
 
@@ -96,7 +96,7 @@ def furnish(container: Container, environment: Path, plan: EnvironmentPlan) -> N
         container.put(environment / source, target)
 
 
-def _lent(instructions: Sequence[Instruction], environment: Path) -> EnvironmentPlan:
+def _plan_on_machine(instructions: Sequence[Instruction], environment: Path) -> EnvironmentPlan:
     """The plan that uses this machine's programs instead of an image."""
     workdir, env, args, copies = WORKDIR, dict[str, str](), dict[str, str](), list[tuple[str, str]]()
     for item in instructions:
@@ -108,6 +108,7 @@ def _lent(instructions: Sequence[Instruction], environment: Path) -> Environment
                 return EnvironmentPlan(declined=f"it is built for {foreign}, which is not this machine's platform")
             if image.rpartition("/")[2].partition(":")[0].partition("@")[0] not in BASES:
                 return EnvironmentPlan(declined=f"it needs the image {image}")
+            workdir, env, copies = WORKDIR, {}, []  # a stage has nothing of the one before
         elif word == "WORKDIR":
             workdir = str(PurePosixPath(workdir, _text(item, known)))
         elif word == "ENV":
@@ -115,19 +116,19 @@ def _lent(instructions: Sequence[Instruction], environment: Path) -> Environment
         elif word == "ARG":
             args.update(_arguments(item, known))
         elif word in ("COPY", "ADD"):
-            words = _copied(item, known)
+            words = _sources_and_target(item, known)
             plain = words is not None and not item.texts and not any("*" in name or "?" in name for name in words)
             if not (words and plain and all(_inside(environment, source) for source in words[:-1])):
-                return _says(item)
+                return _declined(item)
             for source in words[:-1]:
                 copies.append((source, _target(environment / source, words[-1], workdir, len(words) > 2)))
         elif word != "SHELL" and word not in IGNORED:
-            return _says(item)
+            return _declined(item)
     return EnvironmentPlan(workdir, env, copies)
 
 
-def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> EnvironmentPlan:
-    """The image to build, if its base can be built; ``why`` is the reason why an image is needed."""
+def _plan_image(instructions: Sequence[Instruction], environment: Path, why: str) -> EnvironmentPlan:
+    """The plan that builds an image, if its base can be built; ``why`` is the reason why an image is needed."""
     workdir, env, args, user = "/", {"PATH": IMAGE_PATH}, dict[str, str](), None
     shell: Sequence[str] = SHELL
     base, steps = None, list[BuildStep]()
@@ -156,21 +157,21 @@ def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> 
         elif word == "SHELL":
             shell = _array(rest) or ()
             if not shell:
-                return _says(item)
+                return _declined(item)
         elif word == "RUN":
             command = _command(item, shell)
             if command is None:
-                return _says(item)
+                return _declined(item)
             steps.append(BuildStep(item.line, item.short(), command, user, workdir, known))
         elif word in ("COPY", "ADD"):
-            step = _copying(item, known, workdir, environment)
+            step = _copy_step(item, known, workdir, environment)
             if step is None:
-                words = _copied(item, known) or []
-                absent = next((name for name in words[:-1] if not _inside(environment, name)), None)
-                return _says(item, f", and {absent} does not exist" if absent else "")
+                words = _sources_and_target(item, known) or []
+                missing = next((name for name in words[:-1] if not _inside(environment, name)), None)
+                return _declined(item, f", and {missing} does not exist" if missing else "")
             steps.append(step)
         elif word == "ONBUILD":
-            return _says(item)
+            return _declined(item)
         elif word not in IGNORED:
             raise DockerfileError(item.line, f"{word} is not an instruction; expected for example RUN")
     if base is None:
@@ -178,7 +179,7 @@ def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> 
     return EnvironmentPlan(workdir, env, image=ImagePlan(base, steps, environment), user=user)
 
 
-def _says(item: Instruction, why: str = "") -> EnvironmentPlan:
+def _declined(item: Instruction, why: str = "") -> EnvironmentPlan:
     return EnvironmentPlan(declined=f"environment/{DOCKERFILE} contains {item.short()}{why}")
 
 
@@ -195,7 +196,7 @@ def _image(rest: str, args: Mapping[str, str]) -> tuple[str, str | None]:
 
 def read_instructions(text: str) -> Iterator[Instruction]:
     """The instructions of a Dockerfile: with joined lines, without comments, each with its here-documents."""
-    lines = text.split("\n")  # a form feed or U+2028 ends no line
+    lines = text.split("\n")  # not splitlines: a form feed or U+2028 does not end a line
     directive = re.match(r"(?:#[^\n]*\n)*?#\s*escape\s*=\s*(\S)", text, re.IGNORECASE)
     escape = directive[1] if directive else "\\"
     number = 0
@@ -213,11 +214,11 @@ def read_instructions(text: str) -> Iterator[Instruction]:
                 joined += line
                 break
             joined += line.rstrip()[:-1] + " "
-        word, _, rest = joined.strip().partition(" ")
-        word, rest, texts = word.upper(), rest.strip(), []
+        word, rest = _first_word(joined.strip())
+        word, texts = word.upper(), []
         for match in _heredocs(rest) if word in ("RUN", "COPY", "ADD") else ():
-            ends = (line for line in range(number, len(lines)) if _unindented(lines[line], match) == match[3])
-            end = next(ends, None)
+            closing = (line for line in range(number, len(lines)) if _unindented(lines[line], match) == match[3])
+            end = next(closing, None)
             if end is None:
                 raise DockerfileError(start, f"{match[0]} is not closed; expected a line {match[3]}")
             body = "".join(f"{_unindented(line, match)}\n" for line in lines[number : end + 1])
@@ -227,11 +228,18 @@ def read_instructions(text: str) -> Iterator[Instruction]:
 
 
 def _counts(line: str) -> bool:
+    """Whether a line is neither blank nor a comment."""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
+def _first_word(text: str) -> tuple[str, str]:
+    """The first word of a text and the text after it; Docker allows blanks and tabs between them."""
+    word, *rest = re.split(r"[\t\v\f\r ]+", text, maxsplit=1)
+    return word, "".join(rest)
+
+
 def _heredocs(rest: str) -> Iterator[re.Match[str]]:
-    """The marks of here-documents, outside quotes."""
+    """The marks of here-documents, except in quotes."""
     quote = ""
     for position, letter in enumerate(rest):
         if quote:
@@ -243,6 +251,7 @@ def _heredocs(rest: str) -> Iterator[re.Match[str]]:
 
 
 def _unindented(line: str, match: re.Match[str]) -> str:
+    """A line of a here-document, without leading tabs if its mark is <<-."""
     return line.lstrip("\t") if match[1] else line
 
 
@@ -250,8 +259,7 @@ def _command(item: Instruction, shell: Sequence[str]) -> str | None:
     """The shell command of a RUN; None if it needs more than a container provides."""
     rest = item.rest
     while rest.startswith("--"):
-        option, _, rest = rest.partition(" ")
-        rest = rest.strip()
+        option, rest = _first_word(rest)
         if not re.match(r"--mount=(?:\S*,)?type=(?:cache|tmpfs)\b|--network=default$", option):
             return None
     words = _array(rest)
@@ -266,20 +274,20 @@ def _command(item: Instruction, shell: Sequence[str]) -> str | None:
     return shlex.join([*shell, "\n".join((rest, *(body.rstrip("\n") for _, body in item.texts)))])
 
 
-def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environment: Path) -> BuildStep | None:
-    """A COPY or ADD as a step; None if a source is not in the folder."""
+def _copy_step(item: Instruction, known: Mapping[str, str], workdir: str, environment: Path) -> BuildStep | None:
+    """A COPY or ADD as a step; None if a source is not in the folder, or it needs more than copying."""
     owner, mode, rest = "", "", item.rest
     while rest.startswith("--"):
-        option, _, rest = rest.partition(" ")
+        option, rest = _first_word(rest)
         name, _, value = option.partition("=")
-        rest, value = rest.strip(), _expanded(value, known)
+        value = _expanded(value, known)
         if name == "--chown":
             owner = value
         elif name == "--chmod":
             mode = value
         elif name != "--link":
             return None
-    words = _copied(replace(item, rest=rest), known)
+    words = _sources_and_target(replace(item, rest=rest), known)
     if words is None:
         return None
     *sources, target = words
@@ -287,16 +295,16 @@ def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environm
     names: list[str] = []
     files: dict[str, str] = {}
     for source in sources:
-        written = next((name for name in texts if name.replace("'", "").replace('"', "") == source), None)
-        if written is not None:
-            body = texts[written].removesuffix("\n").rpartition("\n")[0] + "\n"
+        mark = next((mark for mark in texts if mark.replace("'", "").replace('"', "") == source), None)
+        if mark is not None:
+            body = texts[mark].removesuffix("\n").rpartition("\n")[0] + "\n"
             name = source.lstrip("<-") if target.endswith("/") else ""
-            body = body if "'" in written or '"' in written else _expanded(body, known)
+            body = body if "'" in mark or '"' in mark else _expanded(body, known)
             files[str(PurePosixPath(workdir, target, name))] = body
         elif re.search(r"[*?\[]", source):
-            there = sorted(environment.glob(source.lstrip("/")))
-            names += [str(path.relative_to(environment)) for path in there]
-            if not there:
+            matches = sorted(environment.glob(source.lstrip("/")))
+            names += [str(path.relative_to(environment)) for path in matches]
+            if not matches:
                 return None
         else:
             names.append(source)
@@ -319,25 +327,31 @@ def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environm
 
 
 def _arguments(item: Instruction, known: Mapping[str, str]) -> dict[str, str]:
-    """The value of an ARG: its own, or a predefined value."""
+    """The values of an ARG: the stated values, else Docker's predefined ones."""
     machine = MACHINES.get(platform.machine(), platform.machine())
-    given = {"TARGETARCH": machine, "BUILDARCH": machine, "TARGETOS": "linux", "TARGETPLATFORM": f"linux/{machine}"}
+    predefined = {
+        "TARGETARCH": machine,
+        "BUILDARCH": machine,
+        "TARGETOS": "linux",
+        "TARGETPLATFORM": f"linux/{machine}",
+    }
     words = (word.partition("=") for word in _words(item, known))
-    return {name: value if equals else given.get(name, "") for name, equals, value in words}
+    return {name: value if equals else predefined.get(name, "") for name, equals, value in words}
 
 
 def _settings(item: Instruction, known: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an ENV."""
     first = item.rest.split()[:1]
     if not first:
         raise DockerfileError(item.line, "ENV sets nothing; expected NAME=VALUE")
     if "=" not in first[0]:  # the old form: ENV KEY some value
-        key, _, value = item.rest.partition(" ")
-        return {key: _text(replace(item, rest=value.strip()), known)}
+        key, value = _first_word(item.rest)
+        return {key: _text(replace(item, rest=value), known)}
     return {name: value for name, equals, value in (word.partition("=") for word in _words(item, known)) if equals}
 
 
-def _copied(item: Instruction, known: Mapping[str, str]) -> list[str] | None:
-    """Sources and target of a COPY; None if it has options or a remote source."""
+def _sources_and_target(item: Instruction, known: Mapping[str, str]) -> list[str] | None:
+    """The sources and the target of a COPY; None if it has options or a remote source."""
     words = _array(item.rest) or _words(item, known)
     if len(words) < 2 or any(word.startswith("--") or "://" in word or word.startswith("git@") for word in words):
         return None
@@ -345,7 +359,7 @@ def _copied(item: Instruction, known: Mapping[str, str]) -> list[str] | None:
 
 
 def _array(rest: str) -> list[str] | None:
-    """The words of the JSON form; None for the other form."""
+    """The words of an instruction in JSON form; None for the other form."""
     if not rest.startswith("["):
         return None
     try:
@@ -361,7 +375,10 @@ def _text(item: Instruction, known: Mapping[str, str]) -> str:
 
 
 def _words(item: Instruction, known: Mapping[str, str], *, apart: bool = True) -> list[str]:
-    """The words of an instruction as in Docker: without quotes, variables expanded except in single quotes."""
+    """The words of an instruction, as Docker reads them: unquoted, with variables expanded except in single quotes.
+
+    With ``apart=False`` blanks do not separate words, so that there is only one.
+    """
     words, word, rest, position = list[str](), None, item.rest, 0
     while position < len(rest):
         letter = rest[position]
@@ -397,20 +414,20 @@ def _unclosed(item: Instruction, quote: str) -> DockerfileError:
 
 
 def _expanded(text: str, known: Mapping[str, str], *, quoted: bool = False) -> str:
-    """A text with its variables expanded."""
-    pattern = rf"\\(.)|{VARIABLE.pattern}" if quoted else VARIABLE.pattern
-    shift = 1 if quoted else 0
+    """A text with its variables expanded; ``quoted`` text can have escaped characters."""
+    if not quoted:
+        return VARIABLE.sub(lambda match: _value(match, known), text)
 
-    def filled(match: re.Match[str]) -> str:
-        if quoted and match[1] is not None:
+    def expand(match: re.Match[str]) -> str:
+        if match[1] is not None:
             return match[1] if match[1] in '"$\\' else match[0]
-        inner = VARIABLE.match(match[0])
-        return _value(inner, known) if inner else match[shift]
+        return VARIABLE.sub(lambda variable: _value(variable, known), match[0])
 
-    return re.sub(pattern, filled, text)
+    return re.sub(rf"\\(.)|{VARIABLE.pattern}", expand, text)
 
 
 def _value(match: re.Match[str], known: Mapping[str, str]) -> str:
+    """The value of a variable, with its alternative for a variable that is empty or not set."""
     value = known.get(match[1] or match[2], "")
     if match[3] == "-":
         return value or match[4]
@@ -420,11 +437,13 @@ def _value(match: re.Match[str], known: Mapping[str, str]) -> str:
 
 
 def _inside(environment: Path, source: str) -> bool:
+    """Whether a source exists and is in the folder."""
     path = (environment / source.lstrip("/")).resolve()
     return path.exists() and path.is_relative_to(environment.resolve())
 
 
 def _target(source: Path, target: str, workdir: str, several: bool) -> str:
+    """The path that a source is copied to: in the target if that is a folder, else the target itself."""
     path = PurePosixPath(workdir, target)
     into = target.endswith(("/", "/.")) or target in (".", "./") or several
     return str(path / source.name) if into and not source.is_dir() else str(path)

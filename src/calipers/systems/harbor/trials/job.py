@@ -203,14 +203,16 @@ def _plan(job: ContainerJob) -> Iterator[_Planned]:
 
 
 def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
-    """The beginning of the trial names of each task."""
-    counts: dict[str, int] = {}
-    stems = []
+    """The beginning of the trial names of each task; no two tasks have the same."""
+    stems: dict[str, None] = {}
     for task in tasks:
-        stem = task.name.rpartition("/")[2][:LONGEST_STEM].rstrip("_-") or "task"
-        count = counts[stem] = counts.get(stem, 0) + 1
-        stems.append(stem if count == 1 else f"{stem[: LONGEST_STEM - 4]}_{count}")
-    return stems
+        stem = name = task.name.rpartition("/")[2][:LONGEST_STEM].rstrip("_-") or "task"
+        number = 1
+        while stem in stems:
+            number += 1
+            stem = f"{name[: LONGEST_STEM - 4]}_{number}"
+        stems[stem] = None
+    return list(stems)
 
 
 def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> None:
