@@ -1,4 +1,4 @@
-"""Runs of agents on Harbor's datasets: checked, run with Harbor or else in our own containers, and scored."""
+"""Runs agents on Harbor's datasets, with Harbor or in our own containers, and scores the results."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
 CHAT_AGENT: Final = "chat"
 ELSEWHERE: Final = "--environment docker runs it with Harbor"
-# no engine could build it, or give it its variables
-WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ does not exist$| not set here; ")
+# reasons that apply to every engine: the image cannot be built, or a variable is not set
+EVERYWHERE: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ does not exist$| not set here; ")
 NAMED: Final = 5  # tasks that a note lists by name
 KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service")
-"""The common start of reasons of one kind; the rest is about a single task."""
+"""The beginnings of reasons that are grouped; the text after them is about a single task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class AgentRequest:
     concurrency: int = CONCURRENT
     retries: int = 0
     registry: str | None = None
-    environment: str = AUTO  # or room, or of Harbor's: docker, or module:Class
+    environment: str = AUTO  # or room, or one of Harbor's: docker, or module:Class
     base_url: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)  # for the chat agent
     out: Path | None = None
@@ -102,12 +102,12 @@ class AgentRequest:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """The folder of the jobs, and notes for the user."""
+    """A finished run: the folder of its jobs, and notes for the user."""
 
     folder: Path
     notes: Sequence[str]
-    environment: str  # which, and why
-    left_out: int = 0  # tasks with errors, or that cannot run here
+    environment: str  # a line with its name and the reason
+    left_out: int = 0  # tasks with errors, and tasks that cannot run here
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +122,20 @@ class ChosenTasks:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What came of one dataset and one model."""
+    """The result of one run: one dataset and one model."""
 
     result: Result
     folder: str
-    environment: str  # a line: which the trials had, and why
-    complete: bool  # everything planned has a number
+    environment: str  # a line with the name of the trials' environment and the reason
+    complete: bool  # whether no planned trial is missing
 
 
 class AgentRuns:
-    """What `calipers run` asks of runs in which agents work on tasks."""
+    """The functions that `calipers run` calls for runs of agents."""
 
     @staticmethod
     def wanted(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
-        """Whether a run is one of agents: it names one, or all it is to run are directories of Harbor's tasks."""
+        """Whether a run is a run of agents: it names an agent, or all its benchmarks are datasets for agents."""
         if given.get("agent") is not None:
             return True
         return bool(benchmarks) and all(is_agents(name, given.get("registry")) for name in benchmarks)
@@ -147,11 +147,11 @@ class AgentRuns:
         watched: Callable[[], AbstractContextManager[Progress]],
         tell: Callable[[str], None],
     ) -> Iterator[AgentReport]:
-        """Run each dataset with each model, score what came of it, and keep the result in its folder."""
+        """Run each dataset with each model, score the trials, and store the result in the run's folder."""
         models = given.get("model") or (None,)
         _check(benchmarks, models, given)
         scoring = {name: given[name] for name in SCORING if name in given}
-        make_plan(**scoring)  # what is wrong with it is said before anything runs
+        make_plan(**scoring)  # reports errors before anything runs
         if given.get("trust"):
             check_ready(benchmarks)
         for benchmark in benchmarks:
@@ -161,7 +161,7 @@ class AgentRuns:
                 request = AgentRequest(benchmark, model=model, sampling=sampling, **running)
                 with watched() as progress:
                     done = perform(request, progress, tell)
-                for note in done.notes:  # before what the scoring has to say
+                for note in done.notes:  # before the notes of the scoring
                     tell(note)
                 folder = str(done.folder)
                 scripts = asked_scripts(folder, trust=bool(given.get("trust")), reward=given.get("reward"))
@@ -172,16 +172,16 @@ class AgentRuns:
 
 
 def _check(benchmarks: Sequence[str], models: Sequence[str | None], given: Mapping[str, Any]) -> None:
-    """InputError for options that no run of agents has, or that do not go together."""
+    """InputError for options that a run of agents does not have, or that cannot be combined."""
     for name in given:
         if name not in OPTIONS:
             raise InputError.at(f"--{name.replace('_', '-')}", "is only for models without an agent", "remove it")
-    for name, right in (("agent", "oracle, nop or command:LINE"), ("environment", ENVIRONMENTS)):
-        if not given.get(name, right).strip():  # a variable that is not set must not mean the oracle
-            raise InputError.at(f"--{name}", "is empty", f"expected {right}")
+    for name, choices in (("agent", "oracle, nop or command:LINE"), ("environment", ENVIRONMENTS)):
+        if not given.get(name, choices).strip():  # --agent "$UNSET" must not mean the oracle
+            raise InputError.at(f"--{name}", "is empty", f"expected {choices}")
     if given.get("model") and not given.get("agent"):
-        wrong = "has no effect: without --agent the oracle runs the task's own solution"
-        raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
+        message = "has no effect: without --agent the oracle runs the task's own solution"
+        raise InputError.at("--model", message, "expected --agent chat, or one of Harbor's agents")
     if given.get("out") and len(models) * len(benchmarks) > 1:
         raise InputError.at("--out", "is one folder, but there are several runs", "expected one dataset and one model")
 
@@ -195,7 +195,7 @@ def is_agents(benchmark: str, registry: str | None = None) -> bool:
 
 
 def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], None] = lambda note: None) -> Performed:
-    """Run the outstanding trials. InputError or HarborError if nothing can run.
+    """Run the outstanding trials of a run. InputError or HarborError if none can run.
 
     ``tell`` is called with notes for the user before the first trial.
     """
@@ -210,10 +210,10 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     engine = _engine(request)
     _check_agent(request, here=engine is None)
     identity = _identity(request, chosen)
-    folder, begins = (request.out, []) if request.out else find_folder(Path(RUNS), chosen.name, who, identity)
+    folder, new_run = (request.out, []) if request.out else find_folder(Path(RUNS), chosen.name, who, identity)
     check_folder(folder, identity)
     check_environment(folder, ROOMS if in_containers(request) else request.environment)
-    for note in begins:  # before the first trial: a new run repeats the cost of the old one
+    for note in new_run:  # before the first trial, because a new run repeats the cost of the old one
         tell(note)
     why = {task.name: reason for task in chosen.tasks if (reason := _declined(request, task))}
     if in_containers(request):
@@ -226,15 +226,15 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     if not able:
         raise InputError(f"{request.benchmark}: no task can run here: {notes[-1]}")
     if engine is None:
-        how = (find_agent(request.agent), request.samples, request.concurrency, Retry(max_retries=request.retries))
-        run_here(ContainerJob(folder / "1", chosen.name, able, *how, unable, chosen.path), progress)
+        settings = (find_agent(request.agent), request.samples, request.concurrency, Retry(max_retries=request.retries))
+        run_here(ContainerJob(folder / "1", chosen.name, able, *settings, unable, chosen.path), progress)
     else:
-        owing = sum(int(config.get("n_attempts", 1)) for _, config in _jobs(folder)) < request.samples
-        if owing and request.environment == PODMAN:
+        outstanding = _planned_samples(folder) < request.samples
+        if outstanding and request.environment == PODMAN:
             check_podman()
         with locked(folder):
             keep_identity(folder, identity)
-            if owing:
+            if outstanding:
                 refused = _refused(engine, request, able)
                 if len(refused) == len(able):
                     raise HarborError(f"Harbor rejects all of {request.benchmark}: {next(iter(refused.values()))}")
@@ -242,15 +242,15 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
                 left_out += len(refused)
                 unable += [task for task in able if task.name in refused]
                 able = [task for task in able if task.name not in refused]
-            _count_in(folder, chosen, unable, request)
-            some = _harbor_tasks(chosen, able, folder, some=bool(left_out or request.limit))
+            _record_declined(folder, chosen, unable, request)
+            tasks = _harbor_tasks(chosen, able, folder, select_names=bool(left_out or request.limit))
             try:
-                _by_harbor(engine, request, some, folder, progress)
+                _run_by_harbor(engine, request, tasks, folder, progress)
             except HarborError as error:
                 refused = _refused(engine, request, able)
                 by_task = "".join(f"; {name}: {reason}" for name, reason in refused.items())
                 raise HarborError(f"{error}{by_task}") from None
-            _count_in(folder, chosen, unable, request)  # by the names that its trials have now
+            _record_declined(folder, chosen, unable, request)  # again, because finished trials have Harbor's names
     return Performed(folder, notes, environment, left_out=left_out)
 
 
@@ -274,19 +274,19 @@ def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
     """Why a task is not run, or None."""
     reason = declined(task) if in_containers(request) else None
     if reason:
-        return reason if WRONG.search(reason) else f"{reason}; {ELSEWHERE}"
+        return reason if EVERYWHERE.search(reason) else f"{reason}; {ELSEWHERE}"
     return unsolved(task) if request.agent == ORACLE else None
 
 
 def _build_images(tasks: Sequence[TaskDirectory], concurrent: int, tell: Callable[[str], None]) -> dict[str, str]:
     """Build the images that tasks need and that do not exist yet; returns why a build failed, by the task's name."""
-    wanted = [task for task in tasks if to_build(task)]
-    if not wanted:
+    missing = [task for task in tasks if to_build(task)]
+    if not missing:
         return {}
-    tell(f"building the images of {len(wanted)} task{'s' * (len(wanted) > 1)}, once; this can take minutes")
+    tell(f"building the images of {len(missing)} task{'s' * (len(missing) > 1)}, once; this can take minutes")
     with ThreadPoolExecutor(concurrent, thread_name_prefix="image") as pool:
-        reasons = pool.map(unbuilt, wanted)
-        why = {task.name: reason for task, reason in zip(wanted, reasons, strict=True) if reason}
+        reasons = pool.map(unbuilt, missing)
+        why = {task.name: reason for task, reason in zip(missing, reasons, strict=True) if reason}
     return {name: f"{reason}; {ELSEWHERE}" for name, reason in why.items()}
 
 
@@ -331,14 +331,14 @@ def _with_others(first: str, others: Sequence[str]) -> str:
 
 def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
     """The identity of a run of agents: agent, model, environment, dataset, sampling settings and endpoint."""
-    where = agent_endpoint(request.agent, request.model, request.base_url if request.agent == CHAT_AGENT else None)
+    endpoint = agent_endpoint(request.agent, request.model, request.base_url if request.agent == CHAT_AGENT else None)
     return {
         "agent": request.agent,
         "model": request.model,
         "environment": request.environment,
         "dataset": chosen.settings,
         "sampling": dict(request.sampling),
-        **({} if where is None else {ENDPOINT: where}),
+        **({} if endpoint is None else {ENDPOINT: endpoint}),
     }
 
 
@@ -350,9 +350,10 @@ def _refused(engine: Engine, request: AgentRequest, tasks: Sequence[TaskDirector
 
 
 def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
+    """The tasks of the requested benchmark, and notes on tasks with errors."""
     if is_dataset(request.benchmark):
         dataset = read_dataset(request.benchmark)
-        tasks, faults = _whole(dataset.tasks)
+        tasks, faults = _without_errors(dataset.tasks)
         faults = [*dataset.faults, *faults]
         if not tasks and faults:
             raise InputError(faults[0])
@@ -368,8 +369,8 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
         settings = {"name": at.name, "version": at.version, "digest": at.digest}
         chosen, notes = ChosenTasks(at.name, at.tasks, settings, at.path), []
     else:
-        right = "expected a directory of tasks, or org/name[@version] with --registry"
-        raise InputError.at(request.benchmark, "is not a dataset for agents", right)
+        expected = "expected a directory of tasks, or org/name[@version] with --registry"
+        raise InputError.at(request.benchmark, "is not a dataset for agents", expected)
     if not chosen.tasks:
         raise InputError(f"{request.benchmark}: contains no task")
     limit = limit_of("--limit", request.limit)
@@ -380,16 +381,16 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
     return chosen, notes
 
 
-def _whole(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory], list[str]]:
+def _without_errors(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory], list[str]]:
     """The tasks without errors in their files, and the errors of the others, such as a link that leads outside."""
-    whole, faults = [], []
+    valid, faults = [], []
     for task in tasks:
         try:
             _ = task.digest
-            whole.append(task)
+            valid.append(task)
         except InputError as error:
             faults.append(str(error))
-    return whole, faults
+    return valid, faults
 
 
 def _engine(request: AgentRequest) -> Engine | None:
@@ -403,7 +404,7 @@ def _engine(request: AgentRequest) -> Engine | None:
         if os.environ.get("CALIPERS_HARBOR"):
             raise
         if not ours and request.environment == ROOMS:
-            find_agent(request.agent)  # which says what there is without Harbor
+            find_agent(request.agent)  # its error names the agents that work without Harbor
         if ours:
             return None
         raise
@@ -415,29 +416,32 @@ def _check_agent(request: AgentRequest, *, here: bool) -> None:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in request.sampling)
         raise InputError.at("--agent", f"{request.agent!r} does not accept {names}", "expected chat")
     if here and request.model:
-        find_agent(request.agent)  # one that there is not is the greater mistake
-        wrong = f"has no effect: {request.agent.partition(':')[0]} does not use a model"
-        raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
+        find_agent(request.agent)  # an unknown agent is reported first
+        message = f"has no effect: {request.agent.partition(':')[0]} does not use a model"
+        raise InputError.at("--model", message, "expected --agent chat, or one of Harbor's agents")
 
 
-def _harbor_tasks(chosen: ChosenTasks, able: Sequence[TaskDirectory], folder: Path, *, some: bool) -> dict[str, Any]:
-    """How Harbor is told what to run: a dataset, a task alone, or the tasks of a dataset whose name is no directory's.
+def _harbor_tasks(
+    chosen: ChosenTasks, able: Sequence[TaskDirectory], folder: Path, *, select_names: bool
+) -> dict[str, Any]:
+    """The part of Harbor's configuration that says what to run: a dataset, a single task, or tasks of a registry.
 
-    Harbor calls a dataset by its directory, and would look afar for ``org/name``: told of tasks, it takes our word.
+    Harbor names a dataset after its directory, and would download ``org/name``. So the tasks of a registry are listed
+    one by one, with the dataset's name as their source.
     """
     if "path" not in chosen.settings:
-        copies = _laid_out(chosen, folder)
+        copies = _copy_tasks(chosen, folder)
         return {"tasks": [{"path": str(copies / task.path.name), "source": chosen.name} for task in able]}
     settings: dict[str, Any] = {"path": str(chosen.settings["path"])}
     if chosen.path == able[0].path.absolute():
-        return {"tasks": [settings]}  # a task is no dataset to Harbor
-    if some:  # else Harbor would count off others for those left out
+        return {"tasks": [settings]}  # to Harbor, a single task is not a dataset
+    if select_names:  # otherwise Harbor would run tasks that were left out
         settings["task_names"] = [glob.escape(task.path.name) for task in able]
     return {"datasets": [settings]}
 
 
-def _laid_out(chosen: ChosenTasks, folder: Path) -> Path:
-    """The tasks of a dataset from a registry, side by side, and a word on where its metric is for whoever scores."""
+def _copy_tasks(chosen: ChosenTasks, folder: Path) -> Path:
+    """Copy the tasks and the metric of a registry's dataset into one folder, with a config that leads scoring to it."""
     target = (folder / DATASET / chosen.name.rpartition("/")[2]).absolute()
     for task in chosen.tasks:
         shutil.copytree(task.path, target / task.path.name, symlinks=True, dirs_exist_ok=True)
@@ -451,32 +455,32 @@ def _laid_out(chosen: ChosenTasks, folder: Path) -> Path:
     return target
 
 
-def _count_in(folder: Path, chosen: ChosenTasks, unable: Sequence[TaskDirectory], request: AgentRequest) -> None:
-    """Put the trials that no room can have into the ledger: as many as there are attempts, less those a job has.
+def _record_declined(folder: Path, chosen: ChosenTasks, unable: Sequence[TaskDirectory], request: AgentRequest) -> None:
+    """Write a job with the trials of tasks that cannot run here, so that they are counted as missing.
 
-    A task may have been able once, or become so since: its trials that never ran are outstanding.
+    Each such task has as many trials as there are samples, less those that a job has planned: a task may have been
+    able to run earlier, or become able since.
     """
-    jobs = _jobs(folder)
-    samples = max(request.samples, sum(int(config.get("n_attempts", 1)) for _, config in jobs))
-    known = Counter(name for job, _ in jobs for name in _locked_tasks(job))
+    samples = max(request.samples, _planned_samples(folder))
+    planned = Counter(name for job, _ in _jobs(folder) for name in _locked_tasks(job))
     names = {*(task.name for task in unable), *_locked_tasks(folder / DECLINED)}
-    owing = [task for task in chosen.tasks if task.name in names]
-    trials = [task for task in owing for _ in range(samples - known[task.name])]
+    tasks = [task for task in chosen.tasks if task.name in names]
+    trials = [task for task in tasks for _ in range(samples - planned[task.name])]
     if trials:
-        group = _named(folder) or TaskTrials(request.agent, request.model, chosen.name)
+        group = _reported_names(folder) or TaskTrials(request.agent, request.model, chosen.name)
         write_declined(folder / DECLINED, group, trials)
 
 
 def _locked_tasks(job: Path) -> list[str]:
-    """The task of each trial that a job has planned."""
+    """The name of the task of each trial that a job has planned."""
     try:
         return [trial["task"]["name"] for trial in read_json(job / "lock.json")["trials"]]
     except (KeyError, TypeError):
         return []
 
 
-def _named(folder: Path) -> TaskTrials | None:
-    """What Harbor calls the agent, the model and the dataset, as its first finished trial says; None before that."""
+def _reported_names(folder: Path) -> TaskTrials | None:
+    """The agent, model and dataset as the first finished trial of Harbor names them; None if there is no such trial."""
     for path in sorted(folder.glob("[0-9]*/*/result.json")):
         try:
             trial = read_json(path)
@@ -488,25 +492,28 @@ def _named(folder: Path) -> TaskTrials | None:
 
 
 def _jobs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Harbor's jobs in a run's folder, in their order, each with its configuration."""
-    places = sorted((job for job in folder.glob("[0-9]*") if (job / "config.json").is_file()), key=_number)
-    return [(job, read_config(job)) for job in places]
+    """Harbor's jobs in a run's folder, in order, each with its configuration."""
+    jobs = sorted((job for job in folder.glob("[0-9]*") if (job / "config.json").is_file()), key=_number)
+    return [(job, read_config(job)) for job in jobs]
 
 
-def _by_harbor(
+def _planned_samples(folder: Path) -> int:
+    """The number of samples per task that the jobs in a run's folder have planned together."""
+    return sum(int(config.get("n_attempts", 1)) for _, config in _jobs(folder))
+
+
+def _run_by_harbor(
     engine: Engine, request: AgentRequest, tasks: Mapping[str, Any], folder: Path, progress: Progress
 ) -> None:
     """Finish the folder's jobs, then run the attempts that no job has planned yet."""
     agent = _agent(request)
-    planned = 0
-    jobs = _jobs(folder)
+    jobs, planned = _jobs(folder), _planned_samples(folder)
     for job, config in jobs:
-        planned += int(config.get("n_attempts", 1))
-        if not finished(job):  # Harbor was killed, and could not remove them
+        if not finished(job):  # Harbor was killed, and could not remove its containers
             remove_leftovers(request.environment, job)
         if forget_cut_off(job) or not finished(job):
-            again = {**config, "job_name": job.name, "jobs_dir": str(folder.absolute())}
-            _ask(engine, request.environment, again, progress)
+            resumed = {**config, "job_name": job.name, "jobs_dir": str(folder.absolute())}
+            _run_job(engine, request.environment, resumed, progress)
     if planned >= request.samples:
         return
     config = {
@@ -520,22 +527,22 @@ def _by_harbor(
         "agents": [agent],
         **tasks,
     }
-    _ask(engine, request.environment, config, progress)
+    _run_job(engine, request.environment, config, progress)
 
 
-NEVER_RAN: Final = ("CancelledError", "ServerNotAskedError")  # of trials that are run by the same command again
+NEVER_RAN: Final = ("CancelledError", "ServerNotAskedError")  # exceptions of trials that run again on resuming
 
 
 def forget_cut_off(job: Path) -> bool:
-    """Make room for trials that were cut off with the job: Harbor would count them as done, or fail over half a file.
+    """Remove interrupted trials: Harbor would count them as done, or fail on an incomplete file.
 
-    A job's own result that was cut off while it was written is removed: Harbor writes it anew. True if a trial must
-    run again, even if the job counts as finished.
+    An incomplete result of the job itself is removed too, and Harbor writes it again. True if a trial must run again,
+    even if the job counts as finished.
     """
     forgotten = False
     for path in [*job.glob("*/result.json"), *job.glob("*/config.json")]:
         if not path.exists():
-            continue  # gone with its trial
+            continue  # removed with its trial
         content = read_json(path)
         failed = content.get("exception_info") if isinstance(content, dict) else None
         if content is None or (isinstance(failed, dict) and failed.get("exception_type") in NEVER_RAN):
@@ -547,8 +554,8 @@ def forget_cut_off(job: Path) -> bool:
     return forgotten
 
 
-def _ask(engine: Engine, environment: str, config: Mapping[str, Any], progress: Progress) -> None:
-    """Have Harbor run a job; what its trials leave in a container engine is removed, however it ends."""
+def _run_job(engine: Engine, environment: str, config: Mapping[str, Any], progress: Progress) -> None:
+    """Run a job with Harbor; whatever its trials leave in a container engine is removed in any case."""
     try:
         asyncio.run(run_job(engine, config, progress))
     finally:
@@ -556,18 +563,18 @@ def _ask(engine: Engine, environment: str, config: Mapping[str, Any], progress: 
 
 
 def in_containers(request: AgentRequest) -> bool:
-    """Whether trials happen in rooms of ours, whoever runs them."""
+    """Whether trials run in our own containers, with or without Harbor."""
     return request.environment == ROOMS or request.agent.startswith(COMMAND)
 
 
 def _environment(request: AgentRequest) -> dict[str, str]:
-    """The environment as Harbor is configured with it."""
+    """The environment in Harbor's configuration."""
     name = ROOM if request.environment == ROOMS else request.environment
     return {"import_path" if ":" in name else "type": name}
 
 
 def _agent(request: AgentRequest) -> dict[str, Any]:
-    """The agent as Harbor is configured with it; ``chat`` is ours."""
+    """The agent in Harbor's configuration; ``chat`` is our own agent."""
     path = CHAT if request.agent == CHAT_AGENT else request.agent
     agent: dict[str, Any] = {"import_path" if ":" in path else "name": path}
     if request.model:
@@ -584,11 +591,11 @@ def _number(job: Path) -> int:
 
 
 def agent_endpoint(agent: str, model: str | None, base_url: str | None) -> str | None:
-    """The base URL that an agent's model is asked at, without keys; None where nobody knows, or no model is asked.
+    """The base URL of an agent's model, without keys; None if it is unknown, or the agent has no model.
 
-    InputError for a URL with a password or a key: Harbor writes it down.
+    InputError for a URL with a password or a key, because Harbor would write it to disk.
     """
-    provider, _, rest = (model or "").partition("/")
+    provider, _, name = (model or "").partition("/")
     if model is None:
         return None
     if base_url:
@@ -596,54 +603,54 @@ def agent_endpoint(agent: str, model: str | None, base_url: str | None) -> str |
         if agent == CHAT_AGENT and "?" in base_url and address.count("=") < base_url.count("="):
             raise InputError.at(
                 "--base-url",
-                ("the URL contains a key, which Harbor would write to its files"),
+                "the URL contains a key, which Harbor would write to its files",
                 "remove the key from the URL",
             )
         return address
-    if agent == CHAT_AGENT and (provider == "openai" or not rest):
+    if agent == CHAT_AGENT and (provider == "openai" or not name):
         return called(None)
-    named = (f"{(provider if rest else 'openai').upper()}_{end}" for end in ("BASE_URL", "API_BASE"))
-    variable_url = next((os.environ[variable] for variable in named if os.environ.get(variable)), None)
-    return without_keys(variable_url) if variable_url else None
+    variables = (f"{(provider if name else 'openai').upper()}_{end}" for end in ("BASE_URL", "API_BASE"))
+    url = next((os.environ[variable] for variable in variables if os.environ.get(variable)), None)
+    return without_keys(url) if url else None
 
 
 def find_folder(root: Path, dataset: str, who: str, identity: Mapping[str, Any]) -> tuple[Path, list[str]]:
-    """The folder of a run of agents below ``root``, and why it is a new one where another differs in its endpoint."""
-    fresh = root / folder_name(dataset, who, identity)
-    if fresh.exists() or ENDPOINT not in identity:
-        return fresh, []
-    others = list(_others(fresh, root / folder_name(dataset, who, _rest(identity)), identity))
-    for folder, there in others:
-        if there == identity[ENDPOINT]:
+    """The folder of a run of agents below ``root``, and a note if it is new because another run's endpoint differs."""
+    new = root / folder_name(dataset, who, identity)
+    if new.exists() or ENDPOINT not in identity:
+        return new, []
+    others = list(_others(new, root / folder_name(dataset, who, _without_endpoint(identity)), identity))
+    for folder, endpoint in others:
+        if endpoint == identity[ENDPOINT]:
             return folder, []
     if not others:
-        return fresh, []
-    folder, there = others[-1]
-    return fresh, [f"{fresh}: starting a new run, because {folder} differs ({_why_new(there, identity, 'there')})"]
+        return new, []
+    folder, endpoint = others[-1]
+    return new, [f"{new}: starting a new run, because {folder} differs ({_difference(endpoint, identity, 'there')})"]
 
 
 def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
-    """InputError for a folder of a run with another server; a folder without a recorded server is resumed."""
-    kept, there = _kept(folder), recorded(folder)
-    if there is not None and ENDPOINT in identity and there != identity[ENDPOINT]:
-        difference = _why_new(there, identity, "here")
+    """InputError for a folder of a run with another endpoint; a folder without a recorded endpoint is resumed."""
+    stored, endpoint = _stored_identity(folder), recorded(folder)
+    if endpoint is not None and ENDPOINT in identity and endpoint != identity[ENDPOINT]:
+        difference = _difference(endpoint, identity, "here")
         raise InputError.at(str(folder), f"contains a different run: {difference}", "choose another --out")
-    if kept is not None and ENDPOINT not in identity and ENDPOINT in kept:
-        difference = "; ".join(differences({ENDPOINT: kept[ENDPOINT]}, {}))
+    if stored is not None and ENDPOINT not in identity and ENDPOINT in stored:
+        difference = "; ".join(differences({ENDPOINT: stored[ENDPOINT]}, {}))
         raise InputError.at(str(folder), f"contains a different run: {difference}", "choose another --out")
 
 
 def keep_identity(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Write down which run a folder is of, once."""
+    """Write the run's identity to its folder, unless the folder has one."""
     if not (folder / IDENTITY).exists():
         put(folder / IDENTITY, [msgspec.json.format(msgspec.json.encode(identity), indent=1), b"\n"])
 
 
 def recorded(folder: Path) -> str | None:
-    """The endpoint that a folder's identity names, or else its jobs; None where neither does."""
-    kept = _kept(folder)
-    if kept is not None:
-        return kept.get(ENDPOINT)
+    """The endpoint in a folder's identity, or else in its jobs; None if it is not recorded."""
+    stored = _stored_identity(folder)
+    if stored is not None:
+        return stored.get(ENDPOINT)
     for config in sorted(folder.glob("[0-9]*/config.json")):
         try:
             return without_keys(read_json(config)["agents"][0]["kwargs"]["server"])
@@ -652,24 +659,29 @@ def recorded(folder: Path) -> str | None:
     return None
 
 
-def _others(fresh: Path, earlier: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, str | None]]:
-    """Folders of runs that differ in nothing but the endpoint, and theirs; that of an earlier version comes first."""
-    if earlier.exists() and _kept(earlier) is None:
-        yield earlier, recorded(earlier)
-    for path in sorted(fresh.parent.glob(f"{fresh.name[:-8]}{'[0-9a-f]' * 8}/{IDENTITY}")):
-        kept = _kept(path.parent)
-        if kept is not None and ENDPOINT in kept and not [*differences(_rest(kept), _rest(identity))]:
-            yield path.parent, kept[ENDPOINT]
+def _others(new: Path, old_name: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, str | None]]:
+    """The folders of runs that differ only in the endpoint, each with its endpoint.
+
+    ``old_name`` is the folder's name in earlier versions of Calipers, where it did not depend on the endpoint.
+    """
+    if old_name.exists() and _stored_identity(old_name) is None:
+        yield old_name, recorded(old_name)
+    for path in sorted(new.parent.glob(f"{new.name[:-8]}{'[0-9a-f]' * 8}/{IDENTITY}")):
+        stored = _stored_identity(path.parent)
+        if stored is None or ENDPOINT not in stored:
+            continue
+        if not [*differences(_without_endpoint(stored), _without_endpoint(identity))]:
+            yield path.parent, stored[ENDPOINT]
 
 
-def _kept(folder: Path) -> dict[str, Any] | None:
+def _stored_identity(folder: Path) -> dict[str, Any] | None:
     identity = read_json(folder / IDENTITY)
     return identity if isinstance(identity, dict) else None
 
 
-def _rest(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _without_endpoint(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in identity.items() if name != ENDPOINT}
 
 
-def _why_new(there: str | None, identity: Mapping[str, Any], where: str) -> str:
-    return f"{ENDPOINT}: {there or 'not recorded'} {where}, {identity[ENDPOINT]} requested"
+def _difference(endpoint: str | None, identity: Mapping[str, Any], place: str) -> str:
+    return f"{ENDPOINT}: {endpoint or 'not recorded'} {place}, {identity[ENDPOINT]} requested"
