@@ -35,7 +35,7 @@ FOLDER = "CALIPERS_IMAGES"
 MIRRORS = "CALIPERS_MIRRORS"
 FORBIDDEN = "none"
 BASE_SECONDS = 1800.0
-BUILD_SECONDS = 600.0  # Harbor's own
+BUILD_SECONDS = 600.0  # Harbor's default
 ANSWER_SECONDS = 20.0
 RESERVE = 2 << 30  # bytes of the disk that must stay free
 MOST_LINES, LAST_LINES, LONGEST = 40, 3, 400  # of the output of a failed step
@@ -69,8 +69,6 @@ FILES = {
     "etc/dpkg/dpkg.cfg.d/docker-excludes": "path-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\n",
 }
 """Files that the images of these distributions have and their packages do not."""
-
-
 PROGRAMS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
@@ -158,7 +156,7 @@ def base_image(image: str, vendors: Sequence[str] = ()) -> BaseImage | None:
 def _base(image: str, name: str, tag: str, vendors: Sequence[str], more: tuple[str, ...] = ()) -> BaseImage | None:
     if name != "python" and name not in TAGS:
         return None
-    vendors = vendors or list(mirrors()) or ["debian"]  # apt is asked only now: it may take half a second
+    vendors = vendors or list(mirrors()) or ["debian"]  # only now, because asking apt may take half a second
     if name == "python":
         return _python_base(image, tag, vendors, more)
     vendor = name if name in vendors else vendors[0]
@@ -228,10 +226,10 @@ def answers(vendor: str, suite: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="calipers-") as scratch:
         command = [helper, "-o", "Acquire::Retries=0", "download-file", f"{address}/dists/{suite}/Release"]
         try:
-            done = subprocess.run([*command, f"{scratch}/file"], capture_output=True, timeout=ANSWER_SECONDS)
+            process = subprocess.run([*command, f"{scratch}/file"], capture_output=True, timeout=ANSWER_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
             return False
-    return done.returncode == 0
+    return process.returncode == 0
 
 
 def unbuildable(plan: ImagePlan) -> str | None:
@@ -285,14 +283,14 @@ def _lacks_packages(plan: ImagePlan, folder: Path) -> bool:
     """Whether the parts that are not built yet need packages."""
     if not (folder / "bases" / _base_key(plan.base)).is_dir():
         return True
-    absent = (group for key, group in _keys(plan) if not (folder / "layers" / key).is_dir())
-    return any("apt" in step.command for group in absent for step in group)
+    missing = (group for key, group in _keys(plan) if not (folder / "layers" / key).is_dir())
+    return any("apt" in step.command for group in missing for step in group)
 
 
 def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> list[Path]:
     """The folders of an image, the lowest first; missing layers are built. ImageError with the reason if that fails."""
-    if wrong := unbuildable(plan):
-        raise ImageError(wrong)
+    if reason := unbuildable(plan):
+        raise ImageError(reason)
     folder = images_folder()
     if folder is None:  # `unbuildable` has already rejected this
         raise ImageError("no folder for images")
@@ -302,7 +300,7 @@ def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> li
     if key in _failed:
         raise ImageError(_failed[key])
     try:
-        layers = [_made(folder, "bases", key, lambda scratch: _bootstrap(plan.base, scratch))]
+        layers = [_cached(folder, "bases", key, lambda scratch: _bootstrap(plan.base, scratch))]
     except ImageError as error:
         _failed[key] = str(error)  # later callers do not wait for it again
         raise
@@ -314,7 +312,7 @@ def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> li
 
         note = folder / "failed" / key
         try:
-            layers.append(_made(folder, "layers", key, make))
+            layers.append(_cached(folder, "layers", key, make))
         except ImageError as error:
             note.write_text(f"{error}\n")
             raise
@@ -323,9 +321,10 @@ def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> li
 
 
 _failed: dict[str, str] = {}
+"""The errors of bases that could not be built in this process, by key."""
 
 
-def _made(folder: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
+def _cached(folder: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """The folder of a key; if it does not exist, ``make`` builds it elsewhere, one process at a time."""
     target = folder / kind / key
     if target.is_dir():
@@ -350,12 +349,12 @@ def _made(folder: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _tidy(folder: Path) -> None:
@@ -369,19 +368,19 @@ def _bootstrap(base: BaseImage, scratch: Path) -> None:
     """Make the root directory of a base."""
     address = mirrors()[base.vendor]
     root = scratch / "upper"
-    mortal = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []  # it ends with us
-    command = [*mortal, MAKER, "--mode=root", "--variant=minbase", "--format=directory"]
+    ending_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    command = [*ending_with_us, MAKER, "--mode=root", "--variant=minbase", "--format=directory"]
     command += [f"--dpkgopt={line}" for line in FILES["etc/dpkg/dpkg.cfg.d/docker-excludes"].splitlines()]
     command += [f"--include={','.join(('apt', *base.packages))}"]
     source = f"deb [signed-by={KEYS.format(base.vendor)}] {address} {base.suite} {COMPONENTS[base.vendor]}"
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, base.suite, str(root), source], capture_output=True, text=True, timeout=BASE_SECONDS
         )
     except subprocess.TimeoutExpired:
         raise ImageError(f"{base.image}: {MAKER} took longer than {BASE_SECONDS:.0f} s") from None
-    if done.returncode:
-        raise ImageError(f"{base.image}: {MAKER} failed with exit code {done.returncode}: {_last(done.stderr)}")
+    if process.returncode:
+        raise ImageError(f"{base.image}: {MAKER} failed with exit code {process.returncode}: {_last(process.stderr)}")
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -410,23 +409,23 @@ def _execute(
     try:
         container.start()
         for step in group:
-            _do(container, step, context, scratch, until)
+            _run_step(container, step, context, scratch, until)
     except builder.refused as error:
         raise ImageError(f"its image must be built, and {error}") from None
     finally:
         container.stop()
 
 
-def _do(container: Any, step: BuildStep, context: Path, scratch: Path, until: float) -> None:
-    where = f"environment/Dockerfile:{step.line}: {step.text}"
+def _run_step(container: Any, step: BuildStep, context: Path, scratch: Path, until: float) -> None:
+    location = f"environment/Dockerfile:{step.line}: {step.text}"
 
-    def run(command: str, **how: Any) -> Any:
-        done = container.run(command, **how)
-        if done.timed_out:
-            raise ImageError(f"{where} was stopped: the build timed out")
-        if done.code:
-            output = b"\n".join((done.stdout, done.stderr)).decode(errors="replace")
-            raise ImageError(f"{where} failed with exit code {done.code}: {_last(output)}")
+    def run(command: str, **settings: Any) -> None:
+        result = container.run(command, **settings)
+        if result.timed_out:
+            raise ImageError(f"{location} was stopped: the build timed out")
+        if result.code:
+            output = b"\n".join((result.stdout, result.stderr)).decode(errors="replace")
+            raise ImageError(f"{location} failed with exit code {result.code}: {_last(output)}")
 
     run(f"mkdir -p {shlex.quote(step.workdir)}", cwd="/")
     for name, text in step.files.items():
@@ -442,18 +441,19 @@ def _do(container: Any, step: BuildStep, context: Path, scratch: Path, until: fl
     if step.command:
         left = until - time.monotonic()
         if left <= 0:
-            raise ImageError(f"{where} was not started: the build timed out")
-        with _watched(container, scratch, f"{where} was stopped: less than {RESERVE >> 30} GB of disk space was left"):
+            raise ImageError(f"{location} was not started: the build timed out")
+        message = f"{location} was stopped: less than {RESERVE >> 30} GB of disk space was left"
+        with _watching_disk(container, scratch, message):
             run(step.command, cwd=step.workdir, env=step.env, user=step.user, timeout=left)
 
 
 @contextmanager
-def _watched(container: Any, folder: Path, wrong: str) -> Iterator[None]:
+def _watching_disk(container: Any, folder: Path, message: str) -> Iterator[None]:
     """Stop the processes of a container when the disk is nearly full; ImageError if that happened."""
-    full, over = threading.Event(), threading.Event()
+    full, ended = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(1.0):
+        while not ended.wait(1.0):
             status = os.statvfs(folder)
             if status.f_bavail * status.f_frsize < RESERVE:
                 full.set()
@@ -464,19 +464,19 @@ def _watched(container: Any, folder: Path, wrong: str) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
         if full.is_set():
-            raise ImageError(wrong)
+            raise ImageError(message)
 
 
 def _last(text: str) -> str:
     """The last lines of an output, joined; only lines that look like errors, if there are any."""
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()][-MOST_LINES:]
-    telling = [
+    errors = [
         line for line in lines if re.match(r"E:|dpkg: error|error\b|fatal\b|curl:|wget:|npm ERR", line, re.IGNORECASE)
     ]
-    return " | ".join((telling or lines)[-LAST_LINES:])[-LONGEST:] or "no output"
+    return " | ".join((errors or lines)[-LAST_LINES:])[-LONGEST:] or "no output"
 
 
 def _base_key(base: BaseImage) -> str:

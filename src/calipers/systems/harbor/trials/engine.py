@@ -1,7 +1,7 @@
-"""Harbor as an external program: finding it, checking its version, and running it with our modules.
+"""Harbor as an external program: finds it, checks its version, and runs it with our modules.
 
-Harbor has its own interpreter. The modules it needs from us (`calipers.systems.harbor.lent`, and of
-`calipers.isolate` the container) is copied into a folder that only that one process has on its path, under the name
+Harbor has its own interpreter. The modules that it needs from us (`calipers.systems.harbor.lent`, and the container of
+`calipers.isolate`) are copied into a folder that only this process has on its path, as the package
 ``calipers_harbor``.
 """
 
@@ -30,9 +30,9 @@ from calipers.errors import HarborError, InputError
 OLDEST: Final = (0, 25)
 PATIENCE: Final = 30.0  # seconds for Harbor to stop its trials after a signal
 LOOK_EVERY: Final = 0.5  # seconds between two checks of a job's progress
-LAST_LINES: Final = 3  # of Harbor's output before it failed
+LAST_LINES: Final = 3  # lines of Harbor's output in an error message
 ROOM: Final = "calipers_harbor.environment:RoomEnvironment"
-CONTAINER: Final = ("container", "limits", "tamper_check")  # the files of `isolate` that make one
+CONTAINER: Final = ("container", "limits", "tamper_check")  # the modules of `isolate` that a container needs
 CHAT: Final = "calipers_harbor.agent:ChatAgent"
 CALLING: Final = "calipers_harbor.verifier:CallingVerifier"
 
@@ -52,10 +52,10 @@ def find_engine() -> Engine:
     """The Harbor that ``CALIPERS_HARBOR`` names, else the one on the path. HarborError if it is absent or too old."""
     import subprocess
 
-    wanted = os.environ.get("CALIPERS_HARBOR") or "harbor"
-    program = shutil.which(wanted)
+    name = os.environ.get("CALIPERS_HARBOR") or "harbor"
+    program = shutil.which(name)
     if program is None:
-        raise HarborError(f"there is no program {wanted!r}; install Harbor, or set CALIPERS_HARBOR to its path")
+        raise HarborError(f"there is no program {name!r}; install Harbor, or set CALIPERS_HARBOR to its path")
     try:
         answer = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=clean_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -70,18 +70,18 @@ def find_engine() -> Engine:
 
 
 def _version(program: str) -> list[str]:
-    """A command that prints Harbor's version: if possible with its interpreter, which is seconds faster."""
+    """A command that prints Harbor's version, if possible with its interpreter, which is seconds faster."""
     if python := _interpreter(program):
         return [python, "-c", "from importlib.metadata import version; print(version('harbor'))"]
     return [program, "--version"]
 
 
 def _interpreter(program: str) -> str | None:
-    """The interpreter that a program of Python names in its first line; None if it names none."""
+    """The Python interpreter in the first line of a script; None if there is none."""
     with open(program, "rb") as file:
         first = file.readline(500).decode(errors="replace").strip()
-    named = first.startswith("#!") and os.path.basename(first).startswith("python") and " " not in first
-    return first[2:] if named else None
+    is_python = first.startswith("#!") and os.path.basename(first).startswith("python") and " " not in first
+    return first[2:] if is_python else None
 
 
 def refusals(engine: Engine, settings: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, str]:
@@ -99,7 +99,7 @@ def refusals(engine: Engine, settings: Mapping[str, Any], tasks: Sequence[str]) 
         file = Path(scratch, "tasks.json")
         file.write_bytes(msgspec.json.encode({"settings": settings, "tasks": tasks}))
         path = [lending, *_agents_path({"agents": [settings["agent"]]})]
-        command = [*_mortal(), python, "-m", "calipers_harbor.refusals", str(file)]
+        command = [*_ending_with_us(), python, "-m", "calipers_harbor.refusals", str(file)]
         environment = clean_environment(PYTHONPATH=os.pathsep.join(path))
         answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
     try:
@@ -121,7 +121,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
         file.write_bytes(msgspec.json.encode(config))
         with log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
-                *(*_mortal(), engine.program, "run", "-c", str(file), "--yes", "--quiet"),
+                *(*_ending_with_us(), engine.program, "run", "-c", str(file), "--yes", "--quiet"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -132,13 +132,13 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
             )
         try:
             while not await _ended(process, LOOK_EVERY):
-                progress(*how_far(job))
+                progress(*trial_counts(job))
         finally:
-            await _stopped(process)
-        progress(*how_far(job))
+            await _stop(process)
+        progress(*trial_counts(job))
         if process.returncode or not finished(job):
-            words = _secrets().scrub(_log_tail(log.read_text(errors="replace")))
-            raise HarborError(f"Harbor exited with {process.returncode} without a finished job; its output: {words}")
+            output = _secrets().scrub(_log_tail(log.read_text(errors="replace")))
+            raise HarborError(f"Harbor exited with {process.returncode} without a finished job; its output: {output}")
     return job
 
 
@@ -162,7 +162,7 @@ def _agents_path(config: Mapping[str, Any]) -> list[str]:
     return [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder] if foreign else []
 
 
-def _mortal() -> list[str]:
+def _ending_with_us() -> list[str]:
     """A command prefix that ends Harbor with our process: two Harbor processes on one job would damage it."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
@@ -174,21 +174,23 @@ def _log_tail(log: str) -> str:
 
 
 async def _ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
+    """Wait some seconds for a process to end; whether it did."""
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(process.wait()), seconds)
     return process.returncode is not None
 
 
-async def _stopped(process: asyncio.subprocess.Process) -> None:
-    for number, patience in ((signal.SIGINT, PATIENCE), (signal.SIGKILL, PATIENCE)):
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Stop a process that still runs: with an interrupt, then by killing it."""
+    for number in (signal.SIGINT, signal.SIGKILL):
         if process.returncode is not None:
             return
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        await _ended(process, patience)
+        await _ended(process, PATIENCE)
 
 
-def how_far(job: Path) -> tuple[int, int]:
+def trial_counts(job: Path) -> tuple[int, int]:
     """(finished trials, planned trials) from a job's ``result.json``; (0, 0) while it cannot be read."""
     result = read_json(job / "result.json")
     try:
@@ -210,7 +212,7 @@ def read_json(path: Path) -> Any:
         try:
             return msgspec.json.decode(raw)
         except msgspec.DecodeError:
-            return json.loads(raw)  # NaN and Infinity, as Python writes them
+            return json.loads(raw)  # Python's parser accepts NaN and Infinity
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -220,21 +222,21 @@ def read_config(job: Path) -> dict[str, Any]:
     path = job / "config.json"
     config = read_json(path)
     if not isinstance(config, dict):
-        right = f"expected the file as it was written; remove {job} to run its trials again"
-        raise InputError.at(str(path), "is not a job's configuration", right)
+        expected = f"expected the file as it was written; remove {job} to run its trials again"
+        raise InputError.at(str(path), "is not a job's configuration", expected)
     return config
 
 
 @contextmanager
 def lent() -> Iterator[str]:
-    """A folder with the modules that Harbor needs from us, for its interpreter's path."""
+    """A temporary folder for the path of Harbor's interpreter, with the modules that Harbor needs from us."""
     with (
         TemporaryDirectory(prefix="calipers-lent-") as folder,
-        as_file(files("calipers.systems.harbor.lent")) as side,
+        as_file(files("calipers.systems.harbor.lent")) as modules,
         as_file(files("calipers.isolate")) as isolate,
     ):
         package = Path(folder, "calipers_harbor")
-        shutil.copytree(side, package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(modules, package, ignore=shutil.ignore_patterns("__pycache__"))
         (package / "isolate").mkdir()
         for name in CONTAINER:
             shutil.copy(isolate / f"{name}.py", package / "isolate")

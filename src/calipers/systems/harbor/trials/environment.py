@@ -45,7 +45,7 @@ AUTO: Final = "auto"
 ROOMS: Final = "room"
 DOCKER: Final = "docker"
 PODMAN: Final = "podman"
-COMMAND: Final = "command:"  # how the agent of a user's own command is named
+COMMAND: Final = "command:"  # the prefix of an agent that is a user's command
 MAIN: Final = "main"  # the only service that a room has
 HERE: Final = "calipers.systems.harbor.trials.run"  # the environment in the config of a job without Harbor
 KNOWN: Final = (AUTO, ROOMS, DOCKER, PODMAN)
@@ -137,12 +137,12 @@ def check_podman() -> None:
     """InputError if Harbor cannot use Podman: Harbor's own message suggests the wrong fix."""
     usable, why = ask_podman()
     if not usable:
-        wrong = why or "podman does not answer ('podman info')"
-        raise InputError.at("--environment", f"podman: {wrong}", "expected podman with podman-compose 1.3 or newer")
+        message = why or "podman does not answer ('podman info')"
+        raise InputError.at("--environment", f"podman: {message}", "expected podman with podman-compose 1.3 or newer")
 
 
 def _answer(program: str, *words: str, within: float = ANSWER_WITHIN) -> str:
-    """The output of a program, found on Harbor's path; an empty text if it fails."""
+    """The output of a program on Harbor's path; an empty text if it fails or does not end in time."""
     import subprocess
 
     environment = clean_environment()
@@ -150,12 +150,12 @@ def _answer(program: str, *words: str, within: float = ANSWER_WITHIN) -> str:
     if path is None:
         return ""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [path, *words], capture_output=True, text=True, timeout=within, env=environment, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return "" if done.returncode else done.stdout.strip()
+    return "" if process.returncode else process.stdout.strip()
 
 
 def recorded_environment(folder: Path) -> str | None:
@@ -164,26 +164,24 @@ def recorded_environment(folder: Path) -> str | None:
         config = read_json(path)
         settings = (config.get("environment") or {}) if isinstance(config, dict) else None
         if isinstance(settings, dict):
-            named = str(
-                settings.get("import_path") or settings.get("type") or DOCKER
-            )  # Harbor does not write its default
-            return ROOMS if named in (ROOM, HERE) else named
+            name = str(settings.get("import_path") or settings.get("type") or DOCKER)  # Harbor omits its default
+            return ROOMS if name in (ROOM, HERE) else name
     return None
 
 
 def check_environment(folder: Path, environment: str) -> None:
     """InputError for a folder with jobs of another environment: they are a different run."""
-    there = recorded_environment(folder)
-    if there is not None and there != environment:
-        wrong = f"contains a different run: environment: {there} here, {environment} requested"
-        raise InputError.at(str(folder), wrong, f"expected --environment {there}, or another --out")
+    recorded = recorded_environment(folder)
+    if recorded is not None and recorded != environment:
+        message = f"contains a different run: environment: {recorded} here, {environment} requested"
+        raise InputError.at(str(folder), message, f"expected --environment {recorded}, or another --out")
 
 
 def settle_environment(agent: str, folders: Sequence[Path]) -> tuple[str, str]:
-    """The environment that ``auto`` means and why; ``folders`` may contain the run already."""
-    begun = {there for folder in folders if (there := recorded_environment(folder))}
-    if len(begun) == 1:
-        return begun.pop(), "this run was started in it"
+    """The environment that ``auto`` means and why: that of a run already started in ``folders``, else the best one."""
+    started = {recorded for folder in folders if (recorded := recorded_environment(folder))}
+    if len(started) == 1:
+        return started.pop(), "this run was started in it"
     return choose_environment(agent)
 
 
@@ -193,8 +191,8 @@ def remove_leftovers(environment: str, job: Path) -> None:
     Harbor does so after each trial, unless it is killed or its podman-compose lacks ``down --rmi``. Compose projects
     are named after their trial, and trial names belong to one job: nothing of other jobs is removed.
     """
-    mine = tuple(f"{_project(folder.name)}__" for folder in job.glob("*__*") if folder.is_dir())
-    if environment not in (DOCKER, PODMAN) or not mine:
+    prefixes = tuple(f"{_project(folder.name)}__" for folder in job.glob("*__*") if folder.is_dir())
+    if environment not in (DOCKER, PODMAN) or not prefixes:
         return
     label, at_once = ("index .Labels", ["--time", "0"]) if environment == PODMAN else (".Label", [])
     for listing, removing in (
@@ -204,9 +202,9 @@ def remove_leftovers(environment: str, job: Path) -> None:
         (["image", "ls", "--format", "{{.Repository}}"], ["image", "rm"]),
     ):
         lines = [line.split() for line in _answer(environment, *listing).splitlines() if line.strip()]
-        left = [words[0] for words in lines if words[-1].removeprefix("localhost/").startswith(mine)]
-        if left:
-            _answer(environment, *removing, *dict.fromkeys(left), within=REMOVE_WITHIN)
+        leftovers = [words[0] for words in lines if words[-1].removeprefix("localhost/").startswith(prefixes)]
+        if leftovers:
+            _answer(environment, *removing, *dict.fromkeys(leftovers), within=REMOVE_WITHIN)
 
 
 def _project(trial: str) -> str:
@@ -246,15 +244,15 @@ class Runnable:
         if self.to_build:
             lines.append(f"  {self.to_build:,} of them need an image; `run` builds it, and the build may fail")
         for group in self.declined:
-            shown = ", ".join(group.details[:EXAMPLES])
-            more = ", ..." if len(group.details) > EXAMPLES else ""
-            names = ", ".join(group.tasks[:EXAMPLES])
-            detail = f": {shown}{more}" if shown else ""
-            others = ", ..." if len(group.tasks) > EXAMPLES else ""
-            lines.append(f"  {len(group.tasks):,} cannot run: {group.reason}{detail} ({names}{others})")
+            details = f": {_examples(group.details)}" if group.details else ""
+            lines.append(f"  {len(group.tasks):,} cannot run: {group.reason}{details} ({_examples(group.tasks)})")
         if self.environment == ROOMS and self.able < self.with_docker:
             lines.append(f"with Harbor and a Docker engine: {self.with_docker:,} of {self.tasks:,}")
         return lines
+
+
+def _examples(names: Sequence[str]) -> str:
+    return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
 
 
 def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
@@ -266,8 +264,8 @@ def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
     refuse = {ROOMS: declined_by_room, PODMAN: declined_by_podman}.get(environment, declined_by_docker)
     with_docker = sum(declined_by_docker(task) is None for task in tasks)
     groups = _grouped(tasks, refuse)
-    left_out = {name for group in groups for name in group.tasks}
-    able = [task for task in tasks if task.name not in left_out] if environment == ROOMS else []
+    declined_names = {name for group in groups for name in group.tasks}
+    able = [task for task in tasks if task.name not in declined_names] if environment == ROOMS else []
     return Runnable(environment, why, len(tasks), groups, with_docker, sum(map(to_build, able)))
 
 
@@ -278,12 +276,12 @@ def declined_by_room(task: TaskDirectory) -> str | None:
 
 def declined_by_docker(task: TaskDirectory) -> str | None:
     """Why a Docker engine on Linux cannot run a task, or None; whether images exist is not checked."""
-    wanted = task.config.environment
-    if wanted.os != "linux":
-        return f"it is for {wanted.os}"
-    if wanted.tpu:
+    settings = task.config.environment
+    if settings.os != "linux":
+        return f"it is for {settings.os}"
+    if settings.tpu:
         return "it needs an accelerator that Docker cannot provide"
-    fault = None if wanted.docker_image else dockerfile_fault(task.path / "environment")
+    fault = None if settings.docker_image else dockerfile_fault(task.path / "environment")
     return fault or _unset(task)
 
 
@@ -297,6 +295,7 @@ def declined_by_podman(task: TaskDirectory) -> str | None:
 def _grouped(
     tasks: Sequence[TaskDirectory], refuse: Callable[[TaskDirectory], str | None]
 ) -> tuple[DeclinedTasks, ...]:
+    """The tasks that an environment cannot run, by kind of reason, the most frequent kind first."""
     by_kind: dict[str, list[tuple[str, str | None]]] = {}
     for task in tasks:
         if (reason := refuse(task)) is not None:
@@ -310,7 +309,7 @@ def _grouped(
 
 
 def kind_of(reason: str) -> tuple[str, str | None]:
-    """The text for all reasons of a kind, and the detail of this one.
+    """The text for all reasons of this kind, and the detail of this reason.
 
     >>> kind_of("it needs the image postgres:16")
     ('needs an image that a room does not have', 'postgres:16')
@@ -326,13 +325,13 @@ def kind_of(reason: str) -> tuple[str, str | None]:
 def declined(task: TaskDirectory) -> str | None:
     """Why a task cannot run in a room, or None."""
     steps = task.config.steps or (None,)
-    if wrong := lacking() or _unlent(task.config.environment) or _unset(task):
-        return wrong
+    if reason := lacking() or _unavailable(task.config.environment) or _unset(task):
+        return reason
     for judge in filter(None, (judge_environment(task, step) for step in steps)):
         plan = judge_plan(judge)
         image_fault = unbuildable(plan.image) if plan.image else None
-        if unlent := _unlent(judge.settings) or plan.declined or image_fault:
-            return unlent.replace("environment/", f"{judge.folder.name}/", 1)
+        if reason := _unavailable(judge.settings) or plan.declined or image_fault:
+            return reason.replace("environment/", f"{judge.folder.name}/", 1)
     levels: tuple[TaskSettings | StepSettings, ...] = (task.config, *task.config.steps)
     hooks = [hook for level in levels for hook in level.verifier.collect]
     if others := sorted({hook.service for hook in hooks} - {MAIN}):
@@ -346,19 +345,19 @@ def declined(task: TaskDirectory) -> str | None:
     plan = environment_plan(task)
     if plan.declined or plan.image is None:
         return plan.declined
-    judged_openly = all(policy.verifier == "public" for policy in policies)
-    return unbuildable(plan.image) or (_out_of_reach(task) if judged_openly else None)
+    tests_have_network = all(policy.verifier == "public" for policy in policies)
+    return unbuildable(plan.image) or (_out_of_reach(task) if tests_have_network else None)
 
 
 def _unset(task: TaskDirectory) -> str | None:
-    """Why the environment or the tests cannot have their variables here, or None: one of this machine's is not set."""
+    """The variables that the environment or the tests take from this machine and that are not set, or None."""
     try:
         resolve_env(task.config.environment.env, os.environ, "environment.env")
         for step in task.config.steps or (None,):
             if judge := judge_environment(task, step):
                 resolve_env(judge.settings.env, os.environ, "verifier.environment.env")
-            wanted = {**task.config.verifier.env, **(step.verifier.env if step else {})}
-            resolve_env(wanted, os.environ, "verifier.env")
+            variables = {**task.config.verifier.env, **(step.verifier.env if step else {})}
+            resolve_env(variables, os.environ, "verifier.env")
     except InputError as error:
         return str(error)
     return None
@@ -368,12 +367,15 @@ FETCHED: Final = re.compile(r"^[^#\n]*\b(?:curl|wget)\b[^\n]*?https?://([\w.-]+)
 
 
 def _out_of_reach(task: TaskDirectory) -> str | None:
-    """A host that the tests need and that this machine cannot find: the verdicts would be wrong."""
+    """The reason why tests that download files give wrong verdicts here: this machine cannot find their host; or None.
+
+    With a proxy, hosts are not checked.
+    """
     if any(os.environ.get(name) for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")):
         return None
     hosts = FETCHED.findall("\n".join(scripts(task.path / "tests")))
-    lost = next((host for host in hosts if not _resolves(host)), None)
-    return lost and f"its tests fetch something from {lost}, which this machine cannot find"
+    unknown = next((host for host in hosts if not _resolves(host)), None)
+    return unknown and f"its tests fetch something from {unknown}, which this machine cannot find"
 
 
 @cache
@@ -416,21 +418,21 @@ def unbuilt_before(task: TaskDirectory) -> str | None:
     return next(filter(None, map(failed_before, _images(task))), None)
 
 
-def _unlent(wanted: EnvironmentSettings) -> str | None:
+def _unavailable(settings: EnvironmentSettings) -> str | None:
     """What an environment needs and a room cannot provide, or None."""
-    if wanted.os != "linux":
-        return f"it is for {wanted.os}"
-    if wanted.gpus or wanted.tpu:
+    if settings.os != "linux":
+        return f"it is for {settings.os}"
+    if settings.gpus or settings.tpu:
         return "it needs an accelerator"
-    return "it needs tool servers" if wanted.mcp_servers else None
+    return "it needs tool servers" if settings.mcp_servers else None
 
 
 def judge_plan(judge: JudgeEnvironment) -> EnvironmentPlan:
-    """How the room of a separate verifier is furnished."""
+    """The plan for the container of a separate verifier."""
     return read_environment(judge.folder, docker_image=judge.settings.docker_image, workdir=judge.settings.workdir)
 
 
 def environment_plan(task: TaskDirectory) -> EnvironmentPlan:
-    """How the task's room is furnished."""
-    wanted = task.config.environment
-    return read_environment(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)
+    """The plan for the container of a task."""
+    settings = task.config.environment
+    return read_environment(task.path / "environment", docker_image=settings.docker_image, workdir=settings.workdir)

@@ -1,4 +1,4 @@
-"""EvSys' benchmarks through Harbor: tasks written, a job configured, its verdicts given from this process."""
+"""Runs EvSys' benchmarks with Harbor: writes the tasks, configures the job, and verifies answers in this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from calipers.systems.harbor.wire import failure_cause
 from calipers.tasks.jsonl import HarborTask
 
 SPEC: Final = "evsys_verifier.json"
-LIMIT: Final = 600.0  # seconds an agent has
+LIMIT: Final = 600.0  # seconds for the agent, and for the verifier
 TASK: Final = f"""\
 schema_version = "1.4"
 
@@ -51,7 +51,7 @@ NEVER_RUN: Final = "#!/bin/sh\n# the verdict is given outside; see {spec}\nexit 
 
 
 def write_tasks(tasks: Sequence[HarborTask], folder: Path) -> list[str]:
-    """Write each task to a directory of its own in ``folder``, which is emptied first; the directories' names."""
+    """Write each task to its own directory in ``folder``, which is emptied first; returns the directories' names."""
     shutil.rmtree(folder, ignore_errors=True)
     names = _names([str(task.task_id) for task in tasks])
     for task, name in zip(tasks, names, strict=True):
@@ -73,38 +73,39 @@ def _spec(task: HarborTask) -> dict[str, object]:
 
 
 def _names(ids: Sequence[str]) -> list[str]:
+    """A distinct directory name for each task id."""
     taken: set[str] = set()
     names = []
     for task_id in ids:
         name = base = re.sub(r"[^0-9A-Za-z_-]", "_", task_id) or "_"
         number = 2
-        while name.lower() in taken:  # some file systems do not tell a from A
+        while name.lower() in taken:  # some file systems do not distinguish a and A
             name, number = f"{base}_{number}", number + 1
         taken.add(name.lower())
         names.append(name)
     return names
 
 
-LARGEST: Final = 128 << 20  # bytes of a question
+LARGEST: Final = 128 << 20  # bytes of a request
 NO_TEXT: Final = "the agent wrote no completion"
 Judge = Callable[[str], float]
 
 
 @asynccontextmanager
 async def answering(judges: Mapping[str, Judge]) -> AsyncIterator[str]:
-    """The path of a socket on which a task's completion is answered with its reward, while the block lasts.
+    """Serve rewards on a Unix socket while the block runs; yields its path. A request is a task and a completion.
 
-    The folder is its owner's alone, so nobody else on the machine can ask. A judge is called on this event loop's
-    thread, one at a time, as `Benchmark.score` does it.
+    Only this user can access the socket's folder. Judges are called one at a time in the thread of this event loop, as
+    in `Benchmark.score`.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            question = msgspec.json.decode(await reader.readline())
-            writer.write(msgspec.json.encode(_answer(judges, question)) + b"\n")
+            request = msgspec.json.decode(await reader.readline())
+            writer.write(msgspec.json.encode(_reply(judges, request)) + b"\n")
             await writer.drain()
         except (OSError, ValueError, msgspec.DecodeError):
-            pass  # whoever asked has gone, or asked nonsense: no answer is a failed verification over there
+            pass  # the client is gone, or the request is invalid; without a reply, the client's verification fails
         finally:
             writer.close()
 
@@ -115,8 +116,9 @@ async def answering(judges: Mapping[str, Judge]) -> AsyncIterator[str]:
             yield path
 
 
-def _answer(judges: Mapping[str, Judge], question: dict[str, str | None]) -> dict[str, float | str]:
-    task, text = question.get("task"), question.get("completion")
+def _reply(judges: Mapping[str, Judge], request: dict[str, str | None]) -> dict[str, float | str]:
+    """The reward of a completion, or an error."""
+    task, text = request.get("task"), request.get("completion")
     if text is None:
         return {"error": NO_TEXT}
     try:
@@ -128,13 +130,13 @@ def _answer(judges: Mapping[str, Judge], question: dict[str, str | None]) -> dic
 
 NOWHERE: Final = "calipers_harbor.environment:Nowhere"
 JobFactory = Callable[[dict[str, Any]], Any]
-"""Runs a job from its configuration and returns its directory or its trials, at once or awaited."""
+"""A function, async or not, that runs a job from its configuration and returns its directory or its trials."""
 
 JOB: Final = "expected the directory of a job, or an object with trial_results, the list of its trials"
 
 
 class FactoryConfig(dict[str, Any]):
-    """A job's configuration for a factory: Harbor's keys, as attributes too, and ``tasks``, as Harbor's object has."""
+    """A job's configuration for a factory: Harbor's keys as items and as attributes, plus ``tasks``."""
 
     def __init__(self, config: Mapping[str, Any], tasks: Sequence[Path] = ()) -> None:
         super().__init__(config)
@@ -155,7 +157,7 @@ class FactoryConfig(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class HarborRequest:
-    """What a rollout of a benchmark through Harbor is told."""
+    """The settings for running a benchmark with Harbor."""
 
     model_name: str
     model_client: str
@@ -164,16 +166,16 @@ class HarborRequest:
     sampling: Mapping[str, Any]  # max_tokens, temperature, system_prompt
     concurrent: int
     retries: int
-    agent: str | None  # an import path of Harbor's, instead of the chat agent
+    agent: str | None  # the import path of an agent for Harbor, instead of the chat agent
 
 
 async def harvest(
     tasks: Sequence[HarborTask], judges: Sequence[Callable[[str], float]], factory: JobFactory | None, **settings: Any
 ) -> tuple[Path | Part, list[str], list[TrajectoryGroup]]:
-    """Run a benchmark's tasks as a job of Harbor's: the job, what each task is called in it, and each task's survivors.
+    """Run a benchmark's tasks as a Harbor job; returns the job, the tasks' names in it, and their surviving rollouts.
 
-    The job is its directory, or its rollouts where a factory gave trials and not a directory. HarborError when there is
-    no Harbor, or it leaves no finished job; then nothing, or only the tasks, is written.
+    The job is its directory, or its rollouts if a factory returned trials. HarborError if Harbor is not installed or
+    does not finish the job; then no files are written, or only those of the tasks.
     """
     request = HarborRequest(**settings)
     if request.samples < 1:
@@ -189,8 +191,8 @@ async def harvest(
     names = write_tasks(tasks, folder)
     async with answering(dict(zip(names, judges, strict=True))) as socket:
         config = _config(request, socket)
-        made = run(FactoryConfig(config, [folder.absolute() / name for name in names]) if factory else config)
-        job = await made if inspect.isawaitable(made) else made
+        returned = run(FactoryConfig(config, [folder.absolute() / name for name in names]) if factory else config)
+        job = await returned if inspect.isawaitable(returned) else returned
     if not isinstance(job, (str, os.PathLike)):
         part, groups = harvest_trials(job, tasks, names, request)
         return part, names, groups
@@ -200,19 +202,20 @@ async def harvest(
 
 
 def _check_factory(factory: Any) -> None:
+    """HarborError unless a factory can be called with the job's configuration."""
     if factory is None:
         return
     try:
         inspect.signature(factory).bind({})
     except ValueError:
-        return  # one written in C, which tells nothing of its parameters
+        return  # a function in C has no signature
     except TypeError:
-        right = "expected a function that takes the job's configuration"
-        raise HarborError(f"_job_factory is {_shown(factory)}; {right}") from None
+        expected = "expected a function that takes the job's configuration"
+        raise HarborError(f"_job_factory is {_shown(factory)}; {expected}") from None
 
 
 _ABSENT: Final = object()
-_USAGE: Final = {  # what a trial's agent_result calls its usage -> what a trajectory does
+_USAGE: Final = {  # key in a trial's agent_result -> key in a trajectory
     "cost_usd": "cost_usd",
     "n_input_tokens": "prompt_tokens",
     "n_output_tokens": "completion_tokens",
@@ -221,50 +224,51 @@ _USAGE: Final = {  # what a trial's agent_result calls its usage -> what a traje
 
 
 class HarvestedTrial(NamedTuple):
-    """What a trial that a factory gave came to."""
+    """The result of a trial that a factory returned."""
 
-    trajectory: Trajectory | None  # None: it did not survive
+    trajectory: Trajectory | None  # None for a trial that did not survive
     outcome: int  # a code of OUTCOMES
     exception: str | None = None
 
 
 class UnknownTrial(UserWarning):
-    """A trial of a task that the benchmark does not have."""
+    """A trial of an unknown task, which is excluded."""
 
 
 def harvest_trials(
     job: Any, tasks: Sequence[HarborTask], names: Sequence[str], request: HarborRequest
 ) -> tuple[Part, list[TrajectoryGroup]]:
-    """The rollouts of a job that a factory gave as an object, and each task's survivors, in the order given.
+    """The rollouts of a job that a factory returned as an object, and the trajectories of each task's survivors.
 
-    A trial survives as in EvSys: no exception is recorded, and there is a turn of tokens or a verdict. Every task has
-    as many rollouts as were asked for: one without a trial is missing.
+    A trial survives, as in EvSys, if it has no exception and has a turn of tokens or a verdict. Every task has the
+    requested number of rollouts; those without a trial are missing.
     """
     trials = _field(job, "trial_results", _ABSENT)
     if trials is _ABSENT or not isinstance(trials, (list, tuple, NoneType)):
-        given = _shown(job) if trials is _ABSENT else f"trial_results that are {_shown(trials)}"
-        raise HarborError(f"the job factory returned {given}; {JOB}")
+        value = _shown(job) if trials is _ABSENT else f"trial_results that are {_shown(trials)}"
+        raise HarborError(f"the job factory returned {value}; {JOB}")
     index = {_plain(str(task.task_id)): number for number, task in reversed(list(enumerate(tasks)))}
     index |= {name: number for number, name in enumerate(names)}
-    ended: list[list[HarvestedTrial]] = [[] for _ in tasks]
+    by_task: list[list[HarvestedTrial]] = [[] for _ in tasks]
     for number, trial in enumerate(trials or ()):
-        where = f"trial_results[{number}]"
+        location = f"trial_results[{number}]"
         name = _field(trial, "task_name", _ABSENT)
         if not isinstance(name, str):
-            given = "missing" if name is _ABSENT else _shown(name)
-            raise HarborError(f"{where}.task_name is {given}; expected the name of a task's directory, as {names[0]!r}")
+            value = "missing" if name is _ABSENT else _shown(name)
+            expected = f"expected the name of a task's directory, as {names[0]!r}"
+            raise HarborError(f"{location}.task_name is {value}; {expected}")
         if name in index:
-            ended[index[name]].append(_ended(where, trial))
+            by_task[index[name]].append(_harvested(location, trial))
         else:
-            unknown = f"{where} is of {name!r}, which is not a task of the benchmark, and is excluded"
+            unknown = f"{location} is of {name!r}, which is not a task of the benchmark, and is excluded"
             warnings.warn(f"{unknown}; expected one of {', '.join(names[:5])}", UnknownTrial, stacklevel=2)
     missing = HarvestedTrial(None, UNSTATED)
     groups = [
         TrajectoryGroup([trial.trajectory for trial in of_task if trial.trajectory], _tags(task))
-        for task, of_task in zip(tasks, ended, strict=True)
+        for task, of_task in zip(tasks, by_task, strict=True)
     ]
-    whole = [[*of_task, *[missing] * (request.samples - len(of_task))] for of_task in ended]
-    return _as_part(whole, names, request.model_name), groups
+    filled = [[*of_task, *[missing] * (request.samples - len(of_task))] for of_task in by_task]
+    return _as_part(filled, names, request.model_name), groups
 
 
 def _tags(task: HarborTask) -> list[str]:
@@ -273,16 +277,16 @@ def _tags(task: HarborTask) -> list[str]:
 
 
 def _plain(task_id: str) -> str:
-    """EvSys' name of a task's directory, which keeps letters of every script."""
+    """EvSys' name for a task's directory, which keeps the letters of all scripts."""
     return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in task_id)
 
 
-def _as_part(ended: Sequence[Sequence[HarvestedTrial]], names: Sequence[str], model: str) -> Part:
-    """Trials as rollouts, numbered within their tasks as they were given."""
-    rows = [trial for of_task in ended for trial in of_task]
-    survivors = [row.trajectory for row in rows]
-    survived = [trajectory is not None for trajectory in survivors]
-    usage = [trajectory.metadata["usage"] if trajectory else {} for trajectory in survivors]
+def _as_part(by_task: Sequence[Sequence[HarvestedTrial]], names: Sequence[str], model: str) -> Part:
+    """The trials of each task as rollouts, numbered within their tasks in the order given."""
+    rows = [trial for of_task in by_task for trial in of_task]
+    trajectories = [row.trajectory for row in rows]
+    survived = [trajectory is not None for trajectory in trajectories]
+    usage = [trajectory.metadata["usage"] if trajectory else {} for trajectory in trajectories]
     columns = {ours: [used.get(theirs) for used in usage] for theirs, ours in USAGE.items()}
     kinds = list(dict.fromkeys(row.exception for row in rows if row.exception))
     codes = [kinds.index(row.exception) if row.exception else -1 for row in rows]
@@ -291,12 +295,14 @@ def _as_part(ended: Sequence[Sequence[HarvestedTrial]], names: Sequence[str], mo
     return Part(
         places=places,
         tasks=list(names),
-        task=np.repeat(np.arange(len(ended)), [len(of_task) for of_task in ended]),
-        sample=np.concatenate([np.arange(len(of_task)) for of_task in ended]),
+        task=np.repeat(np.arange(len(by_task)), [len(of_task) for of_task in by_task]),
+        sample=np.concatenate([np.arange(len(of_task)) for of_task in by_task]),
         attempt=np.ones(len(rows), dtype=np.int64),
         outcome=np.array([row.outcome for row in rows], dtype=np.uint8),
-        rewards={"reward": Column.of([trajectory.reward if trajectory else 0.0 for trajectory in survivors], survived)},
-        columns={name: _reported(values) for name, values in columns.items() if any(v is not None for v in values)},
+        rewards={
+            "reward": Column.of([trajectory.reward if trajectory else 0.0 for trajectory in trajectories], survived)
+        },
+        columns={name: _column(values) for name, values in columns.items() if any(v is not None for v in values)},
         labels={
             "model": Labels(np.zeros(len(rows), dtype=np.int64), [model]),
             ERROR_KIND: Labels(np.array(codes, dtype=np.int64), kinds),
@@ -305,29 +311,30 @@ def _as_part(ended: Sequence[Sequence[HarvestedTrial]], names: Sequence[str], mo
     )
 
 
-def _reported(values: Sequence[float | None]) -> Column:
+def _column(values: Sequence[float | None]) -> Column:
     return Column.of([0.0 if value is None else value for value in values], [value is not None for value in values])
 
 
-def _ended(where: str, trial: Any) -> HarvestedTrial:
+def _harvested(location: str, trial: Any) -> HarvestedTrial:
+    """The result of a trial; HarborError, with its location, if it is invalid."""
     exception = _field(trial, "exception_info")
     if exception:
         kind = str(_field(exception, "exception_type") or type(exception).__name__)
         return HarvestedTrial(None, CODE[OUTCOME_OF.get(failure_cause(kind), "client_failed")], kind)
-    turns, verdict = _turns(where, trial), _field(trial, "verifier_result")
+    turns, verdict = _turns(location, trial), _field(trial, "verifier_result")
     if not turns and verdict is None:
         return HarvestedTrial(None, CODE["not_run"])
     rewards = _field(verdict, "rewards") or {}
     if not isinstance(rewards, Mapping):
-        raise HarborError(f"{where}.verifier_result.rewards is {_shown(rewards)}; expected an object of numbers")
-    reward = _number(f"{where}.verifier_result.rewards['reward']", rewards.get("reward", 0.0))
+        raise HarborError(f"{location}.verifier_result.rewards is {_shown(rewards)}; expected an object of numbers")
+    reward = _number(f"{location}.verifier_result.rewards['reward']", rewards.get("reward", 0.0))
     if reward is None:
-        raise HarborError(f"{where}.verifier_result.rewards['reward'] is None; expected a number")
-    return HarvestedTrial(Trajectory(turns, reward, {"usage": _usage(where, trial, turns)}), CODE["scored"])
+        raise HarborError(f"{location}.verifier_result.rewards['reward'] is None; expected a number")
+    return HarvestedTrial(Trajectory(turns, reward, {"usage": _usage(location, trial, turns)}), CODE["scored"])
 
 
-def _turns(where: str, trial: Any) -> list[Turn]:
-    """The turns of a trial's first chat, in tokens; none where no tokens are recorded, as for models behind an API."""
+def _turns(location: str, trial: Any) -> list[Turn]:
+    """The turns of a trial's first chat, in tokens; none if no tokens are recorded, as for models behind an API."""
     details = _field(_field(trial, "agent_result"), "rollout_details")
     if not details:
         return []
@@ -336,47 +343,48 @@ def _turns(where: str, trial: Any) -> list[Turn]:
         keys = ("prompt_token_ids", "completion_token_ids", "logprobs")
         prompts, completions, logprobs = ([list(turn) for turn in chat.get(key) or ()] for key in keys)
     except (TypeError, ValueError, KeyError, IndexError):
-        right = "expected a list of {prompt_token_ids, completion_token_ids, logprobs}, each a list of lists"
-        raise HarborError(f"{where}.agent_result.rollout_details is {_shown(details)}; {right}") from None
+        expected = "expected a list of {prompt_token_ids, completion_token_ids, logprobs}, each a list of lists"
+        raise HarborError(f"{location}.agent_result.rollout_details is {_shown(details)}; {expected}") from None
     turns = zip_longest(prompts[: len(completions)], completions, logprobs[: len(completions)], fillvalue=())
     return [Turn(list(prompt), list(completion), list(logs)) for prompt, completion, logs in turns]
 
 
-def _usage(where: str, trial: Any, turns: Sequence[Turn]) -> dict[str, float | None]:
-    """What a trial used up; tokens that nobody counted are counted in its turns, and stay unknown without any."""
-    spent = _field(trial, "agent_result")
-    usage = {ours: _number(f"{where}.agent_result.{key}", _field(spent, key)) for key, ours in _USAGE.items()}
+def _usage(location: str, trial: Any, turns: Sequence[Turn]) -> dict[str, float | None]:
+    """A trial's usage; token counts that are not reported are those of its turns, and None without turns."""
+    agent_result = _field(trial, "agent_result")
+    usage = {name: _number(f"{location}.agent_result.{key}", _field(agent_result, key)) for key, name in _USAGE.items()}
     for name in ("prompt_tokens", "completion_tokens"):
         if usage[name] is None and turns:
             usage[name] = sum(len(getattr(turn, name)) for turn in turns)
-    return usage | {"latency_s": _lasted(_field(trial, "agent_execution")) or _lasted(trial)}
+    return usage | {"latency_s": _duration(_field(trial, "agent_execution")) or _duration(trial)}
 
 
-def _lasted(phase: Any) -> float | None:
-    """Seconds between two moments, which are datetimes or their texts; None where one is not known."""
-    moments = [_field(phase, name) for name in ("started_at", "finished_at")]
+def _duration(phase: Any) -> float | None:
+    """The seconds between the start and the end, which are datetimes or texts; None if one is unknown."""
+    times = [_field(phase, name) for name in ("started_at", "finished_at")]
     try:
-        began, ended = (datetime.fromisoformat(moment) if isinstance(moment, str) else moment for moment in moments)
-        return float((ended - began).total_seconds())
+        start, end = (datetime.fromisoformat(time) if isinstance(time, str) else time for time in times)
+        return float((end - start).total_seconds())
     except (AttributeError, TypeError, ValueError):
         return None
 
 
 def _field(thing: Any, name: str, default: Any = None) -> Any:
-    """A field of an object, or of its JSON."""
+    """A field of an object or of a mapping."""
     return thing.get(name, default) if isinstance(thing, Mapping) else getattr(thing, name, default)
 
 
-def _number(where: str, value: Any) -> float | None:
+def _number(location: str, value: Any) -> float | None:
     if value is None:
         return None
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise HarborError(f"{where} is {_shown(value)}; expected a number") from None
+        raise HarborError(f"{location} is {_shown(value)}; expected a number") from None
 
 
 def _shown(value: Any) -> str:
+    """A value as a short text for an error."""
     text = repr(value)
     if callable(value):
         return f"{getattr(value, '__qualname__', type(value).__name__)}()"
@@ -384,9 +392,9 @@ def _shown(value: Any) -> str:
 
 
 def _config(request: HarborRequest, socket: str) -> dict[str, Any]:
-    """Harbor's own job configuration."""
+    """The job's configuration for Harbor."""
     agent: dict[str, Any] = {"import_path": request.agent or CHAT, "model_name": request.model_name}
-    if request.agent is None:  # EvSys hands a custom agent nothing
+    if request.agent is None:  # EvSys passes no settings to a custom agent
         agent |= {"kwargs": {key: value for key, value in request.sampling.items() if value is not None}}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
     return {
