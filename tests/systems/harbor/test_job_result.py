@@ -158,6 +158,10 @@ def test_counters_by_their_old_names(change, counters):
     assert tuple(stats[name] for name in names) == counters
 
 
+def test_a_result_without_an_id_has_none():
+    assert load_job_result({key: value for key, value in OLD.items() if key != "id"})["id"] is None
+
+
 def test_values_of_rewards_are_floats_and_equal_ones_are_one():
     rewards = {"reward": {"1": ["a"], "1.0": ["b"], "0": ["c"]}}
     one = load_job_result({**OLD, "stats": {"evals": {"e": {"reward_stats": rewards}}}})["stats"]["evals"]["e"]

@@ -15,7 +15,7 @@ def test_a_dataset_with_a_script_needs_a_sandbox_before_it_is_run(tmp_path, monk
     monkeypatch.setenv("PATH", str(tmp_path))
     write_dataset(tmp_path / "set", 1)
     try:
-        check_ready([str(tmp_path / "set"), "a-name@1.0"])  # no script, and no folder of this name
+        check_ready([str(tmp_path / "set"), "a-name@1.0", "x" * 300])  # no script, and no folders
         (tmp_path / "set" / "metric.py").write_text("")
         with pytest.raises(SandboxError, match="metric scripts run in a sandbox, and no sandbox works on this machine"):
             check_ready([str(tmp_path / "set")])

@@ -175,7 +175,12 @@ def test_the_scripts_of_a_job(tmp_path, monkeypatch):
         assert wrong == []
 
 
-@pytest.mark.parametrize("config", ["", "[", "[]", '{"datasets": 3}', '{"datasets": [{"path": "\\u0000"}]}', "{}"])
+LONG = json.dumps({"datasets": [{"path": "x" * 300}]})
+
+
+@pytest.mark.parametrize(
+    "config", ["", "[", "[]", '{"datasets": 3}', '{"datasets": [{"path": "\\u0000"}]}', LONG, "{}"]
+)
 def test_what_is_no_job_has_no_scripts(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
     assert scripts_of_jobs(str(tmp_path)) == ({}, [])

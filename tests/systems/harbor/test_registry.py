@@ -138,3 +138,8 @@ def test_a_registry_by_other_hands(tmp_path):
     assert (found.metric_script, found.metrics, found.digest) == (tmp_path / "m.py", ({"type": "sum"},), "")
     with pytest.raises(InputError, match=r"is in the repository https://example\.org/r\.git; clone it"):
         resolve("o/far", path)
+
+
+def test_a_name_that_is_too_long_is_no_registry():
+    with pytest.raises(InputError, match=r"x: is not a registry; expected a directory with registry\.json"):
+        resolve("acme/d", "x" * 300)

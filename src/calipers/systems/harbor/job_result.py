@@ -102,7 +102,7 @@ def _current(document: Document) -> dict[str, Any]:
     started, finished = _time(document.get("started_at")), _time(document.get("finished_at"))
     evals = stats.get("evals") or {}
     return {
-        "id": str(document["id"]),
+        "id": None if document.get("id") is None else str(document["id"]),
         "started_at": started,
         "updated_at": _time(document.get("updated_at")) or finished or started,
         "finished_at": finished,

@@ -429,7 +429,7 @@ def check_ready(datasets: Iterable[str]) -> None:
 
     for folder in map(Path, datasets):
         with suppress(InputError):  # reading the dataset reports its errors
-            if folder.is_dir() and metric_scripts(folder):
+            if os.path.isdir(folder) and metric_scripts(folder):
                 sandbox()
 
 
@@ -462,7 +462,7 @@ def _distinct_paths(paths: Iterable[Path]) -> Iterable[Path]:
 def _jobs(path: str | os.PathLike[str]) -> Sequence[Path]:
     """The folders of jobs at a path: the path itself, or its subfolders."""
     folder = Path(path)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return []
     if (folder / CONFIG).is_file():
         return [folder]
@@ -497,10 +497,8 @@ def _existing(job: Path, path: str) -> Path | None:
 
     The config does not say in which folder the job was started.
     """
-    if "\0" in path:
-        return None
     starts = (Path(), job.parent, job.parent.parent, job.absolute().parent.parent)  # a job is in jobs/<name>
-    return next((start / path for start in starts if (start / path).exists()), None)
+    return next((start / path for start in starts if os.path.exists(start / path)), None)
 
 
 MOST_VALUES: Final = 1000  # of one script

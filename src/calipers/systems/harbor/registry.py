@@ -84,7 +84,7 @@ def resolve(spec: str, registry: str | os.PathLike[str] | None = None) -> Datase
 def read_registry(registry: str | os.PathLike[str]) -> tuple[Path, list[RegistryEntry]]:
     """A registry's directory and entries; InputError for no registry, and for two entries of one name and version."""
     given = Path(registry)
-    path = given if given.is_file() else given / REGISTRY_JSON
+    path = given if os.path.isfile(given) else given / REGISTRY_JSON
     if not os.path.lexists(path):
         raise InputError.at(str(given), "is not a registry", f"expected a directory with {REGISTRY_JSON}")
     regular(path.parent, path)

@@ -15,6 +15,7 @@ from waiting import PATIENCE
 import calipers
 from calipers.errors import InputError
 from calipers.systems.harbor.dataset import read_dataset
+from calipers.systems.harbor.job_result import document, read_job
 from calipers.systems.harbor.task import read_task
 from calipers.systems.harbor.trials.agents import find_agent
 from calipers.systems.harbor.trials.environment import declined
@@ -26,6 +27,7 @@ from calipers.systems.harbor.trials.job import (
     run_here,
     write_declined,
 )
+from calipers.systems.harbor.trials.run import AgentRequest, perform
 
 pytestmark = needs_rooms
 
@@ -58,6 +60,34 @@ def test_agents(tmp_path, agent, reward):
     write_dataset(tmp_path / "write")
     run_here(job(tmp_path / "write", tmp_path / "job", agent, samples=2))
     assert [told(one) for one in results(tmp_path / "job").values()] == [({"reward": reward}, None)] * 6
+
+
+def test_the_result_of_a_job_can_be_exported(tmp_path):
+    write_dataset(tmp_path / "write")
+    run_here(job(tmp_path / "write", tmp_path / "job", "nop"))
+    first = json.loads((tmp_path / "job" / "result.json").read_text())
+    assert first["started_at"] < first["finished_at"]
+    run_here(job(tmp_path / "write", tmp_path / "job", "nop", samples=2))
+    second = json.loads((tmp_path / "job" / "result.json").read_text())
+    assert (second["id"], second["started_at"]) == (first["id"], first["started_at"])
+    exported = document(read_job(str(tmp_path / "job")))
+    assert (exported["id"], exported["stats"]["n_completed_trials"]) == (first["id"], 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file", "is a file, or is inside one; expected a directory for the run"),
+        ("x" * 300, "cannot be written (File name too long); choose another --out"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, name, message):
+    (tmp_path / "file").write_text("")
+    write_dataset(tmp_path / "write")
+    request = AgentRequest(str(tmp_path / "write"), "nop", environment="room", out=tmp_path / name)
+    with pytest.raises(InputError) as caught:
+        perform(request, lambda done, planned: None)
+    assert str(caught.value) == f"{tmp_path / name}/1: {message}"
 
 
 def test_tasks_with_similar_names_have_trials_of_their_own(tmp_path):

@@ -158,9 +158,17 @@ def _answer(program: str, *words: str, within: float = ANSWER_WITHIN) -> str:
     return "" if process.returncode else process.stdout.strip()
 
 
+def job_configs(folder: Path) -> list[Path]:
+    """The paths of the configurations of a run's jobs; none if the folder cannot be read."""
+    try:
+        return sorted(folder.glob("[0-9]*/config.json"))
+    except OSError:  # a name that is too long, for example
+        return []
+
+
 def recorded_environment(folder: Path) -> str | None:
     """The environment in which a run's folder was started; None if no job was started."""
-    for path in sorted(folder.glob("[0-9]*/config.json")):
+    for path in job_configs(folder):
         config = read_json(path)
         settings = (config.get("environment") or {}) if isinstance(config, dict) else None
         if isinstance(settings, dict):

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -120,7 +121,7 @@ def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirecto
     folder.mkdir(PRIVATE, parents=True, exist_ok=True)
     _write(folder / "config.json", {"job_name": folder.name, "agents": [agent]})
     _write(folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": locked})
-    _write(folder / "result.json", _counts(0, len(trials), finished=True))
+    _write_result(folder, 0, len(trials), finished=True)
 
 
 def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None) -> Path:
@@ -155,7 +156,7 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
                     future.cancel()
                 containers.close()  # otherwise leaving the pool waits until the agents are done
                 raise
-        _write(job.folder / "result.json", _result(job, planned, finished=True))
+        _write_job_result(job, planned, finished=True)
     return job.folder
 
 
@@ -277,25 +278,28 @@ def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
     entries = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
     locked = [{"task": entries[task.path], "agent": {"name": job.agent.name}} for task in trials]
     _write(job.folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": locked})
-    _write(job.folder / "result.json", _result(job, planned, finished=False))
+    _write_job_result(job, planned, finished=False)
 
 
-def _result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
+def _write_job_result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> None:
     done = sum(_is_finished(job.folder / trial.name) for trial in planned)
-    return _counts(done, len(planned) + job.samples * len(job.unable), finished=finished)
+    _write_result(job.folder, done, len(planned) + job.samples * len(job.unable), finished=finished)
 
 
-def _counts(done: int, total: int, *, finished: bool) -> dict[str, Any]:
-    """A job's result without statistics, which are computed from its trials: only the numbers of trials."""
-    stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
+def _write_result(folder: Path, done: int, total: int, *, finished: bool) -> None:
+    """Write a job's result without statistics, which are computed from its trials; its id and its start are kept."""
+    stored = read_json(folder / "result.json")
+    before = stored if isinstance(stored, dict) else {}
     moment = now()
-    return {
-        "started_at": moment,
+    result = {
+        "id": before.get("id") or str(uuid.uuid4()),
+        "started_at": before.get("started_at") or moment,
         "updated_at": moment,
         "finished_at": moment if finished else None,
         "n_total_trials": total,
-        "stats": stats,
+        "stats": {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}},
     }
+    _write(folder / "result.json", result)
 
 
 def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
@@ -305,11 +309,16 @@ def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a job's directory; InputError if another process holds it."""
+    """Hold the lock of a job's directory; InputError if another process holds it, or it cannot be written."""
     import fcntl
 
-    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(folder))
+    try:
+        folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(folder))
+    except (FileExistsError, NotADirectoryError):
+        raise InputError.at(str(folder), "is a file, or is inside one", "expected a directory for the run") from None
+    except OSError as error:
+        raise InputError.at(str(folder), f"cannot be written ({error.strerror})", "choose another --out") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,6 +56,7 @@ from calipers.systems.harbor.trials.environment import (
     check_podman,
     declined,
     environment_plan,
+    job_configs,
     remove_leftovers,
     settle_environment,
     to_build,
@@ -651,7 +652,7 @@ def recorded(folder: Path) -> str | None:
     stored = _stored_identity(folder)
     if stored is not None:
         return stored.get(ENDPOINT)
-    for config in sorted(folder.glob("[0-9]*/config.json")):
+    for config in job_configs(folder):
         try:
             return without_keys(read_json(config)["agents"][0]["kwargs"]["server"])
         except (KeyError, TypeError, IndexError, AttributeError, InputError):
