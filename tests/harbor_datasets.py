@@ -1,4 +1,4 @@
-"""Small datasets of Harbor's kind, made on the spot."""
+"""Helpers that write small Harbor datasets."""
 
 TASK = "[agent]\ntimeout_sec = 60.0\n\n[verifier]\ntimeout_sec = 30.0\n"
 TESTS = """#!/bin/sh

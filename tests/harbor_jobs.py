@@ -1,4 +1,4 @@
-"""Harbor's trials and jobs made by hand, for tests."""
+"""Helpers that make Harbor's trials and jobs by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calipers.systems.harbor.wire import Trial, decode_trial
 
 
 def document(task: str = "t", trial: str = "t__0", **short: Any) -> dict[str, Any]:
-    """A trial's result.json from a few words; ``rewards`` left out is no verifier result."""
+    """A trial's result.json from a few values; without ``rewards`` there is no verifier result."""
     model, steps = short.get("model"), short.get("steps")
     return {
         "id": str(uuid5(NAMESPACE_URL, trial)),
@@ -27,12 +27,12 @@ def document(task: str = "t", trial: str = "t__0", **short: Any) -> dict[str, An
 
 
 def made(task: str = "t", trial: str = "t__0", **short: Any) -> Trial:
-    """The same as it is read."""
+    """The same trial, decoded."""
     return decode_trial(json.dumps(document(task, trial, **short)).encode(), trial)
 
 
 def job(folder: Path, *trials: dict[str, Any], config: dict[str, Any] | None = None, **result: Any) -> str:
-    """A job's directory with these trials; its result.json where something is said of it. Its name."""
+    """Write a job's directory with these trials, and its result.json if it has values; returns its name."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"job_name": folder.name, **(config or {})}))
     if result:

@@ -104,7 +104,7 @@ def counts(asked):
 
 
 def by_name(found, vector):
-    """Both with their lists of trials sorted: the order in which trials ended says nothing."""
+    """Both sides with sorted lists of trials, because the order in which trials end does not matter."""
     return sorted_names(found), sorted_names(vector["expected"])
 
 
@@ -121,7 +121,7 @@ def trials(some):
 
 
 def trial(short):
-    """A vector's shorthand, through the bytes of a result.json."""
+    """The trial of a vector, decoded from a result.json."""
     model = short.get("model")
     document = {
         "task_name": short["task"],

@@ -13,7 +13,7 @@ ORDERED = ("order", "sorted")  # in the name of a case that is about the order o
 
 
 def harbor(folder: Path) -> Iterator[Vector]:
-    """Its vectors; folders beside them are jobs and datasets that some of them speak of."""
+    """Harbor's vectors; the folders beside them are jobs and datasets that some vectors use."""
     named = folder / "meta" / "quirks.json"
     quirks = {entry["case"] for entry in json.loads(named.read_text())} if named.exists() else set()
     for path in sorted(folder.glob("*.json")):
@@ -28,7 +28,7 @@ def harbor(folder: Path) -> Iterator[Vector]:
 
 
 def compared(adapter):
-    """An adapter whose two sides are compared without the order of their keys, unless the case is about it."""
+    """An adapter that compares two sides without the order of keys, unless the case is about that order."""
 
     def answer(vector):
         sides = adapter(vector)

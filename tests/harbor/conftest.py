@@ -1,4 +1,4 @@
-"""These tests drive the real Harbor; ``make test-harbor`` installs it and says where it is."""
+"""These tests run the real Harbor, which ``make test-harbor`` installs."""
 
 import os
 
@@ -14,6 +14,6 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def no_container_engine(monkeypatch):
-    """Runs that name no environment have a room, also where the machine has an engine."""
+    """Runs without an environment use a room, even if the machine has an engine."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     monkeypatch.setenv("CONTAINERS_CONF", "/nonexistent/containers.conf")

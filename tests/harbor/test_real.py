@@ -57,7 +57,7 @@ def test_more_samples_are_another_job(tmp_path):
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_what_was_cut_off_goes_on(tmp_path, monkeypatch, end):
-    """Harbor writes results for the trials it cancels, and counts them as done: they are owed all the same."""
+    """Harbor writes results for the trials that it cancels, and counts them as done; they are outstanding anyway."""
     dataset, out = tmp_path / "slow", tmp_path / "out"
     write_task(dataset, "quick")
     toml = '[solution.env]\nGO = "${GO:-}"\n'
@@ -138,7 +138,7 @@ def test_cheats_earn_nothing(tmp_path, cheat):
 
 
 def ran(tmp_path, dataset, out, *asked, **environment):
-    """(the only group, exit code, what was said) of a run."""
+    """(the only group, exit code, output) of a run."""
     told = ("run", str(dataset), "--out", str(tmp_path / out), "--format", "json", *asked)
     done = calipers(*told, cwd=tmp_path, **environment)
     (group,) = json.loads(done.stdout)["groups"]
@@ -149,7 +149,7 @@ WITHOUT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CALIPERS_HARBOR": ""}
 
 
 def test_an_image_is_declined_and_counted(tmp_path):
-    """As without Harbor: the trials that no room can have are in the ledger, though Harbor is not told of them."""
+    """As without Harbor, trials that cannot run in a room are in the ledger, although Harbor does not get them."""
     dataset = write_dataset(tmp_path / "write", 1)
     write_task(dataset, "needs-image", dockerfile="FROM postgres:16\n")
     write_task(dataset, "z-beyond-the-limit")
@@ -192,7 +192,7 @@ command = "exit 3"
 
 @pytest.mark.parametrize("environment", [{}, WITHOUT])
 def test_what_is_collected_before_the_verdict(tmp_path, environment):
-    """The same with Harbor and without: what the agent left still runs, and a command that fails fails nothing."""
+    """With and without Harbor, the agent's processes still run, and a command's failure is no error."""
     dataset = tmp_path / "one"
     solution = "#!/bin/sh\nprintf 42 > answer.txt; sleep 60 > /dev/null 2>&1 & echo $! > pid\n"
     tests = '#!/bin/sh\n[ "$(cat /data/running)" = sleep ] && echo 1 > /logs/verifier/reward.txt\n'
@@ -210,7 +210,7 @@ json.dump({"lines": sum(1 for _ in open(a.i))}, open(a.o, "w"))
 
 
 def test_a_dataset_of_a_registry_has_its_whole_name(tmp_path):
-    """Harbor would call it by the directory it is laid out in; its metric must find its rewards by the whole name."""
+    """Harbor would name it after its directory, but its metric must find its rewards by the full name."""
     source = write_dataset(tmp_path / "source", 2)
     write_task(source, "needs-image", dockerfile="FROM postgres:16\n")
     (source / "dataset.toml").write_text('[dataset]\nname = "acme/d"\nversion = "1.0.0"\n')
@@ -240,7 +240,7 @@ ROWS = [
 
 
 class Echo:
-    """The same model as the server's, in process."""
+    """The server's model, in this process."""
 
     def generate(self, *, prompt, max_tokens=256, temperature=0.0, stop=None):
         return answer(prompt)
@@ -276,7 +276,7 @@ NEEDS = '[environment]\nenv = {{X = "${{{}}}"}}\n'
 
 
 def test_a_task_that_harbor_refuses_is_left_out_by_name(tmp_path, monkeypatch):
-    """Harbor would end the whole job over it."""
+    """Harbor would end the whole job because of it."""
     monkeypatch.delenv("NOT_SET_HERE", raising=False)
     monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")  # set here, and not passed to Harbor, which has its own packages
     dataset = write_dataset(tmp_path / "write", 2)
@@ -317,7 +317,7 @@ def test_each_phase_has_the_network_that_its_policy_says(tmp_path):
 
 
 def test_a_verifier_of_its_own_is_a_room_of_its_own(tmp_path):
-    """Of a step: made from the Dockerfile of its tests, with the artifacts and nothing else of the agent's."""
+    """The environment of a step's tests is built from their Dockerfile, with only the agent's artifacts."""
     separate = 'artifacts = ["/app/answer.txt"]\n[verifier]\nenvironment_mode = "separate"\n'
     toml = separate + '[[steps]]\nname = "first"\n[[steps]]\nname = "second"\n'
     task = write_task(tmp_path / "one", "task", toml=toml)
@@ -346,7 +346,7 @@ def test_a_result_that_is_empty_or_cut_off_is_run_again(tmp_path, content):
 
 
 def test_a_server_that_fails_gets_a_bounded_number_of_requests_and_is_asked_again_by_the_same_command(tmp_path):
-    """Once four trials in a row had no answer, no further trial asks."""
+    """After four consecutive trials without a reply, no more requests are sent."""
     requests = []
 
     class Failing(BaseHTTPRequestHandler):

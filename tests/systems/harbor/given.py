@@ -1,4 +1,4 @@
-"""Harbor's tasks and datasets on disk, for tests."""
+"""Helpers that write Harbor's tasks and datasets to disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARITH = Path(__file__).parents[2] / "golden" / "harbor" / "dataset_arith_mini"
 
 
 def task(folder: Path, toml: str = "", without: tuple[str, ...] = (), **more: str) -> Path:
-    """A task's directory, valid unless something is left out; more files by name."""
+    """Write a task's directory, which is valid unless files are left out; ``more`` are further files."""
     files = {**FILES, "task.toml": toml, **more}
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
@@ -26,7 +26,7 @@ def task(folder: Path, toml: str = "", without: tuple[str, ...] = (), **more: st
 def dataset(
     folder: Path, *tasks: str, toml: str | None = '[dataset]\nname = "acme/arith"\nversion = "1.0.0"\n'
 ) -> Path:
-    """A dataset's directory with some tasks, each asking for something of its own."""
+    """Write a dataset's directory with some tasks, each with its own instruction."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in tasks:
         task(folder / name, **{"instruction.md": f"Do {name}.\n"})
@@ -36,12 +36,12 @@ def dataset(
 
 
 def write(path: Path, text: str) -> Path:
-    """A file, and the directories it needs."""
+    """Write a file and create its parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
     return path
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a directory and its bytes."""
+    """The bytes of every file below a directory, by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

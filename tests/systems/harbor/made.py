@@ -1,4 +1,4 @@
-"""Job directories as Harbor leaves them, as small as a test needs them."""
+"""Helpers that write small job directories in Harbor's form."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ NO_REWARD: Mapping[str, float] = {}
 
 
 def at(second: float) -> str:
-    """A moment, so many seconds after nine o'clock."""
+    """The time that is ``second`` seconds after nine o'clock."""
     return f"2026-04-02T09:{int(second) // 60:02d}:{second % 60:09.6f}Z"
 
 
 def phase(start: float, end: float) -> dict[str, str]:
-    """When a part of a trial began and ended."""
+    """The start and end of a part of a trial."""
     return {"started_at": at(start), "finished_at": at(end)}
 
 
 def asked(task: str, source: str | None = "d") -> dict[str, Any]:
-    """What a trial of a local task is asked for."""
+    """The configuration of a trial of a local task."""
     return {"task": {"path": f"data/{task}", "source": source}, "agent": AGENT}
 
 
 def result(name: str, rewards: Any = None, exception: str | None = None, **more: Any) -> dict[str, Any]:
-    """A trial's result; its name says the task. ``rewards`` of None is no verifier result."""
+    """A trial's result; the task is in its name. Without ``rewards`` there is no verifier result."""
     task = name.rpartition("__")[0] or name
     return {
         "id": f"id of {name}",
@@ -54,9 +54,9 @@ def result(name: str, rewards: Any = None, exception: str | None = None, **more:
 
 
 def job(folder: Path, *trials: Mapping[str, Any] | str, locked: Mapping[str, int] | None = None, **about: Any) -> str:
-    """A job: a trial for each result; one that is merely named has begun and not ended.
+    """Write a job with a trial for each result; a trial given by its name only has started and not ended.
 
-    ``locked`` is how often each task was planned; ``about`` goes into the job's own result.json.
+    ``locked`` is the number of planned trials of each task; ``about`` goes into the job's own result.json.
     """
     folder.mkdir(exist_ok=True)
     for trial in trials:
@@ -75,7 +75,7 @@ def job(folder: Path, *trials: Mapping[str, Any] | str, locked: Mapping[str, int
 
 
 def write(path: Path, value: Any) -> None:
-    """A file of JSON; NaN is written as Python does."""
+    """Write a JSON file; Python writes NaN as NaN."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value))
 

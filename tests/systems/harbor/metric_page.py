@@ -1,4 +1,4 @@
-"""The script of Harbor's Metrics page, and ways for a script to go wrong, for tests."""
+"""The script of Harbor's Metrics page, and a helper that writes other scripts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
     main(args.input_path, args.output_path)
 """
-"""The script as printed."""
+"""The script as the page prints it."""
 
 OPEN = """
 import json, os, sys, time
@@ -66,7 +66,7 @@ def leave(value):
 
 
 def put(folder: Path, code: str, name: str = "metric.py") -> Path:
-    """A script in a folder: some code that may call ``leave(VALUE)``."""
+    """Write a script whose code may call ``leave(VALUE)`` to write its output."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(OPEN + dedent(code))

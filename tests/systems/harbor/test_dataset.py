@@ -16,7 +16,7 @@ def test_the_tasks_of_a_directory(tmp_path):
 
 
 def test_what_is_no_valid_task_is_said_and_the_rest_is_read(tmp_path):
-    """Harbor skips such a directory without a word, and the dataset has one task less."""
+    """Harbor skips such a directory silently, so that the dataset has one task less."""
     place = dataset(tmp_path / "arith", "a", "b", toml=None)
     task(place / "c", "agent = 3")
     task(place / "d", without=("tests/test.sh",))

@@ -1,4 +1,4 @@
-"""Harbor's own numbers of a scoring: from its jobs, and by the same rule from any other rollouts."""
+"""Harbor's own numbers of a scoring, from its jobs and by the same rules from other rollouts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PASS, FAIL = {"rewards": {"reward": 1.0}}, {"rewards": {"reward": 0.0}}
 
 
 def block(path, *metrics, **more):
-    """What the result says in Harbor's words, when there is one eval."""
+    """The block ``harbor`` of a result with one eval."""
     result = calipers.score(path, list(metrics) or None, dialect="harbor", **more)
     return json.loads(result.to_json())["groups"][0]["harbor"]
 
 
 def counted(one):
-    """An eval of Harbor's file with numbers of trials in place of their names."""
+    """An eval of Harbor's file with the number of trials instead of their names."""
     return {
         **one,
         "reward_stats": {
@@ -71,7 +71,7 @@ TRIAL = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(trials=st.lists(TRIAL, min_size=1, max_size=9))
 def test_any_job_gives_the_numbers_of_harbor_s_file(tmp_path_factory, trials):
-    """Whatever its trials are, scoring a job says of every eval what its result.json would."""
+    """For any trials, scoring a job gives the same numbers for every eval as its result.json."""
     folder = tmp_path_factory.mktemp("jobs")
     path = str(folder / job(folder / "job", *trials))
     evals = document(read_job(path))["stats"]["evals"]
@@ -86,7 +86,7 @@ def test_any_job_gives_the_numbers_of_harbor_s_file(tmp_path_factory, trials):
 
 
 def test_values_of_rewards_are_written_as_the_files_write_them(tmp_path):
-    """1 or 1.0, 0 or 0.0, by the trial that began first: Harbor's key of the same job."""
+    """A value is 1 or 1.0, 0 or 0.0, as in the trial that started first, like Harbor's key for the same job."""
     given = [1, 1.0, 0.0, 0, True, 2**60 + 2]
     trials = [
         {"rewards": {"reward": value}, "started_at": f"2026-01-01T00:00:{n:02}Z"} for n, value in enumerate(given)
@@ -107,7 +107,7 @@ def test_trials_that_did_not_end_are_left_out_and_told_of(tmp_path):
 
 
 def test_a_reward_beside_an_exception_counts(tmp_path):
-    """Natively it does not: Harbor itself calls such a reward not valid."""
+    """In the native dialect it does not, because Harbor itself calls such a reward invalid."""
     crashed = {**PASS, "exception_type": "EnvironmentStartTimeoutError"}
     path = tmp_path / job(tmp_path / "job", crashed, FAIL)
     assert calipers.score(path, dialect="harbor")["mean"].value == 0.5

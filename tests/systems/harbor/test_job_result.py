@@ -1,4 +1,4 @@
-"""A job as Harbor sums it up, from its directory and in its own file."""
+"""Harbor's summary of a job, from its directory and from its own file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_script_among_the_metrics_is_not_run(tmp_path):
 
 
 def test_a_job_behind_a_link_asks_for_nothing(tmp_path):
-    """Its trials are not read either."""
+    """Its trials are not read, either."""
     (tmp_path / "jobs").mkdir()
     job(tmp_path / "elsewhere", PASS, config={"metrics": [{"type": "sum"}]})
     job(tmp_path / "jobs" / "job", PASS, config={"metrics": [{"type": "max"}]})
@@ -126,7 +126,7 @@ def test_metrics_that_only_the_dataset_knows_are_not_lost_in_silence(tmp_path):
 
 
 def test_a_dataset_of_two_parts_keeps_its_metrics():
-    """Harbor loses them at the end of a job, which `by_last_part` does too."""
+    """Harbor loses them at the end of a job; `by_last_part` does the same."""
     trials = [made(source="my__bench", rewards={"reward": 1})]
     ours = aggregate(trials, {"my__bench": ["mean"]})
     theirs = aggregate(trials, {"my__bench": ["mean"], "bench": ["sum"]}, by_last_part=True)

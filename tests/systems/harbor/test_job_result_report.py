@@ -1,4 +1,4 @@
-"""Harbor's tables, from what a result holds in Harbor's words."""
+"""Harbor's tables of a result."""
 
 from __future__ import annotations
 

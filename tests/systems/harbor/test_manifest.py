@@ -45,7 +45,7 @@ def test_what_harbor_itself_writes(tmp_path):
 
 
 def test_metrics_do_not_belong_here(tmp_path):
-    """Harbor passes over [[metrics]] without a word."""
+    """Harbor ignores [[metrics]] silently."""
     write(tmp_path / "dataset.toml", HEAD + '[[metrics]]\ntype = "mean"\n')
     assert [note.removeprefix(str(tmp_path)) for note in read_manifest(tmp_path).unknown] == [
         "/dataset.toml:3: the key 'metrics' is unknown and ignored"

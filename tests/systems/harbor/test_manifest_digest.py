@@ -18,7 +18,7 @@ def test_the_digest_is_that_of_lines_of_paths_and_hashes(tmp_path):
 
 
 def test_harbor_wrote_the_same_digests_into_its_lock():
-    """The job of the golden vectors ran the tasks beside it; its lock pins each."""
+    """The lock of the golden vectors' job states the digests of the tasks beside it."""
     trials = json.loads((ARITH.parent / "job_small" / "lock.json").read_text())["trials"]
     theirs = {trial["task"]["name"].rpartition("/")[2]: trial["task"]["digest"] for trial in trials}
     assert theirs == {place.name: task_digest(place) for place in ARITH.iterdir() if place.is_dir()}

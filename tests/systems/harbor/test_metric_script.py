@@ -1,4 +1,4 @@
-"""A metric script in the sandbox: Harbor's contract, and every way in which a script can go wrong."""
+"""Metric scripts in the sandbox: Harbor's contract, and all ways in which a script can fail."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_harbor_itself_makes_of_a_script(path):
 
 @pytest.mark.parametrize("value", ["[1, 2]", "3", '"text"', "null", "true"])
 def test_only_an_object_is_a_metric(tmp_path, value):
-    """Harbor takes a list, and crashes over it when it prints the job's progress."""
+    """Harbor accepts a list, and crashes when it prints the job's progress."""
     script = put(tmp_path, f"open(target, 'w').write({value!r})")
     with pytest.raises(ScriptError, match="expected an object") as failure:
         run_script(script, [])
@@ -156,7 +156,7 @@ def test_children_that_are_left_do_not_stay(tmp_path, mechanism):
 
 
 def marked(folder: Path, code: str) -> tuple[Path, str]:
-    """A script that starts itself anew with a word by which its processes can be found, and the word."""
+    """A script that restarts itself with a word that identifies its processes, and the word."""
     marker = f"marker-{uuid.uuid4().hex}"
     again = f"if {marker!r} not in sys.argv: os.execv(sys.executable, [sys.executable, *sys.argv, {marker!r}])"
     return put(folder, f"{again}\n{dedent(code)}"), marker
@@ -224,7 +224,7 @@ def test_the_input_cannot_be_changed(tmp_path, mechanism):
 
 
 def test_the_same_rewards_give_the_same_numbers(tmp_path):
-    """Text is hashed alike in every run, so that sets are walked in one order."""
+    """Strings have the same hash in every run, so that sets have the same order."""
     script = put(tmp_path, "leave({'order': list({str(number) for number in range(50)})})")
     assert run_script(script, []) == run_script(script, [])
 

@@ -1,4 +1,4 @@
-"""Metric scripts of datasets that are still to be run: whether they will have a sandbox is known before."""
+"""Before a run, it is checked that the metric scripts of its datasets can have a sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block of comments in which a script declares what it needs."""
+"""The comment block in which a script declares its requirements."""
 
 from __future__ import annotations
 

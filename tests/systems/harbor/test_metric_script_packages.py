@@ -1,4 +1,4 @@
-"""What scripts declare, installed before they run: from wheels that the test makes, without a network."""
+"""The packages that scripts declare are installed before they run; from the test's own wheels, without a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULE = "def worth(rewards):\n    return sum(reward['reward'] for reward in rew
 
 @pytest.fixture(autouse=True)
 def apart(tmp_path, monkeypatch):
-    """A cache and an index of this test alone; nothing of the developer's settings."""
+    """A cache and a package index for this test only, without the developer's settings."""
     if find_uv() is None:
         pytest.skip("uv is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -34,7 +34,7 @@ def apart(tmp_path, monkeypatch):
 
 
 def wheel(folder: Path, name: str = "gauge", needs: str = "") -> None:
-    """A wheel with one module, made by hand."""
+    """A handmade wheel with one module."""
     about = f"{name}-1.0.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n" + (f"Requires-Dist: {needs}\n" if needs else "")
     files = {
@@ -92,7 +92,7 @@ def test_without_uv_a_script_that_declares_nothing_runs(tmp_path, monkeypatch):
 
 
 def test_nothing_is_built(tmp_path):
-    """The archive would run its own code while it is built; it is not even tried."""
+    """A source archive runs code while it is built, so it is not installed."""
     built = tmp_path / "built"
     files = {
         "PKG-INFO": "Metadata-Version: 2.1\nName: gauge\nVersion: 1.0\n",

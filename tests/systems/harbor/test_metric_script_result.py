@@ -1,4 +1,4 @@
-"""What scripts add to a result, and what they are handed."""
+"""The input of metric scripts, and the values that they add to a result."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_failure_is_told_and_all_else_is_there(tmp_path, code, said):
 
 
 def test_what_a_script_complains_of_is_no_part_of_the_digest(tmp_path):
-    """Its words may hold a time or an address, and the same result must stay the same."""
+    """Its message may contain a time or an address, which must not change the result."""
     script = put(tmp_path, "sys.exit(str(time.time_ns()))")
     first, second = (calipers.score([[1]], metric_scripts=script, trust=True) for _ in range(2))
     assert first.notes != second.notes
@@ -125,7 +125,7 @@ def test_each_group_is_a_run_of_its_own(tmp_path):
 
 
 def test_the_chosen_reward_alone(tmp_path):
-    """So the page's own script, which wants one key, can be used where there are several."""
+    """So the script of Harbor's page, which expects one key, works with several rewards."""
     (tmp_path / "metric.py").write_text(PAGE)
     table = rollouts({"task": "a", "rewards": {"x": 1, "y": 0.5}})
     result = calipers.score(table, reward="y", metric_scripts=tmp_path / "metric.py", trust=True)

@@ -1,4 +1,4 @@
-"""Harbor's metrics over maps of rewards; the golden vectors hold its own answers, these the rules behind them."""
+"""The rules of Harbor's metrics over maps of rewards; the golden vectors have Harbor's own results."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_order_of_trials_says_nothing(trials, order, name):
 
 @given(trials=TRIALS, name=st.sampled_from(sorted(BUILT_IN)))
 def test_what_is_missing_is_zero(trials, name):
-    """Filling in zeros changes no number; it may give a lone reward its name."""
+    """Adding zeros for missing rewards changes no number; it may add the name of a single reward."""
     keys = {key for trial in trials if trial for key in trial}
     if len(keys) > 1:
         filled = [{key: (trial or {}).get(key, 0) for key in keys} for trial in trials]

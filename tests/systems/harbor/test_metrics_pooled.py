@@ -1,4 +1,4 @@
-"""Harbor's numbers from columns are its numbers from maps."""
+"""Harbor's metrics from columns equal those from maps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_ladders(tasks):
 
 @given(tasks=st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=6))
 def test_a_sum_is_rounded_once(tasks):
-    """Sums of tasks, added up again, would end in another last digit."""
+    """Adding up sums per task would give another last digit."""
     found = calipers.score(tasks, "pooled_sum")["pooled_sum"].value
     assert found == math.fsum(reward for task in tasks for reward in task)
 

@@ -1,4 +1,4 @@
-"""Harbor's job statistics, trial by trial: what is added can be taken out again."""
+"""Harbor's job statistics, to which trials can be added and from which they can be removed."""
 
 from __future__ import annotations
 

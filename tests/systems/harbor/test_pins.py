@@ -82,7 +82,7 @@ def test_writing_keeps_what_somebody_wrote(tmp_path):
 
 
 def test_entries_after_entries(tmp_path):
-    """Tables of one kind are kept together, wherever the other kind stands; the file ends with its last line."""
+    """Tables of one kind stay together, wherever the other kind is; the file ends with a newline."""
     write(tmp_path / "dataset.toml", new_document("acme/arith", "1.0.0"))
     for tasks, files in (({}, {"metric.py": A}), ({"acme/a": A}, {}), ({}, {"x": B}), ({"acme/b": B}, {})):
         write(tmp_path / "dataset.toml", refreshed(read_manifest(tmp_path), tasks, files))

@@ -78,7 +78,7 @@ def test_what_became_of_a_trial(tmp_path, rewards, exception, outcome, counts):
 
 @pytest.mark.parametrize("word", ["broke_verifier", "tampered"])
 def test_a_trial_whose_agent_broke_its_judge_counts_zero(tmp_path, word):
-    """What we found out stands in the result of a trial of ours, or in a file beside what Harbor wrote."""
+    """Our finding is in the result of a trial of ours, or in a file beside the result that Harbor wrote."""
     found = {"outcome": word, "reference": "judged", "tries": 2}
     given = [
         result("a__1", {"reward": 1}),
@@ -141,7 +141,7 @@ def test_steps_are_added_up_and_their_exceptions_count(tmp_path):
 
 @pytest.mark.parametrize("rewards", [None, {"reward": 0}, {"reward": 1}])
 def test_a_trial_whose_steps_exhausted_the_budget_has_that_cause(tmp_path, rewards):
-    """Whether the exception stands in the trial itself, as in one without steps, or in a step."""
+    """The exception is in the trial itself if it has no steps, or in a step."""
     done = {"step_name": "1", "verifier_result": {"rewards": {"reward": 1}}}
     late = {"step_name": "2", "exception_info": {"exception_type": "AgentTimeoutError"}}
     path = job(

@@ -1,4 +1,4 @@
-"""Jobs with something wrong in them: said, counted, and nothing else lost."""
+"""Jobs with errors: they are reported and counted, and everything else is read."""
 
 import json
 import os
@@ -17,7 +17,7 @@ GOOD = result("a__1", {"reward": 1})
 
 
 def spoilt(folder, content):
-    """A job with a good trial and one whose result holds this."""
+    """A job with a valid trial and one whose result has this content."""
     path = job(folder, GOOD, result("a__2", {"reward": 0}))
     (folder / "a__2" / "result.json").write_bytes(content)
     return path

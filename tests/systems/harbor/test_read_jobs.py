@@ -1,4 +1,4 @@
-"""Jobs in every state, and several of them: what was planned, what is owed, what belongs together."""
+"""Jobs in every state, and several jobs together: planned and outstanding trials, and groups."""
 
 import shutil
 
@@ -56,7 +56,7 @@ def test_a_cut_off_copy_of_harbors_own_job(tmp_path):
 
 
 def test_what_is_owed_goes_by_the_name_that_finished_trials_use(tmp_path):
-    """A lock knows a task by its directory; its own name is in task.toml, and only results say it."""
+    """A lock names a task by its directory; its own name, from task.toml, is only in results."""
     finished = result("a__1", ONE, task_name="org/a")
     path = job(tmp_path, finished, "a__2", locked={"a": 3})
     rows = seen(read([path])[0])
@@ -130,7 +130,7 @@ def test_attempts_that_were_replaced_are_counted_and_paid_for(tmp_path):
 
 @pytest.mark.parametrize(("trial", "outcome"), [("a__1", "not_run"), (None, "client_failed")])
 def test_replaced_attempts_of_a_trial_that_did_not_end(tmp_path, trial, outcome):
-    """While the last attempt runs it is what counts; when its directory is gone, the one before it is."""
+    """While the last attempt runs, it counts; if its directory is gone, the attempt before it counts."""
     path = job(tmp_path, *([trial] if trial else ["b__1"]))
     write(tmp_path / "_retries" / "a__1" / "result.json", result("a__1", None, "RateLimitError"))
     assert [row["outcome"] for row in seen(read([path])[0]) if row["task"] == "a"] == [outcome]
@@ -244,7 +244,7 @@ def test_a_job_of_nothing(tmp_path):
 
 
 def test_the_turn_of_a_task_is_when_its_first_trial_started(tmp_path):
-    """Directories of trials stand by name; a job that is added later comes later, whatever its name."""
+    """Trials are sorted by their start, not by the names of their jobs or directories."""
     early = job(
         tmp_path / "z", result("b__1", {"reward": 1}, **phase(5, 9)), result("a__1", {"reward": 1}, **phase(7, 9))
     )

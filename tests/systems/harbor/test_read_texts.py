@@ -1,4 +1,4 @@
-"""What the trials of a Harbor job say, and what an agent may leave there without harm."""
+"""The texts of a Harbor job's trials; odd files from an agent do no harm."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SAID = {"step_id": 2, "source": "agent", "message": "It is 4."}
 
 
 def said(folder, *wanted):
-    """(task, prompt, answer) of every trial that says something."""
+    """(task, prompt, answer) of every trial with texts."""
     return [(one.task, one.prompt, one.answer) for one in texts(str(folder), wanted)]
 
 
 def trial(folder, *steps, name="t__1", where="agent/trajectory.json", **more):
-    """A job of one trial whose agent left a trajectory; its path."""
+    """Write a job with one trial whose agent left a trajectory; returns its path."""
     job(folder, result(name, {"reward": 1}))
     write(folder / name / where, {"schema_version": "ATIF-v1.8", "steps": list(steps), **more})
     return folder

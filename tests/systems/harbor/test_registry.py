@@ -125,7 +125,7 @@ def test_a_registry_that_is_nested_too_deeply(tmp_path):
 
 
 def test_a_registry_by_other_hands(tmp_path):
-    """Local paths are relative to it; a repository is not fetched; nothing pins anything."""
+    """Local paths are relative to it, a repository is not fetched, and there are no digests."""
     task(tmp_path / "tasks" / "one")
     write(tmp_path / "m.py", "x")
     metrics = [{"type": "sum"}, {"type": "uv-script", "kwargs": {"script_path": "m.py"}}]

@@ -1,4 +1,4 @@
-"""A trial's result.json, whatever wrote it, and what Harbor concludes from it."""
+"""A trial's result.json of any version, and Harbor's conclusions from it."""
 
 from __future__ import annotations
 

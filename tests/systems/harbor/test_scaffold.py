@@ -32,7 +32,7 @@ def test_tasks_that_lie_there_are_added(tmp_path):
 
 
 def test_a_metric_for_a_dataset_that_is_there(tmp_path):
-    """Only the entry is new: neither README.md nor tasks are touched, nor what somebody wrote."""
+    """Only the entry is added: README.md, tasks and hand-written text stay unchanged."""
     place = dataset(tmp_path / "d", "a", toml='[dataset]\nname = "acme/d"  # mine\n')
     assert len(make_dataset("acme/d", place, with_metric=True)) == 2
     assert "# mine" in (place / "dataset.toml").read_text()
@@ -122,7 +122,7 @@ def test_a_task_to_start_from(tmp_path):
 
 
 def test_its_solution_solves_it(tmp_path):
-    """The scripts speak of /app and /logs; here they are told of a directory instead."""
+    """The scripts use /app and /logs, which are replaced by a directory here."""
     make_task("acme/sum", tmp_path)
     for script in ("solution/solve.sh", "tests/test.sh"):
         path = tmp_path / "sum" / script

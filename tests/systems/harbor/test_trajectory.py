@@ -1,4 +1,4 @@
-"""ATIF: one right trajectory, and all the ways it goes wrong."""
+"""ATIF: a valid trajectory, and all possible errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RIGHT = {
 
 
 def changed(**parts):
-    """The right one with some of its places changed: keys are paths, as in ``steps__1__message``."""
+    """The valid trajectory with some values changed; keys are paths such as ``steps__1__message``."""
     found = deepcopy(RIGHT)
     for path, value in parts.items():
         *above, last = [int(part) if part.isdecimal() else part for part in path.split("__")]

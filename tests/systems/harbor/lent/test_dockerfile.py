@@ -1,4 +1,4 @@
-"""What a Dockerfile asks of a room, and what only an image can give."""
+"""The parts of a Dockerfile that a room provides, and those that need an image."""
 
 import platform
 

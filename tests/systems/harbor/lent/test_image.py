@@ -1,4 +1,4 @@
-"""Images without an engine: what a name stands for, and what a layer is kept under."""
+"""Images without an engine: the base for an image's name, and the keys of layers."""
 
 import os
 

@@ -1,6 +1,6 @@
-"""Two servers with one model name are two runs of agents, found again by their names.
+"""Runs of agents with the same model name on two servers are two runs, each with its own folder.
 
-What stands for Harbor here is a program that asks the server it is told of, and writes a job as Harbor does.
+Harbor is replaced by a program that sends a request to the configured server and writes a job in Harbor's form.
 """
 
 import json
@@ -39,7 +39,7 @@ write(place / "config.json", config)
 
 @contextmanager
 def server(reward):
-    """A server that says what each answer is worth, and counts how often it was asked."""
+    """A server that replies with a reward for each answer, and counts its requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

@@ -1,4 +1,4 @@
-"""What is lent to Harbor's interpreter needs nothing of ours that is not lent with it."""
+"""The modules that are copied for Harbor's interpreter import only modules that are copied too."""
 
 import subprocess
 import sys

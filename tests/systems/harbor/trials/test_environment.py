@@ -1,4 +1,4 @@
-"""Where trials are run when nobody says it."""
+"""The environment that ``auto`` means."""
 
 import json
 
@@ -25,7 +25,7 @@ NO_PODMAN_COMPOSE = "Podman 4.3 answers, but neither podman compose nor podman-c
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """Put programs on a path that has no others but the machine's shell."""
+    """Put programs on a PATH that contains nothing else but the machine's shell."""
 
     def put(**scripts):
         folder = tmp_path / "programs"

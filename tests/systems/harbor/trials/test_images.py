@@ -1,4 +1,4 @@
-"""Images built for real, without a mirror: some of the machine's own programs stand in the place of a base."""
+"""Images are built without a mirror: some of the machine's own programs replace a base."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture
 def images(tmp_path, monkeypatch, root):
-    """A folder of images in which there is a base."""
+    """A folder of images that contains a base."""
     folder = tmp_path / "images"
     monkeypatch.setenv("CALIPERS_IMAGES", str(folder))
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN true\n")
@@ -135,7 +135,7 @@ def test_two_who_want_one_image_make_it_once(tmp_path, images):
 
 
 def test_a_step_can_neither_mount_nor_make_devices_and_leads_nobody_out(tmp_path, images):
-    """A link in an image is not followed where the room is set up: it would lead to the machine's own files."""
+    """A link in an image is not followed during setup, because it would lead to the machine's own files."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o755)
     text = f"""FROM debian

@@ -1,4 +1,4 @@
-"""Harbor's tasks in rooms of our own: verdicts, failures by their names, resumption, and agents that cheat."""
+"""Harbor's tasks in our own containers: verdicts, failures, resuming, and agents that cheat."""
 
 import json
 import os
@@ -174,7 +174,7 @@ def test_cheats_are_named_and_earn_nothing(tmp_path, cheat):
 
 
 def outcomes(place):
-    """What the trials of a job count, in our own numbers."""
+    """The outcomes of a job's trials and the mean reward."""
     found = calipers.score(place, "mean_reward", dialect="native")
     return found.groups[0].ledger.outcomes, found["mean_reward"].value
 
@@ -191,7 +191,7 @@ SMALL = f"{SLOW}[environment]\nstorage_mb = 8\n"
 
 @pytest.mark.parametrize("how", BREAKS)
 def test_an_agent_that_breaks_its_judge_earns_zero(tmp_path, how):
-    """Of three agents one is right; the two that leave no verdict are no better off than with a wrong answer."""
+    """One of three agents is right; the two that prevent a verdict get no more than for a wrong answer."""
     line, outcome = BREAKS[how]
     tests = f"#!/bin/sh\nif grep -q 42 answer.txt; then echo 1; else sh answer.txt; echo 0; fi > {TO}/reward.txt\n"
     for name in ("first", "second", "third"):
@@ -200,15 +200,15 @@ def test_an_agent_that_breaks_its_judge_earns_zero(tmp_path, how):
     (tmp_path / "three" / "second" / "instruction.md").write_text("Be right.")
     run_here(job(tmp_path / "three", tmp_path / "job", agent, retry=Retry(max_retries=3)))
     assert outcomes(tmp_path / "job") == ({"scored": 1, outcome: 2}, 1 / 3)
-    papers = [paper["calipers"] for paper in results(tmp_path / "job").values() if "calipers" in paper]
+    findings = [result["calipers"] for result in results(tmp_path / "job").values() if "calipers" in result]
     tries = 1 if outcome == "tampered" else 2
-    assert papers == [{"reference": "judged", "tries": tries, "outcome": outcome}] * 2
+    assert findings == [{"reference": "judged", "tries": tries, "outcome": outcome}] * 2
     assert not (tmp_path / "job" / "_retries").exists()  # it is their result, and not tried again
 
 
 @pytest.mark.parametrize("what", ["workdir", "instruction"])
 def test_an_agent_that_leaves_no_space_for_the_next_step_earns_zero(tmp_path, what):
-    """The first step is judged and worth 1; what the second needs does not fit any more."""
+    """The first step is verified with reward 1; the files of the second no longer fit."""
     place = write_task(tmp_path / "one", "task", toml=f"{SMALL}{STEPS}", tests=f"#!/bin/sh\necho 1 > {TO}/reward.txt\n")
     for name in ("first", "second"):
         (place / "steps" / name / "workdir").mkdir(parents=True)
@@ -236,7 +236,7 @@ def test_tests_that_judge_nobody_are_nobodys_fault(tmp_path):
     write_task(tmp_path / "one", "task", tests="#!/bin/sh\n")
     run_here(job(tmp_path / "one", tmp_path / "job", "command:true", samples=2))
     assert outcomes(tmp_path / "job") == ({"verifier_failed": 2}, None)
-    assert [paper["calipers"] for paper in results(tmp_path / "job").values()] == [
+    assert [result["calipers"] for result in results(tmp_path / "job").values()] == [
         {"reference": "failed", "tries": 1}
     ] * 2
 
@@ -289,7 +289,7 @@ ROOM = "small"
 
 
 def test_what_is_collected_before_the_verdict(tmp_path):
-    """While what the agent left still runs; artifacts have it, the tests see it, and what fails fails nothing."""
+    """The command runs while the agent's processes still run; its output is saved, and its failure is no error."""
     solution = "#!/bin/sh\nprintf 42 > answer.txt; sleep 60 > /dev/null 2>&1 & echo $! > pid\n"
     tests = f'#!/bin/sh\n[ "$(cat /data/running)" = sleep ] && echo 1 > {TO}/reward.txt || echo 0 > {TO}/reward.txt\n'
     write_task(tmp_path / "one", "task", toml=COLLECT, solution=solution, tests=tests)
@@ -385,7 +385,7 @@ def test_every_attempt_is_kept(tmp_path):
 
 
 def test_a_plan_without_trials_counts_beside_a_job(tmp_path):
-    """As Harbor's jobs are read that were not told of a task: by the names its trials have, in one group."""
+    """Declined trials have the names that Harbor's trials have, and are in the same group."""
     dataset = write_dataset(tmp_path / "write", 1)
     run_here(job(dataset, tmp_path / "jobs" / "1", samples=2))
     write_task(dataset, "unable")
@@ -409,7 +409,7 @@ def test_another_job_is_refused(tmp_path):
 
 
 def test_an_interrupt_is_raised_where_no_lock_is_held():
-    """Raised inside of `concurrent.futures.wait`, it can leave a lock behind: 6 of 79 runs of a loop of it hung."""
+    """Raised inside `concurrent.futures.wait`, it can leave a lock acquired: 6 of 79 runs of a loop hung."""
     with held_interrupts() as raise_interrupt:
         raise_interrupt()
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What each phase of a trial may reach, how a step is judged, what is declined, resumed, cut off, or caught."""
+"""The network of each phase, the verification of steps, and declined, resumed, interrupted and cheating trials."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ STEPS = '[[steps]]\nname = "first"\n[steps.agent]\n{agent}\n[steps.verifier]\n{v
 
 
 def stepped(folder, toml):
-    """A task in one step, whose own keys come last."""
+    """Write a task with one step, whose settings are in ``toml`` too."""
     task = write_task(folder, "task", toml=toml)
     (task / "steps" / "first").mkdir(parents=True)
     shutil.copy(task / "instruction.md", task / "steps" / "first")
@@ -66,7 +66,7 @@ JUDGE = """#!/bin/sh
 
 
 def judged_apart(folder, dockerfile):
-    """A task whose tests have a Dockerfile of their own."""
+    """Write a task whose tests have their own Dockerfile."""
     toml = SEPARATE + '[verifier.env]\nMODE = "strict"\n'
     task = write_task(folder, "task", toml=toml, tests=JUDGE)
     (task / "tests" / "Dockerfile").write_text(dockerfile)

@@ -1,4 +1,4 @@
-"""When a trial is run again, and after how long."""
+"""Which trials are retried, and after what time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests leave behind, and what a trial of several steps makes of it."""
+"""Reading the reward files of tests, and combining the rewards of steps."""
 
 from __future__ import annotations
 

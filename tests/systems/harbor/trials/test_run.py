@@ -1,4 +1,4 @@
-"""A job of Harbor's that was cut off: what has to go before it can go on."""
+"""The files that are removed before an interrupted Harbor job is resumed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_a_kill_has_cut_off_is_forgotten(tmp_path):
 
 
 def test_a_result_with_nan_is_whole(tmp_path):
-    """As Python writes it, and as it is read for a score: its trial has ended, and is not run again."""
+    """A result with NaN, as Python writes it, is complete: its trial is not run again."""
     trial(tmp_path, "done", json.dumps({"exception_info": None, "verifier_result": {"rewards": {"reward": math.nan}}}))
     assert not forget_cut_off(tmp_path)
     assert (tmp_path / "done" / "result.json").exists()
