@@ -60,6 +60,7 @@ from calipers.systems.harbor.wire import (
     contents,
     deciding_exception,
     decode_blame,
+    decode_lenient,
     decode_of_job,
     decode_result,
     decode_trial,
@@ -830,12 +831,9 @@ class _AgentFiles:
     def _trajectory(self, name: str) -> LooseTrajectory:
         raw = self._folder.file_in(self._trial, self._step + name, LARGEST_TEXT) or b"{}"
         try:
-            return msgspec.json.decode(raw, type=LooseTrajectory)
-        except BAD:
-            try:  # Python's parser accepts NaN and Infinity
-                return msgspec.convert(json.loads(raw), LooseTrajectory)
-            except (ValueError, RecursionError, msgspec.ValidationError):
-                return LooseTrajectory()
+            return decode_lenient(raw, LooseTrajectory)
+        except (ValueError, RecursionError, msgspec.ValidationError):
+            return LooseTrajectory()
 
 
 def _has_answer(step: LooseStep) -> bool:

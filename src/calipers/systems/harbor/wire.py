@@ -334,21 +334,28 @@ class Totals(NamedTuple):
     cost_usd: float | None = None
 
 
-_TRIAL: Final = msgspec.json.Decoder(Trial)
 _RESULT: Final = msgspec.json.Decoder(TrialResult)
+
+
+def decode_lenient(raw: bytes, kind: type[T]) -> T:
+    """A JSON value as a ``kind``, where NaN and Infinity are numbers, as Python writes them.
+
+    ValueError, RecursionError or msgspec.ValidationError if the bytes do not fit it.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except BAD:
+        return msgspec.convert(json.loads(raw), kind)
 
 
 def decode_trial(raw: bytes, path: str) -> Trial:
     """The trial in a ``result.json``; `InputError` naming ``path`` if the bytes are not a trial's result."""
     try:
-        return _TRIAL.decode(raw)
-    except msgspec.ValidationError as error:
+        return decode_lenient(raw, Trial)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
-    except BAD:
-        try:  # Python's parser accepts NaN and Infinity, which are not JSON
-            return msgspec.convert(json.loads(raw), Trial)
-        except (ValueError, RecursionError, msgspec.ValidationError) as error:
-            raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
 
 
 def decode_result(raw: bytes, path: str) -> Trial:

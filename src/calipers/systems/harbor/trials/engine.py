@@ -8,7 +8,6 @@ Harbor has its own interpreter. The modules that it needs from us (`calipers.sys
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ import msgspec
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import HarborError, InputError
+from calipers.systems.harbor.wire import decode_lenient
 
 OLDEST: Final = (0, 25)
 PATIENCE: Final = 30.0  # seconds for Harbor to stop its trials after a signal
@@ -208,11 +208,7 @@ def finished(job: Path) -> bool:
 def read_json(path: Path) -> Any:
     """The JSON value in a file; None if it is not valid JSON, for example if it was cut off by a kill."""
     try:
-        raw = path.read_bytes()
-        try:
-            return msgspec.json.decode(raw)
-        except msgspec.DecodeError:
-            return json.loads(raw)  # Python's parser accepts NaN and Infinity
+        return decode_lenient(path.read_bytes(), object)
     except (OSError, ValueError, RecursionError):
         return None
 
