@@ -13,7 +13,8 @@ from rooms import needs_rooms
 
 from calipers.systems.harbor.lent.dockerfile import read_environment
 from calipers.systems.harbor.lent.image import ImageError, _base_key, build
-from calipers.systems.harbor.trials.environment import BUILDER
+from calipers.systems.harbor.task import read_task
+from calipers.systems.harbor.trials.environment import BUILDER, declined
 
 pytestmark = [needs_rooms, pytest.mark.skipif(os.geteuid() != 0, reason="only root can build an image")]
 CHEAT = "#!/bin/sh\nrm /usr/bin/env; printf '#!/bin/sh\\n' > /usr/bin/env; chmod +x /usr/bin/env\n"
@@ -180,3 +181,10 @@ def test_a_quote_that_is_not_closed_is_one_line(tmp_path):
     assert done.returncode == 2
     assert why in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("host", ["...", "a..b", "x" * 64])
+def test_a_host_that_cannot_be_one_is_not_looked_for(tmp_path, images, host):
+    tests = f"#!/bin/sh\necho 'usage: curl https://{host}/file'\n"
+    task = write_task(tmp_path / "d", "task", dockerfile="FROM debian\nRUN true\n", tests=tests)
+    assert declined(read_task(task)) is None

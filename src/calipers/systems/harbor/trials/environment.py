@@ -392,6 +392,8 @@ def _resolves(host: str) -> bool:
 
     try:
         return bool(socket.getaddrinfo(host, 443))
+    except UnicodeError:  # not a valid name, as in "usage: curl https://..."
+        return True
     except OSError:
         return False
 
