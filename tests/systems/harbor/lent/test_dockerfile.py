@@ -179,3 +179,16 @@ def test_what_nobody_can_read_has_a_place(tmp_path, text, place):
     declined = recipe(tmp_path, text).declined
     assert declined == f"{tmp_path}/environment/Dockerfile:{place}"
     assert dockerfile_fault(tmp_path / "environment") == declined
+
+
+def test_two_stars_are_one_as_in_docker(tmp_path):
+    (step,) = recipe(tmp_path, "FROM debian\nCOPY data/**.csv /in/\n").image.steps
+    assert [(copied.source, copied.target) for copied in step.copies] == [("data/in.csv", "/in/in.csv")]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "loop"])
+def test_a_source_that_cannot_be_is_one_that_is_not_there(tmp_path, name):
+    (tmp_path / "environment").mkdir()
+    (tmp_path / "environment" / "loop").symlink_to("loop")
+    (tmp_path / "environment" / "Dockerfile").write_text(f"FROM debian\nCOPY {name} /in/\n")
+    assert read_environment(tmp_path / "environment").declined.endswith(f", and {name} does not exist")

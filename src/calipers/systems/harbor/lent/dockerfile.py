@@ -302,7 +302,7 @@ def _copy_step(item: Instruction, known: Mapping[str, str], workdir: str, enviro
             body = body if "'" in mark or '"' in mark else _expanded(body, known)
             files[str(PurePosixPath(workdir, target, name))] = body
         elif re.search(r"[*?\[]", source):
-            matches = sorted(environment.glob(source.lstrip("/")))
+            matches = sorted(environment.glob(re.sub(r"\*+", "*", source.lstrip("/"))))
             names += [str(path.relative_to(environment)) for path in matches]
             if not matches:
                 return None
@@ -438,8 +438,8 @@ def _value(match: re.Match[str], known: Mapping[str, str]) -> str:
 
 def _inside(environment: Path, source: str) -> bool:
     """Whether a source exists and is in the folder."""
-    path = (environment / source.lstrip("/")).resolve()
-    return path.exists() and path.is_relative_to(environment.resolve())
+    path = environment / source.lstrip("/")
+    return os.path.exists(path) and path.resolve().is_relative_to(environment.resolve())
 
 
 def _target(source: Path, target: str, workdir: str, several: bool) -> str:
