@@ -47,6 +47,12 @@ def test_a_result_that_cannot_be_read(tmp_path, content):
     assert note.endswith("; the trial counts as missing")
 
 
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path):
+    path = job(tmp_path, {**GOOD, "agent_info": {"name": "x\ud800"}})
+    (group,) = json.loads(calipers.score(path).to_json())["groups"]
+    assert (group["agent"], group["ledger"]["outcomes"]) == ("x?", {"scored": 1})
+
+
 def test_a_result_cut_off_anywhere_loses_nothing_else(tmp_path):
     whole = (GOLDEN / "add-two__FzwhamM" / "result.json").read_bytes()
     cuts = range(0, len(whole) - 1, 211)

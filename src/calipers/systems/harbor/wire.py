@@ -338,16 +338,17 @@ _RESULT: Final = msgspec.json.Decoder(TrialResult)
 
 
 def decode_lenient(raw: bytes, kind: type[T]) -> T:
-    """A JSON value as a ``kind``, where NaN and Infinity are numbers, as Python writes them.
+    """A JSON value as a ``kind``, with what Python writes beyond JSON: NaN, Infinity and half surrogate pairs.
 
-    ValueError, RecursionError or msgspec.ValidationError if the bytes do not fit it.
+    Half a surrogate pair becomes a question mark. ValueError, RecursionError or msgspec.ValidationError for bad input.
     """
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError:
         raise
     except BAD:
-        return msgspec.convert(json.loads(raw), kind)
+        text = json.dumps(json.loads(raw), ensure_ascii=False).encode(errors="replace")
+        return msgspec.convert(json.loads(text), kind)
 
 
 def decode_trial(raw: bytes, path: str) -> Trial:
