@@ -1,12 +1,12 @@
-"""Every Eval Ever, schema 0.3: its samples as rollouts, and a result as its two files for each group.
+"""The reader of Every Eval Ever's samples, schema 0.3, and the export of a result as two files per group.
 
 ::
 
     data/<benchmark>/<developer>/<model>/<uuid>.json             the numbers, with standard errors and intervals
     data/<benchmark>/<developer>/<model>/<uuid>_samples.jsonl    a line for each rollout and reward that counts
 
-Read, rows of one repeat are rewards of one rollout. Written, everything that the schema has no place for is text under
-``details``: missing rollouts, tasks against samples, bounds.
+The reader joins the rows of one repeat: they are the rewards of one rollout. The export writes what the schema has no
+field for (missing rollouts, tasks and samples, bounds) as text under ``details``.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from calipers.stats.estimate import Estimate
 from calipers.systems import ExportRequest
 
 SYSTEM: Final = "every_eval_ever"
-SCORE: Final = "score"  # the reward of rows that do not say of which result they are
-RESULT: Final = "result of the row"  # a label and a column of rows, which rollouts do not have
-VALUE: Final = "score of the row"
+SCORE: Final = "score"  # the reward of rows without an evaluation_result_id
+RESULT: Final = "result of the row"  # a label of rows; rollouts do not have it
+VALUE: Final = "score of the row"  # a column of rows; rollouts do not have it
 CORRECT: Final = "is_correct"
-UNSAID: Final = -1  # the repeat of a row that does not say it
+NO_REPEAT: Final = -1  # stands for the repeat of a row that does not name one
 NO_ERROR: Final = (b"", b"null", b'""')
 AVERAGED: Final = "the scores are already averaged over repeats: all repeats of a task have the same score"
-SPENT: Final = {
+USAGE_KEYS: Final = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
     "cached_tokens": "input_tokens_cache_read",
@@ -78,14 +78,14 @@ class Evaluation(msgspec.Struct, gc=False):
 
 
 class SampleData(msgspec.Struct, gc=False):
-    """What says which repeat a row is of; every value is text."""
+    """The metadata that names a row's repeat; Every Eval Ever itself writes every value as text."""
 
     epoch: str | int | None = None
     sample: str | int | None = None
 
 
 class SampleTokens(msgspec.Struct, gc=False):
-    """The tokens of a rollout."""
+    """The token counts of a rollout."""
 
     input_tokens: Number = None
     output_tokens: Number = None
@@ -99,8 +99,8 @@ class Performance(msgspec.Struct, gc=False):
     latency_ms: Number = None
 
 
-class SaidSample(msgspec.Struct, gc=False):
-    """What a row says beside numbers."""
+class SampleTexts(msgspec.Struct, gc=False):
+    """The texts and the metadata of a row."""
 
     input: Any = None
     output: Any = None
@@ -121,12 +121,12 @@ ROW: Final[list[tuple[str, Any, Any]]] = [
 ]
 
 
-_SAID: Final = msgspec.json.Decoder(SaidSample)
+_TEXTS: Final = msgspec.json.Decoder(SampleTexts)
 _DATA: Final = msgspec.json.Decoder(list[SampleData | None])
 
 
 def take(rows: RowBlock) -> None:
-    """A block of rows; `_rollouts` puts those of a repeat together."""
+    """Add a block of rows. `_rollouts` joins the rows of a repeat."""
     gather = rows.gather
     gather.tasks(rows["sample_id"])
     gather.labels("model", rows["model_id"])
@@ -143,7 +143,7 @@ def take(rows: RowBlock) -> None:
     gather.numbers("column", VALUE, [each and each.score for each in evaluations])
     given = [each if each and each.score is not None else None for each in evaluations]
     gather.numbers("column", CORRECT, [each and each.is_correct for each in given])
-    for name, key in SPENT.items():
+    for name, key in USAGE_KEYS.items():
         gather.numbers("column", name, [each and getattr(each, key) for each in rows["token_usage"]])
     times = [each and each.latency_ms for each in rows["performance"]]
     gather.numbers("column", "latency_s", [None if time is None else time / 1000 for time in times])
@@ -151,27 +151,27 @@ def take(rows: RowBlock) -> None:
     rows.labelled.update(path.split(".")[0] for path in rows.labels)
 
 
-def _repeat(said: tuple[str | int | None, str | int | None]) -> int:
-    """The number of the repeat that a row is of, from 0, by its sample, or else by its epoch.
+def _repeat(sample_and_epoch: tuple[str | int | None, str | int | None]) -> int:
+    """The number of a row's repeat, counted from 0: its ``sample``, or else its ``epoch``, which is counted from 1.
 
-    A row with both is one that Calipers wrote: the epoch is a key of the rollout's own metadata.
+    The sample comes first because Calipers writes it; an epoch beside it is the rollout's own metadata.
     """
-    for value, first in zip(said, (0, 1), strict=True):
+    for value, first in zip(sample_and_epoch, (0, 1), strict=True):
         text = str(value)
         if text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= first:
             return int(text) - first
-    return UNSAID
+    return NO_REPEAT
 
 
 LAYOUT: Final = Layout(SYSTEM, ROW, take, unnumbered=False)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file of samples; InputError for the aggregate beside it, which has results only."""
+    """Read the rollouts of a file of samples; InputError for the aggregate file beside it, which has only results."""
     own_names(names, SYSTEM)
     if is_aggregate(source.head):
-        right = "expected the file of its samples, {uuid}_samples.jsonl"
-        raise InputError.at(source.path, "is a result of Every Eval Ever, without rollouts", right)
+        expected = "expected the file of its samples, {uuid}_samples.jsonl"
+        raise InputError.at(source.path, "is a result of Every Eval Ever, without rollouts", expected)
     rows = joined(read_rows("calipers.systems.every_eval_ever:LAYOUT", source, names, labels, progress))
     if not len(rows):
         return []
@@ -181,23 +181,26 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
 
 
 def _rollouts(rows: SystemPart) -> SystemPart:
-    """The rows of each repeat as one rollout: the last score of a result counts, and what the first row says else."""
-    who, sample = _who(rows), rows.sample.copy()
-    unsaid = sample == UNSAID
+    """Join the rows of each repeat into one rollout.
+
+    If a result has several scores for a repeat, the last one counts. Everything else is taken from the first row.
+    """
+    task_codes, sample = _task_codes(rows), rows.sample.copy()
+    unnumbered = sample == NO_REPEAT
     result = rows.labels[RESULT]
-    sample[unsaid] = ranks(_codes(who, result.code)[unsaid])  # in the order of the rows of each result
-    first, owner = _by_appearance(_codes(who, sample))
+    sample[unnumbered] = ranks(_pair_codes(task_codes, result.code)[unnumbered])  # the order of each result's rows
+    first, owner = _by_appearance(_pair_codes(task_codes, sample))
     failed = np.zeros(len(first), dtype=np.bool_)
     failed[owner[rows.outcome == CODE["client_failed"]]] = True
     columns = {name: column.take(first) for name, column in rows.columns.items() if name not in (VALUE, CORRECT)}
     if CORRECT in rows.columns:
-        columns[CORRECT] = _gathered(rows.columns[CORRECT], np.arange(len(rows))[::-1], owner, len(first))
+        columns[CORRECT] = _last_values(rows.columns[CORRECT], np.arange(len(rows))[::-1], owner, len(first))
     rewards = {}
     for name in dict.fromkeys(value or SCORE for value in (*result.values, None)):
         named = [code for code, value in enumerate(result.values) if (value or SCORE) == name]
         own = np.flatnonzero(np.isin(result.code, [*named, -1] if name == SCORE else named))
         if VALUE in rows.columns and rows.columns[VALUE].given[own].any():
-            rewards[name] = _gathered(rows.columns[VALUE], own, owner, len(first))
+            rewards[name] = _last_values(rows.columns[VALUE], own, owner, len(first))
     return replace(
         some_rows(rows, first),
         sample=sample[first],
@@ -208,84 +211,87 @@ def _rollouts(rows: SystemPart) -> SystemPart:
     )
 
 
-def _gathered(column: Column, rows: Ints, owner: Ints, size: int) -> Column:
-    """Of each rollout the number of the last of these rows that has one."""
+def _last_values(column: Column, rows: Ints, owner: Ints, size: int) -> Column:
+    """For each of ``size`` rollouts, the value from the last of ``rows`` that has one; ``owner`` is a row's rollout."""
     values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
     rows = rows[column.given[rows]]
     values[owner[rows]], given[owner[rows]] = column.values[rows], True
     return Column(values, given)
 
 
-def _who(part: SystemPart) -> Ints:
-    """A code for each model, dataset and task."""
-    return _codes(_codes(part.labels["model"].code, part.labels["dataset"].code), part.task)
+def _task_codes(part: SystemPart) -> Ints:
+    """A code for each (model, dataset, task)."""
+    return _pair_codes(_pair_codes(part.labels["model"].code, part.labels["dataset"].code), part.task)
 
 
-def _codes(first: Ints, second: Ints) -> Ints:
-    """A code for each pair of codes, from -1 on."""
+def _pair_codes(first: Ints, second: Ints) -> Ints:
+    """A code for each pair of codes, which are at least -1."""
     pairs = (first + 1) * (int(second.max(initial=0)) + 2) + second + 1
     inverse: Ints = np.unique(pairs, return_inverse=True)[1]
     return inverse
 
 
 def _by_appearance(codes: Ints) -> tuple[Ints, Ints]:
-    """The first row of each code, in their order; and the place there of each row's code."""
+    """The first row of each code, by appearance; and for each row, the position of its code in that order."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return first[order], place[inverse]
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return first[order], position[inverse]
 
 
 def _averaged(rollouts: SystemPart) -> bool:
-    """Whether all repeats of every task have the same scores, and some are neither 0 nor 1: they are means."""
-    who = _who(rollouts)
+    """Whether the scores are means over repeats: equal in all repeats of every task, and some neither 0 nor 1."""
+    task_codes = _task_codes(rollouts)
     repeated, between = False, False
     for column in rollouts.rewards.values():
         rows = np.flatnonzero(column.given & (rollouts.outcome != CODE["client_failed"]))
-        values, owner = column.values[rows], who[rows]
-        one = np.zeros(len(rollouts))
-        one[owner] = values
-        if (one[owner] != values).any():
+        values, task = column.values[rows], task_codes[rows]
+        task_score = np.zeros(len(rollouts))
+        task_score[task] = values
+        if (task_score[task] != values).any():
             return False
-        repeated = repeated or len(np.unique(owner)) < len(owner)
+        repeated = repeated or len(np.unique(task)) < len(task)
         between = between or bool(((values != 0) & (values != 1)).any())
     return repeated and between
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The texts of a sample, its answer and its metadata."""
-    sample = _SAID.decode(msgspec.json.encode(row))
+    """The prompt, the completion and the metadata of a sample."""
+    sample = _TEXTS.decode(msgspec.json.encode(row))
     texts = conversation(sample.messages) if isinstance(sample.messages, list) else {}
-    asked, answered = (each.get("raw") if isinstance(each, dict) else None for each in (sample.input, sample.output))
-    if not texts and isinstance(asked, str):
-        texts["prompt"] = asked
-    if "completion" not in texts and isinstance(answered, list) and len(answered) == 1:
-        texts["completion"] = answered[0]
+    prompt, outputs = (side.get("raw") if isinstance(side, dict) else None for side in (sample.input, sample.output))
+    if not texts and isinstance(prompt, str):
+        texts["prompt"] = prompt
+    if "completion" not in texts and isinstance(outputs, list) and len(outputs) == 1:
+        texts["completion"] = outputs[0]
     return [{**texts, **({"metadata": sample.metadata} if isinstance(sample.metadata, dict) else {})}]
 
 
 def is_aggregate(head: bytes) -> bool:
-    """Whether a file that begins like this is an aggregate: one object, with results and no sample."""
+    """Whether a file with this beginning is an aggregate: one object, with results and without a sample."""
     text = head.removeprefix(BOM).lstrip()
-    first = text.partition(b"\n")[0]
-    whole = first.rstrip().endswith(b"}")
+    first_line = text.partition(b"\n")[0]
+    one_line = first_line.rstrip().endswith(b"}")
     return (
         b'"evaluation_id"' in text
-        and b'"sample_id"' not in (first if whole else text)
-        and (not whole or b'"evaluation_results"' in first)
+        and b'"sample_id"' not in (first_line if one_line else text)
+        and (not one_line or b'"evaluation_results"' in first_line)
     )
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether the first row is a sample: ``schema_version evaluation_id sample_id evaluation``; or an aggregate."""
+    """Whether a file is an aggregate, or its first row a sample: ``schema_version evaluation_id sample_id evaluation``.
+
+    `read` refuses an aggregate with a message that names the right file.
+    """
     if start.row is None:
         return is_aggregate(start.head)
     return {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= start.row.keys()
 
 
 def of_folder(paths: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Of the files in a folder, those with samples: an aggregate beside them has results only."""
+    """The files of a folder without the aggregates, which have no rollouts; and no notes."""
     kept = []
     for path in paths:
         with Source(path) as source:
@@ -296,7 +302,7 @@ def of_folder(paths: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 SAMPLES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, line_extras=said)
 
-# -- a result in Every Eval Ever's form
+# -- the export
 
 SCHEMA: Final = "0.3.0"
 UNKNOWN: Final = "unknown"
@@ -320,7 +326,7 @@ class ConfidenceInterval(msgspec.Struct, omit_defaults=True):
 
 
 class Uncertainty(msgspec.Struct, omit_defaults=True):
-    """How sure a score is; ``num_samples`` counts tasks, as in the converters of Every Eval Ever itself."""
+    """The uncertainty of a score; ``num_samples`` counts tasks, as in Every Eval Ever's own converters."""
 
     standard_error: StandardError | None = None
     confidence_interval: ConfidenceInterval | None = None
@@ -328,7 +334,7 @@ class Uncertainty(msgspec.Struct, omit_defaults=True):
 
 
 class ScoreDetails(msgspec.Struct):
-    """A score."""
+    """A score with its uncertainty."""
 
     score: float
     details: dict[str, str]
@@ -336,7 +342,7 @@ class ScoreDetails(msgspec.Struct):
 
 
 class MetricConfig(msgspec.Struct, omit_defaults=True):
-    """What a score is of; a continuous one must have a range, so that one without says nothing of its type."""
+    """The metric of a score. The schema requires a range for type ``continuous``; without one, the type is omitted."""
 
     metric_id: str
     metric_name: str
@@ -360,7 +366,7 @@ class EvaluationResult(msgspec.Struct):
 
 
 class EveryEvalEver:
-    """``--export every_eval_ever[=DIR]``: the folder ``data`` below the current folder, or below DIR."""
+    """The export ``--export every_eval_ever[=DIR]``: files in the folder ``data`` of DIR, or of the current folder."""
 
     def __init__(self, request: ExportRequest) -> None:
         self.paths, self.files = request.paths, list[str]()
@@ -368,15 +374,15 @@ class EveryEvalEver:
         self._records = GroupRecords(request.paths, request.columns)
 
     def begin(self) -> list[Part]:
-        """The samples are made of the parts that are read."""
+        """Return the list to collect the parts that are read: the samples are made of them."""
         return self._records.parts
 
     def contents(self, result: Result) -> tuple[list[Any], list[str]]:
-        """Write the two files of each group; notes say where, and what has no place in them."""
+        """Write the two files of each group; the notes name them, and say what they could not include."""
         notes: list[str] = []
-        moment = str(int(time.time()))
+        timestamp = str(int(time.time()))
         with GroupFiles(self._folder, force=self._force) as files:
-            pairs = {key_of(group): _Pair(result, group, moment, files) for group in result.groups}
+            pairs = {key_of(group): _FilePair(result, group, timestamp, files) for group in result.groups}
             for key, record in self._records.each():
                 if key in pairs:
                     pairs[key].add(record)
@@ -385,11 +391,11 @@ class EveryEvalEver:
         return [], notes
 
 
-class _Pair:
+class _FilePair:
     """The two files of a group."""
 
-    def __init__(self, result: Result, group: Group, moment: str, files: GroupFiles) -> None:
-        self._result, self._group, self._moment, self._files = result, group, moment, files
+    def __init__(self, result: Result, group: Group, timestamp: str, files: GroupFiles) -> None:
+        self._result, self._group, self._timestamp, self._files = result, group, timestamp, files
         self._model = group.model or UNKNOWN
         developer, slash, name = self._model.partition("/")
         self._developer = developer if slash and developer and name else UNKNOWN
@@ -397,32 +403,32 @@ class _Pair:
         agent = f"_{safe_name(group.agent)}" if group.agent else ""
         short = name if self._developer != UNKNOWN else self._model
         self._folder = f"data/{safe_name(self._dataset)}/{safe_name(self._developer)}/{safe_name(short)}{agent}"
-        self._id = f"{safe_name(self._dataset)}/{safe_name(self._model)}{agent}/{moment}"
+        self._id = f"{safe_name(self._dataset)}/{safe_name(self._model)}{agent}/{timestamp}"
         seed = json.dumps([result.digest, group.agent, group.model, group.dataset])
         self._uuid = uuid.UUID(bytes=hashlib.sha256(seed.encode()).digest()[:16], version=4)
 
         self._numbers = [*self._every_number()]
-        self._readers = _readers(group.metrics)
+        self._metric_of = _metric_of_reward(group.metrics)
         self._rows = self._missing = 0
         self._path = f"{self._folder}/{self._uuid}_samples.jsonl"
         self._samples = files.open(self._path) if self._numbers else None
 
     def add(self, record: Record) -> None:
-        """A line for each reward of a rollout; a missing one has none, as there is no score for it."""
+        """Write a line for each reward of a rollout. A missing reward has no line, because the schema needs a score."""
         if self._samples is None:
             return
-        names = list(self._readers) or ["reward"]
+        names = list(self._metric_of) or ["reward"]
         numbers = numbers_of(record, names)
         if not numbers and record.get("outcome") != "stopped_early":
             numbers = dict.fromkeys(names, 0.0) if self._result.missing == "zero" else {}
             self._missing += not numbers
         for name, number in numbers.items():
             self._rows += 1
-            line = self._sample(record, name, number, self._readers.get(name))
+            line = self._sample(record, name, number, self._metric_of.get(name))
             self._samples.write(msgspec.json.encode(line) + b"\n")
 
     def finish(self) -> Iterator[str]:
-        """Write the numbers; notes."""
+        """Write the numbers, and yield notes."""
         title = self._group.title or self._dataset
         if self._samples is None:
             yield f"{title}: no number has a value, so nothing is written for Every Eval Ever"
@@ -431,7 +437,7 @@ class _Pair:
         document: dict[str, Any] = {
             "schema_version": SCHEMA,
             "evaluation_id": self._id,
-            "retrieved_timestamp": self._moment,
+            "retrieved_timestamp": self._timestamp,
             "source_metadata": {
                 "source_name": "Calipers",
                 "source_type": "evaluation_run",
@@ -468,8 +474,8 @@ class _Pair:
         aggregate = f"{self._folder}/{self._uuid}.json"
         self._files.write(aggregate, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
         path = os.path.normpath(os.path.join(self._files.folder, aggregate))
-        what = f"{counted(len(self._numbers), 'number')} and {counted(self._rows, 'sample')}"
-        yield f"{path}: {what} for Every Eval Ever"
+        counts = f"{counted(len(self._numbers), 'number')} and {counted(self._rows, 'sample')}"
+        yield f"{path}: {counts} for Every Eval Ever"
         if self._developer == UNKNOWN:
             yield f"{title}: the model has no developer; Every Eval Ever expects a name such as acme/tiny-1"
         if self._missing:
@@ -486,30 +492,30 @@ class _Pair:
                     if estimate.value is not None:
                         yield self._number(name, estimate, {key: value})
 
-    def _number(self, name: str, estimate: Estimate, cut: Mapping[str, str]) -> EvaluationResult:
-        where = "".join(f"[{key}={value}]" for key, value in cut.items())
+    def _number(self, name: str, estimate: Estimate, slice_labels: Mapping[str, str]) -> EvaluationResult:
+        suffix = "".join(f"[{key}={value}]" for key, value in slice_labels.items())
         definition = METRICS.load(estimate.made.metric) if estimate.made.metric in METRICS.entries else None
-        ends = _range(estimate) or (definition.range if isinstance(definition, Metric) else None)
+        score_range = _range(estimate) or (definition.range if isinstance(definition, Metric) else None)
         config = MetricConfig(
             metric_id=name,
-            metric_name=f"{name}{where}",
+            metric_name=f"{name}{suffix}",
             metric_kind=estimate.made.metric,
             metric_parameters={} if estimate.made.k is None else {"k": estimate.made.k},
             lower_is_better=estimate.higher_is_better is False,
-            score_type="continuous" if ends else "",
-            min_score=ends[0] if ends else None,
-            max_score=ends[1] if ends else None,
+            score_type="continuous" if score_range else "",
+            min_score=score_range[0] if score_range else None,
+            max_score=score_range[1] if score_range else None,
             additional_details={
                 "signature": estimate.signature,
                 **({"direction": "neither is better"} if estimate.higher_is_better is None else {}),
             },
         )
         return EvaluationResult(
-            f"{self._dataset}:{name}{where}",
-            f"{self._dataset}{where}",
+            f"{self._dataset}:{name}{suffix}",
+            f"{self._dataset}{suffix}",
             {"dataset_name": self._dataset, "source_type": "other"},
             config,
-            ScoreDetails(estimate.value or 0.0, self._details(estimate, cut), self._uncertainty(estimate)),
+            ScoreDetails(estimate.value or 0.0, self._details(estimate, slice_labels), self._uncertainty(estimate)),
         )
 
     def _uncertainty(self, estimate: Estimate) -> Uncertainty:
@@ -520,12 +526,11 @@ class _Pair:
             interval = ConfidenceInterval(*estimate.interval, self._result.confidence, estimate.method or "")
         return Uncertainty(error, interval, estimate.tasks)
 
-    def _details(self, estimate: Estimate, cut: Mapping[str, str]) -> dict[str, str]:
-        """What the schema has no place for, as text."""
-        part = self._group
-        ledger = part.ledger
-        for key, value in cut.items():
-            ledger = part.breakdowns[key][value].ledger
+    def _details(self, estimate: Estimate, slice_labels: Mapping[str, str]) -> dict[str, str]:
+        """What the schema has no field for, as text."""
+        ledger = self._group.ledger
+        for key, value in slice_labels.items():
+            ledger = self._group.breakdowns[key][value].ledger
         details = {
             "tasks": estimate.tasks,
             "samples": estimate.samples,
@@ -568,7 +573,7 @@ class _Pair:
 
 
 def _range(estimate: Estimate) -> tuple[float, float] | None:
-    """The range of the rewards that the user stated, where the number is a mean of them."""
+    """The range of the rewards that the user stated, if the number is their mean; else None."""
     stated = [part.removeprefix("range:") for part in estimate.made.settings if part.startswith("range:")]
     if not stated or estimate.made.metric != "mean_reward":
         return None
@@ -576,25 +581,25 @@ def _range(estimate: Estimate) -> tuple[float, float] | None:
     return low, high
 
 
-def _readers(metrics: Mapping[str, Estimate]) -> dict[str, str | None]:
-    """Each reward that some metric reads, and the mean of it, which its samples are of; None where nobody asked."""
-    readers: dict[str, str | None] = {}
+def _metric_of_reward(metrics: Mapping[str, Estimate]) -> dict[str, str | None]:
+    """Map each reward that a metric reads to the name of its mean, which its samples belong to; None without a mean."""
+    names: dict[str, str | None] = {}
     for name, estimate in metrics.items():
         settings = dict(part.split(":", 1) for part in estimate.made.settings if ":" in part)
         reward = settings.get("reward", "reward")
-        if readers.get(reward) is None:
-            readers[reward] = name if estimate.made.metric == "mean_reward" else None
-    return readers
+        if names.get(reward) is None:
+            names[reward] = name if estimate.made.metric == "mean_reward" else None
+    return names
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    read, wrote = usage.get("input_tokens"), usage.get("output_tokens")
+    given, written = usage.get("input_tokens"), usage.get("output_tokens")
     tokens: dict[str, Any] = {}
-    if read is not None and wrote is not None:
-        tokens = {"input_tokens": int(read), "output_tokens": int(wrote), "total_tokens": int(read + wrote)}
+    if given is not None and written is not None:
+        tokens = {"input_tokens": int(given), "output_tokens": int(written), "total_tokens": int(given + written)}
         for name in ("cached_tokens", "reasoning_tokens"):
             if usage.get(name) is not None:
-                tokens[SPENT[name]] = int(usage[name])
+                tokens[USAGE_KEYS[name]] = int(usage[name])
     seconds = usage.get("latency_s")
     return {
         **({"token_usage": tokens} if tokens and min(tokens.values()) >= 0 else {}),
@@ -621,7 +626,7 @@ def _references(record: Record) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as text: text as it is, nothing as nothing, all else as JSON."""
+    """A value as text: a string as it is, None as the empty string, any other value as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False, default=str)

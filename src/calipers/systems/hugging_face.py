@@ -1,7 +1,7 @@
-"""A result for a Hugging Face model card: ``.eval_results/<name>.yaml``, a file for each group.
+"""The export of a result to a Hugging Face model card: ``.eval_results/<name>.yaml``, one file per group.
 
-The format has one value for a benchmark and no place for an interval: both ends, the level, the method and the counts
-are in its notes.
+The format has one value per benchmark and no field for an interval. The ends, level and method of the interval and the
+counts are therefore written into the free text of ``notes``.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from calipers.stats.estimate import Estimate
 from calipers.systems import ExportRequest
 
 FOLDER: Final = ".eval_results"
-RIGHT: Final = "expected hf=DATASET:TASK, such as hf=openai/gsm8k:gsm8k; the benchmark's page names both"
+EXPECTED: Final = "expected hf=DATASET:TASK, such as hf=openai/gsm8k:gsm8k; the benchmark's page names both"
 _IDS: Final = re.compile(r"([\w.-]+/[\w.-]+):([\w./-]+)")
 
 
 class ModelCard:
-    """``--export hf=DATASET:TASK``: files in ``.eval_results`` of the current folder, a clone of the model's."""
+    """The export ``--export hf=DATASET:TASK``.
+
+    It writes into ``.eval_results`` of the current folder, which should be a clone of the model's repository.
+    """
 
     def __init__(self, request: ExportRequest) -> None:
         match = _IDS.fullmatch(request.target or "")
         if match is None:
-            wrong = f"{request.target!r} is no benchmark and task" if request.target else "the benchmark is not named"
-            raise InputError.at("--export hf", wrong, RIGHT)
+            problem = f"{request.target!r} is no benchmark and task" if request.target else "the benchmark is not named"
+            raise InputError.at("--export hf", problem, EXPECTED)
         self.paths, self.files = request.paths, list[str]()
         self._dataset, self._task, self._force = match[1], match[2], request.force
 
     def begin(self) -> list[Part] | None:
-        """It needs nothing of the files but the result."""
+        """Return None: the export needs only the result, not what is read of the files."""
         return None
 
     def contents(self, result: Result) -> tuple[list[Any], list[str]]:
-        """Write a file for each group; notes say where."""
+        """Write one file per group, and return notes that name the files."""
         with GroupFiles(FOLDER, force=self._force) as files:
             notes = [note for group in result.groups for note in self._write(result, group, files)]
         if len(result.groups) > 1:
@@ -53,10 +56,10 @@ class ModelCard:
     def _write(self, result: Result, group: Group, files: GroupFiles) -> Iterator[str]:
         title = group.title or "the rollouts"
         if not group.metrics:
-            cut = next(iter(group.breakdowns), "")
-            wrong = f"{title}: there is no number over all rollouts" + (f", only by {cut}" if cut else "")
+            key = next(iter(group.breakdowns), "")
+            problem = f"{title}: there is no number over all rollouts" + (f", only by {key}" if key else "")
             raise InputError.at(
-                "--export hf", wrong, "expected the rollouts of one model, such as the file of one step"
+                "--export hf", problem, "expected the rollouts of one model, such as the file of one step"
             )
         name, estimate = next(iter(group.metrics.items()))
         if estimate.value is None:
@@ -78,19 +81,19 @@ class ModelCard:
 
 
 def _notes(name: str, estimate: Estimate, group: Group, result: Result) -> str:
-    """What the format has no place for, in a sentence."""
-    words = [name]
+    """The text of ``notes``: what the format has no field for."""
+    facts = [name]
     if estimate.interval:
         low, high = estimate.interval
-        words.append(f"{percent(result.confidence)} interval {low:.4f} to {high:.4f} ({estimate.method})")
-    words.append(f"n = {estimate.tasks} tasks, {estimate.samples} samples")
+        facts.append(f"{percent(result.confidence)} interval {low:.4f} to {high:.4f} ({estimate.method})")
+    facts.append(f"n = {estimate.tasks} tasks, {estimate.samples} samples")
     if group.ledger.gaps:
-        words.append(f"{group.ledger.gaps} of {group.ledger.planned} rollouts missing")
-    return f"{'; '.join(words)}. Measured with Calipers, {result.digest[:23]}."
+        facts.append(f"{group.ledger.gaps} of {group.ledger.planned} rollouts missing")
+    return f"{'; '.join(facts)}. Measured with Calipers, {result.digest[:23]}."
 
 
 def _yaml(entry: dict[str, Any]) -> str:
-    """A list of one entry as YAML; its texts are quoted as in JSON, which YAML contains."""
+    """YAML for a list of one entry. Strings are quoted as in JSON, because JSON is a subset of YAML."""
     lines = ["- dataset:"]
     lines += [f"    {key}: {json.dumps(value)}" for key, value in entry["dataset"].items()]
     lines += [f"  {key}: {json.dumps(value)}" for key, value in entry.items() if key != "dataset"]

@@ -1,6 +1,6 @@
-"""NeMo-RL's data files (``val_data_step10.jsonl``, ``train_data_step1.jsonl``) as rollouts.
+"""The reader of NeMo-RL's data files, ``val_data_step10.jsonl`` and ``train_data_step1.jsonl``.
 
-Every value of a row is a list, as a rule of one element.
+Every value of a row is a list, usually of one element.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _QUOTE: Final = ord('"')
 
 
 class Message(msgspec.Struct, gc=False):
-    """One turn of a conversation."""
+    """A turn of a conversation."""
 
     role: str | None = None
     content: Raw = NOTHING
@@ -48,50 +48,58 @@ class Message(msgspec.Struct, gc=False):
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("content", list[list[Message | str] | str | None], msgspec.NODEFAULT),
     ("rewards", list[Number], msgspec.NODEFAULT),
-    ("filtered_rewards", list[Number] | None, None),  # of the rows that dynamic sampling kept
+    ("filtered_rewards", list[Number] | None, None),  # only the rewards of rollouts that dynamic sampling kept
 ]
 
 
 def take(rows: RowBlock) -> Ints | None:
-    """A block of rows: a rollout for each element of a row."""
+    """Add a block of rows; each element of a row is a rollout."""
     sizes = list(map(len, rows["content"]))
-    alone = set(sizes) == {1}
+    one_each = set(sizes) == {1}
     contents = list(chain.from_iterable(rows["content"]))
     tasks = rows.memory.setdefault("tasks", PromptTasks())
     rows.gather.tasks(tasks.without_golds(_prompts(contents)))
-    if alone and set(map(len, rows[REWARD])) == {1}:
+    if one_each and set(map(len, rows[REWARD])) == {1}:
         rewards = list(chain.from_iterable(rows[REWARD]))
     else:
-        given = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
-        rewards = [reward for each in given for reward in _rewards(*each)]
+        columns = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
+        rewards = [reward for row in columns for reward in _rewards(*row)]
     rows.gather.numbers("reward", REWARD, rewards)
     _label(rows, len(contents))
-    return None if alone else np.repeat(np.arange(rows.size), sizes)
+    return None if one_each else np.repeat(np.arange(rows.size), sizes)
 
 
-def _rewards(rewards: list[Any], kept: list[Any] | None, size: int) -> list[Any]:
-    """The reward of each rollout of a row; the kept ones where a row has the rewards of its whole batch."""
-    for known in (rewards, kept):
-        if known is not None and len(known) == size:
-            return known
+def _rewards(rewards: list[Any], filtered: list[Any] | None, size: int) -> list[Any]:
+    """The rewards of a row's ``size`` rollouts.
+
+    They are ``filtered`` if ``rewards`` has another length, because it then has the rewards of the whole batch. If
+    neither list fits, every reward is None.
+    """
+    for candidate in (rewards, filtered):
+        if candidate is not None and len(candidate) == size:
+            return candidate
     return [None] * size
 
 
 def _prompts(contents: Sequence[Any]) -> list[bytes]:
-    """The prompt of each rollout, as JSON."""
-    try:  # most are a text of the user's, and the model's first turn after it
+    """The prompt of each rollout as JSON."""
+    try:  # fast path: usually every conversation is a text of the user, followed by the model's first turn
         if {content[1].role for content in contents} == {"assistant"}:
             first = [content[0] for content in contents]
             raws = [bytes(message.content) for message in first]
             if {raw[0] for raw in raws} == {_QUOTE} and "assistant" not in {message.role for message in first}:
                 return raws
-    except (AttributeError, IndexError, TypeError):  # not all are
+    except (AttributeError, IndexError, TypeError):  # some conversation has another shape
         pass
     return [_prompt(content) for content in contents]
 
 
 def _prompt(content: Any) -> bytes:
-    """What stands before the model's first turn, as JSON: messages, or the first of several texts."""
+    """The prompt of a rollout as JSON.
+
+    It is the messages before the model's first turn (or their text, if there is only one), or the first of several
+    texts.
+    """
     if isinstance(content, list) and content and isinstance(content[0], Message):
         turns = []
         for message in content:
@@ -107,7 +115,7 @@ def _prompt(content: Any) -> bytes:
 
 
 def _label(rows: RowBlock, size: int) -> None:
-    """The step and the split, which only the file's name has."""
+    """Add the step and the split, which are only in the file's name."""
     step = rows.memory.setdefault("step", step_in(os.path.basename(rows.path), _STEP))
     split = _SPLIT.search(os.path.basename(rows.path))
     for name, value in ((STEP, step), (SPLIT, split and split[1])):
@@ -120,18 +128,18 @@ LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The texts of each rollout in a row."""
-    return [_said(content) for content in msgspec.json.decode(row["content"])]
+    """The prompt and the completion of each rollout of a row."""
+    return [_texts(content) for content in msgspec.json.decode(row["content"])]
 
 
-def _said(content: Any) -> dict[str, Any]:
+def _texts(content: Any) -> dict[str, Any]:
     if isinstance(content, list) and content and all(isinstance(text, str) for text in content):
         return {"prompt": content[0], "completion": "".join(content[1:])}
     return conversation(content) if isinstance(content, list) else {"prompt": content}
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether the first row is one of NeMo-RL's: ``content rewards idx``, and ``rewards`` is a list."""
+    """Whether the first row has NeMo-RL's keys, ``content rewards idx``, and ``rewards`` is a list."""
     row = start.row
     return row is not None and {"content", REWARD, "idx"} <= row.keys() and kind_of(row[REWARD]) == "list"
 

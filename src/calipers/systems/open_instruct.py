@@ -1,6 +1,6 @@
-"""open-instruct's rollouts (``{run}_rollouts_000000.jsonl``) as rollouts; ``{run}_metadata.jsonl`` names the model.
+"""The reader of open-instruct's rollout files, ``{run}_rollouts_000000.jsonl``.
 
-Token ids are never decoded.
+The model's name is read from ``{run}_metadata.jsonl`` beside them. Token ids are never decoded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARD: Final = re.compile(r"([^/\\]*)_rollouts_[0-9]+\.jsonl")
 
 
 def take(rows: RowBlock) -> None:
-    """A block of rows, each a rollout."""
+    """Add a block of rows; each row is a rollout."""
     gather = rows.gather
     tasks = rows.memory.setdefault("tasks", PromptTasks(tokens=True))
     gather.tasks(tasks.of(rows["prompt_tokens"], rows["ground_truth"]))
@@ -42,7 +42,7 @@ def take(rows: RowBlock) -> None:
         gather.numbers("column", name, [_length(bytes(raw)) for raw in rows[key]])
     gather.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
     rows.labelled.update((STEP, "dataset"))
-    gather.labels("metadata.dataset", [_name(dataset) for dataset in rows["dataset"]])
+    gather.labels("metadata.dataset", [_dataset_name(dataset) for dataset in rows["dataset"]])
     model = rows.memory.setdefault("model", _model(rows.path))
     if isinstance(model, str):
         rows.constant("model", model)
@@ -50,14 +50,14 @@ def take(rows: RowBlock) -> None:
 
 
 def _length(tokens: bytes) -> int | None:
-    """How many elements a JSON list of numbers has."""
+    """The number of elements in the JSON text of a list of numbers; None if the text is not a list."""
     if tokens[:1] != b"[":
         return None
     return tokens.count(b",") + 1 if tokens.strip(b"[] \t") else 0
 
 
-def _name(dataset: Any) -> str | None:
-    """The datasets of a prompt as one text; a prompt may belong to several."""
+def _dataset_name(dataset: Any) -> str | None:
+    """The names of a prompt's datasets, joined by commas: a prompt may belong to several."""
     if isinstance(dataset, list):
         return ", ".join(map(str, dataset))
     return dataset if isinstance(dataset, str) else None
@@ -72,7 +72,7 @@ LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether the first row is one of open-instruct's: ``prompt_tokens response_tokens reward prompt_idx``."""
+    """Whether the first row has open-instruct's keys: ``prompt_tokens response_tokens reward prompt_idx``."""
     keys = {"prompt_tokens", "response_tokens", "reward", "prompt_idx"}
     return start.row is not None and keys <= start.row.keys()
 

@@ -1,6 +1,6 @@
-"""The logs of OpenAI evals as rollouts: a spec, events, and a final report.
+"""The reader of OpenAI evals' logs. A log has a spec, events, and a final report.
 
-The events of a sample are put together, wherever in the log they are.
+The events of a sample need not be adjacent in the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from calipers.rollouts.table import Labels, Part, Places
 
 
 class EvalSpec(msgspec.Struct, gc=False):
-    """What was evaluated."""
+    """The spec of a run: what was evaluated."""
 
     completion_fns: list[Any] | None = None
     eval_name: str | None = None
@@ -43,33 +43,33 @@ class EvalSpec(msgspec.Struct, gc=False):
 
 
 class Match(msgspec.Struct, gc=False):
-    """A verdict on a completion."""
+    """The data of a ``match`` event: a verdict on a completion."""
 
     correct: bool | float | None = None
 
 
 class TokenCounts(msgspec.Struct, gc=False):
-    """The tokens of a completion."""
+    """The token counts of a completion."""
 
     prompt_tokens: float | None = None
     completion_tokens: float | None = None
 
 
 class SamplingEvent(msgspec.Struct, gc=False):
-    """A completion."""
+    """The data of a ``sampling`` event: a completion."""
 
     usage: TokenCounts | None = None
 
 
-class SaidData(msgspec.Struct, gc=False):
-    """What a completion says: one text for each that was asked for."""
+class SampledTexts(msgspec.Struct, gc=False):
+    """The texts of a ``sampling`` event; ``sampled`` is a list with one text per requested completion."""
 
     prompt: Any = None
     sampled: Any = None
 
 
 class Failure(msgspec.Struct, gc=False):
-    """An error."""
+    """The data of an ``error`` event."""
 
     type: str | None = None
 
@@ -85,13 +85,13 @@ LINE: Final[list[tuple[str, Any, Any]]] = [
 
 SYSTEM: Final = "openai_evals"
 REWARD: Final = "correct"
-MATCH: Final = "match"  # columns of the events: a verdict, and whether there are metrics
-METRICS: Final = "metrics"
+MATCH: Final = "match"  # a type of event, and the column with its verdict
+METRICS: Final = "metrics"  # a type of event, and the column that is 1 for such an event
 TOKENS: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
-SPEC: Final = "spec "  # what a count of specs is called, with the model and the dataset as JSON
+SPEC: Final = "spec "  # prefix of the count of a spec; the model and the dataset follow as JSON
 ENDED: Final = "final reports"
 MOST_SHOWN: Final = 3  # runs that an error names
-_SAID: Final = msgspec.json.Decoder(SaidData)
+_SAMPLED: Final = msgspec.json.Decoder(SampledTexts)
 _KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
     MATCH: msgspec.json.Decoder(list[Match | None]),
     METRICS: msgspec.json.Decoder(list[dict[str, Any] | None]),
@@ -101,7 +101,7 @@ _KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
 
 
 def take(rows: RowBlock) -> Ints:
-    """A block of lines: a row for each event that says something; `_rollouts` puts those of a sample together."""
+    """Add a block of lines: a row for each event of the types in `_KINDS`. `_rollouts` joins the events of a sample."""
     specs, reports, data = rows["spec"], rows["final_report"], rows["data"]
     events: list[int] = []
     of_kind: dict[str, list[int]] = {kind: [] for kind in _KINDS}
@@ -115,37 +115,37 @@ def take(rows: RowBlock) -> Ints:
             rows.counts[SPEC + json.dumps([functions or None, spec.eval_name])] += 1
     rows.counts[ENDED] += sum(map(bool, reports))
     rows.gather.tasks([rows["sample_id"][line] for line in events])
-    for kind, there in of_kind.items():
-        if there:
-            said = decoded(_KINDS[kind], [data[events[event]] for event in there])
-            _take_kind(rows, kind, len(events), np.array(there), said)
+    for kind, indices in of_kind.items():
+        if indices:
+            payloads = decoded(_KINDS[kind], [data[events[event]] for event in indices])
+            _take_kind(rows, kind, len(events), np.array(indices), payloads)
     return np.array(events, dtype=np.int64)
 
 
-def _take_kind(rows: RowBlock, kind: str, size: int, there: Ints, said: Sequence[Any]) -> None:
-    """What some of a block's events say, all of one kind."""
+def _take_kind(rows: RowBlock, kind: str, size: int, indices: Ints, payloads: Sequence[Any]) -> None:
+    """Add the data of one type of event. ``indices`` are the positions of these among the block's ``size`` events."""
 
-    def put(name: str, given: Sequence[Number]) -> None:
+    def put(name: str, numbers: Sequence[Number]) -> None:
         values = np.full(size, np.nan)
-        values[there] = np.array(given, dtype=np.float64)  # None becomes NaN, which JSON has not
+        values[indices] = np.array(numbers, dtype=np.float64)  # None becomes NaN, which JSON does not have
         rows.gather.floats("column", name, values, ~np.isnan(values))
 
     if kind == MATCH:
-        put(MATCH, [each and each.correct for each in said])
+        put(MATCH, [match and match.correct for match in payloads])
     elif kind == METRICS:
-        put(METRICS, [None if each is None else 1.0 for each in said])
+        put(METRICS, [None if metrics is None else 1.0 for metrics in payloads])
         tables: list[Mapping[str, Any]] = [{}] * size
-        for event, each in zip(there.tolist(), said, strict=True):
-            tables[event] = each or {}
+        for event, metrics in zip(indices.tolist(), payloads, strict=True):
+            tables[event] = metrics or {}
         rows.table("reward", tables)
     elif kind == "sampling":
-        usages = [each and each.usage for each in said]
+        usages = [sampling and sampling.usage for sampling in payloads]
         for name, key in TOKENS.items():
             put(name, [usage and getattr(usage, key) for usage in usages])
     else:
         errors: list[str | None] = [None] * size
-        for event, each in zip(there.tolist(), said, strict=True):
-            errors[event] = None if each is None else each.type or "error"
+        for event, failure in zip(indices.tolist(), payloads, strict=True):
+            errors[event] = None if failure is None else failure.type or "error"
         rows.gather.labels(ERROR_KIND, errors)
 
 
@@ -153,7 +153,7 @@ LAYOUT: Final = Layout(SYSTEM, LINE, take, headline=REWARD)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a log: one for each verdict on a sample, one for a sample without a verdict."""
+    """Read the rollouts of a log: one for each verdict on a sample, and one for a sample without a verdict."""
     events = joined(read_rows("calipers.systems.openai_evals:LAYOUT", source, names, labels, progress))
     if not len(events):
         return []
@@ -168,18 +168,18 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
 
 
 def _given(events: SystemPart, name: str) -> Ints:
-    """The events that say something of this name."""
+    """The indices of the events with a value in a column."""
     column = events.columns.get(name)
     return np.zeros(0, dtype=np.int64) if column is None else np.flatnonzero(column.given)
 
 
 def _counts(events: SystemPart, name: str) -> Ints:
-    """How many events of each sample say something of this name."""
+    """The number of events per sample with a value in a column."""
     return np.bincount(events.task[_given(events, name)], minlength=len(events.tasks))
 
 
 def _rollouts(events: SystemPart) -> SystemPart:
-    """The rollouts of all events: the n-th verdict and the n-th metrics of a sample are of one rollout."""
+    """The rollouts of a log's events. The n-th verdict and the n-th metrics of a sample belong to its n-th rollout."""
     judged = np.maximum(_counts(events, MATCH), _counts(events, METRICS))
     sizes = np.maximum(judged, 1)
     starts = np.cumsum(sizes) - sizes
@@ -188,9 +188,9 @@ def _rollouts(events: SystemPart) -> SystemPart:
     errors = events.labels.get(ERROR_KIND, Labels(np.full(len(events), -1), []))
     failed = np.flatnonzero(errors.code >= 0)
     lost = np.full(len(sizes), -1)
-    lost[events.task[failed]] = errors.code[failed]  # the last of several
+    lost[events.task[failed]] = errors.code[failed]  # the last error, if there are several
     lost[judged > 0] = -1
-    labels = _who(events, size)
+    labels = _spec_labels(events, size)
     if (lost >= 0).any():
         labels[ERROR_KIND] = Labels(lost[owner], errors.values)
     first = np.empty(len(sizes), dtype=np.int64)
@@ -208,37 +208,39 @@ def _rollouts(events: SystemPart) -> SystemPart:
     )
 
 
-def _who(events: SystemPart, size: int) -> dict[str, Labels]:
-    """The model and the dataset of the spec, for so many rollouts; InputError where several specs differ in them."""
+def _spec_labels(events: SystemPart, size: int) -> dict[str, Labels]:
+    """The spec's model and dataset as labels of ``size`` rollouts; InputError if several specs differ in them."""
     specs = [json.loads(key.removeprefix(SPEC)) for key in events.counts if key.startswith(SPEC)]
     if len(specs) > 1:
         runs = ", ".join(" on ".join(name or "?" for name in spec) for spec in specs[:MOST_SHOWN])
         more = ", …" if len(specs) > MOST_SHOWN else ""
-        wrong = f"has the logs of {len(specs)} runs ({runs}{more})"
-        raise InputError.at(events.places.path, wrong, "expected each in a file of its own")
-    named = zip(("model", "dataset"), specs[0], strict=True) if specs else ()
+        problem = f"has the logs of {len(specs)} runs ({runs}{more})"
+        raise InputError.at(events.places.path, problem, "expected each in a file of its own")
+    names = zip(("model", "dataset"), specs[0], strict=True) if specs else ()
     return {
-        name: Labels(np.full(size, -1 if value is None else 0), [] if value is None else [value])
-        for name, value in named
+        label: Labels(np.full(size, -1 if name is None else 0), [] if name is None else [name]) for label, name in names
     }
 
 
 def _rewards(events: SystemPart, starts: Ints, size: int) -> dict[str, Column]:
-    """The verdict of each rollout, and its metrics."""
-    found = []
+    """The rewards of the rollouts: the verdict and the metrics, in the order of their first values.
+
+    The verdict is the first. InputError if a metric has the verdict's name, and a rollout has both.
+    """
+    sources = []
     for kind, columns in ((MATCH, {REWARD: events.columns.get(MATCH)}), (METRICS, events.rewards)):
         rows = _given(events, kind)
-        place = starts[events.task[rows]] + ranks(events.task[rows])
-        found += [(name, column, rows, place) for name, column in columns.items() if column is not None]
+        rollouts = starts[events.task[rows]] + ranks(events.task[rows])
+        sources += [(name, column, rows, rollouts) for name, column in columns.items() if column is not None]
     rewards: dict[str, Column] = {}
-    for name, column, rows, place in found:
+    for name, column, rows, rollouts in sources:
         values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
-        there = column.given[rows]
-        values[place[there]], given[place[there]] = column.values[rows[there]], True
+        has_value = column.given[rows]
+        values[rollouts[has_value]], given[rollouts[has_value]] = column.values[rows[has_value]], True
         if name in rewards and (both := np.flatnonzero(given & rewards[name].given)).size:
-            line = events.places.lines(len(events))[rows[place == both[0]][0]]
-            wrong = f"the metric {name} is there, and match events of the same sample"
-            raise InputError.at(f"{events.places.path}:{line}", wrong, "expected one of them")
+            line = events.places.lines(len(events))[rows[rollouts == both[0]][0]]
+            problem = f"the metric {name} is there, and match events of the same sample"
+            raise InputError.at(f"{events.places.path}:{line}", problem, "expected one of them")
         if name in rewards:
             values, given = np.where(given, values, rewards[name].values), given | rewards[name].given
         rewards[name] = Column(values, given)
@@ -246,7 +248,7 @@ def _rewards(events: SystemPart, starts: Ints, size: int) -> dict[str, Column]:
 
 
 def _summed(events: SystemPart, name: str, starts: Ints, size: int) -> Column:
-    """The tokens of all completions of a sample, at its first rollout."""
+    """The tokens of all completions of a sample, counted for its first rollout."""
     rows = _given(events, name)
     values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
     values[starts] = np.bincount(events.task[rows], events.columns[name].values[rows], len(starts))
@@ -255,9 +257,9 @@ def _summed(events: SystemPart, name: str, starts: Ints, size: int) -> Column:
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The prompt and the completion of a sample, where its first event has them."""
+    """The prompt and the completion of a sample, if its first event has them."""
     try:
-        event = _SAID.decode(row.get("data", b"{}"))
+        event = _SAMPLED.decode(row.get("data", b"{}"))
     except BAD:
         return [{}]
     sampled = event.sampled
@@ -267,7 +269,7 @@ def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether the first line is a spec, or an event of a log that was cut at its beginning."""
+    """Whether the first line is a spec, or an event (of a log whose beginning was cut off)."""
     row = start.row
     if row is None:
         return False

@@ -1,6 +1,6 @@
-"""promptfoo's results (version 3) as rollouts.
+"""The reader of promptfoo's results (version 3).
 
-The JSON of ``promptfoo eval -o results.json``, or the JSON Lines of its rows.
+It reads the JSON file of ``promptfoo eval -o results.json``, and the JSON Lines of its rows.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from calipers.rollouts.table import Labels, Part, Places
 
 
 class Provider(msgspec.Struct, gc=False):
-    """Who answered; two providers may share an id."""
+    """The provider of an answer; two providers may share an id."""
 
     id: str | None = None
     label: str | None = None
 
 
 class Prompt(msgspec.Struct, gc=False):
-    """The template of the prompt."""
+    """The prompt template."""
 
     label: str | None = None
 
 
 class TestCase(msgspec.Struct, rename={"assertions": "assert"}, gc=False):
-    """The test, the same in each of its repeats."""
+    """The test case, which is the same in all its repeats."""
 
     description: Raw = NOTHING
     assertions: Raw = NOTHING
@@ -58,13 +58,13 @@ class TestCase(msgspec.Struct, rename={"assertions": "assert"}, gc=False):
 
 
 class Response(msgspec.Struct, gc=False):
-    """What the provider returned."""
+    """The response of a provider."""
 
     cached: bool | None = None
 
 
 class AssertionData(msgspec.Struct, rename="camel", gc=False):
-    """What promptfoo noted of an assertion."""
+    """The metadata of an assertion."""
 
     grader_error: bool | None = None
 
@@ -83,7 +83,7 @@ class Grading(msgspec.Struct, rename="camel", gc=False):
 
 
 class TokenUsage(msgspec.Struct, gc=False):
-    """The tokens of a request."""
+    """The token counts of a request."""
 
     prompt: Number = None
     completion: Number = None
@@ -97,28 +97,28 @@ class ResultTable(msgspec.Struct, gc=False):
 
 
 class ResultFile(msgspec.Struct, gc=False):
-    """A results file in one piece."""
+    """A results file that is one JSON document."""
 
     results: ResultTable
 
 
-class SaidPrompt(msgspec.Struct, gc=False):
+class FilledPrompt(msgspec.Struct, gc=False):
     """The prompt with its variables filled in."""
 
     raw: Any = None
 
 
-class SaidResponse(msgspec.Struct, gc=False):
-    """What the provider returned, text as a rule."""
+class ResponseOutput(msgspec.Struct, gc=False):
+    """The output of a provider, usually text."""
 
     output: Any = None
 
 
-class SaidRow(msgspec.Struct, gc=False):
-    """What a row says beside numbers."""
+class RowTexts(msgspec.Struct, gc=False):
+    """The texts and the metadata of a row."""
 
-    prompt: SaidPrompt | None = None
-    response: SaidResponse | None = None
+    prompt: FilledPrompt | None = None
+    response: ResponseOutput | None = None
     metadata: Any = None
 
 
@@ -144,24 +144,25 @@ ROW: Final[list[tuple[str, Any, Any]]] = [
 
 
 SYSTEM: Final = "promptfoo"
-ERROR: Final = 2  # of failureReason: the provider failed, and no assertion was made
-COLUMN: Final = "promptIdx"  # provider x prompt
+ERROR: Final = 2  # a failureReason: the provider failed, and no assertion was checked
+COLUMN: Final = "promptIdx"  # the index of a (provider, prompt) pair
 THREW: Final = "Custom function threw error"
 CACHED: Final = "cached answers"
 AT_ONCE: Final = 1024  # rows
 CSV_HEADER: Final = b",Status,Score,Named Scores,"
 _ROW: Final = msgspec.json.Decoder(dict[str, Raw])
-_TEXTS: Final = msgspec.json.Decoder(SaidRow)
+_TEXTS: Final = msgspec.json.Decoder(RowTexts)
 _FILE: Final = msgspec.json.Decoder(ResultFile)
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
 
 def take(rows: RowBlock) -> None:
-    """A block of rows, each a rollout; a repeat of a test is a sample of its task."""
+    """Add a block of rows; each row is a rollout. A test case is a task, and its repeats are samples."""
     gather = rows.gather
     known: dict[tuple[bytes, ...], str] = rows.memory.setdefault("tasks", {})
-    gather.tasks([_task(*each, known) for each in zip(rows["vars"], rows["testCase"], strict=True)])
-    gather.whole("sample", rows["testIdx"])  # ranked within each task later
+    tests = zip(rows["vars"], rows["testCase"], strict=True)
+    gather.tasks([_task(variables, test, known) for variables, test in tests])
+    gather.whole("sample", rows["testIdx"])  # replaced later by the rank within the task
     gather.labels("model", [_model(provider) for provider in rows["provider"]])
     gather.labels("agent", [prompt.label if prompt else None for prompt in rows["prompt"]])
     gather.labels(COLUMN, rows[COLUMN])
@@ -177,30 +178,31 @@ def take(rows: RowBlock) -> None:
     rows.counts[CACHED] += sum(response is not None and bool(response.cached) for response in rows["response"])
     _take_usage(rows)
     rows.metadata(rows["metadata"])
-    rows.ids.extend([-1 if each is None else hashed(each) for each in rows["id"]])
+    rows.ids.extend([-1 if row_id is None else hashed(row_id) for row_id in rows["id"]])
 
 
 def _take_usage(rows: RowBlock) -> None:
-    used = rows["tokenUsage"]
+    usages = rows["tokenUsage"]
     for name, key in (("input_tokens", "prompt"), ("output_tokens", "completion"), ("cached_tokens", "cached")):
-        rows.gather.numbers("column", name, [None if each is None else getattr(each, key) for each in used])
+        rows.gather.numbers("column", name, [None if usage is None else getattr(usage, key) for usage in usages])
     rows.gather.numbers("column", "cost_usd", rows["cost"])
     times = [value / 1000 if isinstance(value, float) else None for value in rows["latencyMs"]]
     rows.gather.numbers("column", "latency_s", times)
 
 
 def _task(variables: Any, test: TestCase | None, known: dict[tuple[bytes, ...], str]) -> str:
-    """The task of a row: its variables, description, assertions and threshold, which all its repeats share."""
+    """The name of a row's task, identified by its variables, description, assertions and threshold."""
     case = test or TestCase()
     parts = tuple(map(bytes, (variables, case.description, case.assertions, case.threshold)))
     if (task := known.get(parts)) is None:
         if len(known) > REMEMBERED:
             known.clear()
-        known[parts] = task = _named(parts)
+        known[parts] = task = _task_name(parts)
     return task
 
 
-def _named(parts: Sequence[bytes]) -> str:
+def _task_name(parts: Sequence[bytes]) -> str:
+    """The description, or else the variables, and a hash of all parts."""
     values = []
     for part in parts:
         try:
@@ -228,82 +230,82 @@ def _outcome(reason: int | None, grading: Grading | None) -> str | None:
 
 
 def _grader_failed(grading: Grading | None) -> bool:
-    for each in (grading.component_results if grading else None) or ():
-        if each is not None and each.metadata is not None and each.metadata.grader_error:
-            return True
-    return False
+    return any(part.metadata is not None and part.metadata.grader_error for part in _components(grading))
 
 
 def _threw(grading: Grading | None) -> bool:
-    for each in (grading.component_results if grading else None) or ():
-        if each is not None and each.reason and each.reason.startswith(THREW):
-            return True
-    return False
+    return any(part.reason is not None and part.reason.startswith(THREW) for part in _components(grading))
+
+
+def _components(grading: Grading | None) -> list[Component]:
+    return [part for part in (grading.component_results if grading else None) or () if part is not None]
 
 
 LAYOUT: Final = Layout(SYSTEM, ROW, take, headline="pass")
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a results file."""
+    """Read the rollouts of a results file; InputError for promptfoo's CSV, which lacks what a score needs."""
     if CSV_HEADER in source.head.partition(b"\n")[0]:
-        wrong = "is a table of promptfoo's as CSV, which lacks errors, token counts and the names of columns"
-        raise InputError.at(source.path, wrong, "expected promptfoo eval -o results.json, or -o results.jsonl")
+        problem = "is a table of promptfoo's as CSV, which lacks errors, token counts and the names of columns"
+        raise InputError.at(source.path, problem, "expected promptfoo eval -o results.json, or -o results.jsonl")
     if _is_file(source.head):
         own_names(names, SYSTEM)
         parts = [_read_file(source, labels, progress)]
     else:
         parts = read_rows("calipers.systems.promptfoo:LAYOUT", source, names, labels, progress)
-    return with_notes(_told_apart(parts), source.path, _notes(parts, source.path)) if parts and len(parts[0]) else []
+    if not parts or not len(parts[0]):
+        return []
+    return with_notes(_with_distinct_models(parts), source.path, _notes(parts, source.path))
 
 
 def _read_file(source: Source, labels: Collection[str], progress: Progress) -> SystemPart:
-    """The rows of a results file in one piece."""
+    """Read the rows of a results file that is one JSON document."""
     text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
     progress(len(text))
     try:
         rows = iter(_FILE.decode(text).results.results)
     except BAD as error:
-        right = "expected results.results, a list of rows, as promptfoo eval -o results.json writes it"
-        raise InputError.at(source.path, f"cannot be read ({str(error).partition(chr(10))[0]})", right) from None
+        expected = "expected results.results, a list of rows, as promptfoo eval -o results.json writes it"
+        raise InputError.at(source.path, f"cannot be read ({str(error).partition(chr(10))[0]})", expected) from None
     reader = SystemLines(source.path, LAYOUT, labels)
     try:
         while block := [msgspec.json.format(bytes(row), indent=-1) for row in islice(rows, AT_ONCE)]:
             reader.read(b"\n".join(block) + b"\n")
         part = reader.finish()
     except LineError as error:
-        row, wrong, right = error.args
-        raise InputError.at(f"{source.path}:row {row}", wrong, right) from None
+        row, problem, expected = error.args
+        raise InputError.at(f"{source.path}:row {row}", problem, expected) from None
     return replace(part, places=Places(source.path, "row ", part.places.blocks))
 
 
-def _told_apart(parts: Sequence[SystemPart]) -> list[SystemPart]:
-    """The parts with a number after the model where two columns have the same provider and the same prompt."""
+def _with_distinct_models(parts: Sequence[SystemPart]) -> list[SystemPart]:
+    """The parts, with the column's number after the model if two columns have the same provider and prompt."""
     columns: dict[tuple[Any, Any], set[Any]] = {}
-    triples = []
+    triples = []  # of each part: its distinct (model, agent, column), and the index of each row's triple
     for part in parts:
         labels = [part.labels[name] for name in ("model", "agent", COLUMN)]
-        code = np.stack([each.code for each in labels])
-        some, inverse = np.unique(code, axis=1, return_inverse=True)
-        named = [
-            tuple(each.values[at] if at >= 0 else None for each, at in zip(labels, row, strict=True))
-            for row in some.T.tolist()
+        codes = np.stack([label.code for label in labels])
+        distinct_codes, inverse = np.unique(codes, axis=1, return_inverse=True)
+        distinct = [
+            tuple(label.values[code] if code >= 0 else None for label, code in zip(labels, triple, strict=True))
+            for triple in distinct_codes.T.tolist()
         ]
-        triples.append((named, inverse.reshape(-1)))
-        for model, agent, column in named:
+        triples.append((distinct, inverse.reshape(-1)))
+        for model, agent, column in distinct:
             columns.setdefault((model, agent), set()).add(column)
-    if all(len(each) < 2 for each in columns.values()):
+    if all(len(numbers) < 2 for numbers in columns.values()):
         return list(parts)
-    apart = []
-    for part, (named, inverse) in zip(parts, triples, strict=True):
+    renamed = []
+    for part, (distinct, inverse) in zip(parts, triples, strict=True):
         models = [
             f"{model or ''} (column {column})".strip() if len(columns[model, agent]) > 1 else model
-            for model, agent, column in named
+            for model, agent, column in distinct
         ]
         values = [model for model in dict.fromkeys(models) if model is not None]
         code = np.array([-1 if model is None else values.index(model) for model in models], dtype=np.int64)
-        apart.append(replace(part, labels={**part.labels, "model": Labels(code[inverse], values)}))
-    return apart
+        renamed.append(replace(part, labels={**part.labels, "model": Labels(code[inverse], values)}))
+    return renamed
 
 
 def _notes(parts: Sequence[SystemPart], path: str) -> list[str]:
@@ -321,19 +323,19 @@ def _notes(parts: Sequence[SystemPart], path: str) -> list[str]:
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The texts of a row, and its metadata."""
     texts = _TEXTS.decode(msgspec.json.encode(row))
-    prompt, output = (texts.prompt or SaidPrompt()).raw, (texts.response or SaidResponse()).output
+    prompt, output = (texts.prompt or FilledPrompt()).raw, (texts.response or ResponseOutput()).output
     metadata = {"metadata": texts.metadata} if isinstance(texts.metadata, dict) and texts.metadata else {}
     parts = {"prompt": prompt, "completion": output}
     return [{**metadata, **{name: _text(part) for name, part in parts.items() if part is not None}}]
 
 
 def _text(value: Any) -> str:
-    """A text as it is, and anything else as JSON."""
+    """A string as it is; any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def extras(part: Part, names: Columns) -> Extras:
-    """What the rows of a results file in one piece say, in their order."""
+    """The texts of each row of a results file that is one JSON document, in their order."""
     with Source(part.places.path) as source:
         text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
     for row in _FILE.decode(text).results.results:
@@ -345,7 +347,7 @@ def _is_file(head: bytes) -> bool:
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether a file is promptfoo's: one object that begins with ``evalId``, rows of it, or its CSV, to refuse it."""
+    """Whether a file is promptfoo's: a JSON document that begins with ``evalId``, rows, or CSV (refused on reading)."""
     if start.row is not None:
         return {"testIdx", "promptIdx", "provider", "failureReason"} <= start.row.keys()
     return _is_file(start.head) or CSV_HEADER in start.head.partition(b"\n")[0]

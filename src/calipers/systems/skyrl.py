@@ -1,4 +1,4 @@
-"""SkyRL's dumped evaluations (``dumped_evals/global_step_20_evals/openai_gsm8k.jsonl``) as rollouts."""
+"""The reader of SkyRL's dumped evaluations, ``dumped_evals/global_step_20_evals/openai_gsm8k.jsonl``."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from calipers.formats.system_rows import (
 from calipers.rollouts.table import BadRow
 
 SYSTEM: Final = "skyrl"
-UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
-LAST: Final = "last_token_score"  # SkyRL's pass_at_n looks at it, and not at the score
+UNNAMED: Final = "unknown"  # SkyRL's own name for a data source that is null
+LAST: Final = "last_token_score"  # a reward of its own, because SkyRL's pass_at_n reads it instead of the score
 _STEP: Final = re.compile(r"global_step_([0-9]+)_evals\Z")
 _TAGS: Final = re.compile(r"<\|[^|>]*\|>")
 
 
 class SkyRLText(msgspec.Struct, gc=False):
-    """A row, as far as it says something."""
+    """The texts of a row, and what identifies its task."""
 
     input_prompt: Raw = NOTHING
     output_response: Raw = NOTHING
@@ -46,14 +46,14 @@ class SkyRLText(msgspec.Struct, gc=False):
 
 
 class Scored(msgspec.Struct, gc=False):
-    """The score of a row: of the whole response, or of each token."""
+    """The score of a row: one number for the response, or a list with one number per token."""
 
     score: Number | list[float | None] = None
 
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("input_prompt", Raw, msgspec.NODEFAULT),
-    ("score", Raw, NOTHING),  # as in `Scored`
+    ("score", Raw, NOTHING),  # decoded as `Scored`
     ("stop_reason", str | None, ABSENT),
     ("env_class", str | None, ABSENT),
     ("env_extras", Raw, NOTHING),
@@ -75,12 +75,12 @@ _PLAIN: Final = msgspec.json.Decoder(list[Number])
 
 
 def users_turn(prompt: str) -> str:
-    """A prompt without its special tokens."""
+    """The last 1,000 characters of a prompt, without special tokens."""
     return _TAGS.sub(" ", prompt[-1000:]).strip()
 
 
 def take(rows: RowBlock) -> None:
-    """A block of rows, each a rollout."""
+    """Add a block of rows; each row is a rollout."""
     gather = rows.gather
     tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
     gather.tasks(tasks.of(rows["input_prompt"], _golds(rows)))
@@ -90,7 +90,7 @@ def take(rows: RowBlock) -> None:
         gather.numbers("reward", LAST, last)
         gather.numbers("reward", "score", sums)
     else:
-        gather.numbers("reward", "score", _plain(raws))
+        gather.numbers("reward", "score", _response_scores(raws))
     gather.labels("dataset", [UNNAMED if name is ABSENT or name is None else name for name in rows["data_source"]])
     step = rows.memory.setdefault("step", step_in(rows.path, _STEP))
     if step is not None:
@@ -100,9 +100,9 @@ def take(rows: RowBlock) -> None:
 
 
 def _golds(rows: RowBlock) -> Sequence[Any]:
-    """The gold answer of each row, raw; the same extras are decoded once."""
-    known: Remembered = rows.memory.setdefault("golds", Remembered(_gold))
-    return known.of(map(bytes, rows["env_extras"]))
+    """The gold answer of each row as raw JSON. Results are cached, because rows repeat their extras."""
+    golds: Remembered = rows.memory.setdefault("golds", Remembered(_gold))
+    return golds.of(map(bytes, rows["env_extras"]))
 
 
 def _gold(raw: bytes) -> bytes:
@@ -113,18 +113,21 @@ def _gold(raw: bytes) -> bytes:
     return bytes(extras.reward_spec.ground_truth) if extras and extras.reward_spec else b""
 
 
-def _plain(raws: Sequence[bytes]) -> Sequence[Number]:
-    """Scores of whole responses."""
+def _response_scores(raws: Sequence[bytes]) -> Sequence[Number]:
+    """Decode a block of scores, each of which is one number for its response."""
     try:
         return _PLAIN.decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
-    except BAD:  # one is no number: which?
+    except BAD:  # at least one is not a number: decode each, so that the error names its row
         return [_sum_and_last(row, raw)[0] for row, raw in enumerate(raws)]
 
 
 def _sum_and_last(row: int, raw: bytes) -> tuple[Number, Number]:
-    """The sum of the scores of a response's tokens, and the last of them; BadRow for what is no score."""
+    """The sum of the scores of a response's tokens, and the score of the last token; BadRow if there is no score.
+
+    A response with one score for all its tokens has that score as both.
+    """
     before, _, end = raw[1:-1].rpartition(b",")
-    if raw[:1] == b"[" and not before.translate(None, b"0., "):  # most are 0 up to the last
+    if raw[:1] == b"[" and not before.translate(None, b"0., "):  # fast path: usually all but the last score are 0
         with suppress(ValueError):
             last = float(end)
             if math.isfinite(last):
@@ -137,7 +140,7 @@ def _sum_and_last(row: int, raw: bytes) -> tuple[Number, Number]:
 
 
 def _summed(scores: Sequence[Any]) -> float | None:
-    """The sum of the scores of the tokens; None where a token has none, as its score is not 0."""
+    """The sum of the tokens' scores; None if a token has no score, because a missing score is not 0."""
     try:
         return sum(scores) if scores else None
     except TypeError:
@@ -148,26 +151,26 @@ LAYOUT: Final = Layout(SYSTEM, FIELDS, take, headline="score")
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
-    """What the rows of a file say."""
+    """The texts of a file's rows."""
     tasks = PromptTasks(users_turn)
 
-    def said(row: SkyRLText) -> Text:
+    def text_of(row: SkyRLText) -> Text:
         gold = Raw(_gold(bytes(row.env_extras)))
         task, dataset = tasks.of([row.input_prompt], [gold])[0], row.data_source or UNNAMED
         return Text(None, None, dataset, task, 0, "", raw_hash(gold), row.output_response, row.input_prompt)
 
-    return row_texts(path, SkyRLText, said, wanted)
+    return row_texts(path, SkyRLText, text_of, wanted)
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The texts of a row, and what its environment knows of the task."""
+    """The texts of a row, its labels, and its ``env_extras`` as metadata."""
     metadata = given(row, metadata="env_extras") if kind_of(row.get("env_extras", NOTHING)) == "object" else {}
     labels = given(row, stop_reason="stop_reason", env_class="env_class")
     return [{**labels, **metadata, **given(row, prompt="input_prompt", completion="output_response")}]
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether the first row is one of SkyRL's: ``input_prompt output_response score``."""
+    """Whether the first row has SkyRL's keys: ``input_prompt output_response score``."""
     return start.row is not None and {"input_prompt", "output_response", "score"} <= start.row.keys()
 
 

@@ -1,4 +1,4 @@
-"""tinker-cookbook's evaluations (``trajectories.jsonl``) and rollout summaries of its RL as rollouts."""
+"""The readers of tinker-cookbook's evaluations (``trajectories.jsonl``) and of its rollout summaries of RL training."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from calipers.formats.system_rows import (
 
 
 class Turn(msgspec.Struct, gc=False):
-    """One turn of a trajectory; that of a grader comes last."""
+    """A turn of a trajectory. If there is a grader, its turn is the last."""
 
     role: str | None = None
     content: Any = None
 
 
 class Logs(msgspec.Struct, gc=False):
-    """What a benchmark noted of a trajectory."""
+    """What a benchmark logged about a trajectory."""
 
     expected: Raw = NOTHING
 
 
 class TextTrajectory(msgspec.Struct, gc=False):
-    """A trajectory, as far as it says something."""
+    """The texts of a trajectory, and what identifies it."""
 
     example_id: str | int | None = None
     idx: int | None = None
@@ -75,7 +75,7 @@ SUMMARY: Final[list[tuple[str, Any, Any]]] = [
 EVALUATIONS: Final = "tinker_eval"
 SUMMARIES: Final = "tinker_rl"
 TRUNCATIONS: Final = ("max_tokens_reached", "context_overflow")
-SPENT: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # its metrics -> our usage
+TOKEN_COLUMNS: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # tinker's name -> ours
 MODEL: Final = "assistant"  # the role of the model's turns
 _TURNS: Final = msgspec.json.Decoder(list[list[Turn] | None])
 _LOGS: Final = msgspec.json.Decoder(list[Logs | None])
@@ -83,7 +83,7 @@ BATCH: Final = "tinker's rollout summaries have no prompts: a task is a place in
 
 
 def take_evaluation(rows: RowBlock) -> None:
-    """A block of trajectories, each a rollout."""
+    """Add a block of trajectories; each is a rollout."""
     gather = rows.gather
     gather.tasks(list(map(_task, rows["example_id"], rows["idx"])))
     gather.numbers("reward", "reward", rows["reward"])
@@ -94,15 +94,16 @@ def take_evaluation(rows: RowBlock) -> None:
         rows.error_kinds(
             [error.partition("(")[0].partition(":")[0].strip() if error else None for error in rows["error"]]
         )
-    metrics: list[dict[str, Any]] = [each or {} for each in rows["metrics"]]
-    rows.table("column", metrics, names=SPENT)
+    metrics: list[dict[str, Any]] = [row_metrics or {} for row_metrics in rows["metrics"]]
+    rows.table("column", metrics, names=TOKEN_COLUMNS)
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
-        gather.labels("truncated", [any(number(each.get(name)) for name in TRUNCATIONS) for each in metrics])
+        truncated = [any(number(row_metrics.get(name)) for name in TRUNCATIONS) for row_metrics in metrics]
+        gather.labels("truncated", truncated)
 
 
 def _task(example: str | int | None, idx: int | None) -> str | int:
-    """The id of an example, or else its place."""
+    """The id of an example; without one, its index."""
     if example is None or example == "":
         return "" if idx is None else idx
     return example
@@ -115,10 +116,10 @@ def _outcome(error: str | None) -> str | None:
 
 
 def take_summary(rows: RowBlock) -> None:
-    """A block of summaries, each a rollout; samples have numbers."""
+    """Add a block of summaries; each is a rollout, and ``traj_idx`` is its sample number."""
     gather = rows.gather
-    where = zip(rows["split"], rows["iteration"], rows["group_idx"], strict=True)
-    gather.tasks([f"{split or ''} iteration {step} group {group}".strip() for split, step, group in where])
+    groups = zip(rows["split"], rows["iteration"], rows["group_idx"], strict=True)
+    gather.tasks([f"{split or ''} iteration {step} group {group}".strip() for split, step, group in groups])
     gather.whole("sample", rows["traj_idx"])
     gather.numbers("reward", "total_reward", rows["total_reward"])
     gather.numbers("reward", "final_reward", rows["final_reward"])
@@ -136,13 +137,16 @@ SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=Fals
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The turns of a trajectory."""
+    """The prompt and the completion of a trajectory."""
     turns = msgspec.json.decode(row.get("turns", b"null"))
     return [conversation(turns) if isinstance(turns, list) else {}]
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
-    """What the trajectories of a file say: the turns before the model's first, and the model's own."""
+    """The texts of a file's trajectories.
+
+    The prompt is the turns before the model's first turn; the completion is the text of all of the model's turns.
+    """
 
     def text_of(row: TextTrajectory) -> Text:
         turns = decoded(_TURNS, [row.turns])[0] or []
@@ -163,12 +167,12 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
 
 
 def is_evaluation(start: Beginning) -> bool:
-    """Whether the first row is a trajectory of an evaluation: ``benchmark example_id turns reward``."""
+    """Whether the first row has the keys of an evaluation's trajectory: ``benchmark example_id turns reward``."""
     return start.row is not None and {"benchmark", "example_id", "turns", "reward"} <= start.row.keys()
 
 
 def is_summary(start: Beginning) -> bool:
-    """Whether the first row is a rollout summary: ``schema_version group_idx traj_idx total_reward``."""
+    """Whether the first row has the keys of a rollout summary: ``schema_version group_idx traj_idx total_reward``."""
     return start.row is not None and {"schema_version", "group_idx", "traj_idx", "total_reward"} <= start.row.keys()
 
 

@@ -1,7 +1,7 @@
-"""Trackers of experiments: a run for each group of a result in W&B, MLflow or Trackio, and the alarms of a watch.
+"""Experiment trackers: the export of a result to W&B, MLflow or Trackio, and of the alarms of a watch.
 
-A group is flat names and numbers there, as trackers keep nothing else: ``pass_at_1/low`` 0.41. Their client libraries
-may not be installed.
+Each group of a result becomes a run. Its numbers are logged under flat names such as ``pass_at_1/low``, because
+trackers have no nested values. The client libraries are optional.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from calipers.systems import ExportRequest
 RESULT: Final = "result.json"
 PROJECT: Final = "calipers"
 LONGEST: Final = 200  # characters of a client's message
-METRICS_AT_ONCE: Final = 500  # of one call; MLflow takes no more than 1000
-FOLDER: Final = "calipers-watch"  # of TensorBoard's event files below the watched folder, where none is given
+METRICS_AT_ONCE: Final = 500  # metrics per call; MLflow accepts at most 1000
+FOLDER: Final = "calipers-watch"  # default folder of TensorBoard's event files, hidden, below the watched folder
 
 Log = Callable[[Result, str | None], Iterator[str]]
-"""``log(result, target)``: hand a result to the client; a note for each run."""
+"""``log(result, target)``: pass a result to the client; yields a note for each run."""
 Send = Callable[[Raised, str, str | None], str]
-"""``send(raised, watched folder, target)``: hand an alarm to the client; a note on where it is."""
+"""``send(raised, watched folder, target)``: pass an alarm to the client; returns a note that says where it is."""
 
 
 class Tracker:
-    """``--export NAME[=TARGET]`` for a client library that may not be installed."""
+    """The export ``--export NAME[=TARGET]`` to a tracker; InputError if its client library is not installed."""
 
     def __init__(self, name: str, log: Log, request: ExportRequest) -> None:
         self._option, self._target, self._log = f"--export {name}", request.target, log
@@ -45,23 +45,23 @@ class Tracker:
         self.paths, self.files = request.paths, list[str]()
 
     def begin(self) -> None:
-        """It needs nothing of the files but the result."""
+        """Return None: the export needs only the result, not what is read of the files."""
 
     def contents(self, result: Result) -> tuple[list[Any], list[str]]:
-        """Log every group; notes say where."""
-        with _explained(self._option, "is it set up on this machine?"):
+        """Log every group, and return notes that name the runs."""
+        with _client_errors(self._option, "is it set up on this machine?"):
             return [], list(self._log(result, self._target))
 
 
 def alarm_sender(name: str, send: Send, target: str | None) -> Callable[[Raised, str], str]:
-    """``--log NAME[=TARGET]``: a sender of alarms; InputError where its client is not installed."""
+    """The sender of alarms for ``--log NAME[=TARGET]``; InputError if the client library is not installed."""
     _check_installed(name, option := f"--log {name}")
 
-    def explained(raised: Raised, path: str) -> str:
-        with _explained(option):
+    def send_alarm(raised: Raised, path: str) -> str:
+        with _client_errors(option):
             return send(raised, path, target)
 
-    return explained
+    return send_alarm
 
 
 def _check_installed(package: str, option: str) -> None:
@@ -70,24 +70,24 @@ def _check_installed(package: str, option: str) -> None:
 
 
 @contextmanager
-def _explained(option: str, right: str = "") -> Iterator[None]:
-    """An error of the client, which may be of any kind, as one line."""
+def _client_errors(option: str, expected: str = "") -> Iterator[None]:
+    """Turn any exception of the client into an InputError of one line."""
     try:
         yield
     except Exception as error:
-        first = clean((str(error).strip() or "no message").splitlines()[0], LONGEST)
-        raise InputError.at(option, f"its client failed ({type(error).__name__}: {first})", right) from error
+        message = clean((str(error).strip() or "no message").splitlines()[0], LONGEST)
+        raise InputError.at(option, f"its client failed ({type(error).__name__}: {message})", expected) from error
 
 
-BY: Final = "by"  # the folder of the slices, so that no key of a slice can be called as a number is
+BY: Final = "by"  # comes before the key of a slice, so that no key can be mistaken for a number such as "low"
 _SIGNS: Final = {"@": "_at_", "^": "_hat_"}
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def flat_metrics(group: Group) -> dict[str, float]:
-    """Every number of a group: its value, the ends of its interval, its standard error, its tasks and samples.
+    """Every number of a group: value, interval ends, standard error, tasks and samples of each metric.
 
-    What does not exist, or is no finite number, is left out.
+    Numbers that do not exist or are not finite are left out.
     """
     names = _FlatNames()
     numbers: dict[str, float | None] = {
@@ -117,7 +117,7 @@ def _numbers(name: str, estimate: Estimate) -> dict[str, float | None]:
 
 
 def plain_name(name: str) -> str:
-    """A name that every tracker takes: letters, digits, ``_``, ``-`` and dots.
+    """A name that every tracker accepts: only letters, digits, ``_``, ``-`` and dots.
 
     >>> plain_name("pass@1"), plain_name("pass^4"), plain_name("mean_reward(reward=a/b)")
     ('pass_at_1', 'pass_hat_4', 'mean_reward_reward_a_b')
@@ -128,10 +128,10 @@ def plain_name(name: str) -> str:
 
 
 class _FlatNames:
-    """Plain names, no two alike for two different names."""
+    """Plain names, a different one for each name."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, str] = {}  # plain -> the name that it stands for
+        self._taken: dict[str, str] = {}  # plain name -> name
 
     def of(self, name: str) -> str:
         plain, number = plain_name(name), 1
@@ -142,7 +142,7 @@ class _FlatNames:
 
 
 def described(result: Result, group: Group) -> dict[str, str]:
-    """What a group's numbers are of, as short texts."""
+    """The configuration of a group's run: what was measured, and how, as short texts."""
     facts: Mapping[str, Any] = {
         "dataset": group.dataset,
         "model": group.model,
@@ -157,13 +157,13 @@ def described(result: Result, group: Group) -> dict[str, str]:
 
 
 def event_name(raised: Raised) -> str:
-    """The name of an alarm's points: ``calipers_alarm/drop_pass_at_1``."""
+    """The metric name under which an alarm is logged: ``calipers_alarm/drop_pass_at_1``."""
     kind = raised.alarm.partition(">")[0]
     return f"calipers_alarm/{plain_name(kind.replace('(', '_').replace(')', '').strip())}"
 
 
 def log_to_wandb(result: Result, target: str | None) -> Iterator[str]:
-    """The project of WANDB_PROJECT, or the target; WANDB_MODE=offline keeps it here."""
+    """Log a result to W&B: in the project ``target``, or WANDB_PROJECT. WANDB_MODE=offline keeps it local."""
     import wandb
 
     project = target or os.environ.get("WANDB_PROJECT") or PROJECT
@@ -181,7 +181,7 @@ def log_to_wandb(result: Result, target: str | None) -> Iterator[str]:
 
 
 def alarm_in_wandb(raised: Raised, path: str, target: str | None) -> str:
-    """The project of WANDB_PROJECT, or the target; WANDB_MODE=offline keeps it here."""
+    """Log an alarm to W&B: in the project ``target``, or WANDB_PROJECT. WANDB_MODE=offline keeps it local."""
     import wandb
 
     project = target or os.environ.get("WANDB_PROJECT") or PROJECT
@@ -194,7 +194,7 @@ def alarm_in_wandb(raised: Raised, path: str, target: str | None) -> str:
 
 
 def log_to_mlflow(result: Result, target: str | None) -> Iterator[str]:
-    """An experiment for each dataset, on the tracking server of MLFLOW_TRACKING_URI, or the target."""
+    """Log a result to MLflow, one experiment per dataset, on the server ``target``, or MLFLOW_TRACKING_URI."""
     from mlflow.entities import Metric, Param
     from mlflow.tracking import MlflowClient
 
@@ -213,13 +213,13 @@ def log_to_mlflow(result: Result, target: str | None) -> Iterator[str]:
 
 
 def _experiment(client: Any, name: str) -> Any:
-    """The number of an experiment, which is made where it is not there yet."""
-    known = client.get_experiment_by_name(name)
-    return known.experiment_id if known else client.create_experiment(name)
+    """The id of an experiment, which is created if it does not exist."""
+    existing = client.get_experiment_by_name(name)
+    return existing.experiment_id if existing else client.create_experiment(name)
 
 
 def alarm_in_mlflow(raised: Raised, path: str, target: str | None) -> str:
-    """The tracking server of MLFLOW_TRACKING_URI, or the target."""
+    """Log an alarm to MLflow, on the server ``target``, or MLFLOW_TRACKING_URI."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=target)
@@ -232,7 +232,7 @@ def alarm_in_mlflow(raised: Raised, path: str, target: str | None) -> str:
 
 
 def log_to_trackio(result: Result, target: str | None) -> Iterator[str]:
-    """A project in the folder of TRACKIO_DIR, with the result itself as an artefact."""
+    """Log a result to Trackio: in the project ``target``, in the folder TRACKIO_DIR, with the result as an artefact."""
     import trackio
 
     project = target or PROJECT
@@ -253,7 +253,7 @@ def log_to_trackio(result: Result, target: str | None) -> Iterator[str]:
 
 
 def alarm_in_tensorboard(raised: Raised, path: str, target: str | None) -> str:
-    """A point at the step of the alarm, in an event file in the target; by default below the watched folder."""
+    """Log an alarm as a point at its step, in an event file in ``target``; by default below the watched folder."""
     from tensorboard.summary import Writer
 
     folder = target or os.path.join(path, f".{FOLDER}", "tensorboard")

@@ -1,4 +1,4 @@
-"""TRL's tables of completions (``completions_00020.parquet``, of ``log_completions=True``) as rollouts."""
+"""The reader of TRL's tables of completions, ``completions_00020.parquet``, which ``log_completions=True`` writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SYSTEM: Final = "trl"
-BEFORE, AFTER = "completion", "advantage"
+BEFORE, AFTER = "completion", "advantage"  # the columns between which the rewards are
 KEYS: Final = frozenset({STEP, "prompt", BEFORE, AFTER})
 LAST_TABLE: Final = (
     "TRL keeps the last table of a step, of training or of an evaluation, and only the last generation batch: "
@@ -29,13 +29,16 @@ LAST_TABLE: Final = (
 
 
 def reward_columns(schema: pl.Schema) -> list[str]:
-    """The columns of a table that are rewards, as far as one can tell: the floats between completion and advantage."""
+    """The reward columns of a table: the float columns between ``completion`` and ``advantage``.
+
+    TRL does not mark them, so a float column that a user logged among them is taken for a reward, too.
+    """
     names = list(schema)
     return [name for name in names[names.index(BEFORE) + 1 : names.index(AFTER)] if schema[name].is_float()]
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a table: a row each, a reward for each reward function."""
+    """Read the rollouts of a table: one per row, with one reward per reward function."""
     own_names(names, "TRL")
     with explained(source.path):
         table = scanned(source)
@@ -43,34 +46,34 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
         rewards = reward_columns(schema)
         extras = [name for name in schema if name not in KEYS and name not in rewards]
         numeric = [name for name in extras if schema[name].is_numeric() or str(schema[name]) == "Boolean"]
-        kept = [name for name in extras if name in labels]
-        frame = table.select([STEP, "prompt", *rewards, AFTER, *dict.fromkeys([*numeric, *kept])]).collect()
+        label_names = [name for name in extras if name in labels]
+        frame = table.select([STEP, "prompt", *rewards, AFTER, *dict.fromkeys([*numeric, *label_names])]).collect()
     progress(source.size)
     if not frame.height:
         return []
     gather = Gather()
-    prompts = frame["prompt"]
-    tasks = {prompt: prompt_task(prompt) for prompt in dict.fromkeys(_plain(prompts))}
-    gather.tasks([tasks[prompt] for prompt in _plain(prompts)])
+    prompts = _as_texts(frame["prompt"])
+    tasks = {prompt: prompt_task(prompt) for prompt in set(prompts)}
+    gather.tasks([tasks[prompt] for prompt in prompts])
     for name in rewards:
         gather.numbers("reward", name, [number(value) for value in frame[name]])
     for name in [AFTER, *numeric]:
         gather.numbers("column", name, [number(value) for value in frame[name]])
     gather.labels(STEP, frame[STEP].to_list())
-    for name in kept:
+    for name in label_names:
         gather.labels(name, [value if isinstance(value, (str, int, float)) else None for value in frame[name]])
     gather.rows = frame.height
     places = Places(source.path, "row ")
     places.add(0, 1)
     if not rewards:
-        wrong = f"no column of floats between {BEFORE!r} and {AFTER!r}"
-        raise InputError.at(source.path, wrong, "expected one for each reward function")
-    taken = f"rewards: {', '.join(rewards)} (the float columns before {AFTER!r}; a float extra looks like a reward)"
-    return [replace(gather.finish(places), unnumbered=True, notes=[taken, LAST_TABLE])]
+        problem = f"no column of floats between {BEFORE!r} and {AFTER!r}"
+        raise InputError.at(source.path, problem, "expected one for each reward function")
+    note = f"rewards: {', '.join(rewards)} (the float columns before {AFTER!r}; a float extra looks like a reward)"
+    return [replace(gather.finish(places), unnumbered=True, notes=[note, LAST_TABLE])]
 
 
 def extras(part: Part, names: Columns) -> Extras:
-    """The prompt, the completion and the texts of the extras of each row."""
+    """The prompt, the completion and the other text columns of each row."""
     with Source(part.places.path) as source:
         table = scanned(source)
         schema = table.collect_schema()
@@ -79,13 +82,13 @@ def extras(part: Part, names: Columns) -> Extras:
     yield from frame.iter_rows(named=True)
 
 
-def _plain(prompts: pl.Series) -> list[str]:
-    """Prompts as text; older tables have lists of messages."""
+def _as_texts(prompts: pl.Series) -> list[str]:
+    """Prompts as strings; older versions of TRL write lists of messages."""
     return [prompt if isinstance(prompt, str) else str(prompt) for prompt in prompts.to_list()]
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether a Parquet file has the columns of TRL's table."""
+    """Whether a file is Parquet with the columns of TRL's table, and without a ``task`` column."""
     if "task" in start.columns or not os.path.isfile(start.path):
         return False
     import polars as pl

@@ -1,7 +1,7 @@
-"""The files of verifiers and prime-rl as rollouts.
+"""The readers of the files of verifiers and prime-rl.
 
-``traces.jsonl``, from 0.4 on, has an episode on each line, and a rollout for each agent's trace. ``results.jsonl``,
-before 0.4, has a rollout on each line, and ``metadata.json`` beside it.
+From version 0.4, ``traces.jsonl`` has an episode per line, and a rollout for each agent's trace in it. Before 0.4,
+``results.jsonl`` has a rollout per line, and ``metadata.json`` lies beside it.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from calipers.rollouts.table import Labels, Part
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
-NO_TRACE: Final = "(no trace)"  # stands for the policy's agent until that is known
-POLICY: Final = "policy "  # what a count of traces is called, with the agent and the model as JSON
+NO_TRACE: Final = "(no trace)"  # placeholder for the policy's agent and model until they are known
+POLICY: Final = "policy "  # prefix of a count of traces; the agent and the model follow as JSON
 TRUNCATED: Final = frozenset({"max_turns", "context_length"})
 _FOLDERS: Final = re.compile(r"step_([0-9]+)[/\\](train|eval)[/\\]")
 
 
 class Score(msgspec.Struct, gc=False):
-    """A reward: its value is score x weight, and is not in the file."""
+    """A reward. Its value, score x weight, is not in the file."""
 
     score: Number = None
     weight: Number = 1.0
 
 
 class EpisodeError(msgspec.Struct, gc=False):
-    """One error; a retry leaves those of earlier attempts."""
+    """An error; the errors of earlier attempts stay after a retry."""
 
     type: str | None = None
 
 
 class Usage(msgspec.Struct, gc=False):
-    """The tokens of a call; ``prompt_tokens`` excludes those that were read from a cache."""
+    """The token counts of a call; ``prompt_tokens`` excludes tokens read from a cache."""
 
     prompt_tokens: Number = None
     completion_tokens: Number = None
@@ -74,7 +74,7 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Call(msgspec.Struct, gc=False):
-    """One request to the model."""
+    """A request to the model."""
 
     model: str | None = None
     finish_reason: str | None = None
@@ -82,7 +82,7 @@ class Call(msgspec.Struct, gc=False):
 
 
 class TraceSpan(msgspec.Struct, gc=False):
-    """When something began and ended, in seconds."""
+    """A start and an end, in seconds."""
 
     start: Number = None
     end: Number = None
@@ -95,13 +95,13 @@ class Timing(msgspec.Struct, gc=False):
 
 
 class AgentConfig(msgspec.Struct, gc=False):
-    """How an agent was set up."""
+    """The configuration of an agent."""
 
     model: str | None = None
 
 
 class Agent(msgspec.Struct, gc=False):
-    """Who acted; a judge is an agent that is not trainable."""
+    """An agent of an episode; a judge is an agent that is not trainable."""
 
     name: str | None = None
     config: AgentConfig | None = None
@@ -109,7 +109,7 @@ class Agent(msgspec.Struct, gc=False):
 
 
 class Trace(msgspec.Struct, gc=False):
-    """What one agent did in an episode; an absent key is a null that the writer dropped."""
+    """The trace of one agent in an episode. The writer drops keys whose value is null."""
 
     id: str | None = None
     agent: Agent | None = None
@@ -131,7 +131,7 @@ class Env(msgspec.Struct, gc=False):
 
 
 class TaskOf(msgspec.Struct, gc=False):
-    """The task; ``data`` is what it is made of."""
+    """The task of an episode."""
 
     key: str | int | None = None
     hash: str | int | None = None
@@ -139,7 +139,7 @@ class TaskOf(msgspec.Struct, gc=False):
 
 
 class TaskData(msgspec.Struct, gc=False):
-    """What names a task that has neither key nor hash."""
+    """The fields of a task's data that identify a task without key and hash."""
 
     id: str | int | None = None
     idx: str | int | None = None
@@ -153,7 +153,7 @@ class PolicyRun(msgspec.Struct, gc=False):
 
 
 class Work(msgspec.Struct, gc=False):
-    """What an episode was for: train or eval, and the training step."""
+    """The purpose of an episode: train or eval, and the training step."""
 
     type: str | None = None
     step: int | None = None
@@ -182,7 +182,7 @@ EPISODE: Final[list[tuple[str, Any, Any]]] = [
 
 _DATA: Final = msgspec.json.Decoder(TaskData)
 CACHED: Final = "cached_input_tokens"
-_SPENT: Final = {
+_USAGE_COLUMNS: Final = {
     "prompt_tokens": "input_tokens",
     "completion_tokens": "output_tokens",
     CACHED: "cached_tokens",
@@ -192,40 +192,40 @@ _SPENT: Final = {
 
 
 def take(rows: RowBlock) -> Ints:
-    """A block of episodes: a rollout for each trace, and one for an episode that failed before an agent began."""
+    """Add a block of episodes: a rollout for each trace, and one for an episode that failed before any agent began."""
     episodes = list(zip(rows["task"], rows["env"], rows["run"], strict=True))
     origin, traces = _flat(rows["traces"])
     gather = rows.gather
     tasks = [_task(task) for task in rows["task"]]
     gather.tasks([tasks[row] for row in origin])
-    who = [(NO_TRACE, NO_TRACE, False) if trace is None else _who(trace) for trace in traces]
-    for (agent, model, trainable), count in Counter(who).items():
+    actors = [(NO_TRACE, NO_TRACE, False) if trace is None else _actor(trace) for trace in traces]
+    for (agent, model, trainable), count in Counter(actors).items():
         if trainable:
             rows.counts[POLICY + json.dumps([agent or None, model or None])] += count
-    gather.labels("agent", [agent for agent, _, _ in who])
-    gather.labels("model", [model for _, model, _ in who])
+    gather.labels("agent", [agent for agent, _, _ in actors])
+    gather.labels("model", [model for _, model, _ in actors])
     gather.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
     _take_run(rows, [episodes[row][2] for row in origin])
-    good = [trace is not None and _ok(trace) for trace in traces]
-    if not all(good):
-        each = list(zip(origin, traces, good, strict=True))
-        rows.outcomes([None if ok else _outcome(rows, row, trace) for row, trace, ok in each])
-        rows.error_kinds([None if ok else _kind(rows, row, trace) for row, trace, ok in each])
-    counted = [trace if ok else None for trace, ok in zip(traces, good, strict=True)]
-    _take_rewards(rows, [(trace.rewards if trace is not None else None) or {} for trace in counted])
-    rows.named_numbers("column", [None if trace is None else trace.metrics for trace in counted])
+    succeeded = [trace is not None and _ok(trace) for trace in traces]
+    if not all(succeeded):
+        rollouts = list(zip(origin, traces, succeeded, strict=True))
+        rows.outcomes([None if ok else _outcome(rows, row, trace) for row, trace, ok in rollouts])
+        rows.error_kinds([None if ok else _error_type(rows, row, trace) for row, trace, ok in rollouts])
+    scored = [trace if ok else None for trace, ok in zip(traces, succeeded, strict=True)]
+    _take_rewards(rows, [(trace.rewards if trace is not None else None) or {} for trace in scored])
+    rows.named_numbers("column", [None if trace is None else trace.metrics for trace in scored])
     _take_usage(rows, traces)
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
         gather.labels("truncated", [None if trace is None else _truncated(trace) for trace in traces])
     rows.metadata([episodes[row][0].data for row in origin])
     ids = [rows["id"][row] if trace is None else trace.id for row, trace in zip(origin, traces, strict=True)]
-    rows.ids.extend([-1 if each is None else hashed(each) for each in ids])
+    rows.ids.extend([-1 if rollout_id is None else hashed(rollout_id) for rollout_id in ids])
     return np.array(origin, dtype=np.int64)
 
 
 def _flat(column: Sequence[Sequence[Trace]]) -> tuple[list[int], list[Trace | None]]:
-    """The episode of each rollout, and its trace."""
+    """The row of each rollout's episode, and each rollout's trace; None for an episode without traces."""
     origin = [row for row, traces in enumerate(column) for _ in traces or (None,)]
     return origin, [trace for traces in column for trace in traces or (None,)]
 
@@ -243,8 +243,8 @@ def _task(task: TaskOf) -> str:
     return "" if name is None else str(name)
 
 
-def _who(trace: Trace) -> tuple[str | None, str | None, bool]:
-    """The agent and the model of a trace, and whether it is one that learns."""
+def _actor(trace: Trace) -> tuple[str | None, str | None, bool]:
+    """The agent and the model of a trace, and whether the agent is trainable."""
     agent = trace.agent
     model = agent.config.model if agent and agent.config else None
     if not model:
@@ -257,28 +257,28 @@ def _dataset(env: Any) -> str | None:
 
 
 def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
-    """What says when and for what an episode was run, as labels."""
-    unsaid = rows.memory.setdefault("folder", _work_of(rows.path))
-    works = [run.work if run and run.work else unsaid for run in runs]
+    """Add the labels of an episode's run: its step and split, and on request its id and the policy's steps."""
+    folder_work = rows.memory.setdefault("folder", _folder_work(rows.path))
+    works = [run.work if run and run.work else folder_work for run in runs]
     labels: dict[str, list[Any]] = {
         STEP: [work.step if work else None for work in works],
         SPLIT: [work.type if work else None for work in works],
     }
     if "run" in rows.labels:
         labels["run"] = [run.id if run else None for run in runs]
-    for end in {"policy_start", "policy_end"} & {*rows.labels}:
+    for name in {"policy_start", "policy_end"} & {*rows.labels}:
         policies = [work.policy if work else None for work in works]
-        labels[end] = [getattr(policy, end.removeprefix("policy_")) if policy else None for policy in policies]
+        labels[name] = [getattr(policy, name.removeprefix("policy_")) if policy else None for policy in policies]
     for name, values in labels.items():
         rows.labelled.add(name)
         if any(value is not None for value in values):
             rows.gather.labels(name, values)
 
 
-def _work_of(path: str) -> Work | None:
-    """The step and the split that prime-rl's folders name, for episodes that do not say them."""
-    found = _FOLDERS.search(os.path.abspath(path))
-    return Work(type=found[2], step=int(found[1])) if found else None
+def _folder_work(path: str) -> Work | None:
+    """The step and the split in the names of prime-rl's folders, for episodes without them."""
+    match = _FOLDERS.search(os.path.abspath(path))
+    return Work(type=match[2], step=int(match[1])) if match else None
 
 
 def _ok(trace: Trace) -> bool:
@@ -286,46 +286,47 @@ def _ok(trace: Trace) -> bool:
 
 
 def _outcome(rows: RowBlock, row: int, trace: Trace | None) -> str:
-    late = rows["is_timeout"][row] if trace is None else trace.is_timeout
-    return "timed_out" if late else "client_failed"
+    timed_out = rows["is_timeout"][row] if trace is None else trace.is_timeout
+    return "timed_out" if timed_out else "client_failed"
 
 
-def _kind(rows: RowBlock, row: int, trace: Trace | None) -> str:
+def _error_type(rows: RowBlock, row: int, trace: Trace | None) -> str:
+    """The type of the last error of a trace, or else of its episode; without one, the trace's stop condition."""
     errors = (trace.errors if trace is not None else None) or rows["errors"][row] or ()
     kinds = [error.type for error in errors if error.type]
     return kinds[-1] if kinds else (trace.stop_condition if trace is not None else None) or "error"
 
 
 def _take_rewards(rows: RowBlock, objects: Sequence[Mapping[str, Score | Number]]) -> None:
-    """The score of each reward by its name, and their total: the sum of score x weight over those that are there."""
+    """Add the score of each reward under its name, and the total: the sum of score x weight over all rewards."""
     size = len(objects)
-    total, some = np.zeros(size), np.zeros(size, dtype=np.bool_)
+    total, has_total = np.zeros(size), np.zeros(size, dtype=np.bool_)
     for name in dict.fromkeys(chain.from_iterable(objects)):
-        given = [each.get(name) for each in objects]
-        scores, weights = _scores(given), _weights(given)
-        there = ~np.isnan(scores)
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest
-            total[there] += (scores * weights)[there]
-        some |= there
+        rewards = [rollout.get(name) for rollout in objects]
+        scores, weights = _scores(rewards), _weights(rewards)
+        given = ~np.isnan(scores)
+        with np.errstate(over="ignore", invalid="ignore"):  # scores near the largest double overflow
+            total[given] += (scores * weights)[given]
+        has_total |= given
         if name != TOTAL:
-            rows.gather.floats("reward", name, scores, there)
-    if some.any():
-        rows.gather.floats("reward", TOTAL, total, some)
+            rows.gather.floats("reward", name, scores, given)
+    if has_total.any():
+        rows.gather.floats("reward", TOTAL, total, has_total)
 
 
 def _scores(rewards: Sequence[Score | Number]) -> Floats:
-    """The score of each reward, NaN where there is none: JSON has no NaN."""
+    """The score of each reward. NaN stands for a missing score, because JSON has no NaN."""
     return np.array([each.score if isinstance(each, Score) else each for each in rewards], dtype=np.float64)
 
 
 def _weights(rewards: Sequence[Score | Number]) -> Floats:
-    """The weight of each reward, 1 where it says none."""
+    """The weight of each reward, 1 by default."""
     weights = np.array([each.weight if isinstance(each, Score) else None for each in rewards], dtype=np.float64)
     return np.where(np.isnan(weights), 1.0, weights)
 
 
 def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
-    """The tokens, the cost and the time of each trace, as far as it says."""
+    """Add the tokens and the cost of each trace, summed over its calls, and its time."""
     calls = [
         (row, call.usage)
         for row, trace in enumerate(traces)
@@ -333,24 +334,24 @@ def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
         for call in trace.calls
         if call.usage is not None
     ]
-    owners, used = np.array([row for row, _ in calls], dtype=np.int64), [usage for _, usage in calls]
-    spent: dict[str, Floats] = {}
-    for key, column in zip(Usage.__struct_fields__, zip(*map(astuple, used), strict=True), strict=False):
+    owners, usages = np.array([row for row, _ in calls], dtype=np.int64), [usage for _, usage in calls]
+    amounts: dict[str, Floats] = {}
+    for key, column in zip(Usage.__struct_fields__, zip(*map(astuple, usages), strict=True), strict=False):
         if set(column) != {None}:
-            spent[key] = np.array(column, dtype=np.float64)  # None becomes NaN, which JSON has not
-    if {"prompt_tokens", CACHED} <= spent.keys():  # the file's prompt tokens are without those of the cache
-        spent["prompt_tokens"] = spent["prompt_tokens"] + np.nan_to_num(spent[CACHED])
-    for key, counted in spent.items():
-        name = _SPENT[key]
-        there = ~np.isnan(counted)
-        sums: Floats = np.bincount(owners[there], counted[there], len(traces)).astype(np.float64, copy=False)
-        rows.gather.floats("column", name, sums, np.bincount(owners[there], minlength=len(traces)) > 0)
+            amounts[key] = np.array(column, dtype=np.float64)  # None becomes NaN, which JSON does not have
+    if {"prompt_tokens", CACHED} <= amounts.keys():  # the file's prompt tokens exclude cached ones; ours include them
+        amounts["prompt_tokens"] = amounts["prompt_tokens"] + np.nan_to_num(amounts[CACHED])
+    for key, amount in amounts.items():
+        given = ~np.isnan(amount)
+        sums: Floats = np.bincount(owners[given], amount[given], len(traces)).astype(np.float64, copy=False)
+        has_sum = np.bincount(owners[given], minlength=len(traces)) > 0
+        rows.gather.floats("column", _USAGE_COLUMNS[key], sums, has_sum)
     rows.gather.numbers("column", "latency_s", [_seconds(trace) for trace in traces])
 
 
 def _seconds(trace: Trace | None) -> float | None:
     span = trace.timing.agent if trace is not None and trace.timing else None
-    if span is None or not span.start or not span.end:  # 0: it never began
+    if span is None or not span.start or not span.end:  # 0 means that the agent never began
         return None
     return span.end - span.start
 
@@ -365,9 +366,9 @@ LAYOUT: Final = Layout(SYSTEM, EPISODE, take)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file, and `not_run` for those that verifiers planned and the file does not have."""
-    maker = "calipers.systems.verifiers_rl:LAYOUT"
-    parts, agent, model = _with_policy(read_rows(maker, source, names, labels, progress))
+    """Read the rollouts of a file, and add `not_run` rollouts for those that verifiers planned and the file lacks."""
+    rows = read_rows("calipers.systems.verifiers_rl:LAYOUT", source, names, labels, progress)
+    parts, agent, model = _with_policy(rows)
     notes = []
     if _is_effective(source.path):
         notes.append(
@@ -384,31 +385,34 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
 
 
 def _with_policy(parts: Sequence[SystemPart]) -> tuple[list[SystemPart], str | None, str | None]:
-    """The parts with the policy's agent and model for episodes without a trace; and these two."""
+    """Label episodes without a trace with the policy's agent and model; also return these two.
+
+    The policy is the trainable agent and model with the most traces.
+    """
     counts = Counter[str]()
     for part in parts:
         counts.update({key: count for key, count in part.counts.items() if key.startswith(POLICY)})
     names = json.loads(counts.most_common(1)[0][0].removeprefix(POLICY)) if counts else (None, None)
-    who = dict(zip(("agent", "model"), names, strict=True))
-    named = []
+    policy = dict(zip(("agent", "model"), names, strict=True))
+    labelled = []
     for part in parts:
-        labels = {**part.labels, **{name: _instead(part.labels[name], value) for name, value in who.items()}}
-        named.append(replace(part, labels=labels))
-    return named, who["agent"], who["model"]
+        policy_labels = {name: _without_placeholder(part.labels[name], value) for name, value in policy.items()}
+        labelled.append(replace(part, labels={**part.labels, **policy_labels}))
+    return labelled, policy["agent"], policy["model"]
 
 
-def _instead(labels: Labels, value: str | None) -> Labels:
-    """Labels with a value in the place of `NO_TRACE`."""
+def _without_placeholder(labels: Labels, value: str | None) -> Labels:
+    """Labels with ``value`` in place of `NO_TRACE`."""
     if NO_TRACE not in labels.values:
         return labels
-    at = labels.values.index(NO_TRACE)
+    placeholder = labels.values.index(NO_TRACE)
     if value is None:
-        return Labels(np.where(labels.code == at, -1, labels.code), labels.values)
+        return Labels(np.where(labels.code == placeholder, -1, labels.code), labels.values)
     values = list(labels.values)
     if value not in values:
-        values[at] = value
+        values[placeholder] = value
         return Labels(labels.code, values)
-    return Labels(np.where(labels.code == at, values.index(value), labels.code), values)
+    return Labels(np.where(labels.code == placeholder, values.index(value), labels.code), values)
 
 
 def _is_effective(path: str) -> bool:
@@ -416,29 +420,30 @@ def _is_effective(path: str) -> bool:
 
 
 def of_folder(paths: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Of the files in a folder, all but the filtered copies of others; and a note on these."""
-    there = {os.path.realpath(path) for path in paths}
-    copies = [path for path in paths if _is_effective(path) and os.path.realpath(_all_of(path)) in there]
+    """The files of a folder without the filtered copies of other files, and a note if there are such copies."""
+    real_paths = {os.path.realpath(path) for path in paths}
+    copies = [path for path in paths if _is_effective(path) and os.path.realpath(_unfiltered(path)) in real_paths]
     kept = [path for path in paths if path not in copies]
     note = f"'all' is read, and not 'effective', its filtered copy without failed rollouts ({len(copies)} files)"
     return kept, [note] if copies else []
 
 
-def _all_of(path: str) -> str:
+def _unfiltered(path: str) -> str:
+    """The file in ``all`` that a file in ``effective`` is a filtered copy of."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.dirname(folder), "all", name)
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The messages of each trace of an episode, and what its task says of itself."""
-    task = msgspec.json.decode(row["task"]).get("data")
-    data = {key: value for key, value in task.items() if key != "prompt"} if isinstance(task, dict) else {}
-    about = {"metadata": data} if data else {}
-    return [{**about, **_messages(trace.get("nodes"))} for trace in msgspec.json.decode(row["traces"])] or [about]
+    """The messages of each trace of an episode, and the task's data as metadata."""
+    data = msgspec.json.decode(row["task"]).get("data")
+    described = {key: value for key, value in data.items() if key != "prompt"} if isinstance(data, dict) else {}
+    metadata = {"metadata": described} if described else {}
+    return [{**metadata, **_messages(trace.get("nodes"))} for trace in msgspec.json.decode(row["traces"])] or [metadata]
 
 
 def _messages(nodes: Any) -> dict[str, Any]:
-    """The prompt, and from the first message on that the model wrote, the completion."""
+    """The prompt and the completion; the completion begins with the first message that the model wrote."""
     if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
         return {}
     first = next((at for at, node in enumerate(nodes) if node.get("sampled")), len(nodes))
@@ -448,7 +453,7 @@ def _messages(nodes: Any) -> dict[str, Any]:
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether the first row is an episode: ``traces`` is a list and ``task`` an object."""
+    """Whether the first row is an episode: ``traces`` is a list, and ``task`` is an object."""
     row = start.row
     if row is None or not {"traces", "task"} <= row.keys():
         return False
@@ -460,27 +465,27 @@ TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_fo
 # -- the results of verifiers before 0.4
 
 OLDER: Final = "verifiers_v0"
-BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers adds by itself
+BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers itself adds
 OURS: Final = frozenset({"sample", "attempt", "outcome", "rewards"})  # keys that only our own records have
 NO_ERROR: Final = (b"", b"null", b'""')
 COMPANION: Final = "metadata.json"
 
 
 class ResultTiming(msgspec.Struct, gc=False):
-    """The time of a rollout before 0.4, in seconds."""
+    """The duration of a rollout before 0.4, in seconds."""
 
     total: Number = None
 
 
 class ResultUsage(msgspec.Struct, gc=False):
-    """The tokens of a rollout before 0.4."""
+    """The token counts of a rollout before 0.4."""
 
     input_tokens: Number = None
     output_tokens: Number = None
 
 
 class TextResult(msgspec.Struct, gc=False):
-    """A row before 0.4, as far as it says something."""
+    """The texts of a row before 0.4, and its task."""
 
     example_id: int | str
     prompt: Raw = NOTHING
@@ -509,7 +514,7 @@ RESULT: Final[list[tuple[str, Any, Any]]] = [
     ("scoring_ms", Number, ABSENT),
     ("total_ms", Number, ABSENT),
 ]
-"""A row of verifiers before 0.4; every other key is a metric, or a column of the state."""
+"""A row of verifiers before 0.4. Any other key is a metric, or a column of the environment's state."""
 
 
 class _Failure(msgspec.Struct, gc=False):
@@ -520,7 +525,7 @@ _FAILURE: Final = msgspec.json.Decoder(_Failure | str | None)
 
 
 def take_results(rows: RowBlock) -> None:
-    """A block of rows, each a rollout."""
+    """Add a block of rows; each row is a rollout."""
     gather = rows.gather
     gather.tasks(rows["example_id"])
     gather.numbers("reward", "reward", rows["reward"])
@@ -531,10 +536,10 @@ def take_results(rows: RowBlock) -> None:
     )
     _take_metrics(rows)
     for name in ("input_tokens", "output_tokens"):
-        gather.numbers("column", name, [getattr(used, name) if used else None for used in rows["token_usage"]])
-    times = [times.total if times else None for times in rows["timing"]]
-    if any(isinstance(each, float) for each in rows["total_ms"]):  # as they were before 0.1.10
-        times = [each / 1000 if isinstance(each, float) else None for each in rows["total_ms"]]
+        gather.numbers("column", name, [getattr(usage, name) if usage else None for usage in rows["token_usage"]])
+    times = [timing.total if timing else None for timing in rows["timing"]]
+    if any(isinstance(total, float) for total in rows["total_ms"]):  # the key before version 0.1.10
+        times = [total / 1000 if isinstance(total, float) else None for total in rows["total_ms"]]
     gather.numbers("column", "latency_s", times)
     if "env_task" in rows.labels:
         rows.labelled.add("env_task")
@@ -549,31 +554,28 @@ def take_results(rows: RowBlock) -> None:
 
 
 def _group(companion: Mapping[str, Any]) -> dict[str, str | None]:
-    """The model and the dataset, which only the companion of a file names."""
+    """The model and the dataset, which are only named in ``metadata.json`` beside the file."""
     names = {"model": companion.get("model"), "dataset": companion.get("env_id")}
     return {role: name if isinstance(name, str) else None for role, name in names.items()}
 
 
 def _take_metrics(rows: RowBlock) -> None:
-    """The metrics as rewards by their names: from ``metrics``, and before there was one, from the row itself.
+    """Add the metrics as rewards under their names: the values in ``metrics``, or in older rows, those of the row.
 
-    Newer rows have them in both places; they are read once.
+    Newer rows have them in both places, and they are read once. Metrics of `BOOKKEEPING` are columns instead.
     """
-    inside = [{} if metrics is ABSENT or metrics is None else metrics for metrics in rows["metrics"]]
+    metrics = [{} if row is ABSENT or row is None else row for row in rows["metrics"]]
     known = rows.memory.setdefault("metrics", set())
-    known.update(name for metrics in inside for name in metrics)
-    given = rows.memory.setdefault("has metrics", any(metrics is not ABSENT for metrics in rows["metrics"]))
-    rows.table("reward", inside, BOOKKEEPING)
-    counted_here = BOOKKEEPING & known
-    if counted_here:
-        rows.table("column", [{name: each.get(name) for name in counted_here} for each in inside])
-    rows.extras = {key: values for key, values in rows.extras.items() if key not in known}
-    counted = {key: values for key, values in rows.extras.items() if key in BOOKKEEPING}
-    others = {key: values for key, values in rows.extras.items() if key not in BOOKKEEPING}
-    rows.extras = counted
+    known.update(name for row in metrics for name in row)
+    has_metrics = rows.memory.setdefault("has metrics", any(row is not ABSENT for row in rows["metrics"]))
+    rows.table("reward", metrics, BOOKKEEPING)
+    if bookkeeping := BOOKKEEPING & known:
+        rows.table("column", [{name: row.get(name) for name in bookkeeping} for row in metrics])
+    extras = {key: values for key, values in rows.extras.items() if key not in known}
+    rows.extras = {key: values for key, values in extras.items() if key in BOOKKEEPING}
     extra_columns(rows)
-    rows.extras = others
-    extra_columns(rows, "column" if given else "reward")
+    rows.extras = {key: values for key, values in extras.items() if key not in BOOKKEEPING}
+    extra_columns(rows, "column" if has_metrics else "reward")
 
 
 def _error_kind(raw: Raw) -> str:
@@ -596,7 +598,7 @@ RESULT_LAYOUT: Final = Layout(OLDER, RESULT, take_results, extras=True)
 
 
 def read_results(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file, and `not_run` for those that were planned and are not in it."""
+    """Read the rollouts of a file, and add `not_run` rollouts for those that verifiers planned and the file lacks."""
     parts = read_rows("calipers.systems.verifiers_rl:RESULT_LAYOUT", source, names, labels, progress)
     companion = beside(source.path, COMPANION)
     examples, samples = companion.get("num_examples"), companion.get("rollouts_per_example")
@@ -605,24 +607,27 @@ def read_results(source: Source, names: Columns, labels: Collection[str], progre
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
-    """What the rows of a file say; an example_id is a place in the dataset, so prompts tell whether tasks are equal."""
+    """The texts of a file's rows.
+
+    They are needed to compare the tasks of two files, because an example_id is only an index into a dataset.
+    """
     group = _group(beside(path, COMPANION))
 
     def text_of(row: TextResult) -> Text:
-        who = None, group["model"], group["dataset"], str(row.example_id)
-        return Text(*who, 0, target=raw_hash(row.answer), completion=row.completion, prompt=row.prompt)
+        keys = None, group["model"], group["dataset"], str(row.example_id)
+        return Text(*keys, 0, target=raw_hash(row.answer), completion=row.completion, prompt=row.prompt)
 
     return row_texts(path, TextResult, text_of, wanted)
 
 
 def said_result(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The texts of a row, and what the dataset knows of the task."""
+    """The texts of a row, and the dataset's ``info`` on the task as metadata."""
     metadata = given(row, metadata="info") if kind_of(row.get("info", NOTHING)) == "object" else {}
     return [{**metadata, **given(row, prompt="prompt", completion="completion")}]
 
 
 def is_result(start: Beginning) -> bool:
-    """Whether the first row is one of verifiers' before 0.4: ``example_id prompt completion reward``."""
+    """Whether the first row has the keys of verifiers before 0.4: ``example_id prompt completion reward``."""
     keys = {"example_id", "prompt", "completion", "reward"}
     return start.row is not None and keys <= start.row.keys() and not OURS & start.row.keys()
 

@@ -1,6 +1,6 @@
-"""verl's generation files (``rollout_data_dir``, ``validation_data_dir``) as rollouts, and its ``best@k``.
+"""The reader of verl's generation files (``rollout_data_dir``, ``validation_data_dir``), and verl's ``best@k``.
 
-A task is its prompt and its ground truth: the ``uid`` of a prompt is new at every validation.
+A task is identified by its prompt and its ground truth, because verl gives a prompt a new ``uid`` at every validation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from calipers.rollouts.table import Labels, Part, rollout_ids_of
 
 
 class VerlText(msgspec.Struct, gc=False):
-    """A row, as far as it says something."""
+    """The texts of a row, and the id of its session."""
 
     input: Raw = NOTHING
     output: Raw = NOTHING
@@ -61,7 +61,7 @@ FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("uid", str | None, ABSENT),
     ("request_id", str | None, ABSENT),
 ]
-"""Every other key is one of ``reward_extra_info``: a reward where it has numbers."""
+"""Any other key comes from ``reward_extra_info``, and is a reward if its values are numbers."""
 
 
 SYSTEM: Final = "verl"
@@ -71,7 +71,7 @@ _OUTPUT: Final = re.compile(r"(.+_[0-9]+)_([0-9]{1,9})")  # {uuid}_{session}_{ou
 
 
 def users_turn(prompt: str) -> str:
-    r"""What the user said last in a prompt whose special tokens are gone.
+    r"""The user's last turn in a prompt that was decoded without special tokens.
 
     >>> users_turn("system\nBe brief.\nuser\nWhat is 2+2?\nassistant\n")
     'What is 2+2?'
@@ -81,7 +81,7 @@ def users_turn(prompt: str) -> str:
 
 
 def take(rows: RowBlock) -> None:
-    """A block of rows, each the output of a rollout."""
+    """Add a block of rows; each row is an output of a rollout."""
     tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
     rows.gather.tasks(tasks.of(rows["input"], rows["gts"]))
     scores = rows[HEADLINE]
@@ -101,12 +101,12 @@ def _number(text: str) -> float | None:
 
 
 def _take_ids(rows: RowBlock) -> None:
-    """Which rollout each row belongs to, and its place among the outputs of that rollout."""
+    """Add the rollout id of each row and, as the attempt, its number among the outputs of that rollout."""
     uids, requests = rows["uid"], rows["request_id"]
     if str in set(map(type, uids)):
-        parted = [_OUTPUT.fullmatch(uid) if isinstance(uid, str) else None for uid in uids]
-        rows.gather.whole("attempt", [1 if match is None else int(match[2]) + 1 for match in parted])
-        sessions = [None if match is None else match[1] for match in parted]
+        matches = [_OUTPUT.fullmatch(uid) if isinstance(uid, str) else None for uid in uids]
+        rows.gather.whole("attempt", [1 if match is None else int(match[2]) + 1 for match in matches])
+        sessions = [None if match is None else match[1] for match in matches]
     elif str in set(map(type, requests)):
         sessions = list(requests)
     else:
@@ -119,7 +119,7 @@ LAYOUT: Final = Layout(SYSTEM, FIELDS, take, extras=True, headline=HEADLINE)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file: of several outputs of one session, the last."""
+    """Read the rollouts of a file. A session is one rollout; if it has several outputs, the last one counts."""
     parts = read_rows("calipers.systems.verl:LAYOUT", source, names, labels, progress)
     parts, dropped = last_outputs(parts)
     notes = []
@@ -130,7 +130,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
 
 
 def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
-    """The parts with one row for each session, that of its last output; and how many other rows there were."""
+    """The parts with only the last output of each session, and the number of rows that were dropped."""
     if all(part.rollout_ids is None or not (part.attempt > 1).any() for part in parts):
         return parts, 0
     ids, output = rollout_ids_of(parts), np.concatenate([part.attempt for part in parts])
@@ -140,34 +140,33 @@ def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
     kept[order[last]] = True
     remaining, start = [], 0
     for part in parts:
-        rows = np.flatnonzero(kept[start : start + len(part)])
-        some = some_rows(part, rows)
-        some.attempt[:] = 1
-        remaining.append(some)
+        last_rows = some_rows(part, np.flatnonzero(kept[start : start + len(part)]))
+        last_rows.attempt[:] = 1
+        remaining.append(last_rows)
         start += len(part)
     return remaining, int(len(kept) - kept.sum())
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
-    """What the rows of a file say, each the last output of its session."""
-    tasks, earlier, numbers = PromptTasks(users_turn), _earlier_outputs(path), count()
+    """The texts of a file's rows, without the earlier outputs of a session."""
+    tasks, earlier, row_numbers = PromptTasks(users_turn), _earlier_outputs(path), count()
 
-    def said(row: VerlText) -> Text | None:
-        if next(numbers) in earlier:
+    def text_of(row: VerlText) -> Text | None:
+        if next(row_numbers) in earlier:
             return None
         task = tasks.of([row.input], [row.gts])[0]
         return Text(None, None, None, task, 0, target=raw_hash(row.gts), completion=row.output, prompt=row.input)
 
-    return row_texts(path, VerlText, said, wanted)
+    return row_texts(path, VerlText, text_of, wanted)
 
 
 def _earlier_outputs(path: str) -> set[int]:
-    """The rows, by their number, that are not the last output of their session, as in `last_outputs`."""
+    """The numbers of the rows that `last_outputs` drops: they are not the last output of their session."""
     last: dict[str, tuple[int, int]] = {}
     earlier = set()
-    for at, row in enumerate(marked_rows(blocks_of(Source(path)), VerlText, [b""])):
+    for row_number, row in enumerate(marked_rows(blocks_of(Source(path)), VerlText, [b""])):
         if match := _OUTPUT.fullmatch(row.uid or ""):
-            output = int(match[2]), at
+            output = int(match[2]), row_number
             before = last.setdefault(match[1], output)
             last[match[1]] = max(before, output)
             if before != output:
@@ -176,27 +175,30 @@ def _earlier_outputs(path: str) -> set[int]:
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
-    """The texts of a row, those of its extras among them."""
+    """The texts of a row: prompt, completion, and every other key whose value is a string."""
     texts = {key: raw for key, raw in row.items() if kind_of(raw) == "text" and key not in (*KEYS, *ROLES, *USAGE)}
     return [{**texts, **given(row, prompt="input", completion="output")}]
 
 
 def in_folders(parts: Sequence[Part]) -> list[Part]:
-    """The parts of files in several folders with the folder as the split: rows do not say train or validation."""
+    """Label the parts with their folder as the split if they come from several folders.
+
+    verl's rows do not say whether they are from training or validation; the two have folders of their own.
+    """
     folders = [os.path.basename(os.path.dirname(os.path.abspath(part.places.path))) for part in parts]
-    own = [isinstance(part, SystemPart) and part.system == SYSTEM for part in parts]
-    if len({folder for folder, mine in zip(folders, own, strict=True) if mine}) < 2:
+    from_verl = [isinstance(part, SystemPart) and part.system == SYSTEM for part in parts]
+    if len({folder for folder, verl in zip(folders, from_verl, strict=True) if verl}) < 2:
         return list(parts)
     return [
         replace(part, labels={**part.labels, SPLIT: Labels(np.zeros(len(part), dtype=np.int64), [folder])})
-        if mine
+        if verl
         else part
-        for part, folder, mine in zip(parts, folders, own, strict=True)
+        for part, folder, verl in zip(parts, folders, from_verl, strict=True)
     ]
 
 
 def recognise(start: Beginning) -> bool:
-    """Whether the first row is one of verl's: ``input output score step``, and not a record of ours."""
+    """Whether the first row has verl's keys, ``input output score step``, and is not a record of Calipers."""
     row = start.row
     return (
         row is not None and {"input", "output", "score", "step"} <= row.keys() and not {"task", "task_id"} & row.keys()
@@ -207,16 +209,16 @@ ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=i
 
 
 DRAWS: Final = 1000
-SEED: Final = 42  # verl seeds anew for every prompt, so that prompts with equally many samples share the draws
-AT_ONCE: Final = 1 << 22  # drawn values held at a time
+SEED: Final = 42  # verl reseeds for every prompt, so prompts with the same number of samples share their draws
+AT_ONCE: Final = 1 << 22  # the largest number of drawn values in memory
 
 
 def bootstrap_best_at_k(rewards: Column, by: Groups, k: int) -> Column:
     """Mean over 1000 draws of the best of k samples drawn with replacement, per task, [T].
 
-    ``val-core/.../best@k/mean`` of verl's process_validation_metrics. It is below `max@k`, as a draw may take the same
-    sample twice: with n = k samples, one of which passes, ``1 - (1 - 1/n)^k`` and not 1. A gap where a task has fewer
-    than k samples.
+    This is ``val-core/.../best@k/mean`` of verl's process_validation_metrics. It is below `max@k`, because a draw may
+    have the same sample twice: for n = k samples of which one passes, it is about ``1 - (1 - 1/n)^k`` instead of 1.
+    A gap if a task has fewer than k samples.
     """
     best = Column.gaps(by.size).values.copy()
     given = np.zeros(by.size, dtype=bool)
@@ -224,12 +226,12 @@ def bootstrap_best_at_k(rewards: Column, by: Groups, k: int) -> Column:
         n = values.shape[1]
         if n < k:
             continue
-        drawn = np.random.RandomState(SEED).choice(n, size=(DRAWS, k), replace=True)
+        draws = np.random.RandomState(SEED).choice(n, size=(DRAWS, k), replace=True)
         step = max(1, AT_ONCE // (DRAWS * k))
         for first in range(0, len(tasks), step):
-            some = tasks[first : first + step]
-            best[some] = values[first : first + step][:, drawn].max(axis=2).mean(axis=1)
-            given[some] = True
+            chunk = tasks[first : first + step]
+            best[chunk] = values[first : first + step][:, draws].max(axis=2).mean(axis=1)
+            given[chunk] = True
     return Column(best, given)
 
 
