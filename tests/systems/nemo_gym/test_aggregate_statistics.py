@@ -16,7 +16,7 @@ def described(*tasks, threads=False, monkeypatch=None):
         for n, value in enumerate(values)
     ]
     table = from_records(rows)
-    found = aggregate.per_task(aggregate.frame(table, np.arange(len(table))))["x"]
+    found = aggregate.per_task(aggregate.frame_of(table, np.arange(len(table))))["x"]
     return [
         {name: float(found.values[name][task]) for name in STATISTICS if found.given[name][task]}
         for task in range(len(tasks))
@@ -54,10 +54,10 @@ def test_sums_are_those_of_pandas_and_overflow_is_infinite():
 )
 def test_extremes_are_integers_when_everything_is(rows, whole):
     table = from_records(rows)
-    assert aggregate.frame(table, np.arange(len(table))).whole is whole
+    assert aggregate.frame_of(table, np.arange(len(table))).whole is whole
 
 
 def test_keys_stand_as_a_walk_by_task_and_rollout_meets_them():
     rows = [row(1, 0, z=1), row(0, 1, y=1, x=1), row(0, 0, None, response={"usage": {"u": 1}}), row(0, 2, w=1)]
     table = from_records(rows)
-    assert list(aggregate.frame(table, np.arange(len(table))).fields) == ["u", "reward", "y", "x", "w", "z"]
+    assert list(aggregate.frame_of(table, np.arange(len(table))).fields) == ["u", "reward", "y", "x", "w", "z"]

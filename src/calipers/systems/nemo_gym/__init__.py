@@ -1,6 +1,7 @@
-"""NeMo Gym: its rollouts, metrics, servers and collections; and its names, light enough for a glossary.
+"""NeMo Gym: its rollouts, metrics, servers and collections. This file has its keys, file names and metric names.
 
-Rows have its keys. A metric is a statistic, a slash, and any numeric key.
+A metric's name is a statistic, a slash, and any numeric key: ``mean/reward``. The file imports little, because the
+glossary of every dialect loads it.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ TERMINAL: Final = "_ng_failure_terminal"
 KILLED: Final = "_ng_no_persist"
 ATTEMPT: Final = "_ng_attempt_index"
 REWARD: Final = "reward"
-LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # of an index
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # the range of an index
 
 FAILURES: Final = "_failures.jsonl"
 INPUTS: Final = "_materialized_inputs.jsonl"
 METRICS: Final = "_aggregate_metrics.json"
-PROFILE_ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")  # of the offline profile
+PROFILE_ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")  # the two files of the offline profile
 
 AnyPath = TypeVar("AnyPath", str, Path)
 
 
 def beside(path: AnyPath, ending: str) -> AnyPath:
-    """The file of that ending beside a file of rollouts: only the last extension is replaced.
+    """The path of a file beside a file of rollouts: ``ending`` replaces the last extension.
 
     >>> beside("runs/r.x.jsonl", METRICS)
     'runs/r.x_aggregate_metrics.json'
@@ -41,18 +42,18 @@ def beside(path: AnyPath, ending: str) -> AnyPath:
 
 
 def outcome_of(failure: object) -> str:
-    """The outcome of an attempt that NeMo Gym marks as failed: a gap, by who is to blame."""
+    """The outcome of an attempt that NeMo Gym marks as failed: who failed, judged by the failure class."""
     word = str(failure)
     return "judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"
 
 
 STATISTICS: Final = ("mean", "max", "min", "median", "std")
 KEY: Final = "KEY"
-"""Stands for the numeric key in a list of the names."""
+"""Placeholder for a numeric key in a list of the names."""
 
 
 class Words(Mapping[str, str]):
-    """``mean/reward`` and its like, and what each is here; every key there may be, listed once as KEY.
+    """NeMo Gym's metric names, and the Calipers metric of each. There is one per numeric key; the list shows KEY.
 
     >>> WORDS["max/output_tokens"], "pass@1" in WORDS
     ('max(column=output_tokens)', False)
@@ -72,7 +73,7 @@ class Words(Mapping[str, str]):
 
 
 WORDS: Final = Words()
-DEFAULT: Final = tuple(f"{statistic}/*" for statistic in STATISTICS)  # of every numeric key
+DEFAULT: Final = tuple(f"{statistic}/*" for statistic in STATISTICS)  # every statistic of every numeric key
 
 SYSTEM = System(
     DialectCard(

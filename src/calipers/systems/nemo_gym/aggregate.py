@@ -1,6 +1,7 @@
-"""NeMo Gym's aggregation: rows in, its three blocks of metrics out, and the file of them, key by key.
+"""NeMo Gym's aggregation: from rows to its three blocks of metrics, and to the metrics file.
 
-Also its reward profile of rollouts and inputs; and, below, its statistics of every numeric key, per task and over all.
+Also its reward profile of inputs and rollouts; and, at the end, its five statistics of every numeric key, per task and
+over all rollouts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from calipers.errors import InputError, PluginError
 from calipers.formats.lines import odd_key
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.rollouts.table import Part
-from calipers.systems.nemo_gym import AGENT, FAILURES, INPUTS, REWARD, ROLLOUT, STATISTICS, TASK, beside
+from calipers.systems.nemo_gym import AGENT, FAILURES, INPUTS, REWARD, ROLLOUT, STATISTICS, TASK
 from calipers.systems.nemo_gym.row_builder import (
     Cells,
     GymPart,
@@ -40,7 +41,7 @@ ComputeMetrics = Callable[[list[list[dict[str, Any]]]], dict[str, Any]]
 KeyMetrics = Callable[[dict[str, Any]], dict[str, Any]]
 
 PER_TASK: Final = "per_task_metrics"
-"""What a hook returns under this name is laid over the groups, and is no metric itself."""
+"""The key of a hook's metrics of single tasks. They are merged into the groups, and are not an agent metric."""
 
 BULKY: Final = frozenset(
     {"response", "responses_create_params", "ng_agent_observations", "ng_model_call_capture", "ng_trajectory"}
@@ -48,13 +49,13 @@ BULKY: Final = frozenset(
 
 
 def means(agent_metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The headline numbers where no hook picks them: every metric whose name starts with ``mean/``."""
+    """The default key metrics, if no hook picks them: every metric whose name starts with ``mean/``."""
     return {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a resources server adds: metrics over all its rows, and which numbers are the headline."""
+    """The hooks of a resources server: one adds metrics of all its rows, the other picks the key metrics."""
 
     compute_metrics: ComputeMetrics | None = None
     get_key_metrics: KeyMetrics | None = None
@@ -69,18 +70,18 @@ class Blocks:
 
     agent_metrics: dict[str, Any]
     key_metrics: dict[str, Any]
-    groups: Iterable[list[Any]]  # some at a time, each ready for JSON
+    groups: Iterable[list[Any]]  # the group-level metrics in chunks; each group can be encoded as JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer in its shape, its numbers as they are: NaN stays NaN."""
+        """The answer as an object. Numbers are not changed: NaN stays NaN."""
         listed = [msgspec.to_builtins(group) for chunk in self.groups for group in chunk]
         return {"group_level_metrics": listed, "agent_metrics": self.agent_metrics, "key_metrics": self.key_metrics}
 
 
 def aggregate(rows: Sequence[Row], hooks: Hooks = NO_HOOKS) -> Blocks:
-    """NeMo Gym's metrics of the rows of one request, as its ``/aggregate_metrics`` answers them.
+    """NeMo Gym's metrics of the rows of one request, as its ``/aggregate_metrics`` returns them.
 
-    No rows give three empty blocks, and no hook is called. InputError for rows it cannot aggregate,
+    Without rows, the three blocks are empty and no hook is called. InputError for rows that cannot be aggregated,
     PluginError for a hook that fails.
 
     >>> rows = [{"_ng_task_index": 0, "_ng_rollout_index": n, "reward": n} for n in (0, 1)]
@@ -90,33 +91,33 @@ def aggregate(rows: Sequence[Row], hooks: Hooks = NO_HOOKS) -> Blocks:
     if not rows:
         return Blocks({}, {}, [])
     table = from_records(rows)
-    return _blocks(frame(table, np.arange(len(table))), hooks, rows)
+    return _blocks(frame_of(table, np.arange(len(table))), hooks, rows)
 
 
-def _blocks(of: Frame, hooks: Hooks, rows: Sequence[Row] = ()) -> Blocks:
-    agent_metrics: dict[str, Any] = dict(flat(pooled(of), of.whole))
-    chunks: Iterable[list[Any]] = groups(of)
+def _blocks(frame: Frame, hooks: Hooks, rows: Sequence[Row] = ()) -> Blocks:
+    agent_metrics: dict[str, Any] = dict(flat(pooled(frame), frame.whole))
+    chunks: Iterable[list[Any]] = groups(frame)
     if hooks.compute_metrics:
-        chunks = list(chunks)  # a hook may change its rows: what is not theirs comes first
-        added = _named(_called(hooks.compute_metrics, by_task(of, rows)))
+        chunks = list(chunks)  # computed before the hook is called, because a hook may change its rows
+        added = _checked_names(_call(hooks.compute_metrics, by_task(frame, rows)))
         agent_metrics.update({name: value for name, value in added.items() if name != PER_TASK})
-        chunks = merged(chunks, _entries(added.get(PER_TASK) or []))
-    key_metrics = _called(hooks.get_key_metrics or means, agent_metrics)
-    encoded([agent_metrics, key_metrics])  # what JSON cannot say is said now
+        chunks = merged(chunks, _checked_entries(added.get(PER_TASK) or []))
+    key_metrics = _call(hooks.get_key_metrics or means, agent_metrics)
+    encoded([agent_metrics, key_metrics])  # raises PluginError now if JSON cannot encode them
     return Blocks(agent_metrics, key_metrics, chunks)
 
 
-def by_task(of: Frame, rows: Sequence[Row]) -> list[list[dict[str, Any]]]:
-    """Rows as a hook gets them: a list for each task, tasks ascending, each in the order of the request."""
-    lists: list[list[dict[str, Any]]] = [[] for _ in of.tasks]
+def by_task(frame: Frame, rows: Sequence[Row]) -> list[list[dict[str, Any]]]:
+    """The argument of a hook: a list of rows per task, tasks ascending, rows in the order of the request."""
+    lists: list[list[dict[str, Any]]] = [[] for _ in frame.tasks]
     code = np.empty(len(rows), dtype=np.int64)
-    code[of.chosen] = of.by.code
+    code[frame.chosen] = frame.by.code
     for row, task in zip(rows, code.tolist(), strict=True):
         lists[task].append(dict(row))
     return lists
 
 
-def _called(hook: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
+def _call(hook: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
     name = getattr(hook, "__name__", "hook")
     try:
         metrics = hook(argument)
@@ -129,14 +130,14 @@ def _called(hook: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
     return metrics
 
 
-def _named(metrics: dict[Any, Any]) -> dict[str, Any]:
-    odd = next((key for key in metrics if not isinstance(key, str)), None)
-    if odd is not None or None in metrics:
-        raise PluginError(f"a hook named a metric {odd!r:.60}; expected text")
+def _checked_names(metrics: dict[Any, Any]) -> dict[str, Any]:
+    for name in metrics:
+        if not isinstance(name, str):
+            raise PluginError(f"a hook named a metric {name!r:.60}; expected text")
     return metrics
 
 
-def _entries(entries: Any) -> list[Mapping[str, Any]]:
+def _checked_entries(entries: Any) -> list[Mapping[str, Any]]:
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise PluginError(f"{PER_TASK} is {type(entries).__name__}; expected a list of objects, each with {TASK}")
     for entry in entries:
@@ -146,7 +147,7 @@ def _entries(entries: Any) -> list[Mapping[str, Any]]:
 
 
 def stripped(row: Row) -> dict[str, Any]:
-    """A row as it is sent to be aggregated: without its bulk, and of the response only the usage."""
+    """A row as it is sent to be aggregated: without large keys, and with only the usage of the response."""
     kept = {key: value for key, value in row.items() if key not in BULKY}
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, Mapping) else None
@@ -154,7 +155,7 @@ def stripped(row: Row) -> dict[str, Any]:
 
 
 def by_agent(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
-    """Stripped rows by the agent that made them, each by task and rollout; a row without an agent is left out."""
+    """The stripped rows of each agent, sorted by task and rollout. Rows without an agent are left out."""
     try:
         ordered = sorted(rows, key=lambda row: (row[TASK], row[ROLLOUT]))
     except TypeError:
@@ -169,16 +170,13 @@ def by_agent(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
 
 
 def one_table(parts: Sequence[Part]) -> GymRows:
-    """The rows of all files that were read. InputError where one is no file of NeMo Gym's, or names no agent."""
+    """The rows of all files that were read. InputError if a file is not NeMo Gym's, or if no rollout names an agent."""
     tables = [part.gym for part in parts if isinstance(part, GymPart) and part.gym is not None]
     gym_paths = {part.places.path for part in parts if isinstance(part, GymPart)}
-    known = gym_paths | {beside(path, word) for path in gym_paths for word in (FAILURES, INPUTS)}
-    foreign = [
-        path for part in parts if (path := part.places.path) not in known and not path.endswith((FAILURES, INPUTS))
-    ]
-    if foreign:
-        right = "expected its rollouts.jsonl for --export nemo_gym"
-        raise InputError.at(foreign[0], "contains no rollouts of NeMo Gym", right)
+    for path in (part.places.path for part in parts):
+        if path not in gym_paths and not path.endswith((FAILURES, INPUTS)):
+            expected = "expected its rollouts.jsonl for --export nemo_gym"
+            raise InputError.at(path, "contains no rollouts of NeMo Gym", expected)
     if not tables:
         raise InputError.at(parts[0].places.path, "no rollout succeeded", "expected one for --export nemo_gym")
     table = joined(tables)
@@ -188,17 +186,17 @@ def one_table(parts: Sequence[Part]) -> GymRows:
 
 
 def entries_of(table: GymRows) -> Iterator[tuple[str, Blocks]]:
-    """The entries of the metrics file, agents by name; failed attempts and rows without an agent are left out."""
+    """The entries of the metrics file, sorted by agent. Failed attempts and rows without an agent are left out."""
     for name, code in sorted((name, code) for code, name in enumerate(table.agents)):
         chosen = np.flatnonzero((table.agent == code) & ~table.aside)
         if len(chosen):
-            yield name, _blocks(frame(table, chosen), NO_HOOKS)
+            yield name, _blocks(frame_of(table, chosen), NO_HOOKS)
 
 
 def aggregate_agents(
     agents: Mapping[str, Sequence[Row]], hooks: Mapping[str, Hooks] | Hooks = NO_HOOKS
 ) -> list[tuple[str, Blocks]]:
-    """The entries of the metrics file, agents by name; ``hooks`` for all of them, or for each by its name."""
+    """The entries of the metrics file, sorted by agent. ``hooks`` holds for all agents, or maps a name to its hooks."""
     by_name = dict.fromkeys(agents, hooks) if isinstance(hooks, Hooks) else hooks
     return [(name, aggregate(agents[name], by_name.get(name, NO_HOOKS))) for name in sorted(agents)]
 
@@ -208,7 +206,7 @@ _Key = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the profile says of each task and of each agent."""
+    """NeMo Gym's reward profile: statistics of each task and of each agent."""
 
     tasks: list[dict[str, Any]]  # the lines of ``<stem>_reward_profiling.jsonl``
     agents: list[dict[str, Any]]  # ``<stem>_agent_metrics.json``
@@ -217,18 +215,18 @@ class Profile:
 
 
 def reward_profile(inputs: Sequence[Row], rollouts: Sequence[Row], *, allow_partial: bool = False) -> Profile:
-    """Statistics per task, with the task's own input and how many of its rollouts there are, and per agent.
+    """Statistics per agent and per task; a task's also have its input and the number of its rollouts.
 
     InputError for a rollout or an input that appears twice, a rollout without an input, and, unless
-    ``allow_partial``, an input without a rollout. A task without any rollout is left out.
+    ``allow_partial``, an input without a rollout. Tasks without rollouts are left out.
     """
-    planned, done = checked_keys(inputs, rollouts, allow_partial=allow_partial)
-    if not done:
+    planned, completed = checked_keys(inputs, rollouts, allow_partial=allow_partial)
+    if not completed:
         return Profile([], [], 0, len(planned))
-    table = from_records([{**row, "response": row.get("response") or {}} for row in done.values()])
-    of = frame(table, np.arange(len(table)))
-    keys = list(done)
-    first = [keys[row] for row in of.chosen[of.by.starts[:-1]].tolist()]
+    table = from_records([{**row, "response": row.get("response") or {}} for row in completed.values()])
+    frame = frame_of(table, np.arange(len(table)))
+    keys = list(completed)
+    first = [keys[row] for row in frame.chosen[frame.by.starts[:-1]].tolist()]
     counts: dict[Any, int] = {}
     for task, _ in planned:
         counts[task] = counts.get(task, 0) + 1
@@ -236,42 +234,42 @@ def reward_profile(inputs: Sequence[Row], rollouts: Sequence[Row], *, allow_part
         [counts[task] for task, _ in first],
         [{name: value for name, value in planned[key].items() if name not in (TASK, ROLLOUT)} for key in first],
     )
-    tasks = [msgspec.to_builtins(group) for chunk in groups(of, expected) for group in chunk]
-    ran = [agent_name(planned[keys[row]]) for row in of.chosen.tolist()]
+    tasks = [msgspec.to_builtins(group) for chunk in groups(frame, expected) for group in chunk]
+    row_agents = [agent_name(planned[keys[row]]) for row in frame.chosen.tolist()]
     agents = []
-    for name in sorted({name for name in ran if name}):
-        rows = np.flatnonzero([other == name for other in ran])
-        agents.append({**flat(over(of, rows), of.whole), AGENT: {"name": name}})
-    return Profile(tasks, agents, len(done), len(planned))
+    for name in sorted({name for name in row_agents if name}):
+        rows = np.flatnonzero([row_agent == name for row_agent in row_agents])
+        agents.append({**flat(over(frame, rows), frame.whole), AGENT: {"name": name}})
+    return Profile(tasks, agents, len(completed), len(planned))
 
 
 def checked_keys(
     inputs: Sequence[Row], rollouts: Sequence[Row], *, allow_partial: bool
 ) -> tuple[dict[_Key, Row], dict[_Key, Row]]:
-    """Inputs and rollouts by task and rollout. InputError as in `reward_profile`."""
-    planned, done = indexed(inputs, "input"), indexed(rollouts, "rollout")
-    for key in done:
+    """The inputs and the rollouts, each by task and rollout index. InputError as in `reward_profile`."""
+    planned, completed = indexed(inputs, "input"), indexed(rollouts, "rollout")
+    for key in completed:
         if key not in planned:
             raise InputError(f"{_rollout_name(key)} has no input; expected an input for every rollout")
-    missing = [key for key in planned if key not in done]
+    missing = [key for key in planned if key not in completed]
     if missing and not allow_partial:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(
             f"{_rollout_name(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
         )
-    return planned, done
+    return planned, completed
 
 
-def indexed(rows: Sequence[Row], what: str) -> dict[_Key, Row]:
-    """Rows by task and rollout. InputError for a rollout that appears twice or has no index."""
+def indexed(rows: Sequence[Row], noun: str) -> dict[_Key, Row]:
+    """Rows by task and rollout index. InputError for a row that appears twice, or lacks an index."""
     by_key: dict[_Key, Row] = {}
     for number, row in enumerate(rows, 1):
         for index in (TASK, ROLLOUT):
             if fault := index_fault(index, row.get(index, UNSET)):
-                raise InputError.at(f"{what} {number}", *fault)
+                raise InputError.at(f"{noun} {number}", *fault)
         key = (row[TASK], row[ROLLOUT])
         if key in by_key:
-            raise InputError.at(f"{what} {number}", f"{_rollout_name(key)} appears twice", "expected it once")
+            raise InputError.at(f"{noun} {number}", f"{_rollout_name(key)} appears twice", "expected it once")
         by_key[key] = row
     return by_key
 
@@ -281,20 +279,20 @@ def _rollout_name(key: _Key) -> str:
 
 
 SAMPLE: Final = {"agent_ref": {"name": "agent"}}
-"""What NeMo Gym shows as a group's sample when it is not told the inputs: always this."""
-AT_ONCE = 200  # groups held as objects; the rest stays in columns
+"""The sample that NeMo Gym writes for every group if it does not know the inputs."""
+AT_ONCE = 200  # groups that are objects at a time; all others stay in columns
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What was planned for each task of a frame, where the inputs are known."""
+    """The plan for each task of a frame, if the inputs are known."""
 
-    counts: Sequence[int]  # [T]
-    samples: Sequence[Mapping[str, Any]]  # [T]
+    counts: Sequence[int]  # [T] planned rollouts
+    samples: Sequence[Mapping[str, Any]]  # [T] the input of the task's first rollout
 
 
 def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:
-    """The statistics of one set, statistic by statistic: ``mean/*`` of all keys, then ``max/*`` and so on."""
+    """The statistics of one set as metrics, ordered by statistic: ``mean/*`` of all keys, then ``max/*`` and so on."""
     return {
         f"{statistic}/{name}": _listed(statistics, statistic, slice(0, 1), whole)[0]
         for statistic in STATISTICS
@@ -303,20 +301,20 @@ def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:
     }
 
 
-def groups(of: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
-    """The groups of a frame, some at a time: structs, or dicts where a key is one that no struct can have."""
-    stats = per_task(of)
-    infos = _infos(of)
-    sizes = np.diff(of.by.starts)
-    whole = of.whole
-    for first in range(0, len(of.tasks), AT_ONCE):
-        tasks = slice(first, min(first + AT_ONCE, len(of.tasks)))
-        start, end = int(of.by.starts[tasks.start]), int(of.by.starts[tasks.stop])
-        made = _made("Info", {name: cells(start, end) for name, cells in infos.items()})
-        bounds = (of.by.starts[tasks.start : tasks.stop + 1] - start).tolist()
+def groups(frame: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
+    """The groups of a frame in chunks. They are structs, or dicts if there is a key that no struct can have."""
+    stats = per_task(frame)
+    infos = _infos(frame)
+    sizes = np.diff(frame.by.starts)
+    whole = frame.whole
+    for first in range(0, len(frame.tasks), AT_ONCE):
+        tasks = slice(first, min(first + AT_ONCE, len(frame.tasks)))
+        start, end = int(frame.by.starts[tasks.start]), int(frame.by.starts[tasks.stop])
+        rollout_infos = _objects("Info", {name: values(start, end) for name, values in infos.items()})
+        bounds = (frame.by.starts[tasks.start : tasks.stop + 1] - start).tolist()
         counts = sizes[tasks].tolist()
         planned = list(expected.counts[tasks]) if expected else counts
-        columns: dict[str, list[Any]] = {TASK: list(of.tasks[tasks])}
+        columns: dict[str, list[Any]] = {TASK: list(frame.tasks[tasks])}
         for statistic in STATISTICS:
             for name, statistics in stats.items():
                 columns[f"{statistic}/{name}"] = _listed(statistics, statistic, tasks, whole)
@@ -325,12 +323,12 @@ def groups(of: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
         columns["expected_num_rollouts"] = planned
         columns["missing_num_rollouts"] = [n - count for n, count in zip(planned, counts, strict=True)]
         columns["reward_profile_completion_pct"] = [100.0 * c / n for n, c in zip(planned, counts, strict=True)]
-        columns["rollout_infos"] = [made[a:b] for a, b in pairwise(bounds)]
-        yield _made("Group", columns)
+        columns["rollout_infos"] = [rollout_infos[a:b] for a, b in pairwise(bounds)]
+        yield _objects("Group", columns)
 
 
 def _listed(described: Described, statistic: str, sets: slice, whole: bool) -> list[Any]:
-    """One statistic of some sets; ``whole``: an extreme is an integer."""
+    """One statistic of some sets; UNSET for a set without it. With ``whole``, extremes are integers."""
     values, given = described.values[statistic][sets], described.given[statistic][sets]
     numbers: list[Any] = values.tolist()
     if whole and statistic in described.exact:
@@ -340,7 +338,7 @@ def _listed(described: Described, statistic: str, sets: slice, whole: bool) -> l
                 numbers[index - sets.start] = value
     if given.all():
         return numbers
-    return [number if there else UNSET for number, there in zip(numbers, given.tolist(), strict=True)]
+    return [number if is_given else UNSET for number, is_given in zip(numbers, given.tolist(), strict=True)]
 
 
 def _integers(values: Floats) -> list[Any]:
@@ -349,8 +347,8 @@ def _integers(values: Floats) -> list[Any]:
     return values.astype(np.int64).tolist() if safe else [int(value) for value in listed]
 
 
-def _made(kind: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """One object a row, without the keys it lacks. Structs take a third of the time that dicts do."""
+def _objects(kind: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """One object per row, without keys whose value is UNSET. Structs take a third of the time of dicts."""
     if odd_key(columns) is not None:
         rows = zip(*columns.values(), strict=True)
         return [{key: value for key, value in zip(columns, row, strict=True) if value is not UNSET} for row in rows]
@@ -363,17 +361,21 @@ def _struct(kind: str, keys: tuple[str, ...]) -> type[msgspec.Struct]:
     return msgspec.defstruct(kind, spec, rename={f"f{n}": key for n, key in enumerate(keys)}, gc=False)
 
 
-def _infos(of: Frame) -> dict[str, Callable[[int, int], list[Any]]]:
-    """The keys of a rollout's own entry, in their order, and what gives their values for a stretch of rollouts.
+_Values = Callable[[int, int], list[Any]]
+"""``values(start, end)``: the values of one key for a range of rollouts; UNSET for a rollout without the key."""
 
-    Where a key stands in the row and in its usage, the row's value is shown; but of ``reward``, usage's.
+
+def _infos(frame: Frame) -> dict[str, _Values]:
+    """The keys of the entries in ``rollout_infos``, in their order, with their values.
+
+    If a key is both in the row and in its usage, the row's value is shown; except for ``reward``, where usage wins.
     """
-    rows, chosen = of.rows, of.chosen
-    tasks = np.array(of.tasks, dtype=object if rows.names is not None else np.int64)
+    rows, chosen = frame.rows, frame.chosen
+    tasks = np.array(frame.tasks, dtype=object if rows.names is not None else np.int64)
     rollouts = rows.rollout[chosen]
 
     def task(start: int, end: int) -> list[Any]:
-        names: list[Any] = tasks[of.by.code[start:end]].tolist()
+        names: list[Any] = tasks[frame.by.code[start:end]].tolist()
         return names
 
     def rollout(start: int, end: int) -> list[Any]:
@@ -383,33 +385,33 @@ def _infos(of: Frame) -> dict[str, Callable[[int, int], list[Any]]]:
     def ids(start: int, end: int) -> list[Any]:
         return [f"{a}:{b}" for a, b in zip(task(start, end), rollout(start, end), strict=True)]
 
-    sources: dict[str, Callable[[int, int], list[Any]]] = {"rollout_id": ids, TASK: task, ROLLOUT: rollout}
+    sources: dict[str, _Values] = {"rollout_id": ids, TASK: task, ROLLOUT: rollout}
 
     def cells_of(table: Mapping[str, Cells], other: Mapping[str, Cells]) -> dict[str, Cells]:
-        once = {name: of.fields.get(name) for name in table if name not in other}  # the statistics see the same
+        shared = {name: frame.fields.get(name) for name in table if name not in other}  # already taken for statistics
         names = [name for name in table if name not in (TASK, ROLLOUT)]
-        return {name: once.get(name) or table[name].take(chosen) for name in names}
+        return {name: shared.get(name) or table[name].take(chosen) for name in names}
 
     top, usage = cells_of(rows.top, rows.usage), cells_of(rows.usage, rows.top)
     if REWARD in top:
         sources[REWARD] = _shown(top[REWARD], raw=True)
-    position = {name: number for number, name in enumerate(of.fields)}
+    position = {name: number for number, name in enumerate(frame.fields)}
     for cells in (usage, top):
         for name in sorted(cells, key=lambda name: position.get(name, len(position))):
             if cells[name].given.any() and not (cells is top and name == REWARD):
-                over = _shown(cells[name], raw=False)
-                sources[name] = _laid(over, sources[name]) if name in sources else over
+                values = _shown(cells[name], raw=False)
+                sources[name] = _first_given(values, sources[name]) if name in sources else values
     return sources
 
 
-def _shown(cells: Cells, raw: bool) -> Callable[[int, int], list[Any]]:
-    """The values of a key as JSON has them: whole numbers whole; ``raw``: what is no number too."""
+def _shown(cells: Cells, raw: bool) -> _Values:
+    """The values of a key for JSON: integers as integers. With ``raw``, values that are not numbers are included."""
     exact = {row: value for row, value in cells.odd.items() if raw or cells.given[row]}
     given = cells.present if raw else cells.given
 
     def values(start: int, end: int) -> list[Any]:
         listed: list[Any]
-        numbers, whole, there = cells.values[start:end], cells.whole[start:end], given[start:end]
+        numbers, whole, is_given = cells.values[start:end], cells.whole[start:end], given[start:end]
         if whole.all():
             listed = _integers(numbers)
         elif not whole.any():
@@ -417,8 +419,8 @@ def _shown(cells: Cells, raw: bool) -> Callable[[int, int], list[Any]]:
         else:
             pairs = zip(numbers.tolist(), whole.tolist(), strict=True)
             listed = [int(number) if is_whole else number for number, is_whole in pairs]
-        if not there.all():
-            listed = [number if known else UNSET for number, known in zip(listed, there.tolist(), strict=True)]
+        if not is_given.all():
+            listed = [number if known else UNSET for number, known in zip(listed, is_given.tolist(), strict=True)]
         if exact:
             listed = [exact.get(row, number) for row, number in enumerate(listed, start)]
         return listed
@@ -426,20 +428,18 @@ def _shown(cells: Cells, raw: bool) -> Callable[[int, int], list[Any]]:
     return values
 
 
-def _laid(
-    over: Callable[[int, int], list[Any]], under: Callable[[int, int], list[Any]]
-) -> Callable[[int, int], list[Any]]:
+def _first_given(preferred: _Values, fallback: _Values) -> _Values:
     def values(start: int, end: int) -> list[Any]:
-        pairs = zip(over(start, end), under(start, end), strict=True)
-        return [below if above is UNSET else above for above, below in pairs]
+        pairs = zip(preferred(start, end), fallback(start, end), strict=True)
+        return [second if first is UNSET else first for first, second in pairs]
 
     return values
 
 
 def merged(chunks: Iterable[list[Any]], entries: Sequence[Mapping[str, Any]]) -> Iterator[list[Any]]:
-    """The groups with what a hook says of single tasks laid over them; an entry of no task is dropped.
+    """The groups, updated with a hook's metrics of single tasks. Entries of unknown tasks are dropped.
 
-    Of several entries of a task the last counts.
+    If a task has several entries, the last one counts.
     """
     if not entries:
         yield from chunks
@@ -462,7 +462,7 @@ def headline(agent: str, key_metrics: Mapping[str, Any]) -> str:
 
 
 def file_chunks(entries: Iterable[tuple[str, Blocks]]) -> Iterator[bytes | memoryview]:
-    """The bytes of the metrics file, indented by two."""
+    """The bytes of the metrics file, in chunks, indented by two."""
     lead = b"["
     for agent, blocks in entries:
         head = {"agent_ref": {"name": agent}, "agent_metrics": blocks.agent_metrics, "key_metrics": blocks.key_metrics}
@@ -472,7 +472,7 @@ def file_chunks(entries: Iterable[tuple[str, Blocks]]) -> Iterator[bytes | memor
         for chunk in blocks.groups:
             if any_yet:
                 yield b","
-            # a newline stands only between tokens, never inside a string; the list's own brackets are left out
+            # formatted JSON has newlines only between tokens, never in a string; the list's own brackets are cut off
             indented = msgspec.json.format(encoded(chunk), indent=2).replace(b"\n", b"\n    ")
             yield memoryview(indented)[1 : -len(b"\n    ]")]
             any_yet = True
@@ -482,61 +482,61 @@ def file_chunks(entries: Iterable[tuple[str, Blocks]]) -> Iterator[bytes | memor
 
 
 def encoded(value: Any) -> bytes:
-    """A value as JSON; what is no finite number is null. PluginError for what JSON cannot say."""
+    """A value as JSON; NaN and infinite numbers become null. PluginError for a value that JSON cannot encode."""
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise PluginError(f"a hook returned a value that JSON cannot encode: {error}") from error
 
 
-def _other(value: Any) -> Any:
-    if isinstance(value, float):  # numpy's double is one
+def _subclass(value: Any) -> Any:
+    if isinstance(value, float):  # numpy's double is a subclass of float, which msgspec does not encode
         return float(value)
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_other)
+_ENCODER = msgspec.json.Encoder(enc_hook=_subclass)
 
 # -- the statistics
 
-WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
+WORTH_THREADS = 200_000  # rollouts from which threads pay off, because numpy releases the interpreter's lock
 THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rollouts of one request, by task and rollout."""
+    """The rollouts of one request, sorted by task and rollout."""
 
     rows: GymRows
-    chosen: Ints  # [R] which of the rows, in their order
+    chosen: Ints  # [R] the rows of the request, sorted
     tasks: Sequence[int | str]  # [T] ascending
     by: Groups  # [R] -> [T]
-    fields: Mapping[str, Cells]  # [R] the numeric keys, by first appearance, as the statistics see them
+    fields: Mapping[str, Cells]  # [R] the numeric keys, by first appearance, as the statistics use them
 
     @property
     def whole(self) -> bool:
-        """Whether every key is an integer in every rollout: then so are its extremes."""
+        """Whether every key is an integer in every rollout. If so, extremes are shown as integers."""
         return all(bool((cells.given & cells.whole).all()) for cells in self.fields.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The five statistics of one key over N sets of rollouts; a mask says where there is one."""
+    """The five statistics of one key for N sets of rollouts, each with a mask of the sets that have it."""
 
     values: Mapping[str, Floats]  # statistic -> [N]
     given: Mapping[str, Bools]  # statistic -> [N]
-    exact: Mapping[str, Mapping[int, int]]  # max, min -> set -> the integer, where no double holds it
+    exact: Mapping[str, Mapping[int, int]]  # max, min -> set -> the exact integer, if it may not be a double
 
 
-def frame(rows: GymRows, chosen: Ints) -> Frame:
-    """Some rows as one request. InputError where a (task, rollout) appears twice."""
+def frame_of(rows: GymRows, chosen: Ints) -> Frame:
+    """The frame of the chosen rows. InputError if a (task, rollout) appears twice."""
     chosen = order(rows, chosen)
     task, rollout = rows.task[chosen], rows.rollout[chosen]
     new = np.ones(len(task), dtype=bool)
     new[1:] = task[1:] != task[:-1]
-    for at in np.flatnonzero(~new[1:] & (rollout[1:] == rollout[:-1]))[:1].tolist():
-        index = task[at] if rows.names is None else rows.names[task[at]]
-        raise InputError(f"{TASK} {index}, {ROLLOUT} {rollout[at]} appears twice; expected each rollout once")
+    for row in np.flatnonzero(~new[1:] & (rollout[1:] == rollout[:-1]))[:1].tolist():
+        index = task[row] if rows.names is None else rows.names[task[row]]
+        raise InputError(f"{TASK} {index}, {ROLLOUT} {rollout[row]} appears twice; expected each rollout once")
     tasks: list[int | str] = task[new].tolist()
     if rows.names is not None:
         tasks = [rows.names[code] for code in task[new].tolist()]
@@ -547,78 +547,79 @@ def frame(rows: GymRows, chosen: Ints) -> Frame:
 
 
 def _by_appearance(rows: GymRows, chosen: Ints) -> list[str]:
-    """The numeric keys in the order a walk over the rollouts meets them; a row's own before its usage's."""
+    """The numeric keys, sorted by the rollout in which they first have a number; a row's own before its usage's."""
     first: dict[str, tuple[int, int]] = {}
     for name in {**rows.top, **rows.usage}:
         if name in (TASK, ROLLOUT):
             continue
         given = overlaid(rows, name).given[chosen]
         if given.any():
-            at = int(given.argmax())
-            keys = rows.keys.get(int(chosen[at])) or Keys(list(rows.top), list(rows.usage))  # as they were met
-            first[name] = at, [*keys.top, *keys.usage].index(name)
+            row = int(given.argmax())
+            # without the row's own keys, the order in which the file's keys were first met
+            keys = rows.keys.get(int(chosen[row])) or Keys(list(rows.top), list(rows.usage))
+            first[name] = row, [*keys.top, *keys.usage].index(name)
     return sorted(first, key=first.__getitem__)
 
 
-def per_task(of: Frame) -> dict[str, Described]:
-    """The statistics of every key, for each task."""
-    return _each(of, of.by)
+def per_task(frame: Frame) -> dict[str, Described]:
+    """The statistics of every key for each task."""
+    return _each(frame, frame.by)
 
 
-def pooled(of: Frame) -> dict[str, Described]:
-    """The statistics of every key over all rollouts together, each weighing the same."""
-    return _each(of, Groups.of(np.zeros(len(of.chosen), dtype=np.int64), 1))
+def pooled(frame: Frame) -> dict[str, Described]:
+    """The statistics of every key over all rollouts, which have equal weights."""
+    return _each(frame, Groups.of(np.zeros(len(frame.chosen), dtype=np.int64), 1))
 
 
-def over(of: Frame, rows: Ints) -> dict[str, Described]:
+def over(frame: Frame, rows: Ints) -> dict[str, Described]:
     """The statistics of every key over some of the rollouts."""
     by = Groups.of(np.zeros(len(rows), dtype=np.int64), 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        return {name: describe(cells.take(rows), by) for name, cells in of.fields.items()}
+        return {name: describe(cells.take(rows), by) for name, cells in frame.fields.items()}
 
 
-def _each(of: Frame, by: Groups) -> dict[str, Described]:
-    def one(name: str) -> Described:
-        with np.errstate(over="ignore", invalid="ignore"):  # a thread has settings of its own
-            return describe(of.fields[name], by)
+def _each(frame: Frame, by: Groups) -> dict[str, Described]:
+    def described(name: str) -> Described:
+        with np.errstate(over="ignore", invalid="ignore"):  # set here because each thread has its own error state
+            return describe(frame.fields[name], by)
 
-    if len(of.chosen) < WORTH_THREADS:
-        return {name: one(name) for name in of.fields}
+    if len(frame.chosen) < WORTH_THREADS:
+        return {name: described(name) for name in frame.fields}
     with ThreadPoolExecutor(THREADS) as pool:
-        return dict(zip(of.fields, pool.map(one, of.fields), strict=True))
+        return dict(zip(frame.fields, pool.map(described, frame.fields), strict=True))
 
 
 def describe(cells: Cells, by: Groups) -> Described:
-    """The five statistics of each set of rollouts, over the numbers it has; NaN is none.
+    """The five statistics of the numbers of each set of rollouts. NaN does not count as a number.
 
-    The standard deviation has n - 1 and needs two numbers, but is 0 in a set of exactly one rollout. A
-    sum beyond every double is infinite, and so are the mean and the deviation made of it. Sums are added as
-    NeMo Gym's pandas adds them, so that its file is met to the last digit; see `_sums`.
+    The standard deviation is with n - 1 and needs two numbers, but it is 0 for a set of exactly one rollout. A sum that
+    overflows is infinite, and so are its mean and standard deviation. Sums are computed as pandas does in NeMo Gym, so
+    that its file is reproduced to the last digit; see `_sums`.
     """
     column = Column(cells.values, cells.given & ~np.isnan(cells.values))
     count = by.count(column.given)
-    there = count > 0
+    has_number = count > 0
     n = np.maximum(count, 1)
     mean = _sums(column.values, column.given, by) / n
-    low, high, middle = (np.zeros(by.size) for _ in range(3))
-    for tasks, values in by.blocks(column):
+    low, high, median = (np.zeros(by.size) for _ in range(3))
+    for sets, values in by.blocks(column):
         ranked = np.sort(values, axis=1)
         size = ranked.shape[1]
-        low[tasks], high[tasks] = ranked[:, 0], ranked[:, -1]
-        half = ranked[:, (size - 1) // 2]
-        middle[tasks] = half if size % 2 else (half + ranked[:, size // 2]) / 2
+        low[sets], high[sets] = ranked[:, 0], ranked[:, -1]
+        lower_median = ranked[:, (size - 1) // 2]
+        median[sets] = lower_median if size % 2 else (lower_median + ranked[:, size // 2]) / 2
     centred = column.values - np.repeat(mean, np.diff(by.starts))
-    spread = np.sqrt(_sums(centred * centred, column.given, by) / np.maximum(count - 1, 1))
-    alone = there & (np.diff(by.starts) == 1)
-    statistics = {"mean": mean, "max": high, "min": low, "median": middle, "std": np.where(alone, 0.0, spread)}
-    given = {name: there & ~np.isnan(values) for name, values in statistics.items()}
-    given["std"] &= alone | (count > 1)
+    deviation = np.sqrt(_sums(centred * centred, column.given, by) / np.maximum(count - 1, 1))
+    single = has_number & (np.diff(by.starts) == 1)
+    statistics = {"mean": mean, "max": high, "min": low, "median": median, "std": np.where(single, 0.0, deviation)}
+    given = {name: has_number & ~np.isnan(values) for name, values in statistics.items()}
+    given["std"] &= single | (count > 1)
     exact = {"max": _exact(max, cells, by, high), "min": _exact(min, cells, by, low)}
     return Described({name: values + 0.0 for name, values in statistics.items()}, given, exact)
 
 
 def _exact(extreme: Callable[[int, int], int], cells: Cells, by: Groups, nearest: Floats) -> dict[int, int]:
-    """The extreme of each set in which it is an integer that no double may hold; ``nearest`` are the doubles."""
+    """The exact extreme of each set whose extreme may be an integer that is not a double; ``nearest`` are doubles."""
     exact: dict[int, int] = {}
     for row, value in cells.odd.items():
         index = int(by.code[row])
@@ -628,7 +629,7 @@ def _exact(extreme: Callable[[int, int], int], cells: Cells, by: Groups, nearest
 
 
 def _sums(values: Floats, given: Bools, by: Groups) -> Floats:
-    """The sum of each set, [N]: over its rollouts in their order, a missing one as 0, in numpy's pairwise way."""
+    """The sum of each set, [N]: numpy's pairwise sum over its rollouts in their order, with 0 for a missing value."""
     filled = np.where(given, values, 0.0)
     sizes = np.diff(by.starts)
     sums = np.zeros(by.size)

@@ -1,4 +1,4 @@
-"""NeMo Gym's own files of a scoring: the metrics of its agents, and its offline reward profile."""
+"""The exports of a result as NeMo Gym's own files: the metrics of each agent, and the offline reward profile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ Contents = tuple[Sequence[Iterable[bytes | memoryview]], Sequence[str]]
 
 
 class MetricsExport:
-    """``<stem>_aggregate_metrics.json``: beside the rollouts, or at ``target``; with a server's hooks where named."""
+    """The export of ``<stem>_aggregate_metrics.json``, beside the rollouts or at ``target``.
+
+    ``hooks`` names a class whose hooks add metrics.
+    """
 
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
         if target == "":
@@ -44,7 +47,7 @@ class MetricsExport:
         self._hooks: Hooks | None = None
 
     def begin(self) -> list[Part]:
-        """Load the hooks; the file is made of the parts that are read."""
+        """Load the hooks, and return the list to collect the parts that are read."""
         if self._named_hooks is not None:
             from calipers.systems.nemo_gym.hooks import load_hooks
 
@@ -52,9 +55,9 @@ class MetricsExport:
         return self._parts
 
     def contents(self, result: Result) -> Contents:
-        """The file from the parts that were read, or with the hooks from the rows; and then each agent's headline."""
+        """The file's bytes from the parts that were read; with hooks, from the rows, and a note with each headline."""
         table = one_table(self._parts)
-        self._parts.clear()  # the table holds all that is needed, once
+        self._parts.clear()  # frees memory: the table has all that is needed
         if self._hooks is None:
             return [file_chunks(entries_of(table))], []
         rows = [row for path in without_companions(self.paths) for row in _rows(path)]
@@ -63,7 +66,7 @@ class MetricsExport:
 
 
 class ProfileExport:
-    """``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json``, beside the rollouts."""
+    """The export of ``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json``, beside the rollouts."""
 
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
         if target is not None:
@@ -71,26 +74,25 @@ class ProfileExport:
         main = _only(paths, f"--export {PROFILE}", "expected one file")
         self._inputs = beside(main, INPUTS)
         if not os.path.isfile(self._inputs):
-            right = "expected the inputs of the rollouts beside them"
-            raise InputError.at(self._inputs, "does not exist", right)
+            raise InputError.at(self._inputs, "does not exist", "expected the inputs of the rollouts beside them")
         self.paths, self.files = [main], [beside(main, end) for end in PROFILE_ENDS]
 
     def begin(self) -> None:
-        """It reads the files once more, for itself."""
+        """Return None: the export reads the files itself."""
 
     def contents(self, result: Result) -> Contents:
-        """The profile of the tasks and that of the agents; a note says how many planned rollouts there are."""
+        """The bytes of the two files, and a note with the number of planned rollouts that exist."""
         profile = reward_profile(_rows(self._inputs), _rows(self.paths[0]), allow_partial=True)
         note = f"{self.files[0]}: {profile.completed} of {profile.expected} planned rollouts exist"
         tasks = b"".join(encoded(task) + b"\n" for task in profile.tasks)
         return [[tasks], [encoded(profile.agents) + b"\n"]], [note]
 
 
-def _only(paths: Sequence[str], option: str, right: str) -> str:
-    """The one file of rollouts among the paths; InputError where there are others, or only standard input."""
+def _only(paths: Sequence[str], option: str, expected: str) -> str:
+    """The only file of rollouts among the paths; InputError if there are several, or only standard input."""
     mains = without_companions(paths)
     if len(mains) != 1 or mains[0] == STDIN:
-        raise InputError.at(option, "there is more than one file, or none, to write beside", right)
+        raise InputError.at(option, "there is more than one file, or none, to write beside", expected)
     return mains[0]
 
 

@@ -1,4 +1,4 @@
-"""A resources server out of a user's file: made, ready to answer, or asked for its metrics of a file of rollouts."""
+"""Loaders of a resources server from a user's Python file: of the whole server, or only of its metric hooks."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ if TYPE_CHECKING:
 
 Settings = Mapping[str, Any]
 
-_RIGHT = "expected FILE:CLASS, such as app.py:MathServer"
-_NAMES = ("compute_metrics", "get_key_metrics")
-_OURS = ("calipers.", "nemo_gym.")  # where a method is defined that nobody has overridden
+_EXPECTED = "expected FILE:CLASS, such as app.py:MathServer"
+_HOOKS = ("compute_metrics", "get_key_metrics")
+_OURS = ("calipers.", "nemo_gym.")  # the modules of methods that the user has not overridden
 
 
 def load_hooks(spec: str) -> Hooks:
-    """Run a Python file and take the hooks of one of its classes; the code is yours, and runs in this process.
+    """Run a Python file, and return the hooks of one of its classes. The user's code runs in this process.
 
-    InputError for what is no such file or class, PluginError with file and line for one that fails.
+    InputError if there is no such file or class; PluginError with file and line if the code fails.
     """
     path, kind = load_class(spec, "--hooks")
-    if not any(callable(getattr(kind, hook, None)) for hook in _NAMES):
-        raise InputError.at(path, f"{kind.__name__} has no hook", f"expected {' or '.join(_NAMES)}")
+    if not any(callable(getattr(kind, hook, None)) for hook in _HOOKS):
+        raise InputError.at(path, f"{kind.__name__} has no hook", f"expected {' or '.join(_HOOKS)}")
     try:
-        server: Any = object.__new__(kind)  # without its __init__, which may want a model or a network; hooks need none
+        server: Any = object.__new__(kind)  # skips __init__, which may need a model or a network; hooks do not
     except TypeError as error:
         raise PluginError(f"{path}: {kind.__name__} cannot be created: {error}") from error
-    return hooks_of(path, _filled(path, kind) or server)
+    return hooks_of(path, _with_defaults(path, kind) or server)
 
 
-def _filled(path: str, kind: Any) -> Any:
-    """A pydantic server with the defaults of its fields, and the settings it would have under `calipers serve`.
+def _with_defaults(path: str, kind: Any) -> Any:
+    """An unchecked pydantic server with the defaults of its fields, and its settings under `calipers serve`.
 
-    None for any other class, and for one whose own beginnings fail: a hook may do without them.
+    None for any other class, and for a class that cannot be created so: its hooks may not need the fields.
     """
     if not hasattr(kind, "model_construct"):
         return None
 
     try:
-        given = {"config": settings(path, kind), "server_client": Alone()}
-    except (InputError, KeyError, AttributeError):  # settings that nobody has given, or none at all
-        given = {}
+        fields = {"config": settings(path, kind), "server_client": Alone()}
+    except (InputError, KeyError, AttributeError):  # a setting has no value, or the class declares no settings
+        fields = {}
     try:
-        return kind.model_construct(**given)
+        return kind.model_construct(**fields)
     except Exception:
         return None
 
 
 def load_class(spec: str, option: str) -> tuple[str, type]:
-    """The file and the class that ``FILE:CLASS`` names, the file having been run; ``option`` asked for it."""
+    """Run the file that ``FILE:CLASS`` names, and return its path and the class. Errors name ``option``."""
     path, colon, name = spec.rpartition(":")
     if not colon or not path or not name:
-        raise InputError.at(option, f"{spec!r} cannot be read", _RIGHT)
+        raise InputError.at(option, f"{spec!r} cannot be read", _EXPECTED)
     module = _run(path)
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
@@ -77,13 +77,13 @@ def load_class(spec: str, option: str) -> tuple[str, type]:
 
 
 def hooks_of(path: str, server: Any) -> Hooks:
-    """The hooks of a server that do more than nothing."""
-    there = (getattr(server, name) if hasattr(type(server), name) else None for name in _NAMES)
-    return Hooks(*(_guarded(path, hook) for hook in there))
+    """The hooks of a server that the user has overridden."""
+    methods = (getattr(server, name) if hasattr(type(server), name) else None for name in _HOOKS)
+    return Hooks(*(_guarded(path, hook) for hook in methods))
 
 
 def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    """A hook whose errors say where they happened; None for one that is not there, or not overridden."""
+    """A hook whose errors name the file and line; None if there is no hook, or if it is not overridden."""
     if hook is None or (getattr(hook, "__module__", None) or "").startswith(_OURS):
         return None
     name = hook.__name__
@@ -93,7 +93,7 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
     def called(argument: Any) -> Any:
         try:
             metrics = hook(argument)
-        except (Exception, SystemExit) as error:  # a hook may not end the process it runs in
+        except (Exception, SystemExit) as error:  # sys.exit() in a hook must not end this process
             raise failure(path, f"{name} failed", error) from error
         if not isinstance(metrics, dict):
             raise PluginError(f"{path}: {name} returned {type(metrics).__name__}; expected a dict")
@@ -104,27 +104,27 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
 
 
 def server_class(path: str) -> str:
-    """The class that a file of NeMo Gym's runs when it is started itself: ``CLASS.run_webserver()`` stands in it.
+    """The name of the class that a file runs as a script: the CLASS of its ``CLASS.run_webserver()``.
 
-    InputError where there is none, or where it cannot be told which.
+    InputError unless there is exactly one.
     """
-    tree = ast.parse(compiled_file(path, _RIGHT)[0], path)
+    tree = ast.parse(compiled_file(path, _EXPECTED)[0], path)
     calls = [
         node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     ]
     started = {call.value.id for call in calls if call.attr == "run_webserver" and isinstance(call.value, ast.Name)}
     if len(started) != 1:
-        wrong = "it starts no server" if not started else f"it starts {', '.join(sorted(started))}"
-        raise InputError.at(path, wrong, f"{_RIGHT}, or a file that ends with CLASS.run_webserver()")
+        problem = "it starts no server" if not started else f"it starts {', '.join(sorted(started))}"
+        raise InputError.at(path, problem, f"{_EXPECTED}, or a file that ends with CLASS.run_webserver()")
     return started.pop()
 
 
 KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
-"""The folders of a tree of NeMo Gym's; a file in one of them imports others from the root of the tree."""
+"""The folders of NeMo Gym's source tree. A file in one of them imports others from the root of the tree."""
 
 
 def tree_root(path: str) -> Path | None:
-    """The folder in which a file's ``resources_servers`` stands; None for a file that is in no such tree.
+    """The root of the NeMo Gym tree that a file is in; None for a file outside of such a tree.
 
     >>> print(tree_root("/gym/resources_servers/mcqa/app.py"), tree_root("/home/me/app.py"))
     /gym None
@@ -133,16 +133,16 @@ def tree_root(path: str) -> Path | None:
     return next((folder.parent for folder in folders if folder.name in KINDS), None)
 
 
-_beside: dict[str, set[str]] = {}  # folder of a server, or root of a tree -> the modules that were imported from it
-_added: set[str] = set()  # entries of Python's path that are ours
+_beside: dict[str, set[str]] = {}  # folder of a server, or root of a tree -> modules that were imported from it
+_added: set[str] = set()  # entries of sys.path that were added here
 
 
 @contextmanager
 def _importable(path: str) -> Iterator[None]:
-    """The file's folder comes first, as for a script, and the root of its tree last; afterwards both come last.
+    """Put the file's folder first on sys.path, as for a script, and the root of its tree last; afterwards, both last.
 
-    A server may import more while it answers. Another server's ``utils`` is forgotten before this one's is imported,
-    and so is another tree.
+    Both stay on the path, because a server may import more while it answers. Modules of other servers' folders and
+    trees are removed from sys.modules first, so that this server does not get another server's ``utils``.
     """
     folder, root = str(Path(path).resolve().parent), tree_root(path)
     for other, names in _beside.items():
@@ -151,20 +151,20 @@ def _importable(path: str) -> Iterator[None]:
                 sys.modules.pop(name, None)
             names.clear()
     added = [folder, *([] if root is None else [str(root)])]
-    added = [entry for entry in added if entry in _added or entry not in sys.path]  # what a user has there stays there
+    added = [entry for entry in added if entry in _added or entry not in sys.path]  # the user's entries stay in place
     _added.update(added)
     before = set(sys.modules)
-    earlier = [entry for entry in sys.path if entry in _added and entry not in added]  # of other servers
+    earlier = [entry for entry in sys.path if entry in _added and entry not in added]  # added for other servers
     others = [entry for entry in sys.path if entry not in _added]
     sys.path[:] = [folder, *others, *added, *earlier]
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path.remove(folder)  # the first: what the file itself has put there stays
+        sys.path.remove(folder)  # only the first occurrence; entries that the file itself has added stay
         new = set(sys.modules) - before
-        mine = {name for name in new if "." not in name and _folder_of(sys.modules[name]) == folder}
-        _beside.setdefault(folder, set()).update(name for name in new if name.partition(".")[0] in mine)
+        local = {name for name in new if "." not in name and _folder_of(sys.modules[name]) == folder}
+        _beside.setdefault(folder, set()).update(name for name in new if name.partition(".")[0] in local)
         _beside.setdefault(str(root), set()).update(name for name in new if name.partition(".")[0] in KINDS)
 
 
@@ -172,18 +172,18 @@ def _folder_of(module: ModuleType) -> str:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
         return ""
-    where = Path(file).resolve()
-    return str(where.parent.parent if where.name == "__init__.py" else where.parent)
+    path = Path(file).resolve()
+    return str(path.parent.parent if path.name == "__init__.py" else path.parent)
 
 
 def _run(path: str) -> ModuleType:
-    _, code = compiled_file(path, _RIGHT)
+    _, code = compiled_file(path, _EXPECTED)
     name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
     spec = importlib.util.spec_from_loader(name, loader=None, origin=path)
     module = ModuleType(name) if spec is None else importlib.util.module_from_spec(spec)
     module.__file__ = path
-    sys.modules[name] = module  # dataclasses and pickle look their module up there
-    activate(GYM)  # before the tree can be imported from: its own nemo_gym needs more than the server does
+    sys.modules[name] = module  # dataclasses and pickle look up a class's module there
+    activate(GYM)  # before the tree is importable, because the tree's own nemo_gym has more dependencies
     try:
         with _importable(path):
             exec(code, vars(module))
@@ -194,13 +194,13 @@ def _run(path: str) -> ModuleType:
 
 
 def failure(path: str, what: str, error: BaseException) -> PluginError:
-    """What went wrong and where: the innermost line of the user's own file."""
+    """A PluginError with the error's message and the innermost line of the user's own file."""
     location, message = failure_of(path, error)
     return PluginError(": ".join(part for part in (location, what, message) if part))
 
 
 class Alone:
-    """The client of a server that stands alone: there is no other server to call."""
+    """The client of a server that runs alone: there is no other server to call."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -210,7 +210,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A user's server: where it comes from, the object itself, and what it adds to the metrics."""
+    """A user's server: its file, the object, and its hooks."""
 
     path: str
     server: Any
@@ -218,12 +218,12 @@ class Hosted:
 
     @property
     def aggregates_itself(self) -> bool:
-        """Whether it has a route of its own for metrics, which then stays."""
+        """Whether the server overrides ``aggregate_metrics``; if so, its own route is kept."""
         method = getattr(type(self.server), "aggregate_metrics", None)
         return method is not None and not (method.__module__ or "").startswith(_OURS)
 
     def web(self) -> FastAPI:
-        """Its web application, with the routes it adds."""
+        """The server's web application, with the routes that it adds."""
         try:
             app: FastAPI = self.server.setup_webserver()
         except Exception as error:
@@ -231,50 +231,51 @@ class Hosted:
         from fastapi import FastAPI
 
         if not isinstance(app, FastAPI):
-            right = "expected the FastAPI application that super().setup_webserver() returns"
-            raise PluginError(f"{self.path}: setup_webserver returned {type(app).__name__}; {right}")
+            expected = "expected the FastAPI application that super().setup_webserver() returns"
+            raise PluginError(f"{self.path}: setup_webserver returned {type(app).__name__}; {expected}")
         return app
 
 
 def load_server(spec: str, host: str = "127.0.0.1", port: int = 0, given: Settings | None = None) -> Hosted:
-    """Run a Python file and make a server of one of its classes; the code is yours, and runs in this process.
+    """Run a Python file, and create a server of one of its classes. The user's code runs in this process.
 
-    ``given`` are its settings in a configuration, which then names the servers it can call.
+    ``given`` are the server's settings from a configuration, which then also names the servers it can call.
 
-    InputError for what is no such file or class, or for one whose settings nobody has given; PluginError for one
-    that fails.
+    InputError if there is no such file or class, or if a setting has no value; PluginError if the code fails.
     """
     path, kind = load_class(spec, "calipers serve")
     if not callable(getattr(kind, "setup_webserver", None)):
-        wrong = f"{kind.__name__} is not a resources server"
-        raise InputError.at(path, wrong, "expected a subclass of nemo_gym.base_resources_server.SimpleResourcesServer")
-    server = _made(path, kind, settings(path, kind, host, port, given), given is not None)
+        problem = f"{kind.__name__} is not a resources server"
+        expected = "expected a subclass of nemo_gym.base_resources_server.SimpleResourcesServer"
+        raise InputError.at(path, problem, expected)
+    server = _create(path, kind, settings(path, kind, host, port, given), given is not None)
     return Hosted(path, server, hooks_of(path, server))
 
 
 def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0, given: Settings | None = None) -> Any:
-    """The configuration in the class that the server declares for it."""
+    """The configuration of a server, as an object of the class that the server declares for it."""
     from pydantic import ValidationError
 
     declared = kind.model_fields["config"].annotation
     known = {"name": kind.__name__, "host": host, "port": port, "entrypoint": Path(path).name, "domain": "other"}
-    kept = {name: value for name, value in known.items() if name in declared.model_fields}
+    fields = {name: value for name, value in known.items() if name in declared.model_fields}
+    if given:
+        fields = {**fields, **given, "host": host, "port": port}
     try:
-        return declared(**{**kept, **(given or {}), "host": host, "port": port} if given else kept)
+        return declared(**fields)
     except ValidationError as error:
         missing = [".".join(map(str, fault["loc"])) for fault in error.errors() if fault["type"] == "missing"]
         if not missing:
             fault = error.errors()[0]
-            where = ".".join(map(str, fault["loc"]))
-            right = fault["msg"].replace("Input should be", "expected")
-            raise InputError.at(path, f"{declared.__name__}: {where} has a wrong value", right) from error
-        right = f"calipers serve knows {', '.join(known)}; set others with --config FILE.yaml, or give them a default"
-        wrong = f"{declared.__name__} needs {', '.join(missing)}"
-        raise InputError.at(path, wrong, right) from error
+            field = ".".join(map(str, fault["loc"]))
+            expected = fault["msg"].replace("Input should be", "expected")
+            raise InputError.at(path, f"{declared.__name__}: {field} has a wrong value", expected) from error
+        advice = f"calipers serve knows {', '.join(known)}; set others with --config FILE.yaml, or give them a default"
+        raise InputError.at(path, f"{declared.__name__} needs {', '.join(missing)}", advice) from error
 
 
-def _made(path: str, kind: Any, config: Any, configured: bool) -> Any:
-    """The object; where the real package demands a client of its own kind, as that package makes one unchecked."""
+def _create(path: str, kind: Any, config: Any, configured: bool) -> Any:
+    """Create the server. If the class demands a client of a declared type, an unchecked object of that type is used."""
     from pydantic import ValidationError
 
     try:

@@ -1,6 +1,6 @@
-"""NeMo Gym's helpers for hooks: pass@k, the mean of the first k and majority@k, in percent.
+"""NeMo Gym's helpers for hooks: pass@k, the mean of the first k, and majority@k, in percent.
 
-They need no extra; `lent.reward_profile` lends them under their names.
+They need no optional dependency. `lent.reward_profile` exports them under NeMo Gym's own module name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from calipers.metrics import share_without
 Tasks = Sequence[Sequence[Mapping[str, Any]]]
 ScoreFn = Callable[[Any], Mapping[str, float]]
 Scores = list[list[dict[str, float]]]
-Placed = tuple[list[int], list[float]]
+Indexed = tuple[list[int], list[float]]
+"""The indices of a task's rollouts that have a score, and these scores."""
 
 NO_ANSWER: Final = "no_answer"
 SUFFIXES: Final = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev")
@@ -27,13 +28,18 @@ SUFFIXES: Final = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std
 def compute_pass_majority_metrics(
     tasks: Tasks, score_fn: ScoreFn | None = None, answer_key: str | None = None
 ) -> tuple[dict[str, Any], Scores, list[str], int]:
-    """(metrics, every rollout's scores, their names, the most rollouts a task has), for k from 1 to that.
+    """NeMo Gym's pass and majority metrics, for every k from 1 to the largest number of rollouts of a task.
 
-    ``pass@k/NAME`` is without bias over all rollouts of a task whose scores are all 0 or 1, the best of
-    the first k in any other, and leaves out a task with fewer than k; ``pass@1[avg-of-k]/NAME`` is the
-    mean of the first k, or of as many as there are; ``majority@k/NAME`` is the score of the commonest
-    (answer, score) among the first k, ties averaged, 0 where nobody answered; an answer that is a list
-    or an object is counted by what it holds. All are means over tasks, times 100. No tasks give nothing.
+    Returns (metrics, the scores of every rollout, the scores' names, the largest k). Every metric is a mean over tasks,
+    times 100:
+
+    - ``pass@k/NAME``: for a task whose scores are all 0 or 1, the unbiased estimate over all its rollouts; for any
+      other task, the best of its first k scores. Tasks with fewer than k scores are left out.
+    - ``pass@1[avg-of-k]/NAME``: the mean of the first k scores, or of all if there are fewer.
+    - ``majority@k/NAME``: the score of the most frequent (answer, score) among the first k rollouts; ties are averaged,
+      and a task without an answer counts as 0. Answers that are lists or objects are compared by their content.
+
+    Without tasks, all four are empty.
     """
     if not tasks:
         return {}, [], [], 0
@@ -41,8 +47,8 @@ def compute_pass_majority_metrics(
     names = sorted({name for task in scores for row in task for name in row})
     most = max(map(len, scores))
     metrics: dict[str, Any] = {}
-    placed = {name: _placed(scores, name) for name in names}
-    passes = {name: _pass_at([values for _, values in placed[name]], most) for name in names}
+    indexed = {name: _indexed(scores, name) for name in names}
+    passes = {name: _pass_at([values for _, values in indexed[name]], most) for name in names}
     votes = {}
     if answer_key is not None:
         votes = {name: _majority(tasks, scores, name, answer_key, most) for name in names}
@@ -50,7 +56,7 @@ def compute_pass_majority_metrics(
         for name in names:
             if (chances := passes[name][k - 1]) is not None:
                 metrics[f"pass@{k}/{name}"] = chances
-            if means := [_mean(values) for values in _of_first(placed[name], k) if values]:
+            if means := [_mean(values) for values in _of_first(indexed[name], k) if values]:
                 metrics[f"pass@1[avg-of-{k}]/{name}"] = _percent(means)
             if votes:
                 metrics[f"majority@{k}/{name}"] = votes[name][k - 1]
@@ -69,16 +75,16 @@ def compute_pass_majority_metrics(
 def add_avg_sample_std_dev(
     metrics: dict[str, Any], score_dicts: Scores, score_names: Sequence[str], max_k: int
 ) -> None:
-    """Add ``pass@1[avg-of-k]/NAME/avg_sample_std_dev``: the mean over tasks of the spread of the first k scores.
+    """Add ``pass@1[avg-of-k]/NAME/avg_sample_std_dev``: the mean over tasks of the first k scores' standard deviation.
 
-    In the unit of the scores, not in percent. A task with fewer than two scores has no spread.
+    It is in the unit of the scores, not in percent. Tasks with fewer than two scores are left out.
     """
-    placed = {name: _placed(score_dicts, name) for name in score_names}
+    indexed = {name: _indexed(score_dicts, name) for name in score_names}
     for k in range(2, max_k + 1):
         for name in score_names:
-            spreads = [_deviation(values) for values in _of_first(placed[name], k) if len(values) > 1]
-            if spreads:
-                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = _mean(spreads)
+            deviations = [_deviation(values) for values in _of_first(indexed[name], k) if len(values) > 1]
+            if deviations:
+                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = _mean(deviations)
 
 
 def compute_subset_metrics(
@@ -86,15 +92,15 @@ def compute_subset_metrics(
 ) -> dict[str, Any]:
     """The pass and majority metrics of each subset of tasks, as ``SUBSET/METRIC``.
 
-    A task belongs to what its first rollout has under the key; one with nothing there is left out.
+    A task's subset is the value of ``subset_key`` in its first rollout. Tasks without such a value are left out.
     """
     subsets: dict[Any, list[Sequence[Mapping[str, Any]]]] = {}
     for task in tasks:
         if task and (subset := task[0].get(subset_key)):
             subsets.setdefault(subset, []).append(task)
     subset_metrics: dict[str, Any] = {}
-    for subset, some in subsets.items():
-        metrics = compute_pass_majority_metrics(some, score_fn, answer_key)[0]
+    for subset, subset_tasks in subsets.items():
+        metrics = compute_pass_majority_metrics(subset_tasks, score_fn, answer_key)[0]
         metrics.pop("per_sample_aggregate", None)
         subset_metrics.update({f"{subset}/{name}": value for name, value in metrics.items()})
     return subset_metrics
@@ -106,7 +112,7 @@ def highest_k_metrics(
     score_names: Sequence[str] | None = None,
     exclude_names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The metrics ``pattern/NAME`` at the largest k there is, ``{k}`` in the pattern standing for it.
+    """The metrics ``pattern/NAME`` with the largest k; ``{k}`` in the pattern stands for the number.
 
     >>> highest_k_metrics({"pass@1/accuracy": 10.0, "pass@4/accuracy": 40.0, "pass@4/f1": 60.0}, "pass@{k}", ["f1"])
     {'pass@4/f1': 60.0}
@@ -137,15 +143,15 @@ def _scores(tasks: Tasks, score_fn: ScoreFn | None, answer_key: str | None) -> S
     return by_task
 
 
-def _placed(scores: Scores, name: str) -> list[Placed]:
-    """The scores of that name, task by task, and their places in its list; a rollout without it is left out."""
-    places = [[place for place, row in enumerate(task) if name in row] for task in scores]
-    return [(some, [task[place][name] for place in some]) for some, task in zip(places, scores, strict=True)]
+def _indexed(scores: Scores, name: str) -> list[Indexed]:
+    """For each task, the scores of one name with the indices of their rollouts; rollouts without it are left out."""
+    by_task = [[(index, row[name]) for index, row in enumerate(task) if name in row] for task in scores]
+    return [([index for index, _ in pairs], [score for _, score in pairs]) for pairs in by_task]
 
 
-def _of_first(placed: Sequence[Placed], k: int) -> list[list[float]]:
-    """Of each task the scores among its first k rollouts."""
-    return [values[: bisect_left(places, k)] for places, values in placed]
+def _of_first(indexed: Sequence[Indexed], k: int) -> list[list[float]]:
+    """For each task, the scores of its first k rollouts."""
+    return [values[: bisect_left(indices, k)] for indices, values in indexed]
 
 
 def _pass_at(values: Sequence[Sequence[float]], most: int) -> list[float | None]:
@@ -153,8 +159,8 @@ def _pass_at(values: Sequence[Sequence[float]], most: int) -> list[float | None]
     for task in values:
         n = len(task)
         if all(score in (0, 1) for score in task):
-            right = task.count(1)
-            chances = [1.0 - share_without(n, right, k) for k in range(1, n + 1)]
+            passed = task.count(1)
+            chances = [1.0 - share_without(n, passed, k) for k in range(1, n + 1)]
         else:
             chances = list(accumulate(task, max))
         for k, chance in enumerate(chances):
@@ -180,9 +186,9 @@ def _majority(tasks: Tasks, scores: Scores, name: str, answer_key: str, most: in
 
 
 def _countable(answer: Any) -> Any:
-    """An answer that can be counted: a list or an object by what it holds, where Python cannot hash it.
+    """A hashable stand-in for an answer: lists, objects and sets are replaced by their content.
 
-    Equal answers stay equal, whatever the order of an object's keys; a list is no tuple.
+    Equal answers have equal stand-ins, whatever the order of an object's keys. A list never equals a tuple.
     """
     if isinstance(answer, list):
         return list, tuple(map(_countable, answer))
@@ -196,7 +202,7 @@ def _countable(answer: Any) -> Any:
 
 
 def _per_run(scores: Scores, name: str, most: int) -> list[float]:
-    """The mean over tasks of the rollouts at each place of their lists, in percent."""
+    """For each rollout index, the mean over tasks of the scores at this index, in percent."""
     means = []
     for index in range(most):
         values = [task[index][name] for task in scores if index < len(task) and name in task[index]]
@@ -206,7 +212,7 @@ def _per_run(scores: Scores, name: str, most: int) -> list[float]:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The standard deviation with n - 1 by NeMo Gym's formula, of which its helpers give the last digit."""
+    """The standard deviation with n - 1, computed as NeMo Gym does, so that the last digit agrees."""
     mean = _mean(values)
     return math.sqrt(_sum([(value - mean) ** 2 for value in values]) / (len(values) - 1))
 
@@ -222,5 +228,5 @@ def _mean(values: Sequence[float]) -> float:
 def _sum(values: Sequence[float]) -> float:
     try:
         return math.fsum(values)
-    except (OverflowError, ValueError):  # beyond what a float holds, or infinities of both signs
+    except (OverflowError, ValueError):  # the sum overflows, or has infinities of both signs
         return sum(map(float, values))

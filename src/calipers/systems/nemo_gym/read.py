@@ -1,7 +1,7 @@
-"""NeMo Gym's rollouts: lines, blocks of whole lines, the files that lie beside them, and what the rollouts say.
+"""The reader of NeMo Gym's rollouts: their lines, the files beside them, and their texts.
 
-A large file is divided among processes. ``_failures.jsonl`` says which attempts failed, ``_materialized_inputs.jsonl``
-which rollouts were planned.
+Several processes may each read blocks of a large file. Of the files beside it, ``_failures.jsonl`` has the failed
+attempts, and ``_materialized_inputs.jsonl`` the planned rollouts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _DICT = msgspec.json.Decoder(dict[str, Any])
 
 
 def records(source: Source) -> Iterator[dict[str, Any]]:
-    """The rows of a source as they are, but failed attempts: for code that wants to see them all."""
+    """The decoded rows of a source, without failed attempts."""
     source.head = source.head.removeprefix(BOM)
     lines = 0
     try:
@@ -100,11 +100,10 @@ _NEWLINE = ord(b"\n")
 
 
 class GymLines:
-    """Blocks of whole lines in, one `GymPart` out.
+    """A reader that takes blocks of whole lines and returns one `GymPart`.
 
-    ``names`` says what the file calls the reward and the answer; ``labels`` are the keys whose values
-    are kept. ``start`` is the byte of the file at which the first block begins; None where bytes pass
-    only once.
+    ``names`` are the file's keys of the reward and the answer; ``labels`` are the keys whose values are kept. ``start``
+    is the byte of the file at which the first block begins, or None for a source that cannot be read again.
     """
 
     def __init__(self, path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> None:
@@ -116,10 +115,10 @@ class GymLines:
         self._learner = Learner(self._schema)
         self._builder, self._gather, self._ends = RowBuilder(routed=True), Gather(), Ends()
         self._offset = start
-        self._blocks: list[tuple[int, int]] = []  # (first row, its block's first byte)
+        self._blocks: list[tuple[int, int]] = []  # (first row of a block, first byte of the block)
 
     def read(self, block: Block) -> None:
-        """Take in one block of whole lines; LineError for the first that is no rollout."""
+        """Add one block of whole lines; LineError for the first line that is not a rollout."""
         rows = self._builder.cells.rows
         if self._offset is not None:
             self._blocks.append((rows, self._offset))
@@ -132,8 +131,8 @@ class GymLines:
         elif columns:
             self._places.add(rows, self.lines + 1)
             given = Counter[bytes]()
-            for (what, key), column in zip(self._schema.fields, columns, strict=True):
-                self._take(what, key, column, given)
+            for (role, key), column in zip(self._schema.fields, columns, strict=True):
+                self._take(role, key, column, given)
             if not self._ends.once(octets, given):
                 self._refuse_twice(block)
             self._builder.end_block(len(columns[0]))
@@ -141,15 +140,15 @@ class GymLines:
         self.lines += len(ends)
 
     def finish(self) -> GymPart:
-        """Everything read, as one part."""
+        """All rows that were read, as one part."""
         try:
             gym = self._builder.finish(self._key_orders)
             gathered = self._gather.finish(self._places, self._labels)
             for row in np.flatnonzero(gym.rollout < 0)[:1].tolist():
                 raise BadRow(row, f"{ROLLOUT} is {gym.rollout[row]}", "expected an integer >= 0")
         except BadRow as error:
-            row, wrong, right = error.args
-            raise LineError(self._line(row), wrong, right) from None
+            row, problem, expected = error.args
+            raise LineError(self._line(row), problem, expected) from None
         tasks, task = _tasks(gym)
         rewards = gym.top.get(self._names.get(REWARD, REWARD))
         reward = _numbers(rewards, gym.aside) if rewards else None
@@ -171,34 +170,34 @@ class GymLines:
         return int(self._places.of(row).rpartition(":")[2])
 
     def _refuse_twice(self, block: Block) -> None:
-        """LineError for the first line with a key twice; counting alone could not tell."""
+        """Raise LineError for the first line with a key twice, if there is one: the counts only made it likely."""
         for number, line in filled(block, self.lines):
             if not once_by_raws(line, "response", "usage"):
                 check_once(number, line)
 
-    def _take(self, what: str, key: str, column: Sequence[Any], given: Counter[bytes]) -> None:
-        """Take in the block's values of a key, and count the keys that they stand for, by their last letters."""
-        if what == "raw":
+    def _take(self, role: str, key: str, column: Sequence[Any], given: Counter[bytes]) -> None:
+        """Add the block's values of a key, and count in ``given`` how often it occurs, by the key's last letters."""
+        if role == "raw":
             raws = [bytes(raw) or None for raw in column]
             self._take_labels(key, raws)
-            what, column = "number", [UNSET if raw is None else msgspec.json.decode(raw) for raw in raws]
-        given[letters(key)] += len(column) if what in ("task", "rollout") else count_given(column)
+            role, column = "number", [UNSET if raw is None else msgspec.json.decode(raw) for raw in raws]
+        given[letters(key)] += len(column) if role in ("task", "rollout") else count_given(column)
         try:
-            if what in ("task", "rollout", "failure"):
-                self._builder.take(what, key, column)
-            elif what == "agent":
-                self._builder.take(what, key, [agent.name if agent else None for agent in column])
-            elif what == "number":
+            if role in ("task", "rollout", "failure"):
+                self._builder.take(role, key, column)
+            elif role == "agent":
+                self._builder.take(role, key, [agent.name if agent else None for agent in column])
+            elif role == "number":
                 self._builder.take("top", key, column)
-            elif what == "response" and self._schema.usage:
+            elif role == "response" and self._schema.usage:
                 rows = usages(column, len(self._schema.usage))
                 for (name, kinds), values in zip(self._schema.usage.items(), zip(*rows, strict=True), strict=True):
                     given[letters(name)] += count_given(values)
-                    if "number" in kinds or name in self._schema.kinds:  # else it neither counts nor hides a number
+                    if "number" in kinds or name in self._schema.kinds:  # any other key has no effect
                         self._builder.take("usage", name, values)
         except ValueError as error:
-            row, wrong, right = error.args
-            raise LineError(self._line(self._builder.cells.rows + row), wrong, right) from None
+            row, problem, expected = error.args
+            raise LineError(self._line(self._builder.cells.rows + row), problem, expected) from None
 
     def _take_labels(self, key: str, raws: Sequence[bytes | None]) -> None:
         for path, raw_key in self._raws.items():
@@ -206,7 +205,7 @@ class GymLines:
                 self._gather.labels(path, raws)
 
     def _take_slowly(self, block: Block) -> None:
-        """Line by line, as Python reads JSON: NaN and Infinity are numbers, and any key will do."""
+        """Add a block line by line with Python's parser, which accepts NaN, Infinity and any key."""
         lines = list(filled(block, self.lines))
         records = [decoded(number, line) for number, line in lines]
         learnt = False
@@ -216,22 +215,25 @@ class GymLines:
                 if many := self._learner.too_many():
                     raise LineError(number, many, self._schema.ids_elsewhere)
         if learnt:
-            self._schema.rebuild()  # the next block may fit the decoder, which must know what the schema does
+            self._schema.rebuild()  # the next block may be decoded again, so the decoder must match the schema
         self._places.add(self._builder.cells.rows, np.array([number for number, _ in lines]))
         for key in {*self._raws.values()}:
             self._take_labels(key, [msgspec.json.encode(row[key]) if key in row else None for row in records])
         try:
             take_records(self._builder, records)
         except ValueError as error:
-            row, wrong, right = error.args
-            raise LineError(lines[row][0], wrong, right) from None
+            row, problem, expected = error.args
+            raise LineError(lines[row][0], problem, expected) from None
         self._gather.rows += len(records)
 
     def _key_orders(self, chosen: Sequence[int]) -> dict[int, Keys]:
-        """The order of keys in some rows, read again where the file can be; else as they were met."""
+        """The keys of some rows, in the rows' own order.
+
+        They are read from the file again. If this is impossible, it is the order in which the keys were first met.
+        """
         if self._offset is None:
-            met = Keys(list(self._schema.kinds), list(self._schema.usage))
-            return dict.fromkeys(chosen, met)
+            first_met = Keys(list(self._schema.kinds), list(self._schema.usage))
+            return dict.fromkeys(chosen, first_met)
         orders = {}
         with open(self._path, "rb") as file:
             for row in chosen:
@@ -252,7 +254,7 @@ class GymLines:
 
 
 def _raws(names: Mapping[str, str], labels: Collection[str]) -> dict[str, str]:
-    """What the gathered columns of raw JSON are called, and the key of a row each comes from."""
+    """Map the names of the label columns of raw JSON to the keys of a row that they come from."""
     keys = {}
     for path in labels:
         keys[f"raw:{path}"] = names.get(path, path)
@@ -270,17 +272,17 @@ def _tasks(gym: GymRows) -> tuple[list[str], Ints]:
 
 
 def _columns(gym: GymRows) -> dict[str, Column]:
-    """The numbers of rollouts that count, but the reward; it too where usage has one of that name, which wins."""
+    """The numeric columns of rollouts that count. The reward is one of them only if usage has a key of that name."""
     names = [name for name in {**gym.top, **gym.usage} if name != REWARD or name in gym.usage]
     columns = {name: _numbers(overlaid(gym, name), gym.aside) for name in names}
     return {name: column for name, column in columns.items() if column.given.any()}
 
 
 def _numbers(cells: Cells, aside: Bools) -> Column:
-    """A key as a column of rollouts that count. NaN is a gap: it is what NeMo Gym writes as null, and leaves out."""
+    """The values of a key, with gaps for failed attempts and for NaN, which NeMo Gym writes as null and leaves out."""
     given = cells.given & ~aside if aside.any() else cells.given
-    odd = np.isnan(cells.values)
-    return Column(cells.values, given & ~odd if odd.any() else given)
+    is_nan = np.isnan(cells.values)
+    return Column(cells.values, given & ~is_nan if is_nan.any() else given)
 
 
 PLANNED_FROM: Final = "materialized_inputs"
@@ -288,78 +290,79 @@ NOT_RUN: Final = CODE["not_run"]
 
 
 _DECODER = msgspec.json.Decoder(CompanionRow)
-_RIGHT = f"expected a JSON object with {TASK} and {ROLLOUT}"
+_EXPECTED = f"expected a JSON object with {TASK} and {ROLLOUT}"
 
 
 def has_companions(path: str) -> bool:
-    """Whether a file of rollouts is known to be one by what lies beside it, should it be empty itself."""
+    """Whether a file of failures or of planned rollouts lies beside a file, which may itself be empty."""
     return path != STDIN and any(os.path.isfile(beside(path, word)) for word in (FAILURES, INPUTS))
 
 
 def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
-    """The rollouts that succeeded, the attempts that failed, and a row for each that was planned and never ended.
+    """The parts, the failed attempts, and a `not_run` row for each planned rollout that never ended.
 
-    A rollout that failed and then succeeded is one rollout of several attempts.
+    A rollout that failed and then succeeded is one rollout with several attempts.
     """
     if not has_companions(path):
         return [part for part in parts if len(part)]
     failed, planned = _companion(path, FAILURES), _companion(path, INPUTS)
     parts = _with_planned_agents(parts, planned)
     keys = _keys([*parts, failed, planned])
-    done, lost, wanted = np.concatenate(keys[:-2]), keys[-2], keys[-1]
-    attempt, tried = _attempts(lost)
+    succeeded_keys, failed_keys, planned_keys = np.concatenate(keys[:-2]), keys[-2], keys[-1]
+    attempt, failure_counts = _attempts(failed_keys)
     failed = replace(failed, attempt=attempt)
-    idle = np.flatnonzero(~np.isin(wanted, np.concatenate([done, lost])))
-    idle = idle[np.unique(wanted[idle], return_index=True)[1]]
+    not_run = np.flatnonzero(~np.isin(planned_keys, np.concatenate([succeeded_keys, failed_keys])))
+    not_run = not_run[np.unique(planned_keys[not_run], return_index=True)[1]]
     outstanding = replace(
         planned,
-        **{name: getattr(planned, name)[idle] for name in ("task", "sample", "attempt", "outcome")},
-        labels={"agent": planned.labels["agent"].take(idle)},
-        places=_chosen(planned.places, idle),
+        **{name: getattr(planned, name)[not_run] for name in ("task", "sample", "attempt", "outcome")},
+        labels={"agent": planned.labels["agent"].take(not_run)},
+        places=_chosen(planned.places, not_run),
     )
-    main = [replace(part, attempt=1 + _looked_up(key, *tried)) for part, key in zip(parts, keys, strict=False)]
-    filled: list[Part] = [part for part in (*main, failed, outstanding) if len(part)]
-    source = PLANNED_FROM if len(planned) else "rows"
-    return [replace(part, planned_from=source) for part in filled]
+    main = [replace(part, attempt=1 + _looked_up(key, *failure_counts)) for part, key in zip(parts, keys, strict=False)]
+    planned_from = PLANNED_FROM if len(planned) else "rows"
+    return [replace(part, planned_from=planned_from) for part in (*main, failed, outstanding) if len(part)]
 
 
 def _with_planned_agents(parts: Sequence[GymPart], planned: Part) -> list[GymPart]:
-    """The parts, in which a rollout that names no agent has that of its planned one, as in NeMo Gym's profile.
+    """The parts, in which a rollout without an agent gets the agent of its planned rollout, as in NeMo Gym's profile.
 
-    Its first versions wrote no agents into rollouts.
+    The first versions of NeMo Gym wrote no agents into rollouts.
     """
     tables = [part.gym for part in parts if part.gym is not None]
     if not len(planned) or all((gym.agent >= 0).all() for gym in tables):
         return list(parts)
-    *keys, wanted = _keys([replace(part, labels={"agent": Labels.absent(len(part))}) for part in (*parts, planned)])
-    distinct, first, counts = np.unique(wanted, return_index=True, return_counts=True)
+    without_agents = [replace(part, labels={"agent": Labels.absent(len(part))}) for part in (*parts, planned)]
+    *keys, planned_keys = _keys(without_agents)
+    distinct, first, counts = np.unique(planned_keys, return_index=True, return_counts=True)
     plan = planned.labels["agent"]
-    agent = np.where(counts == 1, plan.code[first], -1)
-    named = []
+    agent = np.where(counts == 1, plan.code[first], -1)  # an ambiguous task and rollout gets no agent
+    completed = []
     for part, gym, key in zip(parts, tables, keys, strict=True):
-        at = np.minimum(np.searchsorted(distinct, key), len(distinct) - 1)
-        agents, code = recoded([gym.agents, plan.values], [gym.agent, np.where(distinct[at] == key, agent[at], -1)])
-        own, of_plan = np.split(code, [len(gym)])
-        code = np.where(own < 0, of_plan, own)
+        index = np.minimum(np.searchsorted(distinct, key), len(distinct) - 1)
+        planned_agent = np.where(distinct[index] == key, agent[index], -1)
+        agents, code = recoded([gym.agents, plan.values], [gym.agent, planned_agent])
+        own, from_plan = np.split(code, [len(gym)])
+        code = np.where(own < 0, from_plan, own)
         labels = {**part.labels, "agent": Labels(code, agents)}
-        named.append(replace(part, labels=labels, gym=replace(gym, agents=agents, agent=code)))
-    return named
+        completed.append(replace(part, labels=labels, gym=replace(gym, agents=agents, agent=code)))
+    return completed
 
 
-def _companion(path: str, word: str) -> Part:
-    """One of the files beside, as rollouts without a number; empty where there is none."""
-    where = beside(path, word)
+def _companion(path: str, ending: str) -> Part:
+    """The rows of one of the files beside ``path``, as rollouts without numbers; empty if there is no such file."""
+    companion = beside(path, ending)
     task, agent = GrowingLabels(), GrowingLabels()
     sample, outcome, lines, size = Growing(np.int64), Growing(np.uint8), Growing(np.int64), 0
-    for numbers, rows in _blocks(where) if os.path.isfile(where) else ():
+    for numbers, rows in _blocks(companion) if os.path.isfile(companion) else ():
         task.put(size, [as_index(row.task) for row in rows])
         sample.put(size, np.array([int(row.rollout) for row in rows]))
         agent.put(size, [(row.agent.name or None) if row.agent else None for row in rows])
-        outcome.put(size, np.array([NOT_RUN if word == INPUTS else CODE[outcome_of(row.failure)] for row in rows]))
+        outcome.put(size, np.array([NOT_RUN if ending == INPUTS else CODE[outcome_of(row.failure)] for row in rows]))
         lines.put(size, numbers)
         size += len(rows)
     tasks = task.finish(size)
-    places = Places(where)
+    places = Places(companion)
     places.add(0, lines.finish(size))
     return Part(
         places=places,
@@ -372,10 +375,10 @@ def _companion(path: str, word: str) -> Part:
     )
 
 
-def _blocks(where: str) -> Iterator[tuple[Ints, list[CompanionRow]]]:
-    """The rows of a file, a block at a time, and the lines they stand on. InputError for a line that is none."""
+def _blocks(path: str) -> Iterator[tuple[Ints, list[CompanionRow]]]:
+    """The line numbers and the rows of a companion file, block by block. InputError for a line that is not a row."""
     before = 0
-    with Source(where) as source:
+    with Source(path) as source:
         source.head = source.head.removeprefix(BOM)
         for block in line_blocks(source.readinto):
             octets = np.frombuffer(block, dtype=np.uint8)
@@ -387,12 +390,12 @@ def _blocks(where: str) -> Iterator[tuple[Ints, list[CompanionRow]]]:
                 lines = list(filled(block, before))
                 if lines:
                     numbers = np.array([number for number, _ in lines])
-                    yield numbers, [_decoded(f"{where}:{number}", line) for number, line in lines]
+                    yield numbers, [_decoded(f"{path}:{number}", line) for number, line in lines]
             before += len(ends)
 
 
 def _quick_rows(block: memoryview) -> list[CompanionRow]:
-    """The rows of a block if all are good; none if one is not."""
+    """The rows of a block; an empty list if any of them is not valid."""
     try:
         rows: list[CompanionRow] = _DECODER.decode_lines(block)
     except BAD:
@@ -404,7 +407,7 @@ def _decoded(location: str, text: bytes) -> CompanionRow:
     try:
         row = _DECODER.decode(text)
     except BAD as error:
-        raise InputError.at(location, f"cannot be read ({error})", _RIGHT) from None
+        raise InputError.at(location, f"cannot be read ({error})", _EXPECTED) from None
     if not 0 <= row.rollout < 2**53:
         raise InputError.at(location, f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0")
     if fault := _fault(row):
@@ -413,14 +416,14 @@ def _decoded(location: str, text: bytes) -> CompanionRow:
 
 
 def _fault(row: CompanionRow) -> tuple[str, str] | None:
-    """What is wrong with an index that is a float, and not a whole one."""
+    """The problem with an index that is a float but not whole, and what was expected; else None."""
     if type(row.task) is not float and type(row.rollout) is not float:
         return None
     return index_fault(TASK, row.task) or index_fault(ROLLOUT, row.rollout)
 
 
 def _keys(parts: Sequence[Part]) -> list[Ints]:
-    """A number for each row, equal where agent, task and rollout are."""
+    """A key for each row of each part. Rows with the same agent, task and rollout have the same key."""
     tasks: dict[str, int] = {}
     agents: dict[str, int] = {}
     task, agent = [], []
@@ -437,7 +440,7 @@ def _keys(parts: Sequence[Part]) -> list[Ints]:
 
 
 def _attempts(keys: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
-    """The number of each failed attempt among those of its rollout, from 1; and how many each rollout had."""
+    """The number of each failed attempt within its rollout, from 1; and each rollout's key with its count of them."""
     distinct, code, counts = np.unique(keys, return_inverse=True, return_counts=True)
     rows = np.argsort(code, kind="stable")
     before = np.repeat(np.cumsum(counts) - counts, counts)
@@ -447,11 +450,11 @@ def _attempts(keys: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
 
 
 def _looked_up(keys: Ints, distinct: Ints, counts: Ints) -> Ints:
-    """How many failed attempts each rollout had before."""
+    """The count of each key, 0 for a key that is not among the ``distinct`` ones."""
     if not len(distinct):
         return np.zeros(len(keys), dtype=np.int64)
-    at = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
-    return np.where(distinct[at] == keys, counts[at], 0)
+    index = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
+    return np.where(distinct[index] == keys, counts[index], 0)
 
 
 def _chosen(places: Places, rows: Ints) -> Places:
@@ -465,21 +468,21 @@ _MARKS = tuple(f'"{key}"'.encode() for key in INDICES)
 
 
 def is_row(line: bytes) -> bool:
-    """Whether a line of JSON is a rollout of NeMo Gym's: it carries an index of its collector."""
+    """Whether a line of JSON is a rollout of NeMo Gym: whether it has an index of NeMo Gym's collector."""
     return any(mark in line for mark in _MARKS)
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
-    """The paths without those that are read anyway, beside another of them, where both are NeMo Gym's."""
-    mains = [path for path in paths if path != STDIN and _may_be_ours(path)]
-    taken = {os.path.realpath(beside(path, word)) for path in mains for word in (FAILURES, INPUTS)}
-    return [path for path in paths if os.path.realpath(path) not in taken or not _may_be_ours(path)]
+    """The paths without the companions of another of them, which are read together with that file."""
+    mains = [path for path in paths if path != STDIN and _may_be_gym(path)]
+    companions = {os.path.realpath(beside(path, ending)) for path in mains for ending in (FAILURES, INPUTS)}
+    return [path for path in paths if os.path.realpath(path) not in companions or not _may_be_gym(path)]
 
 
-def _may_be_ours(path: str) -> bool:
-    """Whether a file starts with a row of NeMo Gym's, or is empty, as a file of failures often is."""
+def _may_be_gym(path: str) -> bool:
+    """Whether a file starts with a row of NeMo Gym, or is empty, as a file of failures often is."""
     if not os.path.isfile(path):
-        return False  # what passes only once must not be looked into
+        return False  # a pipe can be read only once, so it must not be opened here
     try:
         with open(path, "rb") as file:
             head = file.read(BLOCK)
@@ -489,16 +492,15 @@ def _may_be_ours(path: str) -> bool:
 
 
 def read(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a JSON Lines source in NeMo Gym's form, and what became of the planned ones.
+    """Read the rollouts of a JSON Lines source of NeMo Gym, and add failed attempts and planned rollouts.
 
-    ``<stem>_failures.jsonl`` and ``<stem>_materialized_inputs.jsonl`` beside the file say which
-    attempts failed and which rollouts were planned.
+    These are in ``<stem>_failures.jsonl`` and ``<stem>_materialized_inputs.jsonl`` beside the file.
     """
     for role in names:
         if role not in (REWARD, "answer"):
-            wrong = f"{role} has a fixed key in NeMo Gym's rollouts"
-            right = f"expected reward=KEY or answer=KEY; with task={TASK} too, it is read as plain JSON Lines"
-            raise InputError.at("--columns", wrong, right)
+            problem = f"{role} has a fixed key in NeMo Gym's rollouts"
+            expected = f"expected reward=KEY or answer=KEY; with task={TASK} too, it is read as plain JSON Lines"
+            raise InputError.at("--columns", problem, expected)
     parts: list[GymPart] = read_lines("calipers.systems.nemo_gym.read:GymLines", source, names, labels, progress)
     return with_companions(source.path, parts)
 
@@ -523,7 +525,7 @@ _NO_EXTRAS = frozenset({TASK, ROLLOUT, AGENT, FAILURE, REWARD, PARAMS, "response
 
 
 def _extras(part: Part, names: Columns) -> Extras:
-    """What each rollout of a file says beside numbers; of one that was planned and never ended, nothing."""
+    """The texts and other extras of each rollout of a file; none for a planned rollout that never ended."""
     path = part.places.path
     if path.endswith(INPUTS):
         yield from ({} for _ in range(len(part)))
@@ -532,23 +534,23 @@ def _extras(part: Part, names: Columns) -> Extras:
         for _, line in filled(block, 0):
             row = _quick_row(0, line)
             params = row.get(PARAMS)
-            known = {
+            roles = {
                 "prompt": params.get("input") if isinstance(params, dict) else None,
                 "completion": row.get("response"),
                 "answer": answer if not isinstance(answer := row.get(names.get("answer", "answer")), dict) else None,
                 "error": error if isinstance(error := row.get("error"), (str, dict)) else None,
             }
-            taken = {*_NO_EXTRAS, *(key for key, value in known.items() if value is not None)}
+            used = {*_NO_EXTRAS, *(key for key, value in roles.items() if value is not None)}
             others = {
                 key: value
                 for key, value in row.items()
-                if key not in taken and not isinstance(value, (int, float)) and value is not None
+                if key not in used and not isinstance(value, (int, float)) and value is not None
             }
-            yield _finite(placed(known, others))
+            yield _finite(placed(roles, others))
 
 
 def _finite(value: Any) -> Any:
-    """JSON without the numbers that only Python writes."""
+    """A JSON value with null for NaN and infinite numbers."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -557,10 +559,10 @@ def _finite(value: Any) -> Any:
 
 
 def _is_rollout(start: Beginning) -> bool:
-    """Whether a line carries an index of NeMo Gym's collector; an empty file, whether its companions do."""
+    """Whether the first line has an index of NeMo Gym's collector, or the file is empty and has companions."""
     if not start.line:
         return has_companions(start.path)
-    if start.row is None:  # it is no strict JSON, perhaps for a NaN
+    if start.row is None:  # the line is not strict JSON, perhaps because of a NaN
         return is_row(start.line)
     return "task" not in start.columns and not INDICES.isdisjoint(start.row)
 

@@ -1,4 +1,4 @@
-"""NeMo Gym's rows as columns: every number they carry, gathered a block at a time out of decoded columns or dicts."""
+"""Builders that turn NeMo Gym's rows into columns of all their numbers, from blocks of decoded columns or of dicts."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from calipers.systems.nemo_gym import AGENT, FAILURE, KILLED, REWARD, ROLLOUT, T
 from calipers.systems.nemo_gym.wire import MIXED, as_index, index_fault, too_large
 
 Row = Mapping[str, Any]
-LEAST, MOST = -(2**63), 2**64 - 1  # what 64 bits hold, with a sign or without
-_EXACT = 2.0**53  # whole numbers from here on are not all doubles
+LEAST, MOST = -(2**63), 2**64 - 1  # the range of signed and of unsigned 64-bit integers
+_EXACT = 2.0**53  # from here on, not every integer is a double
 _OWN = frozenset({TASK, ROLLOUT, AGENT, FAILURE, "response", "responses_create_params"})
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """One key of R rows. NaN under a true ``given`` is a number somebody sent."""
+    """The values of one key in R rows. A NaN where ``given`` is true is a number that was sent."""
 
     values: Floats  # [R]
-    given: Bools  # [R] a number stands there; true and false are 1 and 0
-    whole: Bools  # [R] it was written as an integer or a boolean
-    present: Bools  # [R] the key stands there, whatever its value
-    odd: Mapping[int, Any] = field(default_factory=dict)  # row -> what no double can say
+    given: Bools  # [R] the value is a number; true and false are 1 and 0
+    whole: Bools  # [R] the number was written as an integer or a boolean
+    present: Bools  # [R] the row has the key, whatever its value
+    odd: Mapping[int, Any] = field(default_factory=dict)  # row -> a value that no double represents
 
     def take(self, rows: Ints) -> Cells:
-        """The same key over some rows, in their order."""
+        """The values in some rows, in their order."""
         odd = {}
         if self.odd:
             odd = {new: self.odd[old] for new, old in enumerate(rows.tolist()) if old in self.odd}
@@ -50,7 +50,7 @@ def _taken(mask: Bools, rows: Ints) -> Bools:
 
 
 class _GrowingCells:
-    """The cells of one key in the making."""
+    """A builder of one key's `Cells`."""
 
     def __init__(self) -> None:
         self._values = Growing(np.float64)
@@ -64,14 +64,14 @@ class _GrowingCells:
             self._odd.update({start + row: value for row, value in piece.odd.items()})
 
     def put_plain(self, start: int, column: Sequence[Any], kind: type) -> bool:
-        """Take a block in which every row has a value of this one kind; False for what doubles cannot say."""
+        """Add a block whose values are all of one type; False if doubles cannot represent them."""
         if kind not in (float, int, bool):
             self._values.room(start, len(column))[:] = 0
             self._mark(start, len(column), False, False, True)
             return True
         try:
             values = self._values.pack(start, column)
-        except (OverflowError, struct.error):  # an integer that no float can hold
+        except (OverflowError, struct.error):  # an integer beyond the range of doubles
             return False
         if kind is int and np.abs(values).max() >= _EXACT:
             return False
@@ -88,43 +88,46 @@ class _GrowingCells:
 
 
 class CellsBuilder:
-    """Cells in the making: a block of rows at a time. A key may start at any row."""
+    """A builder of the `Cells` of every key, from blocks of rows. A key may first appear in any row."""
 
     def __init__(self) -> None:
         self.rows = 0
         self._keys: dict[tuple[str, str], _GrowingCells] = {}
 
-    def take(self, where: str, name: str, column: Sequence[Any]) -> None:
-        """The block's values of a key, UNSET where a row has none. ValueError(row, value) beyond 64 bits."""
+    def take(self, level: str, name: str, column: Sequence[Any]) -> None:
+        """Add the block's values of a key of one level, "top" or "usage"; UNSET for a row without the key.
+
+        ValueError(row, value) for an integer beyond 64 bits.
+        """
         kinds = set(map(type, column))
-        keep = name == REWARD and where == "top"
-        nothing = where == "top" or kinds == {type(UNSET)}  # in usage a null hides what the row itself says
-        if nothing and not keep and not any(issubclass(kind, (int, float)) for kind in kinds):
+        keep = name == REWARD and level == "top"
+        negligible = level == "top" or kinds == {type(UNSET)}  # a null in usage hides the row's own value
+        if negligible and not keep and not any(issubclass(kind, (int, float)) for kind in kinds):
             return
-        if (where, name) not in self._keys:
-            self._keys[where, name] = _GrowingCells()
-        key = self._keys[where, name]
+        if (level, name) not in self._keys:
+            self._keys[level, name] = _GrowingCells()
+        key = self._keys[level, name]
         kind = next(iter(kinds))
         if len(kinds) > 1 or not _is_plain(kind, keep) or not key.put_plain(self.rows, column, kind):
             key.put(self.rows, _mixed(column, keep))
 
-    def finish(self, where: str, beside: Mapping[str, Cells]) -> dict[str, Cells]:
-        """Every key of that place, over all rows; one without any number only where it hides one beside."""
-        finished = {name: key.finish(self.rows) for (level, name), key in self._keys.items() if level == where}
+    def finish(self, level: str, hidden: Mapping[str, Cells]) -> dict[str, Cells]:
+        """The cells of each key of one level. Of keys without numbers, only ``hidden`` ones and the reward are kept."""
+        finished = {name: key.finish(self.rows) for (key_level, name), key in self._keys.items() if key_level == level}
         return {
             name: cells
             for name, cells in finished.items()
-            if cells.given.any() or (name == REWARD and where == "top") or name in beside
+            if cells.given.any() or (name == REWARD and level == "top") or name in hidden
         }
 
 
 def _is_plain(kind: type, keep: bool) -> bool:
-    """Whether a block of values of this one kind needs no look at each: a subclass of a number does."""
+    """Whether a block of values of this type can be added as a whole. A subclass of a number type cannot."""
     return kind in (int, float) or (not keep and (kind is bool or not issubclass(kind, (int, float))))
 
 
 def _mixed(column: Sequence[Any], keep: bool) -> Cells:
-    """Any block, value by value; ``keep`` what is no number, as it is."""
+    """The cells of any block, value by value; with ``keep``, values that are not numbers are kept in ``odd``."""
     size = len(column)
     values = np.zeros(size)
     given, whole, present = (np.zeros(size, dtype=bool) for _ in range(3))
@@ -147,7 +150,7 @@ def _mixed(column: Sequence[Any], keep: bool) -> Cells:
 
 
 def joined_cells(tables: Sequence[Mapping[str, Cells]], starts: Ints) -> dict[str, Cells]:
-    """The keys of several tables laid end to end, the first row of each at ``starts``."""
+    """Concatenate the cells of several tables; ``starts`` are the first row of each, and the number of all rows."""
     cells = {}
     for name in dict.fromkeys(name for table in tables for name in table):
         key = _GrowingCells()
@@ -160,7 +163,7 @@ def joined_cells(tables: Sequence[Mapping[str, Cells]], starts: Ints) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The order in which one row names its keys, and those of its usage."""
+    """The keys of one row and of its usage, in the row's own order."""
 
     top: Sequence[str]
     usage: Sequence[str]
@@ -168,24 +171,24 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class GymRows:
-    """R rows of rollouts as NeMo Gym writes them, in the order they were met."""
+    """R rows of NeMo Gym's rollouts, in the order of the file or request."""
 
     task: Ints  # [R] the task index, or a code into ``names``
-    names: Sequence[str] | None  # [T] the task indices where they are text, by code
-    rollout: Ints  # [R]
+    names: Sequence[str] | None  # [T] the task indices by code, if they are text; else None
+    rollout: Ints  # [R] the rollout index
     agents: Sequence[str]  # distinct names, by first appearance
-    agent: Ints  # [R] codes into agents; -1 where a row names none
-    top: Mapping[str, Cells]  # numeric keys of the row itself, and its reward whatever it is
+    agent: Ints  # [R] codes into agents; -1 for a row without an agent
+    top: Mapping[str, Cells]  # numeric keys of the row itself, and its reward whatever its type
     usage: Mapping[str, Cells]  # numeric keys of response.usage
-    aside: Bools  # [R] failed attempts, which NeMo Gym keeps apart
-    keys: Mapping[int, Keys]  # of the rows in which some key first has a number, by (task, rollout)
+    aside: Bools  # [R] failed attempts, which NeMo Gym writes to a file of their own
+    keys: Mapping[int, Keys]  # row -> its keys, for each row in which some key first has a number, by (task, rollout)
 
     def __len__(self) -> int:
         return len(self.task)
 
 
 def joined(parts: Sequence[GymRows]) -> GymRows:
-    """Rows of several files, end to end. InputError where task indices are text here and numbers there."""
+    """Concatenate the rows of several files. InputError if task indices are text in some and numbers in others."""
     parts = [part for part in parts if len(part)] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
@@ -210,7 +213,7 @@ def joined(parts: Sequence[GymRows]) -> GymRows:
 
 
 def recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list[str], Ints]:
-    """The distinct names of several lists, and codes into them in place of codes into each; -1 stays."""
+    """The distinct names of several lists, and the codes into each list as codes into them; -1 stays -1."""
     index: dict[str, int] = {}
     recoded = []
     for values, code in zip(lists, codes, strict=True):
@@ -219,48 +222,48 @@ def recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list
     return list(index), np.concatenate(recoded)
 
 
-def order(rows: GymRows, of: Ints) -> Ints:
-    """Some rows by task and rollout; text indices sort as text."""
-    task = rows.task[of]
+def order(rows: GymRows, chosen: Ints) -> Ints:
+    """The chosen rows, sorted by task and rollout; text indices sort as text."""
+    task = rows.task[chosen]
     if rows.names is not None:
         rank = np.empty(len(rows.names), dtype=np.int64)
         rank[sorted(range(len(rows.names)), key=rows.names.__getitem__)] = np.arange(len(rows.names))
         task = rank[task]
-    rollout = rows.rollout[of]
-    if len(of) and bool(((np.diff(task) > 0) | ((np.diff(task) == 0) & (np.diff(rollout) >= 0))).all()):
-        return of
-    return of[np.lexsort((rollout, task))]
+    rollout = rows.rollout[chosen]
+    if len(chosen) and bool(((np.diff(task) > 0) | ((np.diff(task) == 0) & (np.diff(rollout) >= 0))).all()):
+        return chosen
+    return chosen[np.lexsort((rollout, task))]
 
 
 def overlaid(rows: GymRows, name: str) -> Cells:
-    """A key as the statistics see it: what usage says wins, even where it says nothing numeric."""
+    """The cells of a key as the statistics use them: the usage's value wins over the row's, even if not numeric."""
     top, usage = rows.top.get(name), rows.usage.get(name)
     if top is None or usage is None:
         cells = usage if top is None else top
         if cells is None:
             raise KeyError(name)
         return cells
-    wins = usage.present
+    in_usage = usage.present
     return Cells(
-        np.where(wins, usage.values, top.values),
-        np.where(wins, usage.given, top.given),
-        np.where(wins, usage.whole, top.whole),
-        top.present | wins,
-        {**{row: value for row, value in top.odd.items() if not wins[row]}, **usage.odd},
+        np.where(in_usage, usage.values, top.values),
+        np.where(in_usage, usage.given, top.given),
+        np.where(in_usage, usage.whole, top.whole),
+        top.present | in_usage,
+        {**{row: value for row, value in top.odd.items() if not in_usage[row]}, **usage.odd},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class GymPart(Part):
-    """The rows of one NeMo Gym file: as rollouts of ours, and as NeMo Gym's own statistics need them."""
+    """The rows of one NeMo Gym file as rollouts, and in the form that NeMo Gym's own statistics need."""
 
     gym: GymRows | None = None
 
 
 class RowBuilder:
-    """Rows taken a block at a time, out of structs or out of dicts; `GymRows` at the end.
+    """A builder of `GymRows` from blocks of columns.
 
-    ``routed``: failed attempts are told apart, as the collector does; a server takes what it is sent.
+    With ``routed``, failed attempts are recognised, as by NeMo Gym's collector; a server aggregates all rows.
     """
 
     def __init__(self, *, routed: bool) -> None:
@@ -268,26 +271,29 @@ class RowBuilder:
         self.cells = CellsBuilder()
         self.failures: dict[int, Any] = {}  # row -> the failure class, of failed attempts
         self._tasks = Growing(np.int64)
-        self._names: GrowingLabels | None = None  # of tasks, where their indices are text
+        self._names: GrowingLabels | None = None  # of tasks, if their indices are text
         self._rollouts = Growing(np.int64)
         self._agents = GrowingLabels()
 
-    def take(self, what: str, key: str, column: Sequence[Any]) -> None:
-        """One column of the block. ValueError(row, what is wrong, what would be right) for a bad value."""
-        if what in ("task", "rollout") and float in set(map(type, column)):
+    def take(self, role: str, key: str, column: Sequence[Any]) -> None:
+        """Add one column of the block. ValueError(row, problem, expectation) for a bad value.
+
+        ``role`` is "task", "rollout", "agent", "failure", or the level of a key: "top" or "usage".
+        """
+        if role in ("task", "rollout") and float in set(map(type, column)):
             column = _without_floats(key, column)
-        if what == "task":
+        if role == "task":
             self._take_tasks(column)
-        elif what == "rollout":
+        elif role == "rollout":
             self._rollouts.put(self.cells.rows, _integers(key, column))
-        elif what == "agent":
+        elif role == "agent":
             self._agents.put(self.cells.rows, [name or None for name in column])
-        elif what == "failure":
+        elif role == "failure":
             failures = enumerate(column, self.cells.rows)
             self.failures.update((row, word) for row, word in failures if word is not None and word is not UNSET)
         else:
             try:
-                self.cells.take(what, key, column)
+                self.cells.take(role, key, column)
             except ValueError as error:
                 row, value = error.args
                 raise ValueError(row, *too_large(key, value)) from None
@@ -305,11 +311,11 @@ class RowBuilder:
             self._tasks.put(self.cells.rows, _integers(TASK, column))
 
     def end_block(self, rows: int) -> None:
-        """All columns of so many rows have been taken."""
+        """End a block of ``rows`` rows, whose columns have all been added."""
         self.cells.rows += rows
 
     def finish(self, keys: Callable[[Sequence[int]], Mapping[int, Keys]]) -> GymRows:
-        """All rows; ``keys`` says in what order some of them name theirs."""
+        """All rows; ``keys`` returns the keys of some of them, in the rows' own order."""
         size = self.cells.rows
         top = self.cells.finish("top", {})
         names = None if self._names is None else self._names.finish(size)
@@ -336,7 +342,7 @@ class RowBuilder:
 
 
 def _without_floats(key: str, column: Sequence[Any]) -> list[Any]:
-    """Indices of which some are floats: whole ones are integers. ValueError(row, ...) for any other."""
+    """Indices with whole floats turned into integers. ValueError(row, problem, expectation) for any other float."""
     indices = list(map(as_index, column))
     for row, value in enumerate(indices):
         if isinstance(value, float):
@@ -353,11 +359,12 @@ def _integers(key: str, column: Sequence[int]) -> Ints:
 
 
 def first_rows(rows: GymRows) -> list[int]:
-    """The rows in which a key first has a number, walking an agent's rows by task and rollout."""
+    """The rows in which a key first has a number, for each agent and in the order of task and rollout."""
     firsts = set[int]()
-    walk = order(rows, np.flatnonzero(~rows.aside))
+    ordered = order(rows, np.flatnonzero(~rows.aside))
+    one_agent = len(rows.agents) == 1 and not (rows.agent < 0).any()
     for agent in np.unique(rows.agent).tolist():
-        agent_rows = walk[rows.agent[walk] == agent] if len(rows.agents) > 1 or (rows.agent < 0).any() else walk
+        agent_rows = ordered if one_agent else ordered[rows.agent[ordered] == agent]
         for name in {**rows.top, **rows.usage}:
             given = overlaid(rows, name).given[agent_rows]
             if given.any():
@@ -366,7 +373,7 @@ def first_rows(rows: GymRows) -> list[int]:
 
 
 def from_records(records: Sequence[Row]) -> GymRows:
-    """Rows that are decoded already, as a server is sent them. InputError for the first bad one."""
+    """The rows of a request to a server, from decoded JSON. InputError for the first bad row."""
     for number, record in enumerate(records, 1):
         if not isinstance(record, Mapping):
             raise InputError.at(f"row {number}", "it is not an object", f"expected one with {TASK} and {ROLLOUT}")
@@ -375,27 +382,27 @@ def from_records(records: Sequence[Row]) -> GymRows:
         take_records(builder, records)
         return builder.finish(lambda chosen: {row: keys_of(records[row]) for row in chosen})
     except ValueError as error:
-        row, wrong, right = error.args
-        raise InputError.at(f"row {row + 1}", wrong, right) from None
+        row, problem, expected = error.args
+        raise InputError.at(f"row {row + 1}", problem, expected) from None
 
 
 def take_records(builder: RowBuilder, records: Sequence[Row]) -> None:
-    """Take decoded rows as one block. ValueError(row, what is wrong, what would be right) for a bad one."""
-    for key, what in ((TASK, "task"), (ROLLOUT, "rollout")):
+    """Add decoded rows as one block. ValueError(row, problem, expectation) for the first bad row."""
+    for key, role in ((TASK, "task"), (ROLLOUT, "rollout")):
         column = [record.get(key, UNSET) for record in records]
         if set(map(type, column)) - ({int, float, str} if key == TASK else {int, float}):
             for row, value in enumerate(column):
                 if fault := index_fault(key, value):
                     raise ValueError(row, *fault)
-        builder.take(what, key, column)
+        builder.take(role, key, column)
     usages = [_usage(row, record, builder.routed) for row, record in enumerate(records)]
     builder.take("agent", AGENT, [_agent(row, record) for row, record in enumerate(records)])
     if builder.routed and any(FAILURE in record for record in records):
         builder.take("failure", FAILURE, [record.get(FAILURE) for record in records])
-    for where, rows in (("top", records), ("usage", usages)):
+    for level, rows in (("top", records), ("usage", usages)):
         for key in dict.fromkeys(key for row in rows for key in row):
-            if where == "usage" or key not in _OWN:
-                builder.take(where, key, [row.get(key, UNSET) for row in rows])
+            if level == "usage" or key not in _OWN:
+                builder.take(level, key, [row.get(key, UNSET) for row in rows])
     builder.end_block(len(records))
 
 
@@ -412,7 +419,7 @@ def _usage(row: int, record: Row, routed: bool) -> Row:
 
 
 def agent_of(record: Row) -> str | None:
-    """The agent that ran a rollout, if it is named. InputError for what is no name."""
+    """The name of the agent that ran a rollout, if the row has it. InputError for a name that is not text."""
     agent = record.get(AGENT) or {}
     name = agent.get("name") if isinstance(agent, Mapping) else UNSET
     if name is not None and not isinstance(name, str):
@@ -428,5 +435,5 @@ def _agent(row: int, record: Row) -> str | None:
 
 
 def keys_of(record: Row) -> Keys:
-    """The order in which a row names its keys."""
+    """The keys of a row and of its usage, in the row's own order."""
     return Keys(list(record), list(_usage(0, record, routed=True)))

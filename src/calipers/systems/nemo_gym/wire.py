@@ -1,4 +1,4 @@
-"""NeMo Gym's rows as its files hold them: their keys, every struct of them, and what an index may be."""
+"""The wire format of NeMo Gym's rows: their keys, their structs, and the checks of their indices."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from calipers.systems.nemo_gym import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAM
 
 MIXED: Final = "task indices are text in some rows and numbers in others; expected only one of the two"
 TARGETS: Final = ("target", "expected_answer", "expected")
-"""Where a row may hold what the answer is compared with; the first that is there counts."""
-TEXTS: Final = ("input_text", "output_text", "text")  # kinds of a part of a message that is text
-_USAGE = attrgetter("f0")  # of a response
+"""The keys of the target of a row; the first that the row has counts."""
+TEXTS: Final = ("input_text", "output_text", "text")  # the types of a message part that is text
+_USAGE = attrgetter("f0")  # the only field of the struct that `_response` defines
 _NUMBER = int | float | bool
 
 
 def as_index(value: Any) -> Any:
-    """An index as the integer it is: NeMo Gym takes 3.0 for 3. Anything else as it stands.
+    """An index with a whole float turned into an integer, because NeMo Gym accepts 3.0 for 3.
 
     >>> as_index(3.0), as_index(3.5), as_index("3.0")
     (3, 3.5, '3.0')
@@ -35,27 +35,27 @@ def as_index(value: Any) -> Any:
 
 
 def index_fault(key: str, value: Any) -> tuple[str, str] | None:
-    """What is wrong with a task or rollout index, and what would be right; None for a good one."""
+    """The problem with a task or rollout index, and what was expected; None if the index is valid."""
     value = as_index(value)
-    right = "expected an integer" if key == ROLLOUT else "expected an integer or text"
+    expected = "expected an integer" if key == ROLLOUT else "expected an integer or text"
     if value is UNSET:
-        return f"no key {key!r}", right
+        return f"no key {key!r}", expected
     if isinstance(value, bool) or not isinstance(value, int if key == ROLLOUT else (int, str)):
-        return f"{key} is {shown(value)}", right
+        return f"{key} is {shown(value)}", expected
     if isinstance(value, int) and not LEAST_INT <= value <= MOST_INT:
-        return f"{key} is {shown(value)}", f"{right} of at most 64 bits"
+        return f"{key} is {shown(value)}", f"{expected} of at most 64 bits"
     return None
 
 
 def agent_name(row: Mapping[str, Any]) -> str | None:
-    """The agent that a row names, if it is text."""
+    """The name of a row's agent; None unless it is text."""
     agent = row.get(AGENT)
     name = agent.get("name") if isinstance(agent, Mapping) else None
     return name if isinstance(name, str) else None
 
 
 def target_of(row: Mapping[str, Any]) -> Any:
-    """What an answer to the row is compared with; None where the row says nothing of it."""
+    """The target that an answer to the row is compared with; None if the row has none."""
     return next((row[key] for key in TARGETS if key in row), None)
 
 
@@ -69,7 +69,7 @@ def response_object(
     usage: Mapping[str, Any] | None,
     before: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """An object of OpenAI's Responses API with one message, and the items before it."""
+    """A response object of OpenAI's Responses API with one message, after the items ``before``."""
     message = {"id": f"msg_{name}", "type": "message", "role": "assistant", "status": "completed", "content": [content]}
     return {
         "id": f"resp_{name}",
@@ -86,24 +86,24 @@ def response_object(
     }
 
 
-def response_usage(given: int, made: int, total: int, cached: int = 0, reasoning: int = 0) -> dict[str, Any]:
-    """How many tokens an object of the Responses API counts: those of the input and those of the output."""
+def response_usage(read: int, written: int, total: int, cached: int = 0, reasoning: int = 0) -> dict[str, Any]:
+    """The usage of a response object: its counts of input and output tokens."""
     return {
-        "input_tokens": given,
+        "input_tokens": read,
         "input_tokens_details": {"cached_tokens": cached},
-        "output_tokens": made,
+        "output_tokens": written,
         "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": total,
     }
 
 
 def too_large(key: str, value: int) -> tuple[str, str]:
-    """The fault of a number beyond 64 bits."""
+    """The problem with an integer beyond 64 bits, and what was expected."""
     return f"{named(key)} is {shown(value)}", "expected an integer of at most 64 bits"
 
 
 def check_once(number: int, line: bytes) -> None:
-    """LineError for a line with a key twice: at its top, or in the usage of its response."""
+    """Raise LineError if a line has a key twice, at its top level or in the usage of its response."""
     try:
         key = twice(line, ("response.usage",))
     except RecursionError as error:
@@ -113,10 +113,10 @@ def check_once(number: int, line: bytes) -> None:
 
 
 def decoded(number: int, line: bytes) -> dict[str, Any]:
-    """A line as Python reads JSON; LineError for one that is no row, or has a key twice."""
-    odd = Doubled()
+    """A line as Python's parser reads it, NaN included; LineError if it is not a row, or has a key twice."""
+    doubled = Doubled()
     try:
-        row = json.loads(line.decode(), object_pairs_hook=odd)
+        row = json.loads(line.decode(), object_pairs_hook=doubled)
         json.dumps(row, ensure_ascii=False).encode()
     except UNREADABLE as error:
         raise LineError(number, *unreadable(error)) from None
@@ -124,19 +124,19 @@ def decoded(number: int, line: bytes) -> dict[str, Any]:
         raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
     if not isinstance(row, dict):
         raise LineError(number, "a rollout is not an object", "expected one JSON object per line")
-    if odd.found:
+    if doubled.found:
         check_once(number, line)
     return row
 
 
 class GymAgent(msgspec.Struct, gc=False):
-    """Who ran a rollout."""
+    """The agent of a rollout."""
 
     name: str | None = None
 
 
 class CompanionRow(msgspec.Struct, gc=False):
-    """A failed attempt or a planned rollout, in a file beside the rollouts."""
+    """A failed attempt or a planned rollout in a file beside the rollouts."""
 
     task: int | float | str = msgspec.field(name=TASK)
     rollout: int | float = msgspec.field(name=ROLLOUT)
@@ -145,13 +145,13 @@ class CompanionRow(msgspec.Struct, gc=False):
 
 
 class CreateParams(msgspec.Struct, gc=False):
-    """What a model was asked, as far as it is text."""
+    """The request to a model: its messages."""
 
     input: Raw = NOTHING
 
 
 class TextRow(msgspec.Struct, gc=False):
-    """A rollout, as far as it says something."""
+    """The texts of a rollout, and what identifies it."""
 
     task: int | float | str = msgspec.field(name=TASK, default="")
     sample: int | float = msgspec.field(name=ROLLOUT, default=0)
@@ -161,40 +161,40 @@ class TextRow(msgspec.Struct, gc=False):
 
 
 class StoredRow(msgspec.Struct, gc=False):
-    """The keys of a row that continuing a collection asks for; all others are passed over."""
+    """The keys of a row that resuming a collection needs; other keys are skipped."""
 
-    task: int | float | str = msgspec.field(name=TASK)  # a planned 3.0 is written as it is planned
+    task: int | float | str = msgspec.field(name=TASK)  # a float, because a planned 3.0 is written as 3.0
     rollout: int | float = msgspec.field(name=ROLLOUT)
     failure: str | None = msgspec.field(name=FAILURE, default=None)
     terminal: bool | None = msgspec.field(name=TERMINAL, default=None)
 
 
 class AggregateRequest(msgspec.Struct):
-    """What ``/aggregate_metrics`` is sent: the stripped rows of one agent, not decoded yet."""
+    """The request body of ``/aggregate_metrics``: the stripped rows of one agent, not yet decoded."""
 
     verify_responses: list[Raw]
 
 
 class GymSchema:
-    """The keys and kinds of value seen so far, and a decoder for exactly those.
+    """The keys and kinds of value seen so far, and a decoder for exactly these.
 
-    ``raws`` are the keys whose values somebody asked for: they are kept as raw JSON.
+    ``raws`` are keys that labels or columns were requested of: their values are kept as raw JSON.
     """
 
     ids_elsewhere = "expected ids as values, not as keys"
-    skips = True  # the response, above all
+    skips = True  # undeclared parts of a row are skipped, most of all in the response
 
     def __init__(self, raws: Collection[str]) -> None:
         self.raws = raws
-        self.kinds, self.usage = Kinds(), Kinds()  # of the keys of a row, and of its response's usage
+        self.kinds, self.usage = Kinds(), Kinds()  # the keys of rows, and those of their usage
         self.rebuild()
 
     def learn(self, number: int, line: bytes) -> bool:
-        """Widen the schema to one line; LineError for one that is no row."""
+        """Extend the schema to fit one line; LineError if it is not a row."""
         return self.learn_row(decoded(number, line))
 
     def learn_row(self, row: Mapping[str, Any]) -> bool:
-        """Widen the schema to one row; False when it knew all of it, or a struct cannot say it."""
+        """Extend the schema to fit one row; False if it already did, or if no struct can have the row's keys."""
         response = row.get("response")
         usage = response.get("usage") if isinstance(response, dict) else None
         usage = usage if isinstance(usage, dict) else {}
@@ -207,26 +207,26 @@ class GymSchema:
         return learnt
 
     def size(self) -> tuple[int, int]:
-        """How many columns of numbers the schema holds, and how many keys."""
+        """The number of numeric columns in the schema, and the number of its keys."""
         indices = sum("number" in self.kinds.get(key, ()) for key in (TASK, ROLLOUT))
         return self.kinds.numeric - indices + self.usage.numeric, len(self.kinds) + len(self.usage)
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
-        """Whatever is passed over may be anything."""
+        """Accept all columns: the values of skipped keys may be anything."""
         return True
 
     def refuse(self, number: int, line: bytes) -> None:
-        """Nothing: a line that never fits is read as Python reads JSON."""
+        """Accept the line: one that the decoder cannot fit is read with Python's parser."""
 
     def rebuild(self) -> None:
-        """Make the decoder for what is known now; `fields` says what stands where in its rows."""
-        self.fields: list[tuple[str, str]] = [("task", TASK), ("rollout", ROLLOUT)]  # (what, key)
+        """Build the decoder for the keys known now, and `fields`, which names the role and the key of each column."""
+        self.fields: list[tuple[str, str]] = [("task", TASK), ("rollout", ROLLOUT)]  # (role, key)
         spec: list[Any] = [(TASK, int | float | str, msgspec.NODEFAULT), (ROLLOUT, int | float, msgspec.NODEFAULT)]
         for key, kinds in self.kinds.items():
             if key not in (TASK, ROLLOUT):
-                what, kind = self._field(key, kinds)
-                spec.append((key, kind, NOTHING if what == "raw" else UNSET))
-                self.fields.append((what, key))
+                role, kind = self._field(key, kinds)
+                spec.append((key, kind, NOTHING if role == "raw" else UNSET))
+                self.fields.append((role, key))
         self.decoder = msgspec.json.Decoder(struct_of("Row", spec))
 
     def _field(self, key: str, kinds: set[str]) -> tuple[str, Any]:
@@ -248,16 +248,16 @@ class GymSchema:
 
 
 def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
-    """The values of each response's usage, UNSET where it has none."""
+    """The values of each response's usage; UNSET for keys that it does not have."""
     try:
         return list(map(astuple, map(_USAGE, responses)))
-    except (AttributeError, TypeError):  # some have no usage, or are no response at all
+    except (AttributeError, TypeError):  # some response has no usage, or is null
         nothing = (UNSET,) * size
         return [astuple(response.f0) if response and response.f0 else nothing for response in responses]
 
 
 def count_given(column: Sequence[Any]) -> int:
-    """How many values there are, null among them."""
+    """The number of rows that have the key; null counts as a value."""
     return len(column) - (list(map(type, column)).count(UnsetType) if UnsetType in set(map(type, column)) else 0)
 
 

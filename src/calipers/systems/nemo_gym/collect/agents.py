@@ -1,11 +1,12 @@
-"""Who answers a collection's rows: NeMo Gym's servers, which its head server knows, or the built-in agent.
+"""The agents of a collection: NeMo Gym's agent servers, which its head server lists, or the built-in agent.
 
-The built-in agent gives one answer of any model, judged by a resources server's ``/verify`` or by a verifier of ours::
+The built-in agent asks any model for one answer, and has it judged by a resources server's ``/verify`` or by a verifier
+of Calipers::
 
     row ──► /seed_session ──► model ──► /verify ──► rollout
-              └── its cookies go along to /verify
+              └── its cookies are also sent to /verify
 
-What NeMo Gym's simple agent does with a model that calls no tools, without a server of its own.
+It does the same as NeMo Gym's simple agent with a model that calls no tools, but without an agent server.
 """
 
 from __future__ import annotations
@@ -34,56 +35,56 @@ from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usag
 from calipers.tasks import Message, Task
 from calipers.verifiers import NamedVerifier, Verifier, judged, ready
 
-LARGEST = 64 * 2**20  # bytes of a rollout: a longer line could not be read again
+LARGEST = 64 * 2**20  # bytes of a rollout; a longer line could not be read back
 LARGEST_METRICS = 2**30  # bytes of the metrics of all rollouts
-ABSENT = frozenset({404, 405, 501})  # statuses that say there is no such route
-_LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
-_RIGHT = "expected http(s)://HOST:PORT, such as http://127.0.0.1:8000"
+ABSENT = frozenset({404, 405, 501})  # HTTP statuses of a route that does not exist
+_LARGE_BODY = 2**20  # bytes; aiohttp warns about larger bodies unless they are files
+_EXPECTED = "expected http(s)://HOST:PORT, such as http://127.0.0.1:8000"
 
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How servers are reached."""
+    """The settings of connections to servers."""
 
-    timeout: float = 1800.0  # seconds for one call; a rollout may have many turns
-    most: int = 32  # calls in flight at once
-    token: str | None = field(default=None, repr=False)  # shown to every server
+    timeout: float = 1800.0  # seconds per call; a rollout may have many turns
+    most: int = 32  # the largest number of calls in flight
+    token: str | None = field(default=None, repr=False)  # bearer token, sent to every server
     secrets: Secrets = field(default_factory=Secrets)
 
 
 @dataclass(frozen=True, slots=True)
 class GymReply:
-    """What a server answered with success."""
+    """The successful response of a server."""
 
     raw: bytes = field(repr=False)
     cookies: Mapping[str, str] = field(repr=False, default_factory=dict)
 
 
 def checked(url: str, option: str) -> str:
-    """The address of a server, without a slash at its end; InputError, which shows no password, for what is none."""
+    """A server's address without a trailing slash; InputError if it is invalid, without showing a password."""
     if not url.isprintable() or " " in url:
-        raise InputError.at(option, "the URL contains spaces or control characters", _RIGHT)
+        raise InputError.at(option, "the URL contains spaces or control characters", _EXPECTED)
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         (parts.hostname or "").encode("idna")
     except ValueError:
-        raise InputError.at(option, "cannot parse the host or port of the URL", _RIGHT) from None
+        raise InputError.at(option, "cannot parse the host or port of the URL", _EXPECTED) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError.at(option, "the URL contains a user name or a password", _RIGHT)
+        raise InputError.at(option, "the URL contains a user name or a password", _EXPECTED)
     if parts.query or parts.fragment:
-        raise InputError.at(option, "the URL contains a query", _RIGHT)
+        raise InputError.at(option, "the URL contains a query", _EXPECTED)
     if not usable:
-        raise InputError.at(option, f"{url!r} is not a server address", _RIGHT)
+        raise InputError.at(option, f"{url!r} is not a server address", _EXPECTED)
     return url.rstrip("/")
 
 
 class Server:
-    """One server. Its connections belong to the event loop of the first call, until `close`.
+    """A server. Its connections belong to the event loop of the first call, until `close`.
 
-    Redirects are not followed and no proxy is asked, as between NeMo Gym's own servers.
+    Redirects are not followed and no proxy is used, as between NeMo Gym's own servers.
     """
 
     def __init__(self, url: str, reach: Reach) -> None:
@@ -98,7 +99,7 @@ class Server:
     async def post(
         self, route: str, body: Row, *, cookies: Mapping[str, str] | None = None, most: int = LARGEST
     ) -> GymReply:
-        """The answer to one call of a route; `ClientError` for every other end of it."""
+        """The response to one call of a route; `ClientError` if the call fails in any way."""
         try:
             data = _encode(body)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -112,21 +113,21 @@ class Server:
                 cookies=cookies,
                 allow_redirects=False,
             ) as response:
-                good = response.status < 300
-                raw = await read_body(response.content, most if good else LARGEST_ERROR, whole=good)
-                if good:
+                success = response.status < 300
+                raw = await read_body(response.content, most if success else LARGEST_ERROR, whole=success)
+                if success:
                     return GymReply(raw, {name: morsel.value for name, morsel in response.cookies.items()})
                 raise from_status(response.status, read_refusal(raw), response.headers, self._reach.secrets)
         except (aiohttp.ClientError, TimeoutError) as error:
             failed = call_failed(error, self.shown, self._reach.timeout, self._reach.secrets)
-            raise failed from None  # its repr may hold headers
+            raise failed from None  # the repr of the original error may contain headers
 
     async def run(self, row: Row) -> dict[str, Any]:
-        """A rollout, made by the agent server's ``/run``."""
+        """The rollout that the agent server's ``/run`` returns."""
         return decoded((await self.post("/run", row)).raw)
 
     async def aggregate(self, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """What ``/aggregate_metrics`` makes of an agent's rows; None where there is no such route."""
+        """The metrics that ``/aggregate_metrics`` returns for an agent's rows; None if there is no such route."""
         try:
             answer = await self.post("/aggregate_metrics", {"verify_responses": rows}, most=LARGEST_METRICS)
         except ClientError as error:
@@ -136,7 +137,7 @@ class Server:
         return decoded(answer.raw)
 
     async def close(self) -> None:
-        """Give back the connections; a later call opens new ones."""
+        """Close the connections; a later call opens new ones."""
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -146,22 +147,22 @@ class Server:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._reach.most),
             timeout=aiohttp.ClientTimeout(total=self._reach.timeout, sock_connect=SECONDS_TO_CONNECT),
-            cookie_jar=aiohttp.DummyCookieJar(),  # a session belongs to one rollout, not to all
+            cookie_jar=aiohttp.DummyCookieJar(),  # no shared cookies, because a session belongs to one rollout
         )
         return self._http
 
 
 def decoded(raw: bytes) -> dict[str, Any]:
-    """An answer that is a JSON object; bare NaN and Infinity, which Python's servers write, are taken.
+    """A response body that is a JSON object. Bare NaN and Infinity, which Python's servers write, are accepted.
 
-    ClientError for any other: the next answer may be one.
+    For anything else, a ClientError that allows a retry.
     """
     try:
         answer = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         try:
             answer = json.loads(raw)
-            _encode(answer)  # half of a surrogate pair can be read so, and never be written
+            _encode(answer)  # half of a surrogate pair can be parsed, but not be encoded
         except UnicodeEncodeError:
             raise malformed("the response contains half of a surrogate pair") from None
         except (ValueError, RecursionError):
@@ -178,12 +179,12 @@ SECONDS = 10.0
 
 
 def head_agents(head: str) -> dict[str, str]:
-    """The address of every agent that a head server knows, by name; ClientError where there is none."""
+    """The address of every agent that a head server lists, by name; ClientError if no head server answers."""
     return addresses(finish(lambda: _fetched(head)))
 
 
 def addresses(configuration: bytes) -> dict[str, str]:
-    """The agents in the configuration that a head server tells: a JSON string that holds YAML.
+    """The addresses of the agents in a head server's configuration, which is YAML in a JSON string.
 
     >>> addresses(b'"math: {responses_api_agents: {simple_agent: {host: 0.0.0.0, port: 10007}}}"')
     {'math': 'http://127.0.0.1:10007'}
@@ -207,7 +208,7 @@ def _address(settings: Any) -> str | None:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("port"), int):
         return None
     host = str(settings.get("host") or "127.0.0.1")
-    host = "127.0.0.1" if host in ("0.0.0.0", "localhost") else host  # everywhere is here, too
+    host = "127.0.0.1" if host in ("0.0.0.0", "localhost") else host  # 0.0.0.0 means that it listens on all interfaces
     return f"http://{host}:{settings['port']}"
 
 
@@ -231,24 +232,24 @@ _SENT: Final = ("top_p", "user", "service_tier", "parallel_tool_calls", "top_log
 
 
 class SimpleAgent:
-    """Rollouts of one turn: a model, and a judge that is a server or a verifier.
+    """An agent of one turn: a model, and a judge that is a resources server or a verifier.
 
-    An answer whose verdict failed is kept for the next try: the model is not asked twice for it.
+    An answer whose judgement failed is kept for the retry, so that the model is not called twice.
     """
 
     def __init__(self, model: str, client: Client, judge: Server | NamedVerifier, secrets: Secrets) -> None:
         self._model, self._client, self._judge, self._secrets = model, client, judge, secrets
-        self._seated: Any = None  # the verifier for the length of the collection, where it asks for that
+        self._open_verifier: Any = None  # the judge while it holds connections, if it is such a verifier
         self._answers: dict[Key, tuple[Completion, Mapping[str, str]]] = {}
         self._closed = False
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the model's client and the judge have to say."""
-        return *getattr(self._client, "notes", ()), *getattr(self._seated, "notes", ())
+        """The notes of the model's client and of the judge."""
+        return *getattr(self._client, "notes", ()), *getattr(self._open_verifier, "notes", ())
 
     def check(self, row: Row, path: str) -> None:
-        """Nothing for a row that can be asked and judged; an InputError for one that never can."""
+        """Raise InputError for a row that cannot be requested or judged."""
         try:
             request_of(row)
             if not isinstance(self._judge, Server):
@@ -257,7 +258,7 @@ class SimpleAgent:
             raise InputError.at(path, f"task {row[TASK]}: {error}", "use an agent server for it") from None
 
     def ready(self) -> None:
-        """SandboxError where its verifier needs what this machine does not have."""
+        """Raise SandboxError if the verifier needs a sandbox that this machine does not have."""
         if not isinstance(self._judge, Server):
             ready([self._judge])
 
@@ -269,27 +270,27 @@ class SimpleAgent:
             cookies = await self._seeded(row)
             answer = await self._client.complete(request_of(row)), cookies
         try:
-            return await self._judged(row, *answer)
+            return await self._judge_answer(row, *answer)
         except ClientError:
             self._answers[key] = answer
             raise
 
     async def aggregate(self, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """The resources server's metrics, as NeMo Gym's simple agent forwards the question; None without a server."""
+        """The resources server's metrics, because NeMo Gym's simple agent forwards the call; None without a server."""
         return await self._judge.aggregate(rows) if isinstance(self._judge, Server) else None
 
     async def close(self) -> None:
-        """Give back the connections."""
-        if not self._closed:  # a client is closed once
+        """Close the connections."""
+        if not self._closed:  # a client may be closed only once
             self._closed = True
             await self._client.close()
-            if self._seated is not None:
-                await self._seated.close()
+            if self._open_verifier is not None:
+                await self._open_verifier.close()
         if isinstance(self._judge, Server):
             await self._judge.close()
 
     async def _seeded(self, row: Row) -> Mapping[str, str]:
-        """The cookies of a session for this rollout, where the server keeps sessions."""
+        """The cookies of this rollout's session; empty if the judge has no sessions."""
         if not isinstance(self._judge, Server):
             return {}
         try:
@@ -297,44 +298,44 @@ class SimpleAgent:
         except ClientError as error:
             if error.kind in {f"http_{status}" for status in ABSENT}:
                 return {}
-            raise _of_judge(error) from None
+            raise _verifier_error(error) from None
 
-    async def _judged(self, row: Row, completion: Completion, cookies: Mapping[str, str]) -> dict[str, Any]:
-        whole = {**row, "response": response_of(row, self._model, completion)}
+    async def _judge_answer(self, row: Row, completion: Completion, cookies: Mapping[str, str]) -> dict[str, Any]:
+        answered = {**row, "response": response_of(row, self._model, completion)}
         if isinstance(self._judge, Server):
             try:
-                return decoded((await self._judge.post("/verify", whole, cookies=cookies)).raw)
+                return decoded((await self._judge.post("/verify", answered, cookies=cookies)).raw)
             except ClientError as error:
-                raise _of_judge(error) from None
+                raise _verifier_error(error) from None
         try:
-            verdict = await judged(self._seat(self._judge), task_of(row, self._judge.name), completion)
+            verdict = await judged(self._opened(self._judge), task_of(row, self._judge.name), completion)
         except VerifierError as error:
             problem = {"kind": "verifier", "message": str(error)}
-            return {**whole, FAILURE: error.outcome, "error": problem}
+            return {**answered, FAILURE: error.outcome, "error": problem}
         reward = verdict.reward
         if reward is None and len(verdict.rewards) == 1:
             (reward,) = verdict.rewards.values()
         if reward is None and verdict.outcome and not verdict.rewards:
-            reward = 0.0  # no answer was found in the text: the model's own doing
+            reward = 0.0  # the text has no answer, which is the model's failure, not the verifier's
         if reward is None:
             problem = {"kind": "verifier", "message": "the verdict has no single reward"}
-            return {**whole, FAILURE: "verifier_failed", "error": problem}
-        rollout = {**whole, REWARD: reward, **verdict.fields}
+            return {**answered, FAILURE: "verifier_failed", "error": problem}
+        rollout = {**answered, REWARD: reward, **verdict.fields}
         rollout |= {"reward_components": dict(verdict.rewards)} if verdict.rewards else {}
         return rollout | ({} if verdict.answer is None else {"extracted_answer": verdict.answer})
 
-    def _seat(self, judge: NamedVerifier) -> Verifier:
-        """The verifier, seated once if it holds connections of its own, as a judge that is a model does."""
+    def _opened(self, judge: NamedVerifier) -> Verifier:
+        """The verifier, opened once if it holds connections, as a model judge does."""
         use = getattr(judge, "use", None)
         if use is None:
             return judge
-        self._seated = self._seated or use(self._secrets)
-        seated: Verifier = self._seated
-        return seated
+        self._open_verifier = self._open_verifier or use(self._secrets)
+        verifier: Verifier = self._open_verifier
+        return verifier
 
 
 def request_of(row: Row) -> Request:
-    """The call that a row's ``responses_create_params`` ask for; ClientError for what takes more than one answer."""
+    """The model request of a row's ``responses_create_params``; ClientError if it needs more than one answer."""
     params: Mapping[str, Any] = {name: value for name, value in row[PARAMS].items() if value is not None}
     for name in _UNABLE:
         if params.get(name):
@@ -362,7 +363,7 @@ def request_of(row: Row) -> Request:
 
 
 def _extra_body(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``metadata.extra_body`` adds: JSON inside a string, where the collector puts seeds."""
+    """The parameters in ``metadata.extra_body``, which is JSON in a string; the collector puts seeds there."""
     try:
         body = json.loads((params.get("metadata") or {}).get("extra_body") or "{}")
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -373,7 +374,7 @@ def _extra_body(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _turns(items: Any) -> list[Message]:
-    """The items of a request as the turns of a chat."""
+    """The input items of a request as the messages of a chat."""
     if not isinstance(items, list) or not items:
         raise _unable("input is neither text nor a list of messages")
     messages: list[Message] = []
@@ -395,21 +396,21 @@ def _turns(items: Any) -> list[Message]:
 
 
 def task_of(row: Row, verifier: str) -> Task:
-    """A row as a task of ours; the verifier's own params stand under ``params``."""
+    """A row as a task of Calipers. The key ``params`` of the row has the parameters of the verifier."""
     params = row.get("params") or {}
     prompt = request_of(row).prompt
     return Task(str(row[TASK]), prompt, verifier, target_of(row), params if isinstance(params, Mapping) else {})
 
 
 def response_of(row: Row, model: str, completion: Completion) -> dict[str, Any]:
-    """A completion as the Responses object that ``/verify`` expects; its usage is null unless both counts are known."""
+    """A completion as the response object that ``/verify`` expects; its usage is null unless both counts are known."""
     refusal = {"type": "refusal", "refusal": completion.text}
     text = {"type": "output_text", "text": completion.text, "annotations": []}
-    counted, usage = completion.usage, None
-    if "input_tokens" in counted and "output_tokens" in counted:
-        given, made = int(counted["input_tokens"]), int(counted["output_tokens"])
-        cached, reasoning = (int(counted.get(name, 0)) for name in ("cached_tokens", "reasoning_tokens"))
-        usage = response_usage(given, made, given + made, cached, reasoning)
+    counts, usage = completion.usage, None
+    if "input_tokens" in counts and "output_tokens" in counts:
+        read, written = int(counts["input_tokens"]), int(counts["output_tokens"])
+        cached, reasoning = (int(counts.get(name, 0)) for name in ("cached_tokens", "reasoning_tokens"))
+        usage = response_usage(read, written, read + written, cached, reasoning)
     return response_object(
         f"{row[TASK]}_{row[ROLLOUT]}",
         model,
@@ -420,12 +421,12 @@ def response_of(row: Row, model: str, completion: Completion) -> dict[str, Any]:
     )
 
 
-def _unable(what: str) -> ClientError:
-    return ClientError(what, kind="prompt")
+def _unable(message: str) -> ClientError:
+    return ClientError(message, kind="prompt")
 
 
-def _of_judge(error: ClientError) -> ClientError:
-    """The same error, said to be the verifier's."""
+def _verifier_error(error: ClientError) -> ClientError:
+    """The same error, attributed to the verifier."""
     return ClientError(
         f"verifier: {error}",
         kind=f"verifier_{error.kind}",

@@ -1,4 +1,4 @@
-"""A collection from its inputs to its metrics: the agents, what each is sent and answers, and NeMo Gym's files."""
+"""A collection from its inputs to its metrics: it plans rollouts, calls the agents, and writes NeMo Gym's files."""
 
 from __future__ import annotations
 
@@ -47,25 +47,28 @@ from calipers.verifiers.user_code import find_verifier
 
 
 def agents_of(request: Collecting, plan: Sequence[Row], secrets: Secrets) -> dict[str, CollectedAgent]:
-    """Every agent that the plan names; UnknownName for one that nobody knows the address of."""
-    places = dict(request.agents)
-    wanted = dict.fromkeys(map(agent_of, plan))
-    lacking = [name for name in wanted if name not in places]
-    if lacking:
+    """Every agent that the plan names; UnknownName for an agent without an address.
+
+    Agents that the request does not list are looked up at NeMo Gym's head server.
+    """
+    addresses = dict(request.agents)
+    names = dict.fromkeys(map(agent_of, plan))
+    unlisted = [name for name in names if name not in addresses]
+    if unlisted:
         hint = ""
         try:
-            places = {**head_agents(checked(request.head, "head_server")), **places}
+            addresses = {**head_agents(checked(request.head, "head_server")), **addresses}
         except ClientError as error:
             hint = f" ({error})"
-        for name in lacking:
-            if name not in places:
-                known = places or {"NAME": ""}
-                unknown = UnknownName.of("agent", name, known, "" if places else f"give --agent {name}=URL")
+        for name in unlisted:
+            if name not in addresses:
+                known = addresses or {"NAME": ""}
+                unknown = UnknownName.of("agent", name, known, "" if addresses else f"give --agent {name}=URL")
                 raise UnknownName(f"{request.input}: {unknown}{hint}")
     token = _token(request.token_env)
     secrets.add(token)
     reach = Reach(request.timeout, request.concurrency, token, secrets)
-    return {name: _agent(name, places[name], request, reach) for name in wanted}
+    return {name: _agent(name, addresses[name], request, reach) for name in names}
 
 
 def _token(variable: str | None) -> str | None:
@@ -73,8 +76,8 @@ def _token(variable: str | None) -> str | None:
         return None
     token = os.environ.get(variable, "").strip()
     if not token or not (token.isascii() and token.isprintable()):
-        wrong = f"${variable} contains no token" if token else f"${variable} is not set"
-        raise InputError.at("--token-env", wrong, "expected a variable of printable ASCII")
+        problem = f"${variable} contains no token" if token else f"${variable} is not set"
+        raise InputError.at("--token-env", problem, "expected a variable of printable ASCII")
     return token
 
 
@@ -87,33 +90,33 @@ def _agent(name: str, target: str, request: Collecting, reach: Reach) -> Collect
     elif request.verifier is not None:
         judge = find_verifier(request.verifier)
     else:
-        wrong = "the built-in agent has no verifier"
-        raise InputError.at(f"--agent {name}", wrong, "expected --verify-url URL or --verifier NAME")
+        problem = "the built-in agent has no verifier"
+        raise InputError.at(f"--agent {name}", problem, "expected --verify-url URL or --verifier NAME")
     connection = Connection(request.base_url, timeout=request.timeout, most=request.concurrency, secrets=reach.secrets)
     return SimpleAgent(target, connect(target, connection), judge, reach.secrets)
 
 
 def untargeted(request: Collecting, rows: Iterable[Row]) -> list[str]:
-    """What there is to say of tasks without a target: to `exact_match` alone that is one, the empty text."""
-    bare = {row[TASK] for row in rows if not any(key in row for key in TARGETS)}
-    if request.verifier != "exact_match" or not bare:
+    """A note on tasks without a target, which only `exact_match` accepts: it compares with empty text."""
+    tasks = {row[TASK] for row in rows if not any(key in row for key in TARGETS)}
+    if request.verifier != "exact_match" or not tasks:
         return []
-    wrong = f"{counted(len(bare), 'task')} without {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
-    return [f"{request.input}: {wrong}; exact_match compares the answers with empty text"]
+    problem = f"{counted(len(tasks), 'task')} without {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
+    return [f"{request.input}: {problem}; exact_match compares the answers with empty text"]
 
 
 def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[tuple[str, Blocks]]:
-    """Each agent's metrics, its own where it computes them, else ours."""
+    """The metrics of each agent: its own answer, or those computed here if it has none."""
     if answers and all(answers.values()):
         return [(name, _blocks(answers[name])) for name in sorted(answers)]
     kept: list[Part] = []
     begin([path], kept=kept)
-    ours = entries_of(one_table(kept))
-    return [(name, _blocks(answers[name]) if answers.get(name) else blocks) for name, blocks in ours]
+    computed = entries_of(one_table(kept))
+    return [(name, _blocks(answers[name]) if answers.get(name) else blocks) for name, blocks in computed]
 
 
 def _fault(answer: AggregateAnswer) -> str:
-    """What went wrong with an agent's metrics; "" for good ones, and where there are none."""
+    """The problem with an agent's metrics; "" if they are valid, or if the agent computes none."""
     if isinstance(answer, ClientError):
         return str(answer)
     if not isinstance(answer, dict):
@@ -122,8 +125,8 @@ def _fault(answer: AggregateAnswer) -> str:
     bad = [name for name, kind in kinds.items() if not isinstance(answer.get(name), kind)]
     if bad:
         return f"its answer has no {bad[0]} in the right shape"
-    whole = all(isinstance(group, dict) for group in answer["group_level_metrics"])
-    return "" if whole else "a group in its answer is not an object"
+    valid = all(isinstance(group, dict) for group in answer["group_level_metrics"])
+    return "" if valid else "a group in its answer is not an object"
 
 
 def _blocks(answer: Any) -> Blocks:
@@ -133,20 +136,20 @@ def _blocks(answer: Any) -> Blocks:
 
 ATTEMPTS: Final = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
 MOST_ATTEMPTS = 3
-MOST_FAILURES = 3  # kinds of failure that are told in their own words
+MOST_FAILURES = 3  # kinds of failure whose messages are shown
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a collection left behind."""
+    """The outcome of a collection."""
 
     output: Path
     result: Result
-    metrics: Path | None  # NeMo Gym's file; None where none was written
-    stopped: str  # why it ended before everything was asked; "" when it did not
+    metrics: Path | None  # NeMo Gym's metrics file; None if it was not written
+    stopped: str  # why the collection ended before every rollout was requested; "" if it did not
     notes: tuple[str, ...]
-    computed: bool  # every agent that computes metrics has computed them
-    headlines: tuple[str, ...] = ()  # each agent's key metrics, where the file was written
+    computed: bool  # no agent's computation of its own metrics failed
+    headlines: tuple[str, ...] = ()  # each agent's key metrics, if the file was written
 
     @property
     def complete(self) -> bool:
@@ -156,14 +159,14 @@ class Collected:
 
 
 def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _: None) -> Collected:
-    """Collect rollouts, or resume a collection, and aggregate them; ``look`` is called a few times a second.
+    """Collect rollouts, or resume a collection, and aggregate them. ``look`` is called a few times a second.
 
-    InputError, before the first request, for settings that cannot work; ClientError when no agent can be reached.
+    InputError, before the first request, for settings that cannot work; ClientError if no agent can be reached.
     """
     scoring = make_plan(list(request.metrics) or None)
     secrets = Secrets()
     secrets.add(os.environ.get(KEY, "").strip())
-    _check_apart(request)
+    _check_not_overwritten(request)
     plan, notes = _planned(request)
     agents = agents_of(request, plan, secrets)
     simple = {name: agent for name, agent in agents.items() if isinstance(agent, SimpleAgent)}
@@ -185,12 +188,14 @@ def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _
             secrets=secrets,
             look=look,
         )
-        owed = [row for row in _owed(files, most) if agent_of(row) in agents]  # a plan that grew may have had others
-        if owed:
+        outstanding = [
+            row for row in _outstanding(files, most) if agent_of(row) in agents
+        ]  # not an earlier plan's agents
+        if outstanding:
             for agent in simple.values():
                 agent.ready()
             files.drop_metrics()
-            collector.conduct(iter(owed))
+            collector.conduct(iter(outstanding))
             look(standing)
             _check_begun(files, standing)
         return _finished(request, scoring, files, standing, agents, [*notes, *files.notes], secrets)
@@ -198,23 +203,21 @@ def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _
         files.close()
 
 
-def _check_apart(request: Collecting) -> None:
-    """InputError where a file to be written is the one that is read."""
-    for word in ("", FAILURES, INPUTS, METRICS):
-        if os.path.realpath(beside(request.output, word) if word else request.output) == os.path.realpath(
-            request.input
-        ):
-            raise InputError.at(str(request.output), f"{request.input} would be overwritten", "choose another --output")
+def _check_not_overwritten(request: Collecting) -> None:
+    """InputError if a file to be written is the input."""
+    outputs = [request.output, *(beside(request.output, ending) for ending in (FAILURES, INPUTS, METRICS))]
+    if os.path.realpath(request.input) in map(os.path.realpath, outputs):
+        raise InputError.at(str(request.output), f"{request.input} would be overwritten", "choose another --output")
 
 
 def _planned(request: Collecting) -> tuple[list[Row], list[str]]:
-    """The rollouts that are asked for, and what there is to say of them."""
+    """The planned rollouts, and notes on them."""
     try:
         with open(request.input, "rb") as file:
             lines = file.read().removeprefix(BOM).splitlines()
     except OSError as error:
-        right = "expected a file of tasks, one JSON object per line"
-        raise InputError.at(request.input, f"cannot be read ({error.strerror})", right) from None
+        expected = "expected a file of tasks, one JSON object per line"
+        raise InputError.at(request.input, f"cannot be read ({error.strerror})", expected) from None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = materialize(lines, request.how, request.input)
@@ -226,7 +229,7 @@ def _planned(request: Collecting) -> tuple[list[Row], list[str]]:
 
 
 def _most_attempts(notes: list[str]) -> int:
-    """How many failed attempts a rollout may have; NeMo Gym's variable says otherwise."""
+    """The number of failed attempts after which a rollout is not retried; NeMo Gym's variable overrides the default."""
     text = os.environ.get(ATTEMPTS, "").strip()
     if not text:
         return MOST_ATTEMPTS
@@ -236,8 +239,8 @@ def _most_attempts(notes: list[str]) -> int:
     return MOST_ATTEMPTS
 
 
-def _owed(files: Files, most: int) -> Iterator[Row]:
-    """What is still to be made: all that has not succeeded, unless it failed for good or often enough."""
+def _outstanding(files: Files, most: int) -> Iterator[Row]:
+    """The planned rollouts that have not succeeded, except those that failed permanently, or ``most`` times."""
     given_up = 0
     for row in files.plan:
         key = key_of(row)
@@ -253,7 +256,7 @@ def _owed(files: Files, most: int) -> Iterator[Row]:
 
 
 def _check_begun(files: Files, standing: LaneStanding) -> None:
-    """ClientError, and no trace, where not one agent could be reached and nothing was there before."""
+    """If no agent could be reached and nothing was collected before, remove the files and raise ClientError."""
     lanes = [lane for lane in standing.lanes if lane.asked]
     if standing.done or standing.stopped or not all(lane.stopped and not lane.answered for lane in lanes):
         return
@@ -286,13 +289,14 @@ def _finished(
         answers = {} if request.local else _answers(agents, path, request.retries)
         faults = {name: fault for name, answer in answers.items() if (fault := _fault(answer))}
         failures = [
-            f"agent {name}: /aggregate_metrics failed ({why}); the file contains the metrics computed here"
-            for name, why in faults.items()
+            f"agent {name}: /aggregate_metrics failed ({fault}); the file contains the metrics computed here"
+            for name, fault in faults.items()
         ]
-        absent = [
-            name for name, answer in answers.items() if answer is None and not isinstance(agents.get(name), SimpleAgent)
+        notes += [
+            f"agent {name} has no /aggregate_metrics; its metrics are computed here"
+            for name, answer in answers.items()
+            if answer is None and not isinstance(agents.get(name), SimpleAgent)
         ]
-        notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
         answers |= dict.fromkeys(faults)
         agent_entries = entries(path, answers)
         headlines = [headline(agent, blocks.key_metrics) for agent, blocks in agent_entries]
@@ -309,11 +313,11 @@ def _finished(
 
 
 def _answers(agents: Mapping[str, CollectedAgent], path: str, retries: int) -> dict[str, AggregateAnswer]:
-    """What each agent makes of its own rows: those that succeeded, without their bulk, by task and rollout.
+    """Each agent's own metrics of its successful rows, which are sent stripped, sorted by task and rollout.
 
-    None for an agent of an earlier plan that has no address now.
+    None for an agent of an earlier plan that now has no address.
     """
     with Source(path) as source:
-        rows = by_agent(map(stripped, records(source)))  # at once: what is left out is most of it
-    here = {name: agent_rows for name, agent_rows in rows.items() if name in agents}
-    return {**dict.fromkeys(rows), **aggregated(agents, here, retries)}
+        rows = by_agent(map(stripped, records(source)))  # stripped as they are read, which saves most of the memory
+    reachable = {name: agent_rows for name, agent_rows in rows.items() if name in agents}
+    return {**dict.fromkeys(rows), **aggregated(agents, reachable, retries)}

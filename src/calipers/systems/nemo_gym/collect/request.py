@@ -1,6 +1,6 @@
-"""What a collection is asked: our options, or NeMo Gym's ``+key=value`` arguments; and what is planned of its inputs.
+"""The request for a collection, from Calipers' options or NeMo Gym's ``+key=value`` arguments, and its plan.
 
-The plan is NeMo Gym's materialised inputs: every request, its agent and its repeats, decided before the run.
+The plan is NeMo Gym's materialised inputs: every request with its agent and its repeats, fixed before the run.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from calipers.errors import InputError, UnknownName
 from calipers.systems.nemo_gym import AGENT, PARAMS, ROLLOUT, TASK
 from calipers.systems.nemo_gym.wire import agent_name, index_fault
 
-HEAD: Final = "http://127.0.0.1:11000"  # the head server of NeMo Gym, unless another is named
+HEAD: Final = "http://127.0.0.1:11000"  # the default address of NeMo Gym's head server
 DEFAULT: Final = "_default"
 
 Row = Mapping[str, Any]
-Key = tuple[int | str, int]  # task and rollout: one rollout of a collection, whoever runs it
+Key = tuple[int | str, int]  # (task, rollout): identifies a rollout of a collection
 
 
 @dataclass(frozen=True, slots=True)
 class Materializing:
-    """How inputs become planned rollouts, with the option names of NeMo Gym's collector."""
+    """The settings that turn inputs into planned rollouts, named like the options of NeMo Gym's collector."""
 
-    agent_name: str | None = None  # for rows that name none
-    limit: int | None = None  # the first lines only; 0 is no limit
-    num_repeats: int | Mapping[str, int] | None = None  # for all, or by agent with a ``_default``
+    agent_name: str | None = None  # the agent of rows that name none
+    limit: int | None = None  # read only this many lines; 0 means no limit
+    num_repeats: int | Mapping[str, int] | None = None  # one number, or a number per agent and ``_default``
     num_repeats_add_seed: bool = False
-    responses_create_params: Mapping[str, Any] = field(default_factory=dict)  # laid over every row's own
-    prompt: Mapping[str, str] | None = None  # templates ``user`` and, if wanted, ``system``
+    responses_create_params: Mapping[str, Any] = field(default_factory=dict)  # override the parameters of every row
+    prompt: Mapping[str, str] | None = None  # the templates ``user`` and, optionally, ``system``
 
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
     """The settings of a collection, with every value resolved."""
 
-    input: str  # a file of tasks, one JSON object a line
+    input: str  # a file of tasks, one JSON object per line
     output: Path
     agents: Mapping[str, str] = field(default_factory=dict)  # name -> URL of an agent server, or KIND/NAME of a model
     how: Materializing = field(default_factory=Materializing)
@@ -50,15 +50,15 @@ class Collecting:
     base_url: str | None = None
     verify_url: str | None = None
     verifier: str | None = None
-    # how they are reached
+    # the connections to the agents
     concurrency: int = 32
     retries: int = 8
     timeout: float = 1800.0
     head: str = HEAD
-    token_env: str | None = None  # the variable that holds the servers' token
-    # what becomes of it
+    token_env: str | None = None  # the environment variable with the servers' token
+    # the output
     overwrite: bool = False
-    local: bool = False  # no agent is asked for metrics
+    local: bool = False  # compute all metrics here, instead of asking the agents for their own
     aggregate: bool = True
     metrics: Sequence[str] = ()
 
@@ -74,7 +74,7 @@ class Collecting:
             raise InputError.at("--verifier", "is given together with --verify-url", "expected one of the two")
 
 
-WORDS: Final = {  # a key of ng_collect_rollouts -> our option
+WORDS: Final = {  # key of ng_collect_rollouts -> Calipers' option
     "input_jsonl_fpath": "input",
     "output_jsonl_fpath": "output",
     "agent_name": "agent_name",
@@ -93,8 +93,8 @@ IDLE: Final = ("upload_rollouts", "upload_rollouts_to_wandb", "rollout_collectio
 
 
 def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
-    """What is asked, by options that were given and by words; an option beats a word."""
-    settings = {**_words(words), **options}
+    """The settings of a collection from options and ``+key=value`` words. Options take precedence over words."""
+    settings = {**_word_settings(words), **options}
     for name, word in (("input", "input_jsonl_fpath"), ("output", "output_jsonl_fpath")):
         if not settings.get(name):
             raise InputError.at(f"--{name}", "is not given", f"expected a file (or {word}=FILE)")
@@ -104,7 +104,7 @@ def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
     given = {key: settings.get(key) for key in ("temperature", "top_p", "max_output_tokens")}
     params |= {key: value for key, value in given.items() if value is not None}
     for key, value in params.items():
-        if isinstance(value, float) and not isfinite(value):  # JSON would say null, which is: as the model likes
+        if isinstance(value, float) and not isfinite(value):  # would be encoded as null, the server's default
             raise InputError.at(f"responses_create_params.{key}", f"is {value}", "expected a finite number")
     how = Materializing(
         agent_name=None if default is None else _text("agent_name", default),
@@ -130,8 +130,8 @@ def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
     )
 
 
-def _words(words: Sequence[str]) -> dict[str, Any]:
-    """``+key=value`` words by our names; UnknownName, with the nearest, for a key that means nothing here."""
+def _word_settings(words: Sequence[str]) -> dict[str, Any]:
+    """The values of ``+key=value`` words under Calipers' option names; UnknownName for an unknown key."""
     settings: dict[str, Any] = {}
     for word in words:
         path, equals, text = word.lstrip("+").partition("=")
@@ -159,7 +159,7 @@ def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def value_of(text: str) -> Any:
-    """The value of a word: JSON, or Hydra's ``{a:1,b:[x,y]}``, a number, null, true, or text.
+    """The value of a ``+key=value`` word: JSON, Hydra's ``{a:1,b:[x,y]}``, a number, null, true, false, or text.
 
     >>> value_of("{math:2,_default:1}"), value_of("1e-3"), value_of("null"), value_of("a b")
     ({'math': 2, '_default': 1}, 0.001, None, 'a b')
@@ -182,7 +182,7 @@ def value_of(text: str) -> Any:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between commas; a comma within brackets belongs to an inner object or list."""
+    """The parts between commas. A comma within brackets belongs to an inner object or list."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "{[") - (character in "}]")
@@ -194,13 +194,13 @@ def _parts(text: str) -> list[str]:
 
 
 def _agents(texts: Sequence[str]) -> dict[str, str]:
-    """``NAME=URL`` and ``NAME=KIND/MODEL``, by name."""
+    """The URL or ``KIND/MODEL`` of each agent by its name, from ``NAME=TARGET`` texts."""
     agents: dict[str, str] = {}
     for text in texts:
         name, equals, target = text.partition("=")
         if not (equals and name and target) or "/" in name:
-            right = "expected NAME=URL of an agent server, or NAME=KIND/MODEL, such as simple_agent=openai/gpt-4o-mini"
-            raise InputError.at("--agent", f"{text!r} cannot be read", right)
+            forms = "expected NAME=URL of an agent server, or NAME=KIND/MODEL, such as simple_agent=openai/gpt-4o-mini"
+            raise InputError.at("--agent", f"{text!r} cannot be read", forms)
         if name in agents:
             raise InputError.at("--agent", f"{name} is given twice", "expected it once")
         agents[name] = target
@@ -208,15 +208,15 @@ def _agents(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _repeats(value: Any) -> int | dict[str, int] | None:
-    """A number for all, or numbers by agent; ``math=4,_default=1`` too."""
+    """The number of repeats of all agents, or of each agent. ``math=4,_default=1`` is one way to write the latter."""
     if isinstance(value, str):
         if re.fullmatch(r"\s*[-+]?\d+\s*", value):
             return int(value)
         pairs = [pair.partition("=") for pair in value.split(",")]
         value = {name.strip(): value_of(number) if equals else name for name, equals, number in pairs}
     if isinstance(value, Mapping):
-        right = f"expected a number, or NAME=N,{DEFAULT}=N"
-        return {str(name): _integer("num_repeats", number, right) or 0 for name, number in value.items()}
+        expected = f"expected a number, or NAME=N,{DEFAULT}=N"
+        return {str(name): _integer("num_repeats", number, expected) or 0 for name, number in value.items()}
     return _integer("num_repeats", value)
 
 
@@ -226,17 +226,17 @@ def _prompt(value: Any) -> dict[str, str] | None:
     import yaml
 
     path = _text("prompt_config", value)
-    right = "expected YAML with user, and optionally system"
+    expected = "expected YAML with user, and optionally system"
     try:
         templates = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
+        raise InputError.at(path, f"cannot be read ({error.strerror})", expected) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise InputError.at(path, "is not valid YAML", right) from None
+        raise InputError.at(path, "is not valid YAML", expected) from None
     if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
-        raise InputError.at(path, "there is no text under user", right)
+        raise InputError.at(path, "there is no text under user", expected)
     if not isinstance(templates.get("system", ""), str):
-        raise InputError.at(path, "system is not text", right)
+        raise InputError.at(path, "system is not text", expected)
     return {role: templates[role] for role in ("system", "user") if role in templates}
 
 
@@ -262,11 +262,11 @@ def _text(key: str, value: Any) -> str:
     return str(value)
 
 
-def _integer(key: str, value: Any, right: str = "expected an integer") -> int | None:
+def _integer(key: str, value: Any, expected: str = "expected an integer") -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError.at(key, f"is {value!r:.60}", right)
+        raise InputError.at(key, f"is {value!r:.60}", expected)
     return value
 
 
@@ -277,7 +277,7 @@ def _truth(key: str, value: Any) -> bool:
 
 
 def key_of(row: Row) -> Key:
-    """Which rollout a row is."""
+    """The key of a row's rollout."""
     return row[TASK], row[ROLLOUT]
 
 
@@ -288,23 +288,23 @@ def agent_of(row: Row) -> str:
 
 
 def materialize(lines: Iterable[bytes | str], how: Materializing, path: str = "input") -> list[dict[str, Any]]:
-    """The planned rollouts of a file of inputs, a row each, in the order a a b b c c.
+    """The planned rollouts of a file of inputs, one row each, with repeats next to each other: a a b b c c.
 
-    Equal lines are one task; a row's own task index stays. Rollouts are numbered within their task.
-    InputError names the line of a bad one.
+    Equal lines are one task; a row that has a task index keeps it. Rollouts are numbered within their task.
+    InputError names the line of a bad input.
     """
     rows = _rows(lines, how, path)
     _check_agents(rows, path)
-    done: dict[Any, int] = {}
+    counts: dict[Any, int] = {}
     planned = []
-    for row, times in zip(rows, _times(rows, how.num_repeats), strict=True):
-        for _ in range(times):
-            number = done.get(row[TASK], 0)
-            done[row[TASK]] = number + 1
-            again = {**row, ROLLOUT: number}
+    for row, repeats in zip(rows, _repeats_of(rows, how.num_repeats), strict=True):
+        for _ in range(repeats):
+            number = counts.get(row[TASK], 0)
+            counts[row[TASK]] = number + 1
+            rollout = {**row, ROLLOUT: number}
             if how.num_repeats_add_seed:
-                again[PARAMS] = _seeded(row[PARAMS], number, path)
-            planned.append(again)
+                rollout[PARAMS] = _seeded(row[PARAMS], number, path)
+            planned.append(rollout)
     return planned
 
 
@@ -322,9 +322,8 @@ def _rows(lines: Iterable[bytes | str], how: Materializing, path: str) -> list[d
             row[PARAMS] = _prompted(location, row, how.prompt)
         if how.responses_create_params:
             row[PARAMS] = {**row[PARAMS], **how.responses_create_params}
-        name = how.agent_name
-        if name is not None and not row.get(AGENT):
-            row[AGENT] = {"name": name}
+        if how.agent_name is not None and not row.get(AGENT):
+            row[AGENT] = {"name": how.agent_name}
         if TASK not in row:
             row[TASK] = tasks.setdefault(text, len(tasks))
         if fault := index_fault(TASK, row[TASK]):
@@ -334,12 +333,12 @@ def _rows(lines: Iterable[bytes | str], how: Materializing, path: str) -> list[d
 
 
 def _utf8(location: str, line: bytes | str) -> str:
-    """A line without its end. What is not UTF-8 is refused: a prompt is not to be changed on its way."""
+    """A line without its line break. InputError for invalid UTF-8, because replacing bytes would change a prompt."""
     try:
         return (line if isinstance(line, str) else line.decode()).rstrip("\r\n")
     except UnicodeDecodeError as error:
-        wrong = f"byte {error.start + 1} of the line is not UTF-8"
-        raise InputError.at(location, wrong, "expected UTF-8 text") from None
+        problem = f"byte {error.start + 1} of the line is not UTF-8"
+        raise InputError.at(location, problem, "expected UTF-8 text") from None
 
 
 def _decoded(location: str, text: str) -> dict[str, Any]:
@@ -364,7 +363,7 @@ def _prompted(location: str, row: Mapping[str, Any], prompt: Mapping[str, str]) 
         raise InputError.at(location, "it already has an input", "remove it, or the prompt template")
     try:
         texts = [(role, prompt[role].format_map(row)) for role in ("system", "user") if prompt.get(role)]
-    except (LookupError, ValueError, AttributeError, TypeError) as error:  # {x.y} and {x[y]} look into a column
+    except (LookupError, ValueError, AttributeError, TypeError) as error:  # {x.y} and {x[y]} access parts of a value
         raise InputError.at(location, f"the prompt template needs {error}", f"known: {', '.join(row)}") from None
     return {**params, "input": [{"role": role, "content": text} for role, text in texts]}
 
@@ -372,29 +371,29 @@ def _prompted(location: str, row: Mapping[str, Any], prompt: Mapping[str, str]) 
 def _check_agents(rows: list[dict[str, Any]], path: str) -> None:
     nameless = [number for number, row in enumerate(rows, 1) if not agent_name(row)]
     if nameless:
-        some = ", ".join(map(str, nameless[:5])) + (", ..." if len(nameless) > 5 else "")
+        lines = ", ".join(map(str, nameless[:5])) + (", ..." if len(nameless) > 5 else "")
         raise InputError.at(
-            path, f"no agent for line {some}", (f"expected {AGENT}: {{name: ...}}, or --agent for all lines")
+            path, f"no agent for line {lines}", (f"expected {AGENT}: {{name: ...}}, or --agent for all lines")
         )
 
 
-def _times(rows: list[dict[str, Any]], wanted: int | Mapping[str, int] | None) -> list[int]:
-    """How often each row is asked."""
-    by_agent = wanted if isinstance(wanted, Mapping) else {DEFAULT: 1 if wanted is None else wanted}
-    for times in by_agent.values():
-        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-            raise InputError(f"the number of repeats is {times!r}; expected an integer >= 1")
+def _repeats_of(rows: list[dict[str, Any]], num_repeats: int | Mapping[str, int] | None) -> list[int]:
+    """The number of repeats of each row."""
+    by_agent = num_repeats if isinstance(num_repeats, Mapping) else {DEFAULT: 1 if num_repeats is None else num_repeats}
+    for repeats in by_agent.values():
+        if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+            raise InputError(f"the number of repeats is {repeats!r}; expected an integer >= 1")
     agents = [agent_name(row) or "" for row in rows]
-    lacking = sorted({*agents} - by_agent.keys())
-    if lacking and DEFAULT not in by_agent:
-        raise InputError(f"no number of repeats for agent {', '.join(lacking)}; expected one, or {DEFAULT}")
+    unlisted = sorted({*agents} - by_agent.keys())
+    if unlisted and DEFAULT not in by_agent:
+        raise InputError(f"no number of repeats for agent {', '.join(unlisted)}; expected one, or {DEFAULT}")
     for name in sorted(by_agent.keys() - {*agents, DEFAULT}):
         warnings.warn(f"repeats are given for agent {name!r}, which no input names", stacklevel=3)
     return [by_agent[agent if agent in by_agent else DEFAULT] for agent in agents]
 
 
 def _seeded(params: Mapping[str, Any], seed: int, path: str) -> dict[str, Any]:
-    """The request with a seed in its ``metadata.extra_body``, which is JSON inside a string."""
+    """The request parameters with a seed in ``metadata.extra_body``, which is JSON in a string."""
     metadata = params.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise InputError.at(path, f"{PARAMS}.metadata is not an object", "expected one, for a seed to be put into")
