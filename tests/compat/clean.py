@@ -18,7 +18,7 @@ def _nothing_borrowed(monkeypatch):
         monkeypatch.setattr(index, "added", {})
         monkeypatch.setattr(index, "_broken", {})
     for registry in (METRIC_REGISTRY, VERIFIER_REGISTRY):
-        monkeypatch.setattr(registry, "_held", dict(registry._held))
+        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
     monkeypatch.setattr(user_code, "_registered", {})
     monkeypatch.setattr(compat, "_loaded", {})
     before = set(sys.modules)

@@ -17,7 +17,7 @@ from calipers.systems.evsys.lent import (
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch):
-    monkeypatch.setattr(INFERENCE_REGISTRY, "_held", dict(INFERENCE_REGISTRY._held))
+    monkeypatch.setattr(INFERENCE_REGISTRY, "_classes", dict(INFERENCE_REGISTRY._classes))
     monkeypatch.setattr(INFERENCE_REGISTRY._index, "added", {})
 
 

@@ -29,7 +29,7 @@ BOTH = "<think>t</think><answer>A</answer>"
 def _nothing_registered(monkeypatch):
     monkeypatch.setattr(VERIFIERS, "added", {})
     monkeypatch.setattr(VERIFIERS, "_broken", {})
-    monkeypatch.setattr(VERIFIER_REGISTRY, "_held", dict(VERIFIER_REGISTRY._held))
+    monkeypatch.setattr(VERIFIER_REGISTRY, "_classes", dict(VERIFIER_REGISTRY._classes))
 
 
 class Half:

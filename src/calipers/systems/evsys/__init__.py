@@ -1,7 +1,7 @@
-"""EvSys: its Benchmark, prediction rows and metric names, and substitutes for its modules while they are absent.
+"""EvSys: its Benchmark, prediction rows and metric names, and stand-ins for its modules if they are not installed.
 
-Lent as ``evsys_sdk`` itself: what concerns benchmarks, metrics, verifiers, clients and their data. Nothing is loaded
-before its name is asked for. ``__version__`` is that of the release whose behaviour is lent.
+This file is the stand-in for the package ``evsys_sdk``, with its names for benchmarks, metrics, verifiers, clients and
+their data. A name's module is imported on first use. ``__version__`` is the release whose behaviour is reproduced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SYSTEM = System(
     )
 )
 
-_NAMES: Final = {  # module -> the names that EvSys' package has of it
+_NAMES: Final = {  # module -> its names that EvSys' package exports
     "calipers.systems.evsys.benchmark": "Benchmark BenchmarkScore BenchmarkTaskResult run_benchmark",
     "calipers.systems.evsys.lent": (
         "ChatMessagesRow E2BVerifier HarborTask InProcessVerifier InferenceClient LLMJudgeVerifier Metric "
@@ -44,12 +44,12 @@ _NAMES: Final = {  # module -> the names that EvSys' package has of it
         "prompt_example_from_dict register_inference register_metric register_verifier text_block to_dict"
     ),
 }
-_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = ["__version__", *sorted(_HOMES)]  # what is lent as ``evsys_sdk``
+__all__ = ["__version__", *sorted(_MODULE_OF)]  # the names of ``evsys_sdk``
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)

@@ -1,10 +1,11 @@
-"""EvSys' Benchmark: tasks in memory, sent to a client one by one, scored with EvSys' numbers.
+"""EvSys' Benchmark: tasks in memory that are sent to a client one by one, and scored with EvSys' numbers.
 
-``score.metrics``, ``per_task`` and ``breakdowns`` are what EvSys gives; ``score.result`` is the
-same scoring as a Calipers `Result`, with intervals and the ledger. Errors in the
-tasks, the metrics or the client are raised before the first call.
+``score.metrics``, ``per_task`` and ``breakdowns`` are as in EvSys; ``score.result`` is the same scoring as a Calipers
+`Result`, with intervals and the ledger. Errors in the tasks, the metrics or the client are raised before the first
+call.
 
-Lent as ``evsys_sdk.benchmark``, and as ``evsys_sdk.training.harbor_eval``, ``harbor_engine`` and ``trajectory``.
+The stand-in for ``evsys_sdk.benchmark``, and for ``harbor_eval``, ``harbor_engine`` and ``trajectory`` of
+``evsys_sdk.training``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, field, replace
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -69,7 +70,7 @@ from calipers.verifiers import NamedVerifier, judged, user_code
 if TYPE_CHECKING:
     from calipers.systems.evsys.lent import TextGenerator
 
-__all__ = [  # what is lent as ``evsys_sdk.benchmark``
+__all__ = [  # the names of ``evsys_sdk.benchmark``
     "Benchmark",
     "BenchmarkScore",
     "BenchmarkTaskResult",
@@ -95,7 +96,7 @@ ECONOMICS: Final = ("time_per_task", "tokens_per_task", "cost_per_task")
 
 @dataclass(frozen=True)
 class BenchmarkTaskResult:
-    """One task: its mean reward, and the last of its completions."""
+    """A task with its mean reward and its last completion."""
 
     task_id: Any
     instruction: Any
@@ -107,10 +108,10 @@ class BenchmarkTaskResult:
 
 @dataclass(frozen=True)
 class BenchmarkScore:
-    """The score of a benchmark, in EvSys' shape, for `dataclasses.asdict`.
+    """The score of a benchmark, with the fields that EvSys has.
 
-    ``result``, the Calipers `Result` behind the numbers, is handed over at construction and is no
-    field: it has no part in ``asdict``, in equality or in ``repr``, and `dataclasses.replace` keeps it.
+    ``result``, the Calipers `Result` with the same numbers, is an argument and an attribute, but not a field: it is not
+    part of `dataclasses.asdict`, equality or ``repr``, and `dataclasses.replace` keeps it.
     """
 
     metrics: dict[str, float]
@@ -124,10 +125,10 @@ class BenchmarkScore:
 
 
 def eval_metrics(groups: Iterable[TrajectoryGroup], *, metrics: list[str] | None = None) -> dict[str, float]:
-    """The metrics of rollouts, and what they cost per rollout; tasks without a rollout are left out.
+    """The metrics of rollouts, and their cost. Tasks without a rollout are left out.
 
-    ``time_per_task``, ``tokens_per_task`` and ``cost_per_task`` are there when some rollout reported
-    them: the mean over a task's samples, then over tasks.
+    ``time_per_task``, ``tokens_per_task`` and ``cost_per_task`` are included if any rollout reported them. They are
+    means over a task's samples, and then over tasks.
 
     >>> eval_metrics([])
     {'n_tasks': 0.0, 'mean_reward': 0.0, 'pass_rate': 0.0}
@@ -141,13 +142,16 @@ def eval_metrics(groups: Iterable[TrajectoryGroup], *, metrics: list[str] | None
 
 
 def break_down(tasks: Sequence[BenchmarkTaskResult], keys: Iterable[str]) -> Breakdowns:
-    """Tasks by the text of a metadata value: how many, their mean reward, and the share whose own mean passes."""
+    """For each metadata key and each of its values, as text, three numbers of the tasks with this value.
+
+    They are the number of tasks, their mean reward, and the share of tasks whose mean reward passes.
+    """
     breakdowns: Breakdowns = {}
     for key in keys:
         buckets: dict[str, list[float]] = {}
         for task in tasks:
-            there, value = _at(task.metadata, key)
-            buckets.setdefault(str(value) if there else ABSENT, []).append(task.reward)
+            has_value, value = _at(task.metadata, key)
+            buckets.setdefault(str(value) if has_value else ABSENT, []).append(task.reward)
         breakdowns[key] = {label: _bucket(np.array(rewards)) for label, rewards in buckets.items()}
     return breakdowns
 
@@ -165,7 +169,7 @@ def _bucket(rewards: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
 def score_judged(
     name: str, tasks: Sequence[HarborTask], rewards: list[list[float]], texts: Sequence[str], plan: Plan
 ) -> BenchmarkScore:
-    """The score of judged completions: ``rewards[task][sample]`` and each task's last text."""
+    """The score of judged completions, from ``rewards[task][sample]`` and each task's last completion."""
     table = _table(rewards, tasks, plan.by, name)
     result = score_rollouts(table, plan)
     with quietly():
@@ -177,27 +181,27 @@ def score_judged(
 
 
 def harvested(task: HarborTask, group: TrajectoryGroup) -> BenchmarkTaskResult:
-    """One task of a job: the mean of the trials that survived, 0.0 if none did, and the text of the last."""
+    """The result of a task of a job: the mean reward of its successful trials, 0.0 without any, and the last text."""
     rewards = np.array(group.rewards)
     texts = [turn.text for trajectory in group.trajectories for turn in trajectory.turns]
     return _task_result(task, texts[-1] if texts else "", float(mean(rewards)) if len(rewards) else 0.0)
 
 
-def _task_result(task: HarborTask, text: str, worth: float) -> BenchmarkTaskResult:
+def _task_result(task: HarborTask, text: str, reward: float) -> BenchmarkTaskResult:
     expected = getattr(task.verifier, "expected", None)
-    return BenchmarkTaskResult(task.task_id, task.instruction, text, expected, worth, dict(task.metadata))
+    return BenchmarkTaskResult(task.task_id, task.instruction, text, expected, reward, dict(task.metadata))
 
 
 def _score_directory(job: Path, names: Sequence[str], samples: int, plan: Plan) -> Result:
-    """The score of a job's directory; rollouts that were asked for and that it knows nothing of are missing."""
+    """The score of a job's directory. Requested rollouts that are not in it count as missing."""
     parts: list[Part] = []
     rollouts, inputs = begin([str(job)], labels=plan.labels, kept=parts)
     counts = dict(zip(rollouts.tasks, np.bincount(rollouts.task, minlength=len(rollouts.tasks)).tolist(), strict=True))
     absent = [(number, sample) for number, name in enumerate(names) for sample in range(counts.get(name, 0), samples)]
-    absent = absent[: max(0, len(names) * samples - len(rollouts))]  # what it counts under no name stands for some
+    absent = absent[: max(0, len(names) * samples - len(rollouts))]  # rollouts of unknown tasks count as some of these
     if absent and len(rollouts.keys) == 1:
         task, sample = np.array(absent, dtype=np.int64).T
-        whose = {name: value for name, value in zip(GROUP, rollouts.keys[0], strict=True) if value is not None}
+        group = {name: value for name, value in zip(GROUP, rollouts.keys[0], strict=True) if value is not None}
         missing = Part(
             places=Places(str(job), blocks=[(0, 0)]),
             tasks=list(names),
@@ -205,7 +209,7 @@ def _score_directory(job: Path, names: Sequence[str], samples: int, plan: Plan) 
             sample=sample,
             attempt=np.ones(len(absent), dtype=np.int64),
             outcome=np.full(len(absent), MISSING, dtype=np.uint8),
-            labels={name: Labels(np.zeros(len(absent), dtype=np.int64), [value]) for name, value in whose.items()},
+            labels={name: Labels(np.zeros(len(absent), dtype=np.int64), [value]) for name, value in group.items()},
             turn=np.arange(len(absent), dtype=np.float64) + len(rollouts),
         )
         rollouts = assemble([replace(parts[0], planned_from="num_samples"), *parts[1:], missing])
@@ -213,18 +217,18 @@ def _score_directory(job: Path, names: Sequence[str], samples: int, plan: Plan) 
 
 
 def _table(rewards: list[list[float]], tasks: Sequence[HarborTask], keys: Sequence[str], name: str) -> Rollouts:
-    """Rewards as rollouts. Tasks are numbered, so that their order stays and two of one id stay two."""
+    """Rewards as rollouts. Tasks are identified by their number, which keeps their order, and tasks with equal ids."""
     part = from_rewards(rewards)
     labels = {"dataset": Labels(np.zeros(len(part), dtype=np.int64), [name])} if name else {}
     for key in keys:
         values = [_at(task.metadata, key) for task in tasks]
-        code = np.array([number if there else -1 for number, (there, _) in enumerate(values)], dtype=np.int64)
+        code = np.array([number if has_value else -1 for number, (has_value, _) in enumerate(values)], dtype=np.int64)
         labels[f"metadata.{key}"] = Labels(code[part.task], [value for _, value in values])
     return assemble([replace(part, labels=labels)])
 
 
 def _at(metadata: Any, path: str) -> tuple[bool, Any]:
-    """Whether a dotted path leads somewhere through nested dicts, and what stands there."""
+    """Whether nested dicts have a value at a dotted path, and the value."""
     for step in path.split("."):
         if not isinstance(metadata, Mapping) or step not in metadata:
             return False, None
@@ -240,14 +244,14 @@ MODEL_CLIENTS: Final = ("tinker", "litellm")
 
 
 class CannotJudge(CalipersError, NotImplementedError):
-    """A verifier that needs more than this process: a container, or a second model.
+    """A verifier that cannot run in this process, because it needs a container or another model.
 
-    A NotImplementedError too, as that is what EvSys raises for it.
+    It is also a NotImplementedError, which is what EvSys raises for it.
     """
 
 
 class RepeatedAnswer(UserWarning):
-    """Several samples were asked for under settings that give one answer again and again."""
+    """Several samples were requested with settings that usually repeat the same answer."""
 
 
 @dataclass
@@ -257,14 +261,15 @@ class Benchmark:
     name: str
     tasks: list[HarborTask]
     metadata: dict[str, Any] = field(default_factory=dict)
-    root: Path | None = None  # the directory it was read from
+    root: Path | None = None  # the directory from which it was read
 
     def __post_init__(self) -> None:
-        self.verifiers: dict[str, NamedVerifier] = {}  # that came with it, by their names; no field, as EvSys has none
+        # the verifiers that were given with the tasks, by name; not a field, because EvSys' class has no such field
+        self.verifiers: dict[str, NamedVerifier] = {}
 
     @classmethod
     def from_dir(cls, path: str | Path) -> Benchmark:
-        """The benchmark in a directory with ``tasks.jsonl`` and perhaps ``metadata.yaml``."""
+        """The benchmark in a directory with ``tasks.jsonl`` and, optionally, ``metadata.yaml``."""
         root = Path(path)
         if not root.is_dir():
             raise NotThere(f"benchmark dir not found: {root}; expected a directory with tasks.jsonl")
@@ -276,7 +281,7 @@ class Benchmark:
     def from_iterable(
         cls, name: str, rows: Iterable[Mapping[str, Any] | HarborTask], *, metadata: Mapping[str, Any] | None = None
     ) -> Benchmark:
-        """A benchmark of rows, each a dict or a task; tasks are kept as they are."""
+        """A benchmark from rows, each a dict or a task. Tasks are kept as they are."""
         tasks: list[Any] = [row if hasattr(row, "task_id") else harbor_task_from_dict(row) for row in rows]
         return cls(name, tasks, dict(metadata or {}))
 
@@ -307,13 +312,15 @@ class Benchmark:
         >>> Benchmark.from_table([{"question": "2 + 2?", "answer": 4}], verifier="numeric_match").tasks[0].instruction
         '2 + 2?'
         """
-        brought: dict[str, NamedVerifier] = {}
-        judge = verifier
-        if verifier is not None and not isinstance(verifier, str):
-            judge = str(getattr(verifier, "__name__", type(verifier).__name__))
-            brought = {judge: user_code.wrap(judge, verifier)}
-        elif isinstance(judge, str) and is_code(judge):
-            brought = {judge: user_code.code_verifier(judge)}
+        own: dict[str, NamedVerifier] = {}
+        verifier_name: str | None
+        if verifier is None or isinstance(verifier, str):
+            verifier_name = verifier
+            if verifier is not None and is_code(verifier):
+                own = {verifier: user_code.code_verifier(verifier)}
+        else:
+            verifier_name = str(getattr(verifier, "__name__", type(verifier).__name__))
+            own = {verifier_name: user_code.wrap(verifier_name, verifier)}
         questions = Questions(
             prompt=prompt,
             target=target,
@@ -323,27 +330,26 @@ class Benchmark:
             choices=_listed(choices),
             shuffle_choices=shuffle_choices,
             index_from=index_from,
-            verifier=cast("str | None", judge),
+            verifier=verifier_name,
             params=params or {},
             seed=seed,
         )
         is_path = isinstance(table, (str, os.PathLike))
         rows = read_table(os.fspath(table)) if is_path else table_of(table, name)
         suite = questions_suite(rows, questions)
-        ours = roles_of(rows, questions).verifier
-        if not brought and ours is not None and ours in VERIFIERS.entries and ours not in user_code.BUILT_IN:
-            brought = {ours: VERIFIERS.load(ours)}
+        chosen = roles_of(rows, questions).verifier
+        if not own and chosen is not None and chosen in VERIFIERS.entries and chosen not in user_code.BUILT_IN:
+            own = {chosen: VERIFIERS.load(chosen)}
         benchmark = cls(suite.name, [from_task(task) for task in suite.tasks])
-        benchmark.verifiers = brought
+        benchmark.verifiers = own
         return benchmark
 
     @classmethod
     def load(cls, spec: Mapping[str, Any], *, store: Any = None) -> Benchmark | None:
-        """The benchmark that ``{"path": ...}``, else ``{"id": ...}``, else ``{"name": ...}`` names; None without any.
+        """The benchmark named by ``path``, ``id`` or ``name`` in a mapping, in this order; None without any of them.
 
-        ``store`` is where ids and names are looked up: None for the store of this project, a path for
-        one elsewhere, an object with ``find(name) -> id`` and ``pull(id) -> path``, or a store of EvSys'
-        (see `evsys_lookup`).
+        ``store`` is where ids and names are looked up: None for the store of this project, the path of another store,
+        an object with ``find(name) -> id`` and ``pull(id) -> path``, or a store of EvSys (see `evsys_lookup`).
         """
         if not isinstance(spec, Mapping):
             raise WrongType(f"the benchmark is {spec!r}; expected a mapping with path, id or name")
@@ -371,11 +377,11 @@ class Benchmark:
         metrics: list[str] | None = None,
         num_samples: int = 1,
     ) -> BenchmarkScore:
-        """Request each task's completions from the client, verify them, and reduce the rewards.
+        """Request the completions of each task from the client, verify them, and score the rewards.
 
-        It calls the client sequentially, in the order of tasks and samples, in the calling thread; an
-        exception of the client is raised unchanged. ``limit`` takes the first tasks, and fewer than
-        one sample is one. A plain string counts as a list of one, for metrics and breakdown keys.
+        The client is called sequentially, in the order of tasks and samples, in the calling thread. Exceptions of the
+        client are raised unchanged. ``limit`` restricts the run to the first tasks; less than one sample means one. For
+        ``metrics`` and ``breakdown_keys``, a string means a list of one.
         """
         tasks = self._first(limit)
         samples = max(1, int(num_samples))
@@ -384,8 +390,8 @@ class Benchmark:
         if tasks:
             _check_client(client)
         if tasks and samples > 1 and temperature == 0:
-            repeated = f"{samples} samples at temperature 0 are usually the same answer {samples} times"
-            warnings.warn(f"{repeated}; give a temperature above 0", RepeatedAnswer, stacklevel=2)
+            problem = f"{samples} samples at temperature 0 are usually the same answer {samples} times"
+            warnings.warn(f"{problem}; give a temperature above 0", RepeatedAnswer, stacklevel=2)
         rewards: list[list[float]] = []
         last: list[str] = []
         for task, judge in zip(tasks, judges, strict=True):
@@ -418,12 +424,13 @@ class Benchmark:
         max_retries: int = 2,
         _job_factory: Any | None = None,
     ) -> BenchmarkScore:
-        """EvSys' scoring of rollouts that Harbor runs: each task ``num_samples`` times, verified in this process.
+        """Run each task ``num_samples`` times with Harbor, verify the completions in this process, and score them.
 
-        ``metrics``, ``per_task`` and ``rollouts`` are of the trials that came to a verdict, as EvSys counts them;
-        ``result`` is of the whole job, its failures in the ledger. `HarborError` when Harbor is missing or gives up.
-        ``_job_factory`` runs the job instead of Harbor: called with its configuration, it returns the directory of a
-        job, or an object with ``trial_results`` as Harbor has them, at once or awaited.
+        ``metrics``, ``per_task`` and ``rollouts`` cover only trials with a verdict, as in EvSys; ``result`` covers the
+        whole job, with failures in its ledger. `HarborError` if Harbor is missing or fails.
+
+        ``_job_factory`` runs the job instead of Harbor. It is called with the job's configuration, and returns, also as
+        an awaitable, the directory of a job or an object with Harbor's ``trial_results``.
         """
         if not isinstance(workspace_dir, Path):
             raise WrongType(f"workspace_dir is {workspace_dir!r}; expected a pathlib.Path")
@@ -461,13 +468,13 @@ class Benchmark:
         return self.tasks if limit is None else self.tasks[: max(0, int(limit))]
 
     def _judges(self, tasks: Sequence[HarborTask]) -> list[Callable[[str], float]]:
-        """What judges each of the first tasks; the error for one that nothing can says where it stands."""
+        """The function that judges completions of each task. The error for a task without one names its location."""
         judges = []
         for number, task in enumerate(tasks):
             try:
                 name = getattr(task.verifier, "fn_name", None)
-                ours = self.verifiers.get(name) if isinstance(name, str) else None
-                judges.append(_judge(task) if ours is None else _own_judge(task, ours))
+                own = self.verifiers.get(name) if isinstance(name, str) else None
+                judges.append(_judge(task) if own is None else _own_judge(task, own))
             except CalipersError as error:
                 location = place_of(self.root, number, task.task_id) if self.root else None
                 if location is None:
@@ -494,10 +501,10 @@ def run_benchmark(
     run_id: str | None = None,
     eval_id: str | None = None,
 ) -> dict[str, float]:
-    """The metrics of an API model on a benchmark, given itself or by path, id or name, through Harbor.
+    """Run a benchmark, given as an object or by path, id or name, with an API model in Harbor. Returns its metrics.
 
-    It ends as `Benchmark.score_via_harbor` does. With a ``store`` and a ``run_id`` the prediction rows are handed to
-    the store (see `upload_eval_rollouts`); that it takes them is checked before the first call.
+    Errors are those of `Benchmark.score_via_harbor`. With a ``store`` and a ``run_id``, the predictions are uploaded to
+    the store (see `upload_eval_rollouts`); whether it supports this is checked before the first call.
     """
     upload = store is not None and bool(run_id)
     if upload:
@@ -516,8 +523,8 @@ def run_benchmark(
         limit=limit,
         n_concurrent=n_concurrent,
     )
-    with ThreadPoolExecutor(1) as apart:  # the caller may stand in an event loop, and loops do not nest
-        score = apart.submit(asyncio.run, scoring).result()
+    with ThreadPoolExecutor(1) as thread:  # a thread, because the caller may be in an event loop, and loops do not nest
+        score = thread.submit(asyncio.run, scoring).result()
     if upload:
         tasks = chosen.tasks[: len(score.rollouts)]
         upload_eval_rollouts(store, run_id, eval_predictions(tasks, score.rollouts, eval_id=eval_id))
@@ -533,9 +540,9 @@ async def run_harbor_rollouts(
     n_concurrent: int = 4,
     **settings: Any,
 ) -> list[TrajectoryGroup]:
-    """The rollouts of each task that survived, in the order of the tasks; see `Benchmark.score_via_harbor`.
+    """The successful rollouts of each task, in the order of the tasks; see `Benchmark.score_via_harbor`.
 
-    ``max_turns`` and ``renderer_name`` are taken and change nothing: the agent that asks the model has one turn.
+    ``max_turns`` and ``renderer_name`` are accepted but have no effect, because the agent has one turn.
     """
     score = await Benchmark("", list(tasks)).score_via_harbor(
         workspace_dir=workspace_dir, temperature=temperature, n_concurrent=n_concurrent, **settings
@@ -546,12 +553,12 @@ async def run_harbor_rollouts(
 async def score_via_harbor(
     tasks: Sequence[HarborTask], *, temperature: float = 0.0, n_concurrent: int = 8, **settings: Any
 ) -> list[TrajectoryGroup]:
-    """As `run_harbor_rollouts`, with the temperature and the concurrency of an evaluation."""
+    """`run_harbor_rollouts` with the default temperature and concurrency of an evaluation."""
     return await run_harbor_rollouts(tasks, temperature=temperature, n_concurrent=n_concurrent, **settings)
 
 
 def _listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Names as a tuple; a plain text is one of them."""
+    """Names as a tuple; a string is one name."""
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
@@ -559,12 +566,12 @@ def _check_client(client: Any) -> None:
     generate = getattr(client, "generate", None)
     if not callable(generate):
         raise NoObject(f"the client is a {type(client).__name__} without generate(); expected EvSys' InferenceClient")
-    if iscoroutinefunction(generate):  # its answers would be coroutines, which nobody awaits
+    if iscoroutinefunction(generate):  # `Benchmark.score` calls it synchronously
         raise WrongType(f"generate() of {type(client).__name__} is async; expected EvSys' own, which returns the text")
 
 
 def _judge(task: HarborTask) -> Callable[[str], float]:
-    """What gives a completion of this task its reward; an error for a verifier that cannot be called here."""
+    """The function from a completion of a task to its reward; an error for a verifier that cannot be called here."""
     verifier: Any = task.verifier
     kind = getattr(verifier, "kind", None)
     if kind == "in_process":
@@ -572,30 +579,30 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
             raise WrongType(f"task {task.task_id!r}: fn_name is {verifier.fn_name!r}; expected the name of a verifier")
         judge = _function(verifier.fn_name)
         return lambda text: float(judge(text, verifier.expected, verifier.params))
-    called = type(verifier).__name__
+    type_name = type(verifier).__name__
     if kind in ("e2b", "llm_judge"):
-        wrong = f"task {task.task_id!r}: {called} cannot verify in this process"
-        raise CannotJudge(f"{wrong}; expected an in_process verifier")
-    raise WrongType(f"task {task.task_id!r}: unknown verifier type: {called}; expected an InProcessVerifier")
+        problem = f"task {task.task_id!r}: {type_name} cannot verify in this process"
+        raise CannotJudge(f"{problem}; expected an in_process verifier")
+    raise WrongType(f"task {task.task_id!r}: unknown verifier type: {type_name}; expected an InProcessVerifier")
 
 
 def _own_judge(task: HarborTask, verifier: NamedVerifier) -> Callable[[str], float]:
-    """What gives a completion its reward by a verifier that came with the benchmark; it may wait, in a loop apart."""
-    ours = as_task(task)
-    verifier.check(ours)
+    """The function from a completion of a task to its reward, by a verifier that was given with the benchmark."""
+    calipers_task = as_task(task)
+    verifier.check(calipers_task)
 
     def judge(text: str) -> float:
-        with ThreadPoolExecutor(1) as apart:  # the caller may stand in an event loop, and loops do not nest
-            verdict = apart.submit(asyncio.run, judged(verifier, ours, Completion(text))).result()
+        with ThreadPoolExecutor(1) as thread:  # a thread, because the caller may be in an event loop
+            verdict = thread.submit(asyncio.run, judged(verifier, calipers_task, Completion(text))).result()
         if verdict.reward is None:
-            raise VerifierError(f"task {ours.id!r}: verifier {verifier.name!r} gave no reward")
+            raise VerifierError(f"task {calipers_task.id!r}: verifier {verifier.name!r} gave no reward")
         return float(verdict.reward)
 
     return judge
 
 
 def _function(name: str) -> user_code.VerifierFn:
-    """The function of a name; one of our own verifiers is none, and the error says where it works."""
+    """The registered function of a name. The error for a built-in verifier, which is not one, says where it works."""
     try:
         return user_code.get(name)
     except UnknownName as error:
@@ -610,7 +617,7 @@ def _workspace(benchmark: str, model: str) -> Path:
 
 
 def _writable(folder: Path) -> Path:
-    """The folder, made; a temporary one where it cannot be, as in EvSys."""
+    """Create the folder and return it; if this fails, return a new temporary folder, as in EvSys."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -1,6 +1,6 @@
-"""EvSys' scoring of a benchmark while a model trains; lent as ``evsys_sdk.training.evaluators``.
+"""EvSys' scoring of a benchmark while a model trains: the stand-in for ``evsys_sdk.training.evaluators``.
 
-The live sampler is asked in tinker's types, so that package has to be there when an evaluator asks it.
+The live sampler takes tinker's types, so the package tinker must be installed when an evaluator uses it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from calipers.systems.evsys.predictions import eval_predictions, upload_eval_rol
 
 __all__ = ["BenchmarkEvaluator", "build_in_loop_evaluators"]
 
-KEYS: Final[Mapping[str, type]] = {  # of a benchmark's section -> what it is taken as
+KEYS: Final[Mapping[str, type]] = {  # key of a benchmark's section -> type of its value
     **{"split": str, "max_tokens": int, "temperature": float, "breakdown_keys": list, "metrics": list},
     **{"chat_template": dict, "limit": int, "engine": str, "num_samples": int, "n_concurrent": int},
 }
 
 
 class LiveSampler:
-    """A client over tinker's sampler, which lives in an event loop; asked from another thread than that one's."""
+    """A client of tinker's sampler, which runs in an event loop. It is called from another thread."""
 
     name: ClassVar[str] = "in_loop_sampler"
 
@@ -36,14 +36,14 @@ class LiveSampler:
         try:
             self._tinker = importlib.import_module("tinker")
         except ModuleNotFoundError:
-            right = "install tinker, or give engine='harbor' and a model_path"
-            raise CalipersError(f"the live sampler needs tinker, which is not installed; {right}") from None
+            advice = "install tinker, or give engine='harbor' and a model_path"
+            raise CalipersError(f"the live sampler needs tinker, which is not installed; {advice}") from None
         self._sampler, self._tokenizer, self._loop = sampler, tokenizer, loop
 
     def generate(
         self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
     ) -> str:
-        """The completion of a prompt; "" when the sampler gives no tokens."""
+        """The completion of a prompt; "" if the sampler returns no tokens."""
         tokens = self._tokenizer.encode(prompt, add_special_tokens=False)
         params = self._tinker.SamplingParams(max_tokens=max_tokens, temperature=temperature, stop=stop or [])
         sampling = self._sampler.sample_async(prompt=self._tinker.ModelInput.from_ints(tokens), params=params)
@@ -55,12 +55,12 @@ class LiveSampler:
 
 @dataclass
 class BenchmarkEvaluator:
-    """Scores a benchmark every ``run_every`` steps, with the live sampler or with rollouts of a checkpoint."""
+    """An evaluator that scores a benchmark every ``run_every`` steps, with the live sampler or with a checkpoint."""
 
     name: str
     benchmark: Benchmark
     tokenizer: Any
-    run_every: int = 0  # 0: never
+    run_every: int = 0  # 0 means never
     split: str = "val"
     max_tokens: int = 256
     temperature: float = 0.0
@@ -68,19 +68,19 @@ class BenchmarkEvaluator:
     metrics: list[str] = field(default_factory=list)
     chat_template: dict[str, Any] = field(default_factory=dict)  # system_prompt, user_template, enable_thinking
     limit: int | None = None
-    engine: str = ""  # "harbor": rollouts of a checkpoint
+    engine: str = ""  # "harbor" runs the checkpoint in Harbor, if it and model_name are known
     model_name: str | None = None
     workspace_dir: Any = None
     num_samples: int = 1
     n_concurrent: int = 8
-    store: Any = None  # takes each evaluation, and the prediction rows of its rollouts
+    store: Any = None  # receives each evaluation and its prediction rows
     run_id: str | None = None
     benchmark_id: str | None = None
 
     async def evaluate(
         self, sampler: Any, *, model_path: str | None = None, step: int | None = None
     ) -> dict[str, float]:
-        """The metrics at a step."""
+        """Score the benchmark at a step, and return its metrics."""
         if self.engine.lower() == "harbor" and model_path and self.model_name:
             return await self._via_harbor(self.model_name, model_path, step)
         client: Any = LiveSampler(sampler, self.tokenizer, asyncio.get_running_loop())
@@ -118,10 +118,11 @@ class BenchmarkEvaluator:
         return dict(score.metrics)
 
     def _record(self, rollouts: Sequence[Any], metrics: Mapping[str, float], step: int | None) -> None:
-        """Give the store one evaluation, and its rows under that one's id; a store that fails ends no training."""
+        """Write an evaluation and its prediction rows to the store. An error of the store only raises a warning."""
         try:
-            about = {"run_id": self.run_id, "benchmark_id": self.benchmark_id, "step": step, "metrics": dict(metrics)}
-            record = self.store.create_eval(**about)
+            record = self.store.create_eval(
+                run_id=self.run_id, benchmark_id=self.benchmark_id, step=step, metrics=dict(metrics)
+            )
             eval_id = record.get("id") or record.get("eval_id") if isinstance(record, Mapping) else record.id
             tasks = self.benchmark.tasks[: len(rollouts)]
             upload_eval_rollouts(self.store, self.run_id, eval_predictions(tasks, rollouts, eval_id=eval_id, step=step))
@@ -138,25 +139,27 @@ def build_in_loop_evaluators(
     workspace_dir: Any = None,
     run_id: str | None = None,
 ) -> list[BenchmarkEvaluator]:
-    """An evaluator for each section of ``metadata["benchmark"]``, one or a list, whose ``run_every`` is above 0.
+    """An evaluator for each section of ``metadata["benchmark"]``, a section or a list, with ``run_every`` above 0.
 
-    InputError for a section that is no mapping, names no benchmark, or has a value of another kind.
+    InputError for a section that is not a mapping, names no benchmark, or has a value of a wrong type.
     """
     sections = (metadata or {}).get("benchmark") or []
     shared = {"tokenizer": tokenizer, "model_name": model_name, "workspace_dir": workspace_dir, "run_id": run_id}
     evaluators = []
     for number, section in enumerate(sections if isinstance(sections, list) else [sections]):
-        where = f"benchmark[{number}]"
+        location = f"benchmark[{number}]"
         if not isinstance(section, Mapping):
-            raise InputError.at(where, f"is {section!r}", "expected a mapping with path, id or name")
-        run_every = _taken(where, "run_every", int, section.get("run_every") or 0)
+            raise InputError.at(location, f"is {section!r}", "expected a mapping with path, id or name")
+        run_every = _converted(location, "run_every", int, section.get("run_every") or 0)
         if run_every <= 0:
             continue
         benchmark = Benchmark.load(section, store=store)
         if benchmark is None:
-            raise InputError.at(where, "does not name a benchmark", "expected path, id or name")
+            raise InputError.at(location, "does not name a benchmark", "expected path, id or name")
         settings = {
-            key: _taken(where, key, kind, section[key]) for key, kind in KEYS.items() if section.get(key) is not None
+            key: _converted(location, key, kind, section[key])
+            for key, kind in KEYS.items()
+            if section.get(key) is not None
         }
         name, key = str(section.get("name", f"benchmark_{number}")), section.get("id")
         evaluators.append(
@@ -173,10 +176,10 @@ def build_in_loop_evaluators(
     return evaluators
 
 
-def _taken(where: str, key: str, kind: type, value: Any) -> Any:
+def _converted(location: str, key: str, kind: type, value: Any) -> Any:
     if kind is list and isinstance(value, str):
         return [value]  # one metric, or one key
     try:
         return kind(value)
     except (TypeError, ValueError):
-        raise InputError.at(f"{where}.{key}", f"is {value!r}", f"expected {kind.__name__}") from None
+        raise InputError.at(f"{location}.{key}", f"is {value!r}", f"expected {kind.__name__}") from None

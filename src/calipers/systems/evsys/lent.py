@@ -1,17 +1,14 @@
-"""EvSys' plug-ins, clients and rows of datasets, as far as they are lent.
+"""The stand-in for ``registry``, ``protocols``, ``verifiers``, ``inference`` and ``data_types`` of ``evsys_sdk``.
 
-Lent as ``registry``, ``protocols``, ``verifiers``, ``inference`` and ``data_types`` of ``evsys_sdk``.
+Metrics and verifiers that are registered here can be used in Calipers under the same name: a metric in every dialect, a
+verifier in every run, with the task's params as its ``Config``. Plug-ins of installed packages are loaded when a name
+is missing and when all names are listed, not at import. The ``Config`` of a built-in class is a msgspec Struct, where
+EvSys has a pydantic model; both refuse unknown fields.
 
-What is registered here is known to Calipers under the same name: a metric in every dialect, a verifier in every run,
-with the task's params as its ``Config``. Installed packages are asked when a name is missing and when all names are
-listed, not at import. The ``Config`` of a class that is built in is a msgspec Struct where EvSys has a pydantic model;
-unknown fields are refused by both.
+Of EvSys' clients, the mock and the chat-template wrapper are provided. For clients of services and of local weights,
+the error says that they are not.
 
-Of EvSys' clients, the mock and the chat-template wrapper are here. Those for services and for weights on disk are not:
-asking for one says so.
-
-A row that is of no format, or not of the one it should be, is an `InputError`, which is a ValueError, with its number
-or its line.
+A row of an unknown or a wrong format is an `InputError`, which is a ValueError, and names its number or its line.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ from calipers.tasks.jsonl import (
     object_of,
 )
 
-# -- plug-ins: what is demanded of them, and where they are registered
+# -- plug-ins: their protocols, and the class of their registries
 
 C = TypeVar("C", bound=type)
 Keys = list[str]
@@ -50,44 +47,44 @@ Pairs = list[tuple[str, type]]
 
 
 class Registry:
-    """Classes of one kind by name. A name belongs to the class that took it first."""
+    """Classes of one kind by name. A name that is taken cannot be registered for another class."""
 
     def __init__(self, kind: str, classes: Mapping[str, type] | None = None, index: Index | None = None) -> None:
         self.kind = kind
-        self._held = dict(classes or {})
+        self._classes = dict(classes or {})
         self._index = index or Index(kind, {})
 
     def register(self, name: str | None = None) -> Callable[[C], C]:
-        """A class decorator; the key is ``name``, else the class's own ``name``, which becomes the key.
+        """A class decorator that registers a class under ``name``, or else under the class's attribute ``name``.
 
-        ValueError without either, and for a key that another class holds.
+        The attribute is set to the key. ValueError without either name, and if another class has the key.
         """
 
         def decorate(cls: Any) -> Any:
             key = name or getattr(cls, "name", None)
             if not key:
                 raise ValueError(f"{self.kind} class {cls.__name__} has no `name` and was registered without one")
-            existing = self._held.get(key) or self._index.added.get(key)
+            existing = self._classes.get(key) or self._index.added.get(key)
             if existing is not None and existing is not cls:
-                classes = f"existing={_called(existing)}, new={_called(cls)}"
+                classes = f"existing={_qualified_name(existing)}, new={_qualified_name(cls)}"
                 raise ValueError(f"{self.kind} {key!r} already registered ({classes})")
-            if key not in self._held:
-                self._held[key] = cls
+            if key not in self._classes:
+                self._classes[key] = cls
                 self._index.add(key, cls)
-            with suppress(AttributeError, TypeError):  # one that cannot be written to keeps its own
+            with suppress(AttributeError, TypeError):  # a class whose attributes cannot be set keeps its name
                 cls.name = key
             return cls
 
         return decorate
 
     def get(self, name: str) -> type:
-        """The class registered under a name; a KeyError lists the names there are."""
-        if name not in self._held:
-            broken = self._ask(name)
-            if name not in self._held:
-                known = ", ".join(sorted(self._held)) or "(none)"
-                raise KeyError(f"No {self.kind} registered under {name!r}. Available: {known}{broken}")
-        return self._held[name]
+        """The class registered under a name; a KeyError lists the known names."""
+        if name not in self._classes:
+            failure = self._load_plugin(name)
+            if name not in self._classes:
+                known = ", ".join(sorted(self._classes)) or "(none)"
+                raise KeyError(f"No {self.kind} registered under {name!r}. Available: {known}{failure}")
+        return self._classes[name]
 
     def has(self, name: str) -> bool:
         """Whether a name is registered."""
@@ -101,21 +98,21 @@ class Registry:
         """The names, sorted."""
         return [name for name, _ in self.items()]
 
-    list = names  # EvSys' word
+    list = names  # EvSys' name for it
 
     def items(self) -> Pairs:
         """(name, class) for each name, sorted."""
         for error in self._index.load_packages():
             warnings.warn(str(error), stacklevel=3)
-        return sorted(self._held.items(), key=lambda item: item[0])
+        return sorted(self._classes.items(), key=lambda item: item[0])
 
     def unregister(self, name: str) -> None:
-        """Remove a name; one that is not there is no error."""
-        self._held.pop(name, None)
+        """Remove a name; an unknown name is ignored."""
+        self._classes.pop(name, None)
         self._index.discard(name)
 
-    def _ask(self, name: str) -> str:
-        """Let installed packages register a name; what to say when they cannot."""
+    def _load_plugin(self, name: str) -> str:
+        """Let installed packages register a name. Returns the error in parentheses if a package fails, or ""."""
         try:
             self._index.plugin(name)
         except PluginError as error:
@@ -123,15 +120,15 @@ class Registry:
         return ""
 
 
-def _called(thing: Any) -> str:
-    if isinstance(thing, type):
-        return f"{thing.__module__}.{thing.__qualname__}"
-    return repr(thing)
+def _qualified_name(plugin: Any) -> str:
+    if isinstance(plugin, type):
+        return f"{plugin.__module__}.{plugin.__qualname__}"
+    return repr(plugin)
 
 
 @runtime_checkable
 class Metric(Protocol):
-    """A name and a ``compute``; ``isinstance`` looks for both attributes and at nothing else."""
+    """A metric: a ``name`` and a ``compute``. ``isinstance`` only checks that both attributes exist."""
 
     name: ClassVar[str]
 
@@ -141,7 +138,7 @@ class Metric(Protocol):
 
 
 class TextGenerator(Protocol):
-    """What `Benchmark.score` needs of a client: text in, text out."""
+    """The part of a client that `Benchmark.score` needs: a prompt in, a completion out."""
 
     def generate(
         self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
@@ -152,14 +149,14 @@ class TextGenerator(Protocol):
 
 @runtime_checkable
 class InferenceClient(TextGenerator, Protocol):
-    """A name and a ``generate``. ``isinstance`` looks for both attributes and at nothing else."""
+    """A client: a ``name`` and a ``generate``. ``isinstance`` only checks that both attributes exist."""
 
     name: ClassVar[str]
 
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """What a completion is worth, and what was seen on the way."""
+    """The reward of a completion, and further information on the verdict."""
 
     reward: float
     info: dict[str, Any] = field(default_factory=dict)
@@ -167,7 +164,7 @@ class VerificationResult:
 
 @runtime_checkable
 class Verifier(Protocol):
-    """A name, a ``Config`` and a ``verify``; ``isinstance`` looks for the attributes and at nothing else."""
+    """A verifier: a ``name``, a ``Config`` and a ``verify``. ``isinstance`` only checks that the attributes exist."""
 
     name: ClassVar[str]
     Config: ClassVar[type]
@@ -178,14 +175,14 @@ class Verifier(Protocol):
 
 
 class FormatOnlyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What each pair of tags is worth."""
+    """The rewards for the two pairs of tags."""
 
     has_think_reward: float = 0.5
     has_answer_reward: float = 0.5
 
 
 class FormatOnlyVerifier:
-    """A reward for ``<think>`` tags and one for ``<answer>`` tags, wherever and in whatever order they are."""
+    """One reward for ``<think>`` tags and one for ``<answer>`` tags, anywhere in the completion and in any order."""
 
     name: ClassVar[str] = "format_only"
     Config: ClassVar[type[FormatOnlyConfig]] = FormatOnlyConfig
@@ -195,12 +192,12 @@ class FormatOnlyVerifier:
         self.has_think_reward, self.has_answer_reward = self.config.has_think_reward, self.config.has_answer_reward
 
     def verify(self, *, prompt: Any, completion: str, target: Mapping[str, Any]) -> VerificationResult:
-        """The reward of one completion; prompt and target are not looked at.
+        """The reward of one completion; prompt and target are not used.
 
         >>> FormatOnlyVerifier(has_think_reward=0.2).verify(prompt="", completion="<think>4</think>", target={})
         VerificationResult(reward=0.2, info={'has_think': True, 'has_answer': False})
         """
-        from calipers.verifiers.text import tags, worth  # which a metric's file does not need
+        from calipers.verifiers.text import tags, worth  # imported here, because a file of metrics does not need it
 
         seen = tags(completion)
         rewards = {"has_think_reward": self.has_think_reward, "has_answer_reward": self.has_answer_reward}
@@ -220,7 +217,7 @@ class MockInferenceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class MockInference:
-    """A client without a model: the same template for every prompt, ``{prompt}`` in it filled in."""
+    """A client without a model. It answers every prompt with a template, in which ``{prompt}`` is replaced."""
 
     name: ClassVar[str] = "mock"
     Config: ClassVar[type] = MockInferenceConfig
@@ -231,9 +228,9 @@ class MockInference:
     def generate(
         self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
     ) -> str:
-        """The template up to the first stop string, each stop in turn; length and temperature change nothing.
+        """The filled template up to the first stop string; ``max_tokens`` and ``temperature`` have no effect.
 
-        A template that asks for anything but the prompt is given as it is, a lone brace is a ValueError.
+        A template with other fields than ``{prompt}`` is returned as it is. A single brace is a ValueError.
 
         >>> MockInference("A:{prompt}|END").generate(prompt="hi", stop=["|"])
         'A:hi'
@@ -242,16 +239,16 @@ class MockInference:
             text = self.template.format(prompt=prompt)
         except (KeyError, IndexError):
             text = self.template
-        for end in stop or ():
-            if end:
-                text = text.partition(end)[0]
+        for stop_string in stop or ():
+            if stop_string:
+                text = text.partition(stop_string)[0]
         return text
 
 
 class ChatTemplatedInference:
-    """A client for prompts as chat: each becomes a user turn in the chat template of the client within.
+    """A client that wraps another, and turns each prompt into a user turn with the other's chat template.
 
-    That one must have a ``_tokenizer`` with ``apply_chat_template``, as a local model has.
+    The other client must have a ``_tokenizer`` with ``apply_chat_template``, as EvSys' client of a local model has.
     """
 
     name: ClassVar[str] = "chat_templated"
@@ -281,7 +278,7 @@ class ChatTemplatedInference:
     def generate_batch(
         self, *, prompts: list[str], max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
     ) -> list[str]:
-        """The completions of many chats, at once where the client within can do that, else one by one."""
+        """The completions of many chats, in one batch if the wrapped client supports it, or else one by one."""
         chats = [self._chat(prompt) for prompt in prompts]
         settings: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "stop": stop}
         if callable(getattr(self._base, "generate_batch", None)):
@@ -324,15 +321,15 @@ list_inference = list_inferences = INFERENCE_REGISTRY.names
 
 
 def get_inference(name: str) -> type:
-    """The client class registered under a name; a KeyError lists the names there are."""
+    """The client class registered under a name; a KeyError lists the known names."""
     if name in NOT_LENT and not INFERENCE_REGISTRY.has(name):
-        right = "install evsys_sdk, or pass any object with generate(prompt=, max_tokens=, temperature=, stop=)"
-        raise UnknownName(f"Calipers does not provide the inference_client {name!r}; {right}")
+        advice = "install evsys_sdk, or pass any object with generate(prompt=, max_tokens=, temperature=, stop=)"
+        raise UnknownName(f"Calipers does not provide the inference_client {name!r}; {advice}")
     return INFERENCE_REGISTRY.get(name)
 
 
 def schema_for(kind: str, name: str) -> dict[str, Any]:
-    """The JSON schema of a plugin's ``Config``, one without properties where it has none, as metrics have.
+    """The JSON schema of a plugin's ``Config``; a schema without properties if it has none, as metrics do.
 
     KeyError for an unknown kind or name.
     """
@@ -352,8 +349,8 @@ def schema_for(kind: str, name: str) -> dict[str, Any]:
 VerifierPayload = InProcessVerifier | E2BVerifier | LLMJudgeVerifier
 
 
-class TargetFormat(str, enum.Enum):  # noqa: UP042 - its text is EvSys', not the bare value
-    """What the rows of a dataset are."""
+class TargetFormat(str, enum.Enum):  # noqa: UP042 - str() gives the member's name as in EvSys, not only the value
+    """The format of a dataset's rows."""
 
     CHAT_MESSAGES = "chat_messages"
     HARBOR_TASK = "harbor_task"
@@ -362,7 +359,7 @@ class TargetFormat(str, enum.Enum):  # noqa: UP042 - its text is EvSys', not the
 
 @dataclass(frozen=True)
 class ChatMessagesRow:
-    """A conversation; a message's content is text, or a list of blocks of text and images."""
+    """A conversation. The content of a message is text, or a list of text and image blocks."""
 
     messages: list[dict[str, Any]]
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -370,7 +367,7 @@ class ChatMessagesRow:
 
 @dataclass(frozen=True)
 class PromptExample:
-    """Named inputs of a prompt, and what is expected of it."""
+    """The named inputs of a prompt, and the expected answer."""
 
     inputs: dict[str, Any]
     expected: Any
@@ -381,22 +378,22 @@ Row = ChatMessagesRow | HarborTask | PromptExample
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """A block of text."""
+    """A text block."""
     return {"type": "text", "text": text}
 
 
 def image_url_block(url: str, *, detail: str | None = None) -> dict[str, Any]:
-    """An image by its address, as OpenAI's interface has it."""
+    """An image block with a URL, in OpenAI's format."""
     return {"type": "image_url", "image_url": {"url": url} | ({"detail": detail} if detail else {})}
 
 
 def image_base64_block(media_type: str, b64_data: str) -> dict[str, Any]:
-    """An image by its bytes in base 64, as Anthropic's interface has it."""
+    """An image block with base64 data, in Anthropic's format."""
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": b64_data}}
 
 
 def block_to_image_src(block: Any) -> str | None:
-    """The address of a block's image, a ``data:`` one for bytes; None for a block without an image.
+    """The URL of a block's image, a ``data:`` URL for base64 data; None for a block without an image.
 
     >>> block_to_image_src(image_base64_block("image/png", "AA=="))
     'data:image/png;base64,AA=='
@@ -414,7 +411,7 @@ def block_to_image_src(block: Any) -> str | None:
 
 
 def has_images(row: ChatMessagesRow) -> bool:
-    """Whether a message of a conversation has an image."""
+    """Whether any message of a conversation has an image."""
     contents = [message.get("content") for message in row.messages if isinstance(message, Mapping)]
     return any(block_to_image_src(block) for content in contents if isinstance(content, list) for block in content)
 
@@ -429,7 +426,7 @@ def _text(value: Any, key: str) -> str | None:
 
 
 def chat_messages_row_from_dict(row: Mapping[str, Any]) -> ChatMessagesRow:
-    """The conversation that a decoded row is; InputError without messages."""
+    """A decoded row as a conversation; InputError without messages."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         raise TaskFault("a chat_messages row has no messages; expected a list of at least one")
@@ -437,7 +434,7 @@ def chat_messages_row_from_dict(row: Mapping[str, Any]) -> ChatMessagesRow:
 
 
 def prompt_example_from_dict(row: Mapping[str, Any]) -> PromptExample:
-    """The example that a decoded row is."""
+    """A decoded row as a prompt example."""
     inputs, metadata = (object_of(row.get(name), name) for name in ("inputs", "metadata"))
     return PromptExample(inputs, row.get("expected"), metadata)
 
@@ -450,7 +447,7 @@ _PARSERS: Final[Mapping[str, Callable[[Any], Row]]] = {
 
 
 def from_dict(row: Mapping[str, Any]) -> Row:
-    """The row of whatever format it has."""
+    """A decoded row as an object of the format that it has; InputError for an unknown format."""
     fmt = detect_format(row)
     if fmt not in _PARSERS:
         keys = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
@@ -459,7 +456,7 @@ def from_dict(row: Mapping[str, Any]) -> Row:
 
 
 def parse_rows(rows: Iterable[Any], fmt: TargetFormat | str) -> list[Row]:
-    """The rows of a format; InputError names by its number a row that is of another.
+    """The rows as objects of a format. InputError, which names the row's number, for a row of another format.
 
     >>> parse_rows([{"inputs": {"q": 1}, "expected": 2}], "prompt_dataset")
     [PromptExample(inputs={'q': 1}, expected=2, metadata={})]
@@ -479,12 +476,12 @@ def parse_rows(rows: Iterable[Any], fmt: TargetFormat | str) -> list[Row]:
 
 
 def to_dict(row: Row | VerifierPayload) -> dict[str, Any]:
-    """The JSON object that a row, or a verifier, is."""
+    """A row or a verifier as a JSON object."""
     return asdict(row)
 
 
 def iter_jsonl(path: str | Path) -> Iterator[Row]:
-    """The rows of a JSON Lines file, each of its own format, one at a time; InputError names the line of a bad one."""
+    """Iterate over the rows of a JSON Lines file, each in its own format. InputError names the line of a bad row."""
     for line, row in json_lines(Path(path)):
         try:
             yield from_dict(row)

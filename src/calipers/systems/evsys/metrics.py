@@ -1,8 +1,8 @@
-"""EvSys' six metrics: the names of its dialect, and its classes over our reductions.
+"""EvSys' six metrics: its dialect, and its classes, which use Calipers' reductions.
 
-The first k samples by order, 0.0 for nothing. The classes are lent as ``evsys_sdk.metrics.basic``. There a task
-without samples is left out, and 0.0 is the answer when none is left. NaN is no pass and makes the mean NaN; a reward
-that is None is a TypeError.
+pass@k uses the first k samples in order. The classes are the stand-in for ``evsys_sdk.metrics.basic``: tasks without
+samples are left out, and without any task the result is 0.0. NaN does not pass, and makes a mean NaN; a reward of None
+is a TypeError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from calipers.request import Dialect
 from calipers.rollouts.column import Column, Groups
 from calipers.systems.evsys import SYSTEM
 
-__all__ = ["PASS_THRESHOLD", "Avg", "MeanReward", "PassAt1", "PassAt3", "PassHat3", "PassRate"]  # what is lent
+# the names of the stand-in
+__all__ = ["PASS_THRESHOLD", "Avg", "MeanReward", "PassAt1", "PassAt3", "PassHat3", "PassRate"]
 
 EVSYS: Final = Dialect("evsys", metrics=SYSTEM.card.words, undefined=0.0, lenient=True, label=str)
 
@@ -27,16 +28,16 @@ TaskRewards = Iterable[Iterable[float]]
 
 
 class _OverTasks:
-    """A number for each task, and one of all tasks."""
+    """A metric that reduces the rewards of each task to a number, and aggregates these over tasks."""
 
     name: ClassVar[str]
     _reduce: ClassVar[Reduce]
     _aggregate: ClassVar[Aggregate] = staticmethod(mean)
 
     def compute(self, task_rewards: TaskRewards) -> float:
-        """The number for these rewards."""
+        """The value of the metric for ``task_rewards[task][sample]``; 0.0 without samples."""
         tasks = [list(rewards) for rewards in task_rewards]
-        flat = [0.0 + reward for rewards in tasks for reward in rewards]  # a sum refuses None and text; float() may not
+        flat = [0.0 + reward for rewards in tasks for reward in rewards]  # unlike float(), a sum refuses text
         code = np.repeat(np.arange(len(tasks)), [len(rewards) for rewards in tasks])
         kept = self._reduce(Column.of(flat), Groups.of(code, len(tasks))).kept()
         return float(self._aggregate(kept)) if len(kept) else 0.0
@@ -54,13 +55,13 @@ class MeanReward(_OverTasks):
 
 
 class Avg(MeanReward):
-    """`MeanReward` under a second name."""
+    """`MeanReward` under another name."""
 
     name = "avg"
 
 
 class PassRate(_OverTasks):
-    """Passing samples over all samples, pooled over tasks.
+    """The share of samples that pass, pooled over tasks.
 
     >>> PassRate().compute([[1, 1, 1, 1], [0]])
     0.8
@@ -83,7 +84,7 @@ class PassAt1(_OverTasks):
 
 
 class PassAt3(_OverTasks):
-    """The share of tasks with a pass among their first three samples, however many there are.
+    """The share of tasks with a pass among their first three samples; tasks may have fewer.
 
     >>> PassAt3().compute([[0, 0, 0, 1], [0, 1]])
     0.5

@@ -1,6 +1,6 @@
-"""EvSys' prediction rows: native records under other keys, usage among the metadata, a step while a model trains.
+"""EvSys' prediction rows: their reader, and their upload to a store of EvSys.
 
-A benchmark's rollouts become such rows, and are handed to a store of EvSys'.
+They are native records with other keys, with the usage in the metadata, and with a step if a model is being trained.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ NAMES: Mapping[str, str] = {
     "completion": "output",
     "dataset": "eval_id",
 }
-"""What a prediction row calls the roles of a record."""
+"""The roles of a record -> the keys of a prediction row."""
 
 USAGE: Mapping[str, str] = {
     "latency_s": "latency_s",
     "prompt_tokens": "input_tokens",
     "completion_tokens": "output_tokens",
 }
-"""Keys of a prediction row's metadata that are usage, and what we call them."""
+"""The usage keys in a prediction row's metadata -> Calipers' names."""
 
 _ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _USAGE: Final = ("latency_s", "prompt_tokens", "completion_tokens")
-_PASSED_ON: Final = ("eval_id", "task_id", "instruction", "expected", "reward", "step")
+_UPLOADED: Final = ("eval_id", "task_id", "instruction", "expected", "reward", "step")
 
 
 class PredictionLines(JsonLines):
-    """Blocks of prediction rows, of either form, in; one `Part` out."""
+    """A reader that takes blocks of prediction rows, and returns one `Part`."""
 
     def read(self, block: Block) -> None:
-        """Take in one block of whole lines; LineError for the first that is no rollout."""
+        """Add one block of whole lines; LineError for the first line that is not a rollout."""
         super().read(b"\n".join([_record(line) for line in bytes(block).split(b"\n")]))
 
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> PredictionLines:
-    """A reader of prediction rows, wherever in the file they stand."""
+    """A reader of prediction rows that can start at any line of a file."""
     return PredictionLines(path, {**NAMES, **names}, labels)
 
 
 def _record(line: bytes) -> bytes:
-    """A prediction row with its usage and its step where a record has them; a bad line as it is."""
+    """A prediction row with its usage and its step under the keys of a record; an invalid line is not changed."""
     try:
         row = _ROW.decode(line)
         raw_metadata = row.get("metadata", msgspec.Raw(b""))
@@ -73,7 +73,9 @@ def _record(line: bytes) -> bytes:
         return line
     if any(name in row and bytes(row[name]) == b"null" for name in added) and twice(line) is None:
         return msgspec.json.encode({**row, **added})
-    return line.rstrip()[:-1] + b"," + msgspec.json.encode(added)[1:]  # as it was, so that a key twice is still seen
+    return (
+        line.rstrip()[:-1] + b"," + msgspec.json.encode(added)[1:]
+    )  # keeps the text, so a repeated key is still found
 
 
 def _absent(raw: msgspec.Raw | None) -> bool:
@@ -109,7 +111,7 @@ def eval_predictions(
     eval_id: str | None = None,
     step: int | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each rollout that survived, task by task, numbered within its task; usage is among the metadata."""
+    """A prediction row for each successful rollout, numbered within its task; the usage is in the metadata."""
     rows = []
     for task, group in zip(tasks, groups, strict=True):
         for sample, trajectory in enumerate(group.trajectories):
@@ -132,16 +134,16 @@ def eval_predictions(
 
 
 def check_sink(store: Any) -> None:
-    """WrongType for a store that takes no prediction rows."""
+    """Raise WrongType for a store that does not accept prediction rows."""
     if not any(callable(getattr(store, name, None)) for name in ("log_predictions", "add_prediction")):
-        right = "expected an object with log_predictions(run_id, rows), or with add_prediction(run_id=, kind=, ...)"
-        raise WrongType(f"the store is a {type(store).__name__} that does not accept predictions; {right}")
+        expected = "expected an object with log_predictions(run_id, rows), or with add_prediction(run_id=, kind=, ...)"
+        raise WrongType(f"the store is a {type(store).__name__} that does not accept predictions; {expected}")
 
 
 def upload_eval_rollouts(store: Any, run_id: str | None, predictions: Sequence[Mapping[str, Any]]) -> None:
-    """Hand prediction rows to a store: all at once where it has ``log_predictions``, else one by one.
+    """Upload prediction rows to a store: in one call of ``log_predictions``, if it has this method, or else one by one.
 
-    Nothing is done without a store, a run or rows.
+    Without a store, a run or rows, nothing is done.
     """
     if not store or not run_id or not predictions:
         return
@@ -156,5 +158,5 @@ def upload_eval_rollouts(store: Any, run_id: str | None, predictions: Sequence[M
             kind=row.get("kind", "eval"),
             sample_idx=row.get("sample_idx", 0),
             metadata={**(row.get("metadata") or {}), **tokens},
-            **{key: row.get(key) for key in _PASSED_ON},
+            **{key: row.get(key) for key in _UPLOADED},
         )

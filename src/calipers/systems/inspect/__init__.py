@@ -1,1 +1,1 @@
-"""inspect's logs."""
+"""The reader and the writer of inspect's logs."""

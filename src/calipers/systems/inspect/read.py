@@ -1,4 +1,4 @@
-"""inspect's logs as rollouts: their structs, ``.eval`` archives, ``.json`` in one piece, and what their samples say."""
+"""The reader of inspect's logs: their structs, ``.eval`` archives, ``.json`` files, and the texts of their samples."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from calipers.errors import InputError
 from calipers.formats import TARGET, Columns, Extras, Format, Progress, Text, target_hash
@@ -30,7 +31,7 @@ from calipers.rollouts.table import Labels, Part, Places
 
 VERSION: Final = 2
 READ: Final = ("eval", "results", "error", "scores", "model_usage", "limit")
-"""What of a log or of a sample is read, but for what may hold anything."""
+"""The keys of a log or of a sample that are read, except those with arbitrary content."""
 
 _RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -38,21 +39,21 @@ Sample = TypeVar("Sample")
 
 
 class InspectDataset(msgspec.Struct, gc=False):
-    """What was to be run; ``samples`` counts the whole dataset, ``sample_ids`` names those chosen of it."""
+    """The dataset of a run: ``samples`` is its size, ``sample_ids`` are the samples that were chosen from it."""
 
     samples: int | None = None
     sample_ids: list[int | str] | None = None
 
 
 class InspectConfig(msgspec.Struct, gc=False):
-    """How it was to be run."""
+    """The configuration of a run."""
 
     epochs: int | None = None
     limit: int | list[int] | None = None
 
 
 class Spec(msgspec.Struct, gc=False):
-    """Who was asked what."""
+    """The specification of a run: its task, model, solver and dataset."""
 
     task: str = ""
     model: str | None = None
@@ -62,19 +63,19 @@ class Spec(msgspec.Struct, gc=False):
 
 
 class Results(msgspec.Struct, gc=False):
-    """What inspect counted."""
+    """The results of a run, as counted by inspect."""
 
     total_samples: int | None = None
 
 
 class InspectFailure(msgspec.Struct, gc=False):
-    """What went wrong."""
+    """An error."""
 
     message: str = ""
 
 
 class InspectScore(msgspec.Struct, gc=False):
-    """What one scorer said of a sample."""
+    """The score of a sample by one scorer."""
 
     value: Any = None
     answer: Any = None
@@ -83,7 +84,7 @@ class InspectScore(msgspec.Struct, gc=False):
 
 
 class InspectUsage(msgspec.Struct, gc=False):
-    """What one model used up for a sample."""
+    """The usage of one model for a sample."""
 
     input_tokens: float | None = None
     output_tokens: float | None = None
@@ -93,25 +94,25 @@ class InspectUsage(msgspec.Struct, gc=False):
 
 
 class Limit(msgspec.Struct, gc=False):
-    """The limit that a sample ran into."""
+    """The limit that stopped a sample."""
 
     type: str = ""
 
 
 class Choice(msgspec.Struct, gc=False):
-    """One of the model's last answers."""
+    """One of the choices of the model's last output."""
 
     stop_reason: str | None = None
 
 
 class InspectOutput(msgspec.Struct, gc=False):
-    """The model's last words."""
+    """The model's last output."""
 
     choices: list[Choice] = msgspec.field(default_factory=list)
 
 
 class InspectSample(msgspec.Struct, gc=False):
-    """One epoch of one sample."""
+    """One epoch of a sample."""
 
     id: int | str
     epoch: int = 1
@@ -126,7 +127,7 @@ class InspectSample(msgspec.Struct, gc=False):
 
 
 class ScoredSample(InspectSample, gc=False):
-    """The same with its metadata, which is decoded only for --by."""
+    """A sample with its metadata, which is only decoded for ``--by``."""
 
     metadata: Any = None
 
@@ -142,37 +143,37 @@ class Header(msgspec.Struct, gc=False):
 
 
 class InspectLog(Header, Generic[Sample], gc=False):
-    """A log in one file, with as much of its samples as is needed."""
+    """A log in one JSON file. The type of its samples declares the keys that are needed."""
 
     samples: list[Sample] | None = None
 
 
 class TextMessage(msgspec.Struct, gc=False):
-    """What was said last."""
+    """The message of a choice."""
 
     content: Any = None
 
 
 class TextChoice(msgspec.Struct, gc=False):
-    """One of the model's last answers, as far as it says something."""
+    """The text of a choice."""
 
     message: TextMessage | None = None
 
 
 class TextOutput(msgspec.Struct, gc=False):
-    """The model's last words, as far as they say something."""
+    """The texts of the model's last output."""
 
     choices: list[TextChoice] = msgspec.field(default_factory=list)
 
 
 class TextScore(msgspec.Struct, gc=False):
-    """What one scorer took for the answer."""
+    """The answer that a scorer extracted."""
 
     answer: Any = None
 
 
 class TextSample(msgspec.Struct, gc=False):
-    """One epoch of one sample, as far as it says something."""
+    """The texts of one epoch of a sample."""
 
     id: int | str
     epoch: int = 1
@@ -184,26 +185,26 @@ class TextSample(msgspec.Struct, gc=False):
 
 
 class FullSample(TextSample, gc=False):
-    """One epoch of one sample, as far as a record has room for it."""
+    """The texts of one epoch of a sample, and its metadata."""
 
     metadata: Any = None
 
 
 def decoded(text: bytes, kind: type[Kind], location: str) -> Kind:
-    """A part of a log; InputError where it is none, or has a key twice. A NaN, as Python writes it, is a number."""
+    """Decode a part of a log; InputError if it is invalid, or has a key twice. Python's NaN is accepted."""
     value = _decoded(text, kind, location)
     _check_once(text, location)
     return value
 
 
 def _check_once(text: bytes, location: str) -> None:
-    """Refuse a key twice at the top, in a score, or in whatever else a number is taken from."""
+    """Raise InputError for a repeated key at the top level, in a score, or in any other part that is read."""
     try:
         values = _RAWS.decode(text)
         parts = [bytes(values[name]) for name in READ if name in values]
         samples = msgspec.json.decode(values["samples"], type=list[msgspec.Raw] | None) if "samples" in values else []
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        refuse_twice(text, location, (*READ, "samples"))  # it says NaN
+        refuse_twice(text, location, (*READ, "samples"))  # not strict JSON, because of a NaN
         return
     if not counted_once(text, values):
         refuse_twice(text, location)
@@ -218,7 +219,10 @@ _SPACED: Final = re.compile(rb'"\s+:')
 
 
 def _plainly_once(part: bytes) -> bool:
-    """Whether as many keys are written as there are, so that none is written twice; a cheap test, often enough."""
+    """Whether the text has exactly as many keys as its value, so that no key is repeated.
+
+    This is a cheap test that suffices for most parts. If it fails, the keys have to be compared.
+    """
     try:
         value = msgspec.json.decode(part)
         return part.count(b'":') == _keys(value) and _SPACED.search(part) is None
@@ -227,7 +231,7 @@ def _plainly_once(part: bytes) -> bool:
 
 
 def _keys(value: Any) -> int:
-    """How many keys a value has, and all values in it."""
+    """The number of keys of a value and of all values in it."""
     if isinstance(value, dict):
         return len(value) + sum(map(_keys, value.values()))
     return sum(map(_keys, value)) if isinstance(value, list) else 0
@@ -237,44 +241,44 @@ def _decoded(text: bytes, kind: type[Kind], location: str) -> Kind:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # a NaN, perhaps, or a fault: the other decoder knows which
+        pass  # Python's parser accepts a NaN, and reports any other error
     try:
         return msgspec.convert(json.loads(text), kind)
     except msgspec.ValidationError as error:
-        wrong = str(error).rstrip(".")
-        raise InputError.at(location, f"is not as inspect writes it ({wrong})", "expected a log of version 2") from None
+        problem = f"is not as inspect writes it ({str(error).rstrip('.')})"
+        raise InputError.at(location, problem, "expected a log of version 2") from None
     except (ValueError, RecursionError) as error:
         raise InputError.at(location, f"is not JSON ({error})", "expected a log of inspect") from None
 
 
 def checked(header: Header, location: str) -> None:
-    """Refuse a log of another version."""
+    """Raise InputError for a log of another version."""
     if header.version != VERSION:
-        right = f"expected version {VERSION}; inspect log convert writes it"
-        raise InputError.at(location, f"is an inspect log of version {header.version}", right)
+        expected = f"expected version {VERSION}; inspect log convert writes it"
+        raise InputError.at(location, f"is an inspect log of version {header.version}", expected)
 
 
-# -- logs of any form
+# -- archives
 
 MAGIC: Final = b"PK\x03\x04"
 LARGEST_MEMBER: Final = 1 << 30
 MOST_MEMBERS: Final = 5_000_000
 ZSTD: Final = 93
-ENCRYPTED: Final = 1  # flag of a member
-_LOCAL: Final = struct.Struct("<26xHH")  # of a member's own header: how long its name is, and its extra field
+ENCRYPTED: Final = 1  # a flag of a member
+_LOCAL: Final = struct.Struct("<26xHH")  # a member's local header: the lengths of its name and of its extra field
 _PIECE: Final = 1 << 20
 
 
 class Archive:
-    """The members of a zip file by name; of two with one name, the one written last."""
+    """The members of a zip file by name. If two have the same name, it is the one written last."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
             self._zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:  # the last for a zip of a newer version
-            right = "expected an archive that inspect finished writing"
-            raise InputError.at(path, f"is not a complete zip archive ({error})", right) from None
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:  # the last for newer versions of zip
+            expected = "expected an archive that inspect finished writing"
+            raise InputError.at(path, f"is not a complete zip archive ({error})", expected) from None
         except OSError as error:
             raise InputError.at(path, f"cannot be read ({error.strerror})") from None
         self.members = {info.filename: info for info in self._zip.infolist()}
@@ -293,28 +297,28 @@ class Archive:
             self._raw.close()
 
     def read(self, name: str) -> bytes:
-        """A member, unpacked; InputError where it is broken, or larger than a log has use for."""
+        """The content of a member; InputError if it is damaged, or larger than the limits."""
         info = self.members[name]
         try:
-            known = {ZSTD: self._zstd, zipfile.ZIP_DEFLATED: self._deflated}
-            data = known.get(info.compress_type, self._known)(info)
-        # zipfile raises NotImplementedError for a packing that it does not know, and RuntimeError for a password
+            readers = {ZSTD: self._zstd, zipfile.ZIP_DEFLATED: self._deflated}
+            data = readers.get(info.compress_type, self._by_zipfile)(info)
+        # zipfile raises NotImplementedError for an unknown compression method, and RuntimeError for encryption
         except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError, RuntimeError) as error:
             raise InputError.at(f"{self.path}: {name}", f"cannot be unpacked ({error})", "is it complete?") from None
         except OSError as error:
             raise InputError.at(f"{self.path}: {name}", f"cannot be read ({error.strerror})") from None
         self._left -= len(data)
         if self._left < 0:
-            wrong = f"unpacks to more than {MOST_RATIO} times its size"
-            raise InputError.at(self.path, wrong, "expected a log, not a zip bomb")
+            problem = f"unpacks to more than {MOST_RATIO} times its size"
+            raise InputError.at(self.path, problem, "expected a log, not a zip bomb")
         return data
 
-    def _known(self, info: zipfile.ZipInfo) -> bytes:
+    def _by_zipfile(self, info: zipfile.ZipInfo) -> bytes:
         with self._zip.open(info) as member:
             return self._bounded(member, info.filename)
 
     def _packed(self, info: zipfile.ZipInfo) -> bytes:
-        """A member as it lies in the archive."""
+        """The compressed bytes of a member."""
         if info.flag_bits & ENCRYPTED:
             raise RuntimeError("it is encrypted")
         if self._raw is None:
@@ -324,21 +328,19 @@ class Archive:
         if not head.startswith(MAGIC):
             raise zipfile.BadZipFile("no member starts at the expected position")
         self._raw.seek(sum(_LOCAL.unpack(head)), 1)
-        packed = read_up_to(self._raw, info.compress_size)  # it may say more than there is
+        packed = read_up_to(self._raw, info.compress_size)  # the declared size may exceed the file
         if len(packed) < info.compress_size:
             raise EOFError("it is truncated")
         return packed
 
     def _deflated(self, info: zipfile.ZipInfo) -> bytes:
-        """A deflated member; four times as fast as `zipfile` for small ones."""
+        """A deflated member. This is four times as fast as `zipfile` for small members."""
         packed = self._packed(info)
         most = min(LARGEST_MEMBER, self._left)
-        unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
-        data = unpacking.decompress(packed, most + 1)
+        data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most + 1)
         if len(data) > most:
-            wrong = f"unpacks to more than {most >> 20} MiB"
-            raise InputError.at(f"{self.path}: {info.filename}", wrong, "expected a log, not a zip bomb")
-        return self._sound(data, info)
+            raise self._too_large(info.filename, most)
+        return self._verified(data, info)
 
     def _zstd(self, info: zipfile.ZipInfo) -> bytes:
         import zstandard
@@ -349,10 +351,10 @@ class Archive:
                 data = self._bounded(member, info.filename)
         except zstandard.ZstdError as error:
             raise zipfile.BadZipFile(str(error)) from None
-        return self._sound(data, info)
+        return self._verified(data, info)
 
     @staticmethod
-    def _sound(data: bytes, info: zipfile.ZipInfo) -> bytes:
+    def _verified(data: bytes, info: zipfile.ZipInfo) -> bytes:
         if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
             raise zipfile.BadZipFile("its checksum is wrong")
         return data
@@ -364,9 +366,15 @@ class Archive:
             pieces.append(piece)
             size += len(piece)
             if size > most:
-                wrong = f"unpacks to more than {most >> 20} MiB"
-                raise InputError.at(f"{self.path}: {name}", wrong, "expected a log, not a zip bomb")
+                raise self._too_large(name, most)
         return b"".join(pieces)
+
+    def _too_large(self, name: str, most: int) -> InputError:
+        problem = f"unpacks to more than {most >> 20} MiB"
+        return InputError.at(f"{self.path}: {name}", problem, "expected a log, not a zip bomb")
+
+
+# -- samples
 
 
 GRADES: Final[Mapping[str, float]] = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
@@ -378,7 +386,7 @@ OF_REASON: Final[Mapping[str, str]] = {
     "grader_failed": "judge_failed",
     "scoring_failed": "verifier_failed",
 }
-FAULT: Final = frozenset({"judge_failed", "verifier_failed"})  # of the measurement: no word on a sample with a value
+FAULT: Final = frozenset({"judge_failed", "verifier_failed"})  # failures to score, which do not count beside a value
 OF_LIMIT: Final[Mapping[str, str]] = {"time": "timed_out", "working": "timed_out", "operator": "cancelled"}
 OF_STOP: Final[Mapping[str, str]] = {
     "max_tokens": "truncated",
@@ -389,7 +397,7 @@ _KIND: Final = re.compile(r"([A-Za-z_][\w.]*)\(")
 
 
 def record(sample: InspectSample, spec: Spec) -> dict[str, Any]:
-    """The record of a sample; with its metadata where labels were asked for."""
+    """The record of a sample, with its metadata if it was decoded."""
     scores = sample.scores or {}
     rewards = dict(_rewards(scores))
     row: dict[str, Any] = {
@@ -408,17 +416,17 @@ def record(sample: InspectSample, spec: Spec) -> dict[str, Any]:
 
 
 def _answer(scores: Iterable[InspectScore | TextScore]) -> str | int | float | None:
-    """What the first scorer that says so took for the answer."""
+    """The answer of the first scorer that extracted one."""
     return next((score.answer for score in scores if isinstance(score.answer, (str, int, float))), None)
 
 
 def group(spec: Spec) -> dict[str, str | None]:
-    """Whose samples these are: the solver is the agent, the task is the dataset."""
+    """The group of a run's samples: the solver is the agent, and the task is the dataset."""
     return {"agent": spec.solver, "model": spec.model, "dataset": spec.task or None}
 
 
 def number(value: Any) -> float | None:
-    """What one value of a score is worth; None where it is no grade and no finite number.
+    """The number of a score's value; None if it is neither a grade nor a finite number.
 
     >>> number("P"), number(True), number("0.5"), number(float("nan")), number("maybe")
     (0.5, 1.0, 0.5, None, None)
@@ -431,22 +439,22 @@ def number(value: Any) -> float | None:
     if not isinstance(value, (str, int, float)):
         return None
     try:
-        worth = float(value)
+        parsed = float(value)
     except (ValueError, OverflowError):
         return None
-    return worth if math.isfinite(worth) else None
+    return parsed if math.isfinite(parsed) else None
 
 
 def error_kind(sample: InspectSample) -> str | None:
-    """The word for what went wrong: the exception's name, where the message begins with it."""
+    """The kind of a sample's error: the exception's name, if the message begins with it, or else ``error``."""
     if sample.error is None:
         return None
-    named = _KIND.match(sample.error.message)
-    return named[1] if named else "error"
+    match = _KIND.match(sample.error.message)
+    return match[1] if match else "error"
 
 
 def unread(sample: InspectSample) -> list[str]:
-    """The scorers whose value is a word that is no grade."""
+    """The scorers whose value is a text that is neither a grade nor a number."""
     return [
         name
         for name, score in (sample.scores or {}).items()
@@ -455,7 +463,7 @@ def unread(sample: InspectSample) -> list[str]:
 
 
 def _values(name: str, score: InspectScore) -> Iterator[tuple[str, Any]]:
-    """Each value of a score, by the reward it becomes: ``scorer``, or ``scorer.key`` where there are several."""
+    """Each value of a score with the name of its reward: ``scorer``, or ``scorer.key`` if there are several values."""
     if isinstance(score.value, dict):
         yield from ((f"{name}.{key}", value) for key, value in score.value.items())
     elif isinstance(score.value, list):
@@ -467,13 +475,13 @@ def _values(name: str, score: InspectScore) -> Iterator[tuple[str, Any]]:
 def _rewards(scores: Mapping[str, InspectScore]) -> Iterator[tuple[str, float]]:
     for name, score in scores.items():
         for key, value in _values(name, score):
-            if (worth := number(value)) is not None:
-                yield key, worth
+            if (reward := number(value)) is not None:
+                yield key, reward
 
 
 def _outcome(sample: InspectSample, valued: bool) -> str:
     if sample.invalidation is not None:
-        return "cancelled"  # somebody declared it void
+        return "cancelled"  # a user has invalidated the sample
     if sample.error is not None and not valued:
         return "client_failed"
     limit = None if sample.limit is None else OF_LIMIT.get(sample.limit.type, "truncated")
@@ -491,24 +499,17 @@ def _outcome(sample: InspectSample, valued: bool) -> str:
 
 
 def _reason(score: InspectScore) -> str | None:
-    """Why a score is not what it should be; older logs say so in its metadata."""
+    """The reason why a sample has no proper score; older logs have it in the score's metadata."""
     older = score.metadata.get("unscored_reason") if isinstance(score.metadata, dict) else None
     return score.reason or (older if isinstance(older, str) else None)
 
 
 def _usage(sample: InspectSample) -> dict[str, float]:
-    """What all models together used up, graders too; only what some of them reported."""
+    """The usage of all models together, graders included; only what at least one of them reported."""
     totals: dict[str, float] = {}
     names = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd")
-    for used in (sample.model_usage or {}).values():
-        counts = (
-            used.input_tokens,
-            used.output_tokens,
-            used.input_tokens_cache_read,
-            used.reasoning_tokens,
-            used.total_cost,
-        )
-        for name, count in zip(names, counts, strict=True):
+    for model_usage in (sample.model_usage or {}).values():
+        for name, count in zip(names, astuple(model_usage), strict=True):
             if count is not None and math.isfinite(count):
                 totals[name] = totals.get(name, 0.0) + count
     if sample.total_time is not None and math.isfinite(sample.total_time):
@@ -516,28 +517,30 @@ def _usage(sample: InspectSample) -> dict[str, float]:
     return totals
 
 
+# -- logs
+
 HEADER: Final = "header.json"
-PLAN: Final = ": plan"  # follows the path of a log where a sample that was never run is said to stand
+PLAN: Final = ": plan"  # appended to the path of a log, as the location of samples that were never run
 START: Final = "_journal/start.json"
 AT_ONCE: Final = 1024  # samples
 MOST_PLANNED: Final = 100_000_000
 _LOG: Final = re.compile(rb'\{\s*"version"\s*:\s*\d+\s*,\s*"(?:status|eval)"\s*:')
 _SAMPLE: Final = re.compile(r"samples/.+_epoch_[0-9]+(?:\.json|/sample\.json)")
-CHUNKED: Final = "/sample.json"  # a sample in pieces: its scores here, its metadata and messages in members beside it
+CHUNKED: Final = "/sample.json"  # a sample split over members: its scores are here, its metadata and messages beside it
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether a file that begins like this may be an archive of inspect's: a zip, of whatever."""
+    """Whether a file with this beginning is a zip archive, and so may be a log of inspect."""
     return head.startswith(MAGIC)
 
 
 def is_log(head: bytes) -> bool:
-    """Whether a file that begins like this is a log in one piece."""
+    """Whether a file with this beginning is a log in one JSON file."""
     return _LOG.match(head.removeprefix(BOM).lstrip()) is not None
 
 
 def read(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a log: those in it, and `not_run` for those that were planned and are not."""
+    """Read the rollouts of a log, and add `not_run` rollouts for those that were planned and are missing."""
     if len(names):
         raise InputError.at("--columns", "a log of inspect has its own field names", "remove this option")
     reading = _LogReading(source.path, labels)
@@ -547,28 +550,28 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
         log = decoded(text, kind, source.path)
         progress(len(text))
         if log.samples is None:
-            right = "expected a log with samples; inspect writes none with --no-log-samples"
-            raise InputError.at(source.path, "contains numbers but no samples", right)
+            expected = "expected a log with samples; inspect writes none with --no-log-samples"
+            raise InputError.at(source.path, "contains numbers but no samples", expected)
         return reading.parts(log, log.samples)
     if not source.divisible:
-        wrong = "is a zip archive that is compressed again, or comes through a pipe"
-        raise InputError.at(source.path, wrong, "expected the plain file, because it is read from its end")
+        problem = "is a zip archive that is compressed again, or comes through a pipe"
+        raise InputError.at(source.path, problem, "expected the plain file, because it is read from its end")
     with Archive(source.path) as archive:
         header = header_of(archive)
         return reading.parts(header, _samples(archive, progress, bool(labels)))
 
 
 def header_of(archive: Archive) -> Header:
-    """What an archive says of itself; of one that was cut off, what it said at the start."""
+    """The header of an archive; of an unfinished archive, the header from its start."""
     for name in (HEADER, START):
         if name in archive.members:
             return decoded(archive.read(name), Header, f"{archive.path}: {name}")
-    right = f"expected {HEADER} or {START}, as inspect writes them"
-    raise InputError.at(archive.path, "is a zip archive, but not a log of inspect", right)
+    expected = f"expected {HEADER} or {START}, as inspect writes them"
+    raise InputError.at(archive.path, "is a zip archive, but not a log of inspect", expected)
 
 
 def sample_names(archive: Archive) -> list[str]:
-    """The members that are samples, whole or the first of several pieces; any other member is passed over."""
+    """The members that are samples, or the main part of a sample that is split over members."""
     return [name for name in archive.members if _SAMPLE.fullmatch(name)]
 
 
@@ -584,7 +587,7 @@ def _samples(archive: Archive, progress: Progress, labelled: bool) -> Iterator[I
 
 
 def _object(text: bytes, location: str) -> Any:
-    """A member of an archive as JSON, whatever it says."""
+    """A member of an archive as JSON of any type."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -592,59 +595,59 @@ def _object(text: bytes, location: str) -> Any:
 
 
 class _LogReading:
-    """One log while it is read."""
+    """The state of reading one log."""
 
     def __init__(self, path: str, labels: Collection[str]) -> None:
         self._path = path
         self._labels = labels
-        self._there: dict[str, set[int]] = {}
-        self._kinds: list[str | None] = []
-        self._unread = Counter[str]()
+        self._epochs: dict[str, set[int]] = {}  # sample id -> its epochs in the log
+        self._error_kinds: list[str | None] = []  # of each sample
+        self._unread = Counter[str]()  # scorer -> its values that are no numbers
 
     def parts(self, header: Header, samples: Iterable[InspectSample]) -> list[Part]:
-        """What was run, and what was not."""
+        """The rollouts in the log, and the planned rollouts that are missing from it."""
         checked(header, self._path)
-        run = self._gathered(self._path, self._records(header, samples), "sample ")
-        owed = self._gathered(f"{self._path}{PLAN}", map(json.dumps, self._owed(header)), "sample ")
-        if any(self._kinds):
-            numbers = {kind: number for number, kind in enumerate(dict.fromkeys(filter(None, self._kinds)))}
-            code = np.array([numbers.get(kind or "", -1) for kind in self._kinds], dtype=np.int64)
+        run = self._part(self._path, self._records(header, samples), "sample ")
+        not_run = self._part(f"{self._path}{PLAN}", map(json.dumps, self._not_run(header)), "sample ")
+        if any(self._error_kinds):
+            numbers = {kind: number for number, kind in enumerate(dict.fromkeys(filter(None, self._error_kinds)))}
+            code = np.array([numbers.get(kind or "", -1) for kind in self._error_kinds], dtype=np.int64)
             run = replace(run, labels={**run.labels, ERROR_KIND: Labels(code, list(numbers))})
-        parts = [part for part in (run, owed) if len(part)]
+        parts = [part for part in (run, not_run) if len(part)]
         notes = [*self._notes(header)]
         return [replace(part, planned_from="plan", notes=[] if index else notes) for index, part in enumerate(parts)]
 
     def _records(self, header: Header, samples: Iterable[InspectSample]) -> Iterator[str]:
         for sample in samples:
             if sample.epoch < 1:
-                wrong = f"sample {sample.id!r} has epoch {sample.epoch}"
-                raise InputError.at(self._path, wrong, "expected epochs from 1")
-            self._there.setdefault(str(sample.id), set()).add(sample.epoch)
-            self._kinds.append(error_kind(sample))
+                problem = f"sample {sample.id!r} has epoch {sample.epoch}"
+                raise InputError.at(self._path, problem, "expected epochs from 1")
+            self._epochs.setdefault(str(sample.id), set()).add(sample.epoch)
+            self._error_kinds.append(error_kind(sample))
             self._unread.update(unread(sample))
             try:
                 yield _line(record(sample, header.eval))
             except RecursionError:
-                wrong = f"sample {sample.id!r} has metadata that is nested too deeply"
-                raise InputError.at(self._path, wrong, "expected text or numbers for --by") from None
+                problem = f"sample {sample.id!r} has metadata that is nested too deeply"
+                raise InputError.at(self._path, problem, "expected text or numbers for --by") from None
 
-    def _owed(self, header: Header) -> Iterator[dict[str, Any]]:
-        """A record for each planned epoch of a sample that the log has not."""
+    def _not_run(self, header: Header) -> Iterator[dict[str, Any]]:
+        """A record for each planned epoch of a sample that is missing from the log."""
         plan, epochs = header.eval.dataset, max(header.eval.config.epochs or 1, 1)
         tasks = [*map(str, plan.sample_ids or ())]
         count = len(tasks) or self._count(header, epochs)
         if count * epochs > MOST_PLANNED:
             raise InputError.at(self._path, f"{count * epochs} samples are planned", f"expected at most {MOST_PLANNED}")
-        if not tasks:  # a count, and no names: those that never came have none
-            lost = range(1, count - len(self._there) + 1)
-            tasks = [*self._there, *(f"(not in the log: {number})" for number in lost)]
+        if not tasks:  # the log has a count, but no ids, so that missing samples have no names
+            missing = range(1, count - len(self._epochs) + 1)
+            tasks = [*self._epochs, *(f"(not in the log: {number})" for number in missing)]
         for task in tasks:
             for epoch in range(1, epochs + 1):
-                if epoch not in self._there.get(task, ()):
+                if epoch not in self._epochs.get(task, ()):
                     yield {"task": task, "sample": epoch - 1, "outcome": "not_run", **group(header.eval)}
 
     def _count(self, header: Header, epochs: int) -> int:
-        """How many samples were chosen, by what an older log says of it."""
+        """The number of samples that were chosen, for an older log without their ids."""
         if header.results is not None and header.results.total_samples:
             return header.results.total_samples // epochs
         samples, limit = header.eval.dataset.samples or 0, header.eval.config.limit
@@ -654,15 +657,15 @@ class _LogReading:
             return max(min(samples, limit[1]) - limit[0], 0)
         return samples
 
-    def _gathered(self, location: str, lines: Iterator[str], unit: str) -> Part:
+    def _part(self, location: str, lines: Iterator[str], unit: str) -> Part:
         reader = JsonLines(location, {}, self._labels)
         try:
             while block := [*islice(lines, AT_ONCE)]:
                 reader.read("".join(f"{line}\n" for line in block).encode("utf-8", "replace"))
             part = reader.finish()
         except LineError as error:
-            line, wrong, right = error.args
-            raise InputError.at(f"{location}:{unit}{line}", wrong, right) from None
+            line, problem, expected = error.args
+            raise InputError.at(f"{location}:{unit}{line}", problem, expected) from None
         return replace(part, places=Places(location, unit, part.places.blocks))
 
     def _notes(self, header: Header) -> Iterator[str]:
@@ -691,7 +694,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON as all can read it: no NaN, no half characters."""
+    """A value as strict JSON, without NaN, infinite numbers and unpaired surrogates."""
     if isinstance(value, dict):
         return {_plain(str(key)): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -702,10 +705,7 @@ def _plain(value: Any) -> Any:
 
 
 def texts(path: str) -> Iterator[Text]:
-    """The texts of a log that has been read as rollouts before, so that it is one.
-
-    The answer is what a scorer took for it.
-    """
+    """The texts of a log that has already been read as rollouts. The answer is the one that a scorer extracted."""
     with Source(path) as source:
         if not is_archive(source.head):
             log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), InspectLog[TextSample], path)
@@ -719,18 +719,26 @@ def texts(path: str) -> Iterator[Text]:
 
 
 def _text(header: Header, sample: TextSample) -> Text:
-    taken = (score.answer for score in (sample.scores or {}).values() if score.answer is not None)
-    choices = sample.output.choices if sample.output else []
-    spoken = choices[0].message.content if choices and choices[0].message else None
+    answers = (score.answer for score in (sample.scores or {}).values() if score.answer is not None)
     spec = header.eval
-    who = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
-    error = None if sample.error is None else {"message": sample.error.message}
-    said = {"completion": spoken, "prompt": sample.input, "answer": next(taken, None), "error": error}
-    return Text(*who, target=target_hash(sample.target), **said)
+    keys = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
+    return Text(
+        *keys,
+        target=target_hash(sample.target),
+        completion=_completion(sample),
+        prompt=sample.input,
+        answer=next(answers, None),
+        error=None if sample.error is None else {"message": sample.error.message},
+    )
+
+
+def _completion(sample: TextSample) -> Any:
+    choices = sample.output.choices if sample.output else []
+    return choices[0].message.content if choices and choices[0].message else None
 
 
 def _extras(part: Part, columns: Columns) -> Extras:
-    """What the samples of a log say beside numbers; of those that are planned only, nothing."""
+    """The texts and the metadata of a log's samples; none for samples that were only planned."""
     path = part.places.path
     if path.endswith(PLAN):
         yield from ({} for _ in range(len(part)))
@@ -746,16 +754,15 @@ def _extras(part: Part, columns: Columns) -> Extras:
 
 
 def _extra(sample: FullSample) -> Mapping[str, Any]:
-    scores, choices = sample.scores or {}, sample.output.choices if sample.output else []
-    known = {
+    roles = {
         "prompt": sample.input,
-        "completion": choices[0].message.content if choices and choices[0].message else None,
-        "answer": _answer(scores.values()),
+        "completion": _completion(sample),
+        "answer": _answer((sample.scores or {}).values()),
         "error": None if sample.error is None else {"message": sample.error.message},
         "metadata": sample.metadata if isinstance(sample.metadata, dict) else None,
     }
     others = {} if sample.target is None else {TARGET: sample.target}
-    extra: Mapping[str, Any] = _plain(placed(known, others))
+    extra: Mapping[str, Any] = _plain(placed(roles, others))
     return extra
 
 

@@ -1,7 +1,8 @@
-"""A result as logs that inspect opens: one for each group and each of its training steps, ``.eval`` or ``.json``.
+"""The export of a result as logs that inspect opens: one per group and training step, ``.eval`` or ``.json``.
 
-A rollout is an epoch of a sample. An error is an error, a missing rollout is a sample without a score, and one that was
-never run is planned and not there. Outcomes that inspect has no word for are named in a note.
+A rollout becomes an epoch of a sample. A rollout with an error becomes a sample with an error, and a missing one a
+sample without a score. A rollout that was never run is only in the plan. A note names outcomes that inspect does not
+have.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from calipers.systems import ExportRequest
 from calipers.systems.inspect.read import HEADER, OF_REASON, START, VERSION
 
 Step = tuple[str | None, str | None]  # split, step of a training run
-WHOLE: Final = (None, None)  # a group whose rollouts are of one step, or of none
+WHOLE: Final = (None, None)  # stands for all rollouts of a group with at most one step
 ENDS: Final = (".eval", ".json")
-LONGEST_ID: Final = 500  # characters, in the name of a member
-UNNAMED: Final = "none/unknown"  # inspect has no log without a model
+LONGEST_ID: Final = 500  # characters of a sample's id in the name of a member
+UNNAMED: Final = "none/unknown"  # inspect requires a model
 REASONS: Final = {outcome: reason for reason, outcome in OF_REASON.items()}
 STOPS: Final = {"truncated": "max_tokens", "refused": "content_filter"}
-ABSENT: Final = ("not_run", "stopped_early")  # planned, and no sample
+ABSENT: Final = ("not_run", "stopped_early")  # outcomes of rollouts that are planned, but do not become samples
 KNOWN: Final = frozenset({"scored", "client_failed", "timed_out", "cancelled", "missing", *STOPS, *REASONS, *ABSENT})
 USAGE: Final = {
     "input_tokens": "input_tokens",
@@ -58,7 +59,10 @@ USAGE: Final = {
 
 
 class InspectLogs:
-    """``--export inspect[=PATH]``: a log for each group in the folder ``logs``, in PATH, or the log PATH itself."""
+    """The export ``--export inspect[=PATH]``: one log per group in the folder PATH, by default ``logs``.
+
+    If PATH ends with ``.eval`` or ``.json``, it is the log of the only group.
+    """
 
     def __init__(self, request: ExportRequest) -> None:
         self.paths, self.files = request.paths, list[str]()
@@ -71,17 +75,17 @@ class InspectLogs:
         self._records = GroupRecords(request.paths, request.columns)
 
     def begin(self) -> list[Part]:
-        """The samples are made of the parts that are read."""
+        """Return the list to collect the parts that are read: the samples are made of them."""
         return self._records.parts
 
     def contents(self, result: Result) -> tuple[list[Any], list[str]]:
-        """Write a log for each group and step; notes say where, and what inspect has no word for."""
+        """Write a log for each group and step; the notes name the logs, and outcomes that inspect does not have."""
         steps = self._steps()
         wanted = [(group, step) for group in result.groups for step in steps.get(key_of(group), [WHOLE])]
         if self._file and len(wanted) > 1:
-            what = f"{len(result.groups)} groups" if len(wanted) == len(result.groups) else f"{len(wanted)} steps"
-            wrong = f"there are {what}, and a log has one"
-            raise InputError.at(f"--export inspect={self._file}", wrong, "expected a folder, such as inspect=logs")
+            count = f"{len(result.groups)} groups" if len(wanted) == len(result.groups) else f"{len(wanted)} steps"
+            problem = f"there are {count}, and a log has one"
+            raise InputError.at(f"--export inspect={self._file}", problem, "expected a folder, such as inspect=logs")
         notes: list[str] = []
         with GroupFiles(self._folder, force=self._force) as files:
             logs = {(key_of(group), step): self._log(result, group, step, files) for group, step in wanted}
@@ -94,23 +98,24 @@ class InspectLogs:
         return [], notes
 
     def _steps(self) -> dict[Key, list[Step]]:
-        """The training steps of each group that has several: rollouts of two policies are no epochs of one sample."""
-        found: dict[Key, dict[Step, None]] = {}
+        """The training steps of each group with several: rollouts of two policies cannot be epochs of one sample."""
+        steps_of: dict[Key, dict[Step, None]] = {}
         for part in self._records.parts:
             columns = [values_of(part.labels.get(name), len(part)) for name in (*GROUP, SPLIT, STEP)]
             for *key, split, step in dict.fromkeys(zip(*columns, strict=True)):
-                found.setdefault(tuple(key), {})[split, step] = None
-        return {key: sorted(steps, key=_in_order) for key, steps in found.items() if len(steps) > 1}
+                steps_of.setdefault(tuple(key), {})[split, step] = None
+        return {key: sorted(steps, key=_step_order) for key, steps in steps_of.items() if len(steps) > 1}
 
     def _log(self, result: Result, group: Group, step: Step, files: GroupFiles) -> _Log:
-        at = [f"{word}-{value}" for word, value in zip((SPLIT, STEP), step, strict=True) if value is not None]
-        name = self._file or files.name_of([group.dataset, group.model, group.agent, *at], ".eval", "rollouts")
+        suffix = [f"{word}-{value}" for word, value in zip((SPLIT, STEP), step, strict=True) if value is not None]
+        name = self._file or files.name_of([group.dataset, group.model, group.agent, *suffix], ".eval", "rollouts")
         path = os.path.normpath(os.path.join(files.folder, name))
         content = _Content(result, group) if step == WHOLE else _StepContent(result, group, step)
         return (_Archive if name.endswith(".eval") else _LogDocument)(content, files.open(name), path)
 
 
-def _in_order(step: Step) -> tuple[str, float, str]:
+def _step_order(step: Step) -> tuple[str, float, str]:
+    """A sort key: by split, then by the number of the step; a step that is not a number is last."""
     split, name = step
     try:
         number = -math.inf if name is None else float(name)
@@ -120,31 +125,31 @@ def _in_order(step: Step) -> tuple[str, float, str]:
 
 
 class _Log(Protocol):
-    """A log while it is written."""
+    """A writer of a log."""
 
     def add(self, record: Record) -> None:
-        """One more rollout."""
+        """Add a rollout."""
         ...
 
     def finish(self) -> Iterator[str]:
-        """Write what comes last; notes."""
+        """Write the rest of the log, and return notes."""
         ...
 
 
 class _LogDocument:
-    """A log in one file; all samples are held, as what comes before them is known after the last."""
+    """A writer of a log in one JSON file. It keeps all samples, because the header before them depends on all."""
 
     def __init__(self, content: _Content, file: OutFile, path: str) -> None:
         self._content, self._file, self._path = content, file, path
         self._samples: list[str] = []
 
     def add(self, record: Record) -> None:
-        """One more rollout."""
+        """Add a rollout."""
         if (sample := self._content.sample(record)) is not None:
             self._samples.append(json.dumps(sample))
 
     def finish(self) -> Iterator[str]:
-        """Write all of it; notes."""
+        """Write the log, and return notes."""
         header = json.dumps(self._content.header(), indent=1).removesuffix("\n}")
         self._file.write(header.encode() + b',\n "samples": [\n')
         for number, sample in enumerate(self._samples):
@@ -155,7 +160,7 @@ class _LogDocument:
 
 
 class _Archive:
-    """A log as an archive: a member for each sample."""
+    """A writer of a log as an archive, with a member for each sample."""
 
     def __init__(self, content: _Content, file: OutFile, path: str) -> None:
         self._content, self._file, self._path = content, file, path
@@ -164,43 +169,43 @@ class _Archive:
         self._summaries: list[dict[str, Any]] = []
 
     def add(self, record: Record) -> None:
-        """One more rollout."""
+        """Add a rollout."""
         if (sample := self._content.sample(record)) is None:
             return
         self._member(f"samples/{_member_id(sample['id'])}_epoch_{sample['epoch']}.json", sample)
         self._summaries.append(_summary(sample))
 
     def finish(self) -> Iterator[str]:
-        """Write the header and the list of samples; notes."""
+        """Write the header and the summaries of the samples, and return notes."""
         header = self._content.header()
         self._member(START, {"version": VERSION, "eval": header["eval"], "plan": header["plan"]})
         self._member("summaries.json", self._summaries)
         self._member(HEADER, header)
         self._zip.close()
-        self._file.write(self._sink.taken())
+        self._file.write(self._sink.drain())
         self._file.close()
         return self._content.notes(self._path)
 
     def _member(self, name: str, value: Any) -> None:
-        info = zipfile.ZipInfo(name)  # of no time of its own
+        info = zipfile.ZipInfo(name)  # with a fixed time, so that equal content gives equal bytes
         info.compress_type = zipfile.ZIP_DEFLATED
         self._zip.writestr(info, json.dumps(value))
-        self._file.write(self._sink.taken())
+        self._file.write(self._sink.drain())
 
 
 class _Content:
-    """What a log says of a group."""
+    """The content of a group's log."""
 
     def __init__(self, result: Result, group: Group) -> None:
         self._result, self._group = result, group
-        self._moment = datetime.now(UTC).isoformat()
+        self._timestamp = datetime.now(UTC).isoformat()
         self.samples = self.attempts = 0
-        self.unknown: Counter[str] = Counter()
-        self._ids: dict[str, int] = {}  # task -> the most samples planned of it
+        self.unknown: Counter[str] = Counter()  # outcomes that inspect does not have
+        self._ids: dict[str, int] = {}  # task -> number of its planned samples
         self._scorers: dict[str, None] = {}
 
     def sample(self, record: Record) -> dict[str, Any] | None:
-        """A rollout as a sample of a log; None for one that was never run."""
+        """A rollout as a sample of the log; None for a rollout that was never run."""
         task, outcome, rewards = record["task"], record.get("outcome"), rewards_of(record)
         self._ids[task] = max(self._ids.get(task, 0), record["sample"] + 1)
         outcome = outcome or ("scored" if rewards else "missing")
@@ -254,11 +259,11 @@ class _Content:
         if outcome == "timed_out":
             sample["limit"] = {"type": "time", "limit": 0}
         if outcome == "cancelled":
-            sample["invalidation"] = {"timestamp": self._moment, "author": "calipers", "reason": "cancelled"}
+            sample["invalidation"] = {"timestamp": self._timestamp, "author": "calipers", "reason": "cancelled"}
         return sample
 
     def header(self) -> dict[str, Any]:
-        """The log without its samples; made when all of them have passed."""
+        """The log without its samples. It must be called after the last sample."""
         group, model = self._group, self._group.model or UNNAMED
         epochs = max(self._ids.values(), default=1)
         return {
@@ -267,7 +272,7 @@ class _Content:
             "eval": {
                 "eval_id": self._result.digest[7:29],
                 "run_id": self._result.digest[7:29],
-                "created": self._moment,
+                "created": self._timestamp,
                 "task": group.dataset or "rollouts",
                 "task_id": self._result.digest[7:29],
                 "task_version": 0,
@@ -287,11 +292,11 @@ class _Content:
                 "completed_samples": self.samples,
                 "scores": [*self._scores()],
             },
-            "stats": {"started_at": self._moment, "completed_at": self._moment, "model_usage": {}},
+            "stats": {"started_at": self._timestamp, "completed_at": self._timestamp, "model_usage": {}},
         }
 
     def _scores(self) -> Iterator[dict[str, Any]]:
-        """The numbers of the result, by the scorer whose reward they are of."""
+        """The metrics of the result, grouped by the scorer whose reward they read."""
         for scorer in self._scorers:
             metrics = {}
             for name, estimate in self._group.metrics.items():
@@ -302,11 +307,11 @@ class _Content:
             yield {"name": scorer, "scorer": scorer, "params": {}, "metrics": metrics}
 
     def planned(self) -> int:
-        """Rollouts that the log is about."""
+        """The number of planned rollouts of the log."""
         return self._group.ledger.planned
 
     def notes(self, path: str) -> Iterator[str]:
-        """Where the log is, and what inspect has no word for."""
+        """Notes that name the log, outcomes that inspect does not have, and other differences."""
         yield f"{path}: {counted(self.samples, 'sample')} for inspect"
         title = self._group.title or "the rollouts"
         if self.unknown:
@@ -321,28 +326,27 @@ class _Content:
 
 
 class _StepContent(_Content):
-    """What a log says of one training step of a group: its rollouts are numbered anew, and its numbers its own."""
+    """The content of the log of a group's training step. Samples are renumbered; metrics are those of the step."""
 
     def __init__(self, result: Result, group: Group, step: Step) -> None:
         names = [str(name) for name in step if name is not None]
-        cuts = [cut for key, cut in group.breakdowns.items() if STEP in key]
-        part = next(
-            (cut[", ".join(name)] for cut in cuts for name in (names, names[-1:]) if ", ".join(name) in cut), None
-        )
-        of_step = replace(group, metrics=part.metrics if part else {}, ledger=part.ledger if part else group.ledger)
-        super().__init__(result, of_step)
+        slice_names = [", ".join(names), *names[-1:]]
+        breakdowns = [slices for key, slices in group.breakdowns.items() if STEP in key]
+        part = next((slices[name] for slices in breakdowns for name in slice_names if name in slices), None)
+        step_group = replace(group, metrics=part.metrics if part else {}, ledger=part.ledger if part else group.ledger)
+        super().__init__(result, step_group)
         self._step, self._numbers = step, Counter[str]()
         self._planned = 0
 
     def sample(self, record: Record) -> dict[str, Any] | None:
-        """A rollout as a sample, by its number among those of its task at this step."""
+        """A rollout as a sample, numbered within its task and step."""
         number = self._numbers[record["task"]]
         self._numbers[record["task"]] += 1
         self._planned += 1
         return super().sample({**record, "sample": number})
 
     def header(self) -> dict[str, Any]:
-        """The log without its samples, with its step."""
+        """The log without its samples, with the step in its metadata."""
         header = super().header()
         named = {word: value for word, value in zip((SPLIT, STEP), self._step, strict=True) if value is not None}
         header["eval"]["metadata"]["calipers"] |= named
@@ -353,7 +357,7 @@ class _StepContent(_Content):
 
 
 class _Sink(io.RawIOBase):
-    """A file that is written from its start to its end, of which what was taken is gone."""
+    """A write-only file in memory whose content can be drained while it is written."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -370,21 +374,21 @@ class _Sink(io.RawIOBase):
         self._size += len(data)
         return len(data)
 
-    def taken(self) -> bytes:
-        """What was written since it was last taken."""
+    def drain(self) -> bytes:
+        """The bytes written since the last call."""
         data, self._pieces = b"".join(self._pieces), []
         return data
 
 
 def _member_id(task: str) -> str:
-    """An id in the name of a member: as it is, as inspect has it, unless whoever unpacks it would write elsewhere."""
+    """A sample's id in the name of a member, unchanged as in inspect, unless unpacking could write outside a folder."""
     steps = task.replace("\\", "/").split("/")
     harmless = task.isprintable() and len(task) <= LONGEST_ID and not {"", ".", ".."} & {*steps}
     return task if harmless else safe_name(task)
 
 
 def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """A sample as inspect lists it."""
+    """A sample's entry in inspect's list of samples."""
     kept = {key: sample[key] for key in ("id", "epoch", "input", "target", "metadata", "scores", "model_usage")}
     error = sample.get("error")
     limit = sample.get("limit")
@@ -397,7 +401,7 @@ def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _input(prompt: Any) -> Any:
-    """A prompt as inspect has it: text, or messages with a role and a content."""
+    """A prompt in inspect's format: text, or messages with a role and a content."""
     if isinstance(prompt, list) and prompt and all(_is_message(each) for each in prompt):
         return [{"role": each["role"], "content": each["content"]} for each in prompt]
     return prompt if isinstance(prompt, str) else "" if prompt is None else json.dumps(prompt)
@@ -416,7 +420,7 @@ def _target(record: Record) -> Any:
 
 
 def _error(record: Record) -> str:
-    """What went wrong, beginning with the kind of error, as inspect writes it."""
+    """The message of a rollout's error in inspect's format, which begins with the kind of error."""
     error = record.get("error") or {}
     known = {"message": error} if isinstance(error, str) else error
     carried = record.get(CARRIED)
@@ -428,7 +432,7 @@ def _error(record: Record) -> str:
 
 
 def _usage(usage: Mapping[str, float]) -> dict[str, Any]:
-    used = {theirs: usage[ours] for ours, theirs in USAGE.items() if usage.get(ours) is not None}
-    whole = {name: value if name == "total_cost" else int(value) for name, value in used.items()}
-    tokens = whole.get("input_tokens", 0) + whole.get("output_tokens", 0)
-    return {"input_tokens": 0, "output_tokens": 0, **whole, "total_tokens": tokens}
+    given = {inspect_name: usage[name] for name, inspect_name in USAGE.items() if usage.get(name) is not None}
+    counts = {name: value if name == "total_cost" else int(value) for name, value in given.items()}
+    tokens = counts.get("input_tokens", 0) + counts.get("output_tokens", 0)
+    return {"input_tokens": 0, "output_tokens": 0, **counts, "total_tokens": tokens}

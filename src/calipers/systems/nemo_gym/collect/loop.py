@@ -1,7 +1,7 @@
-"""The loop of a collection, and its files.
+"""The files of a collection, and the loop that fills them.
 
-The files are NeMo Gym's four, beside each other, one process at a time; the plan only grows. The loop's workers post
-what is outstanding to its agent, and log what its answer becomes.
+The files are NeMo Gym's four, beside each other. Only one process at a time writes to them, and the plan only grows.
+The workers of the loop send each outstanding rollout to its agent, and log the answer.
 """
 
 from __future__ import annotations
@@ -54,29 +54,32 @@ from calipers.systems.nemo_gym.wire import StoredRow
 ANOTHER: Final = "choose another --output, or --overwrite it"
 
 
-def grown(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]:
-    """The plan asked for and all that was planned before; the plan before; how many rollouts only that one has."""
+def merged_plan(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]:
+    """Merge a plan with the plan on disk. Returns (the merged plan, the plan on disk, the rows only the latter has).
+
+    InputError if the two differ in a rollout, or if there are rollouts without a plan.
+    """
     inputs = beside(path, INPUTS)
     if path.is_dir():
         raise InputError.at(str(path), "is a directory", "expected a file, such as rollouts.jsonl")
     if not inputs.exists():
         if path.exists() and path.stat().st_size:
-            wrong = f"contains rollouts, but there is no {inputs.name} with the plan"
-            raise InputError.at(str(path), wrong, ANOTHER)
+            problem = f"contains rollouts, but there is no {inputs.name} with the plan"
+            raise InputError.at(str(path), problem, ANOTHER)
         return plan, [], 0
     before = list(_planned(inputs))
-    wanted = {key_of(row): row for row in plan}
-    gone = []
+    by_key = {key_of(row): row for row in plan}
+    only_before = []
     for row in before:
-        new = wanted.get(key_of(row))
+        new = by_key.get(key_of(row))
         if new is None:
-            gone.append(row)
+            only_before.append(row)
         elif new != row and (difference := next(differences(row, new), None)):
-            where = f"rollout {row[TASK]}:{row[ROLLOUT]}"
-            raise InputError.at(str(path), f"contains a different collection: {where}: {difference}", ANOTHER)
-    if not gone and [*map(key_of, before)] == [*map(key_of, plan)]:
+            rollout = f"rollout {row[TASK]}:{row[ROLLOUT]}"
+            raise InputError.at(str(path), f"contains a different collection: {rollout}: {difference}", ANOTHER)
+    if not only_before and [*map(key_of, before)] == [*map(key_of, plan)]:
         return before, before, 0
-    return [*plan, *gone], before, len(gone)
+    return [*plan, *only_before], before, len(only_before)
 
 
 def _planned(inputs: Path) -> Iterator[Row]:
@@ -86,14 +89,14 @@ def _planned(inputs: Path) -> Iterator[Row]:
                 row = msgspec.json.decode(line)
                 key_of(row)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError):
-                wrong = "is not a planned rollout"
-                raise InputError.at(f"{inputs}:{number}", wrong, f"fix the line, or {ANOTHER}") from None
+                problem = "is not a planned rollout"
+                raise InputError.at(f"{inputs}:{number}", problem, f"fix the line, or {ANOTHER}") from None
             yield row
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what the system says of a file into one sentence."""
+    """Turn an OSError on reading a file into an InputError of one sentence."""
     try:
         yield
     except OSError as error:
@@ -101,7 +104,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def on_disk(row: Row, scrub: Scrub) -> Row:
-    """A row as it will stand on disk: what is compared must be what was written."""
+    """A row as it will be written, secrets removed, so that it can be compared with a row on disk."""
     stored: Row = msgspec.json.decode(scrubbed(msgspec.json.encode(row), scrub))
     return stored
 
@@ -110,30 +113,31 @@ _ROWS = msgspec.json.Decoder(StoredRow)
 
 
 class Files:
-    """The files of a collection, held by this process until they are closed."""
+    """The files of a collection, locked by this process until they are closed."""
 
-    def __init__(self, path: Path, lock: int, scrub: Scrub, made: Sequence[Path]) -> None:
+    def __init__(self, path: Path, lock: int, scrub: Scrub, created: Sequence[Path]) -> None:
         self.path = path
         self.notes: list[str] = []
         self.plan: list[Row] = []
         self.done: set[Key] = set()
-        self.failures: Counter[Key] = Counter()  # attempts in the sidecar
-        self.terminal: set[Key] = set()  # those that nobody may try again
-        self._lock, self._scrub, self._made = lock, scrub, made
+        self.failures: Counter[Key] = Counter()  # the number of each rollout's attempts in the sidecar
+        self.terminal: set[Key] = set()  # rollouts that failed permanently, and must not be retried
+        self._lock, self._scrub, self._created = lock, scrub, created
         self._logs: dict[str, Log] = {}
-        self._before: list[Path] = []  # files of an earlier collection, set aside until something came of this one
+        self._before: list[Path] = []  # files of an earlier collection, kept aside until this one has a line
 
     @classmethod
     def open(cls, path: Path, plan: Sequence[Row], scrub: Scrub, *, overwrite: bool) -> Files:
-        """Begin a collection, or go on with it: nobody else may, and what is planned already must be the same.
+        """Begin a collection, or resume it. The earlier plan stays planned.
 
-        What was planned before stays planned. InputError says what differs, before anything is written.
+        InputError, before anything is written, if another process has the files, or if the plan differs from an
+        earlier one in a rollout.
         """
         stored = [on_disk(row, scrub) for row in plan]
         if not overwrite:
-            grown(path, stored)  # refuses before there is anything to take back
-        lock, made = _locked(path)
-        files = cls(path, lock, scrub, made)
+            merged_plan(path, stored)  # raises its errors before a file is created
+        lock, created = _locked(path)
+        files = cls(path, lock, scrub, created)
         try:
             files._begin(stored, overwrite)
         except BaseException:
@@ -152,18 +156,18 @@ class Files:
         return self._logs[FAILURES]
 
     async def flush(self) -> None:
-        """Wait until all that was handed over is on disk; LogError if that cannot be."""
+        """Wait until all appended lines are on disk; LogError if they cannot be written."""
         for log in self._logs.values():
             await log.flush()
 
     def write_metrics(self, chunks: Iterator[bytes | memoryview]) -> Path:
-        """Write the metrics file, whole or not at all; LogError when it cannot be."""
+        """Write the metrics file atomically; LogError if it cannot be written."""
         path = beside(self.path, METRICS)
         put(path, chunks)
         return path
 
     def drop_metrics(self) -> None:
-        """Take away metrics that rollouts to come will make wrong; LogError when they cannot be."""
+        """Remove the metrics file, which further rollouts make outdated; LogError if it cannot be removed."""
         path = beside(self.path, METRICS)
         try:
             path.unlink(missing_ok=True)
@@ -171,7 +175,7 @@ class Files:
             raise LogError.of(path, error) from None
 
     def close(self) -> None:
-        """Finish the logs and let go of the files; LogError when a line could not be written."""
+        """Close the logs and unlock the files; LogError if a line could not be written."""
         try:
             for log in self._logs.values():
                 log.shut()
@@ -182,37 +186,37 @@ class Files:
                 self._lock = -1
 
     def abandon(self) -> None:
-        """Take back what `open` made, if nothing came of it."""
+        """Close the files, and remove those that `open` created."""
         try:
             for log in self._logs.values():
                 log.shut()
-            if self.path in self._made:
-                for word in ("", FAILURES, INPUTS):
-                    (beside(self.path, word) if word else self.path).unlink(missing_ok=True)
-                for folder in self._made[1:]:
-                    with suppress(OSError):  # somebody else has put something there
+            if self.path in self._created:
+                for path in (self.path, beside(self.path, FAILURES), beside(self.path, INPUTS)):
+                    path.unlink(missing_ok=True)
+                for folder in self._created[1:]:
+                    with suppress(OSError):  # the folder has other files
                         folder.rmdir()
         finally:
-            self.close()  # not before: another process may collect into it from then on
+            self.close()  # last, because it unlocks the files, and another process may then collect into them
 
     def _begin(self, plan: list[Row], overwrite: bool) -> None:
         sidecar, inputs = beside(self.path, FAILURES), beside(self.path, INPUTS)
         if overwrite:
             self._set_aside([self.path, sidecar, inputs, beside(self.path, METRICS)])
-        self.plan, before, kept = grown(self.path, plan)
-        if kept:
-            wider = f"{kept} rollouts that this command does not ask for were planned earlier and stay planned"
-            self.notes.append(f"{inputs}: {wider}; choose another --output for a smaller collection")
+        self.plan, before, only_before = merged_plan(self.path, plan)
+        if only_before:
+            note = f"{only_before} rollouts that this command does not ask for were planned earlier and stay planned"
+            self.notes.append(f"{inputs}: {note}; choose another --output for a smaller collection")
         for path in (self.path, sidecar):
             if path.exists() and repaired(path):
                 self.notes.append(f"{path}: the last line was truncated by a crash; its rollout runs again")
-        self._read_past(sidecar)
+        self._read_collected(sidecar)
         if self.plan != before:
             put(inputs, (msgspec.json.encode(row) + b"\n" for row in self.plan))
         self._logs = {"": Log(self.path, self._scrub), FAILURES: Log(sidecar, self._scrub)}
 
     def _set_aside(self, old: Sequence[Path]) -> None:
-        """Move an earlier collection out of the way; its lock goes with it, so that this one gets its own."""
+        """Move the files of an earlier collection aside. The lock moves with its file, so a new one is created."""
         fresh = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.part")
         lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -225,7 +229,7 @@ class Files:
         self._lock = lock
 
     def _settle(self) -> None:
-        """Give up what was set aside, or put it back where nothing came of this collection."""
+        """Delete the files that were set aside, or restore them if this collection has no line."""
         logs = [self.path, beside(self.path, FAILURES)]
         collected = any(path.exists() and path.stat().st_size for path in logs)
         for path in self._before:
@@ -234,26 +238,27 @@ class Files:
             else:
                 _aside(path).replace(path)
         if self._before and not collected:
-            for path in (beside(self.path, word) for word in (FAILURES, INPUTS)):
+            for path in (beside(self.path, ending) for ending in (FAILURES, INPUTS)):
                 if path not in self._before:
                     path.unlink(missing_ok=True)
         self._before = []
 
-    def _read_past(self, sidecar: Path) -> None:
+    def _read_collected(self, sidecar: Path) -> None:
+        """Read which rollouts have succeeded, failed, or failed permanently."""
         planned = {key_of(row) for row in self.plan}
         for path in (self.path, sidecar):
             for number, line in _lines(path) if path.exists() else ():
                 key = line.task, line.rollout
                 if key not in planned:
-                    wrong = f"rollout {line.task}:{line.rollout} was never planned"
-                    raise InputError.at(f"{path}:{number}", wrong, ANOTHER)
+                    problem = f"rollout {line.task}:{line.rollout} was never planned"
+                    raise InputError.at(f"{path}:{number}", problem, ANOTHER)
                 if path == sidecar or line.failure is not None:
                     self.failures[key] += 1
                     if line.terminal:
                         self.terminal.add(key)
                 elif key in self.done:
-                    wrong = f"rollout {line.task}:{line.rollout} also appears in an earlier line"
-                    raise InputError.at(f"{path}:{number}", wrong, "expected it once; remove one of the lines")
+                    problem = f"rollout {line.task}:{line.rollout} also appears in an earlier line"
+                    raise InputError.at(f"{path}:{number}", problem, "expected it once; remove one of the lines")
                 else:
                     self.done.add(key)
 
@@ -263,7 +268,7 @@ def _aside(path: Path) -> Path:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, StoredRow]]:
-    """The rows of a file of whole lines, each with the number of its line."""
+    """The rows of a file, each with its line number."""
     number = 0
     try:
         with reading(path), open(path, "rb", buffering=0) as file:
@@ -281,14 +286,15 @@ def _line(path: Path, number: int, line: bytes) -> StoredRow:
         return _ROWS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         with suppress(ValueError, RecursionError, msgspec.ValidationError):
-            return msgspec.convert(json.loads(line), StoredRow)  # NaN, which others may have written
-        wrong = f"is not a rollout ({error})"
-        raise InputError.at(f"{path}:{number}", wrong, "fix the line, or remove it to run its rollout again") from None
+            return msgspec.convert(json.loads(line), StoredRow)  # accepts NaN, which other programs may have written
+        problem = f"is not a rollout ({error})"
+        expected = "fix the line, or remove it to run its rollout again"
+        raise InputError.at(f"{path}:{number}", problem, expected) from None
 
 
 def _locked(path: Path) -> tuple[int, list[Path]]:
-    """The file of rollouts, opened and locked, and what had to be made for it, the deepest first."""
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    """Open and lock the file of rollouts. Also returns the file and folders that were created, the deepest first."""
+    created = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -300,9 +306,9 @@ def _locked(path: Path) -> tuple[int, list[Path]]:
             raise BlockingIOError
     except OSError:
         os.close(lock)
-        wrong = "another process is collecting into it"
-        raise InputError.at(str(path), wrong, "wait for it, or choose another --output") from None
-    return lock, made
+        problem = "another process is collecting into it"
+        raise InputError.at(str(path), problem, "wait for it, or choose another --output") from None
+    return lock, created
 
 
 # -- the loop
@@ -311,76 +317,76 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CollectedAgent(Protocol):
-    """Whoever makes rollouts. ``run`` is called by many workers of one event loop at once."""
+    """An agent that makes rollouts. Many workers of one event loop call ``run`` concurrently."""
 
     async def run(self, row: Row) -> Row:
-        """The rollout of a planned row, as its verifier left it; `ClientError` for every other end."""
+        """The rollout of a planned row, with its verdict; `ClientError` if there is none."""
         ...
 
     async def aggregate(self, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """The agent's own metrics of its rows; None where it computes none."""
+        """The agent's own metrics of its rows; None if it computes none."""
         ...
 
     async def close(self) -> None:
-        """Give back connections; a later call opens new ones."""
+        """Close the connections; a later call opens new ones."""
         ...
 
 
 @dataclass(slots=True)
 class Lane:
-    """One agent, how many calls it bears, and whether it still answers."""
+    """An agent, its rate limit, and whether it still answers."""
 
     name: str
     agent: CollectedAgent
     pace: Pace
     asked: bool = False  # a call was sent
-    opened: asyncio.Event = field(default_factory=asyncio.Event)  # the first call was answered, or takes its time
-    answered: bool = False  # some call was answered with a rollout
-    refusals: int = 0  # in a row
-    stopped: str = ""  # why nothing more is asked of it
-    unasked: int = 0  # rollouts that stay owed because nobody was there
-    last: str = ""  # what the last of these said
+    opened: asyncio.Event = field(default_factory=asyncio.Event)  # the first call ended, or has lasted `DOUBT`
+    answered: bool = False  # at least one call returned a rollout
+    refusals: int = 0  # consecutive refused calls
+    stopped: str = ""  # why no more calls are sent; "" while they are
+    unasked: int = 0  # rollouts that remain outstanding because their call was refused
+    last: str = ""  # the error of the last of these
 
     def stop(self, reason: str) -> None:
-        """Ask nothing more of this agent."""
+        """Send no more calls to this agent."""
         self.stopped = self.stopped or reason
         self.pace.shut()
 
 
 @dataclass(slots=True)
 class LaneStanding:
-    """Where a collection stands."""
+    """The progress of a collection."""
 
     planned: int
     outcomes: Counter[str] = field(default_factory=Counter)
-    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # (outcome, what was said), the first few of them
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # (outcome, message), at most `MOST_ERRORS` kinds
     began: float = field(default_factory=monotonic)
-    stopped: str = ""  # why no more rollouts are begun; "" while they are
+    stopped: str = ""  # why no more rollouts are started; "" while they are
     lanes: Sequence[Lane] = ()
-    retries: int = 0  # of failed requests, since this start
+    retries: int = 0  # retried calls since this start
 
     @property
     def done(self) -> int:
-        """Rollouts that are settled."""
+        """The number of rollouts with an outcome."""
         return sum(self.outcomes.values())
 
     @property
     def in_flight(self) -> int:
-        """Calls under way."""
+        """The number of calls in flight."""
         return sum(lane.pace.in_flight for lane in self.lanes)
 
     @property
     def held(self) -> float:
-        """Seconds for which every agent that still answers wants to be left alone."""
+        """The seconds for which every agent that still answers has asked not to be called."""
         return min((lane.pace.held for lane in self.lanes if not lane.stopped), default=0.0)
 
 
-DOUBT = 1.0  # seconds in which a wrong address shows; a rollout may take an hour, and nobody shall wait for the first
-OWN_FAULTS = 2  # further tries after a 500: the agent failed at this very row, and a rollout may be dear
+DOUBT = 1.0  # seconds until calls no longer wait for the first one: a wrong address fails sooner than that
+OWN_FAULTS = 2  # retries after HTTP 500: the agent probably fails at this row again, and a rollout may be expensive
 
 
 class Collector:
-    """One collection from its agents over what is owed."""
+    """The loop of a collection: concurrent workers send outstanding rollouts to their agents."""
 
     def __init__(
         self,
@@ -398,28 +404,32 @@ class Collector:
         self._files, self._standing, self._look = files, standing, look
         self._concurrency, self._retries, self._secrets = concurrency, retries, secrets
         self._random = random.Random()
-        self._owed: Iterator[Row] = iter(())
+        self._outstanding: Iterator[Row] = iter(())
         self._stopping = asyncio.Event()
 
-    def conduct(self, owed: Iterator[Row]) -> None:
-        """Collect to the end, whoever calls; Ctrl-C lets what is in flight finish. LogError for a full disk."""
+    def conduct(self, outstanding: Iterator[Row]) -> None:
+        """Collect until the end, also inside a running event loop. LogError for a full disk.
 
-        async def whole() -> None:
+        After a first Ctrl-C, calls in flight are finished. A second one cancels them, and their rollouts remain
+        outstanding.
+        """
+
+        async def collect() -> None:
             with interrupts(lambda: self.stop("interrupted")):
                 try:
-                    await self.run(owed)
-                except asyncio.CancelledError:
-                    self.stop("interrupted")  # twice: requests in flight are dropped and remain outstanding
+                    await self.run(outstanding)
+                except asyncio.CancelledError:  # the second Ctrl-C
+                    self.stop("interrupted")
                 finally:
-                    with suppress(asyncio.CancelledError):  # a fourth: it waits for nobody
+                    with suppress(asyncio.CancelledError):  # a further Ctrl-C: connections are dropped
                         for lane in self._lanes.values():
                             await lane.agent.close()
 
-        finish(whole)
+        finish(collect)
 
-    async def run(self, owed: Iterator[Row]) -> None:
-        """Make every rollout that is owed, as far as the agents and the user allow."""
-        self._owed = owed
+    async def run(self, outstanding: Iterator[Row]) -> None:
+        """Make every outstanding rollout, until `stop` or until no agent answers."""
+        self._outstanding = outstanding
         looking = asyncio.create_task(self._watch())
         try:
             async with asyncio.TaskGroup() as workers:
@@ -432,15 +442,15 @@ class Collector:
             await self._files.flush()
 
     def stop(self, reason: str) -> None:
-        """Start no more rollouts; requests in flight are finished, and retries remain outstanding."""
+        """Start no more rollouts. Calls in flight are finished; rollouts that wait for a retry remain outstanding."""
         self._standing.stopped = self._standing.stopped or reason
-        self._owed = iter(())
+        self._outstanding = iter(())
         self._stopping.set()
         for lane in self._lanes.values():
             lane.pace.shut()
 
     async def _worker(self) -> None:
-        while (row := next(self._owed, None)) is not None:
+        while (row := next(self._outstanding, None)) is not None:
             await self._rollout(row)
 
     async def _rollout(self, row: Row) -> None:
@@ -450,12 +460,12 @@ class Collector:
         except Shut:
             return  # it remains outstanding
         except ClientError as error:
-            if error.hopeless:  # says nothing of this rollout: whoever continues asks again
+            if error.hopeless:  # the fault is not in this rollout, so it remains outstanding
                 lane.unasked, lane.last = lane.unasked + 1, str(error)
                 return
             line = failed(row, error, self._secrets)
         if line.get(KILLED):
-            return  # the agent wants it forgotten, and made again
+            return  # the agent asks not to store this rollout, which therefore remains outstanding
         if is_failure(line):
             before = self._files.failures.get(key_of(row), 0)
             await self._files.sidecar.append(_encode(attempted(line, before)))
@@ -470,7 +480,7 @@ class Collector:
             self._standing.errors[error] += 1
 
     async def _answer(self, lane: Lane, row: Row) -> dict[str, Any]:
-        """What the agent made of a row; ClientError after all tries, Shut when there will be no other."""
+        """The agent's answer to a row. ClientError after the last try, Shut if the collection stops before it."""
         if lane.asked:
             await lane.opened.wait()
         else:
@@ -509,17 +519,17 @@ class Collector:
         return collected(row, answer)
 
     def _count_refusal(self, lane: Lane, error: ClientError) -> None:
-        """Stop a lane whose agent has turned its back; what is not asked now can still be asked later."""
+        """Count a refusal, and stop the lane after `REFUSALS` in a row; its rollouts remain outstanding."""
         lane.refusals += error.hopeless
         if lane.refusals >= REFUSALS:
             lane.stop(f"{lane.refusals} requests in a row were refused; the last error: {error}")
 
     async def _wait(self, error: ClientError, tried: int) -> None:
-        """Wait before the next try, as long as the server asks, else a random while that grows."""
+        """Wait before the next try: as long as the server asks, or for a random time with exponential backoff."""
         wait = self._random.uniform(0, _longest(tried)) if error.wait is None else error.wait
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), wait)
-            raise Shut  # the collection ends: this rollout remains outstanding
+            raise Shut  # the collection stops, and this rollout remains outstanding
 
     async def _watch(self) -> None:
         while True:
@@ -528,15 +538,15 @@ class Collector:
 
 
 AggregateAnswer = dict[str, Any] | ClientError | None
-"""An agent's metrics; the error in their place; None where the agent computes none."""
+"""An agent's own metrics, or the error of the call; None if the agent computes none."""
 
 
 def aggregated(
     agents: Mapping[str, CollectedAgent], rows: Mapping[str, list[dict[str, Any]]], retries: int
 ) -> dict[str, AggregateAnswer]:
-    """What each agent makes of its own rows, all asked at once."""
+    """Each agent's own metrics of its rows; all agents are called concurrently."""
 
-    async def one(agent: CollectedAgent, agent_rows: list[dict[str, Any]]) -> AggregateAnswer:
+    async def metrics_of(agent: CollectedAgent, agent_rows: list[dict[str, Any]]) -> AggregateAnswer:
         most, tried = min(retries, OWN_FAULTS), 0
         while True:
             try:
@@ -547,15 +557,16 @@ def aggregated(
                 await asyncio.sleep(error.wait if error.wait is not None else random.uniform(0, _longest(tried)))
             tried += 1
 
-    async def every() -> dict[str, AggregateAnswer]:
+    async def metrics_of_all() -> dict[str, AggregateAnswer]:
         try:
-            answers = await asyncio.gather(*(one(agents[name], agent_rows) for name, agent_rows in rows.items()))
+            calls = (metrics_of(agents[name], agent_rows) for name, agent_rows in rows.items())
+            answers = await asyncio.gather(*calls)
         finally:
             for agent in agents.values():
                 await agent.close()
         return dict(zip(rows, answers, strict=True))
 
-    return finish(every)
+    return finish(metrics_of_all)
 
 
 def _most_tries(error: ClientError) -> float:
@@ -567,19 +578,21 @@ def _longest(tried: int) -> float:
 
 
 def collected(row: Row, answer: Row) -> dict[str, Any]:
-    """The rollout that an agent's answer is: its own keys, and the three that say whose it is.
+    """The rollout in an agent's answer: the answer's keys, and those of the planned row's task, rollout and agent.
 
-    ClientError, without another try, for one that no number could be made of: there is no reward, or
-    an integer that no aggregation takes.
+    ClientError, without a retry, for an answer that cannot be aggregated: without a reward, or with an integer beyond
+    64 bits.
     """
     answer = {**answer, **_marks(answer)}
     if is_failure(answer) or answer.get(KILLED):
-        return {**answer, **_whose(row)}
+        return {**answer, **_identity(row)}
     reward = answer.get(REWARD)
     if isinstance(reward, bool) or not isinstance(reward, (int, float)):
-        shown = "there is no reward" if reward is None else f"reward is {_encode(reward)[:40].decode(errors='replace')}"
+        problem = (
+            "there is no reward" if reward is None else f"reward is {_encode(reward)[:40].decode(errors='replace')}"
+        )
         if not isinstance(reward, bool):
-            raise _unusable(f"{shown}; expected a number")
+            raise _unusable(f"{problem}; expected a number")
     elif reward != reward or reward in (float("inf"), float("-inf")):
         raise _unusable(f"reward is {reward}; expected a finite number")
     response = answer.get("response")
@@ -591,15 +604,15 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
     for name, value in [*answer.items(), *(usage or {}).items()]:
         if isinstance(value, int) and not LEAST_INT <= value <= MOST_INT:
             raise _unusable(f"{name} needs more than 64 bits; expected a smaller integer")
-    return {**answer, **_whose(row)}
+    return {**answer, **_identity(row)}
 
 
-def _unusable(what: str) -> ClientError:
-    return ClientError(what, kind="malformed")
+def _unusable(message: str) -> ClientError:
+    return ClientError(message, kind="malformed")
 
 
 def _marks(answer: Row) -> dict[str, Any]:
-    """What an answer says of its failure, as text and truth: whoever continues reads no other."""
+    """An answer's marks of failure as text and as a boolean, because `StoredRow` accepts no other types."""
     marks: dict[str, Any] = {}
     word = answer.get(FAILURE)
     if word is not None and not isinstance(word, str):
@@ -610,32 +623,32 @@ def _marks(answer: Row) -> dict[str, Any]:
 
 
 def is_failure(row: Row) -> bool:
-    """Whether an agent, a verifier or we ourselves have marked a row as a failed attempt."""
+    """Whether a row is marked as a failed attempt, by an agent, by a verifier, or by `failed`."""
     return row.get(FAILURE) is not None
 
 
 def failed(row: Row, error: ClientError, secrets: Secrets) -> dict[str, Any]:
-    """The sidecar's row for an attempt that brought no answer."""
+    """The sidecar's row for an attempt without an answer."""
     problem = {"kind": error.kind, "message": secrets.scrub(str(error))}
-    return {FAILURE: error.kind, "error": problem, **_whose(row)}
+    return {FAILURE: error.kind, "error": problem, **_identity(row)}
 
 
 def attempted(row: Row, before: int) -> Row:
-    """A failed attempt with its number, where it is not the first."""
+    """A failed attempt with its number, unless it is the first."""
     return {**row, ATTEMPT: before} if before else row
 
 
 def outcome(row: Row) -> str:
-    """The ledger's word for a row, as the reader of NeMo Gym's files will find it."""
+    """The outcome of a row, as the reader of NeMo Gym's files determines it."""
     return outcome_of(row[FAILURE]) if is_failure(row) else "scored"
 
 
 def reason(row: Row) -> str:
-    """Why an attempt failed: our own error, else what `calipers serve` says of it, else NeMo Gym's word."""
+    """Why an attempt failed: the message of its error, the reason from `calipers serve`, or else the failure class."""
     error = row.get("error")
     message = error.get("message") if isinstance(error, Mapping) else row.get("failure_reason")
     return str(message or row[FAILURE])
 
 
-def _whose(row: Row) -> dict[str, Any]:
+def _identity(row: Row) -> dict[str, Any]:
     return {TASK: row[TASK], ROLLOUT: row[ROLLOUT], AGENT: row[AGENT]}

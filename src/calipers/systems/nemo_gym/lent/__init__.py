@@ -1,7 +1,7 @@
-"""NeMo Gym's modules that user code imports; and the package itself, which has the folders of a tree of NeMo Gym's.
+"""A stand-in for the package ``nemo_gym`` and the modules of it that user code imports. This file has its folders.
 
-The package that is lent lies in no tree, so the root is that of the server that imports it: the first entry of
-Python's path that has the folder of resources servers, else the working folder.
+This package is not in a NeMo Gym tree. The root is therefore that of the importing server: the first entry of sys.path
+with a folder of resources servers, or else the working folder.
 """
 
 from __future__ import annotations

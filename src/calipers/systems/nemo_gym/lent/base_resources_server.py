@@ -1,6 +1,6 @@
-"""What a resources server is made of: its class, the sessions of its clients, the judges that it asks.
+"""The base class of a resources server, its sessions, and its calls of judges.
 
-Lent as ``nemo_gym.base_resources_server``, ``nemo_gym.judge`` and ``nemo_gym.rollout_correlation``.
+The stand-in for ``nemo_gym.base_resources_server``, ``nemo_gym.judge`` and ``nemo_gym.rollout_correlation``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-__all__ = [  # what is lent as ``nemo_gym.base_resources_server``
+__all__ = [  # the names of ``nemo_gym.base_resources_server``
     "AggregateMetrics",
     "AggregateMetricsRequest",
     "BaseMultiRewardVerifyResponse",
@@ -60,7 +60,7 @@ _rollout: ContextVar[str | None] = ContextVar("rollout", default=None)
 
 
 def normalize_tool_name(name: str, server_name: str | None = None) -> str:
-    """The name of a tool without what MCP puts before it, ``mcp__SERVER__``; of one server alone, where it is named.
+    """The name of a tool without MCP's prefix ``mcp__SERVER__``. With ``server_name``, only its prefix is removed.
 
     >>> normalize_tool_name("mcp__mail__send"), normalize_tool_name("send"), normalize_tool_name("mcp__a__send", "mail")
     ('send', 'send', 'mcp__a__send')
@@ -72,7 +72,7 @@ def normalize_tool_name(name: str, server_name: str | None = None) -> str:
 
 
 class SimpleResourcesServer(AggregateMetricsMixin, BaseModel):
-    """A server of tools and a verifier, itself a pydantic model; its hooks add to the metrics."""
+    """A server of tools and a verifier. It is a pydantic model, and its hooks add metrics."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -80,7 +80,7 @@ class SimpleResourcesServer(AggregateMetricsMixin, BaseModel):
     server_client: Any
 
     def setup_webserver(self) -> FastAPI:
-        """The web application of this server: where a subclass adds routes of its own."""
+        """The web application of this server. A subclass overrides this method to add routes."""
         from calipers.systems.nemo_gym.serve.app import new_app
 
         app = new_app(self.config.name or type(self).__name__)
@@ -96,58 +96,57 @@ class SimpleResourcesServer(AggregateMetricsMixin, BaseModel):
         app.add_middleware(Sessions, cookie=f"{type(self).__name__}___{self.config.name}")
 
     def normalize_tool_name(self, name: str) -> str:
-        """The name of a tool of this server, without what MCP puts before it."""
+        """The name of a tool of this server without MCP's prefix."""
         return normalize_tool_name(name, self.config.name or type(self).__name__)
 
     def mcp_tools(self, harvested: list[Any], catchall: Any) -> list[Any] | None:
-        """Which tools are offered over MCP; `calipers serve` offers none."""
+        """The tools to offer over MCP; `calipers serve` offers none."""
         return harvested
 
     def mcp_allowed_tools_for_session(self, seed_body: dict[str, Any]) -> list[str] | None:
-        """Which tools a session may use over MCP: all."""
+        """The tools that a session may use over MCP; None means all."""
         return None
 
     async def get_reverify_mode(self) -> ReverifyMode:
-        """Whether a finished rollout can be judged again."""
+        """Return whether a finished rollout can be judged again."""
         return self.config.REVERIFY_MODE
 
     async def seed_session(self, body: BaseSeedSessionRequest) -> BaseSeedSessionResponse:
-        """Begin a session: nothing to do."""
+        """Begin a session. This does nothing by default."""
         return BaseSeedSessionResponse()
 
     @abstractmethod
     async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
-        """The verdict on one response."""
+        """Return the verdict on one response."""
 
 
 class Sessions:
-    """An ASGI application around another, whose requests have a ``session``; its id is kept in a cookie.
+    """An ASGI middleware that gives every request a ``session``, whose id is in a cookie.
 
-    A client that sends its cookies along stays in its session; ``request.session[SESSION_ID_KEY]`` tells it from
-    others.
+    A client that sends its cookies stays in its session, which ``request.session[SESSION_ID_KEY]`` identifies.
     """
 
     def __init__(self, app: ASGIApp, cookie: str) -> None:
         self._app, self._cookie = app, cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request within its session."""
+        """Handle one request within its session."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        session = self._known(scope) or uuid.uuid4().hex
+        session = self._existing(scope) or uuid.uuid4().hex
         scope["session"] = {SESSION_ID_KEY: session}
 
-        async def sending(message: Message) -> None:
+        async def send_with_cookie(message: Message) -> None:
             if message["type"] == "http.response.start":
                 cookie = f"{self._cookie}={session}; path=/; httponly; samesite=lax"
                 message = {**message, "headers": [*message.get("headers", ()), (b"set-cookie", cookie.encode())]}
             await send(message)
 
-        await self._app(scope, receive, sending)
+        await self._app(scope, receive, send_with_cookie)
 
-    def _known(self, scope: Scope) -> str | None:
-        """The session that a request belongs to; a cookie that is none of ours is passed over."""
+    def _existing(self, scope: Scope) -> str | None:
+        """The id of a request's session, from its cookie; None without a valid one."""
         for name, value in scope["headers"]:
             if name == b"cookie":
                 try:
@@ -160,14 +159,15 @@ class Sessions:
 
 
 class JudgeError(Exception):
-    """A judge could not be asked: a model that another server asks for a verdict.
+    """The call of a judge, a model that gives a verdict, failed.
 
-    A call that fails is no wrong answer: the row comes back marked, and NeMo Gym's collector keeps it apart.
+    This is not a wrong answer of the judged model. The row is returned with a mark of failure, and NeMo Gym's collector
+    writes it to the file of failures.
     """
 
 
 async def reraise_judge_errors(coro: Awaitable[Any]) -> Any:
-    """What a call gives; any failure of it is a `JudgeError`."""
+    """The result of a call; any exception becomes a `JudgeError`."""
     try:
         return await coro
     except JudgeError:
@@ -179,29 +179,29 @@ async def reraise_judge_errors(coro: Awaitable[Any]) -> Any:
 async def call_judge(
     server_client: Any, *, server_name: str, url_path: str, json: Any, response_model: type[Reply]
 ) -> Reply:
-    """Ask a model server, and read its reply in the class of the route. JudgeError when that fails."""
-    # Loads a web client, which a server without a judge does not need.
+    """Call a model server, and parse its reply as ``response_model``. JudgeError if either fails."""
+    # imported here, because it loads a web client, which a server without a judge does not need
     from calipers.systems.nemo_gym.lent.server_utils import get_response_json, raise_for_status
 
-    async def reply() -> Reply:
+    async def call() -> Reply:
         response = await server_client.post(server_name=server_name, url_path=url_path, json=json)
         await raise_for_status(response)
         return response_model.model_validate(await get_response_json(response))
 
-    made: Reply = await reraise_judge_errors(reply())
-    return made
+    reply: Reply = await reraise_judge_errors(call())
+    return reply
 
 
 def judge_failsafe(verify_fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """``verify`` that answers with a marked row, its reward 0, where a judge could not be asked."""
+    """A ``verify`` that answers a `JudgeError` with the request's row, a reward of 0, and a mark of failure."""
 
     @functools.wraps(verify_fn)
-    async def verify(*given: Any, **named: Any) -> Any:
+    async def verify(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await verify_fn(*given, **named)
+            return await verify_fn(*args, **kwargs)
         except JudgeError as error:
-            bodies = [value for value in (*named.values(), *given) if hasattr(value, "response")]
-            body = named.get("body", bodies[0] if bodies else None)
+            bodies = [value for value in (*kwargs.values(), *args) if hasattr(value, "response")]
+            body = kwargs.get("body", bodies[0] if bodies else None)
             if not isinstance(body, BaseModel):
                 raise
             from calipers.systems.nemo_gym.serve.app import StrictJSON
@@ -213,13 +213,13 @@ def judge_failsafe(verify_fn: Callable[..., Awaitable[Any]]) -> Callable[..., Aw
 
 
 def current_rollout_id() -> str | None:
-    """The rollout of the request that is being answered, if its path names one."""
+    """The id of the current request's rollout, if its path names one."""
     return _rollout.get()
 
 
 @contextmanager
 def rollout_context(rollout_id: str | None) -> Iterator[None]:
-    """Inside, requests belong to this rollout."""
+    """Set the current rollout while the context is open."""
     token = _rollout.set(rollout_id)
     try:
         yield
@@ -228,13 +228,13 @@ def rollout_context(rollout_id: str | None) -> Iterator[None]:
 
 
 class RolloutContextMiddleware:
-    """An ASGI application around another: ``/ng-rollout/ID/path`` is ``/path``, asked for the rollout ID."""
+    """An ASGI middleware: a request to ``/ng-rollout/ID/path`` is one to ``/path`` for the rollout ID."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request within its rollout."""
+        """Handle one request within its rollout."""
         path = scope.get("path", "")
         if scope["type"] != "http" or not path.startswith(PREFIX):
             await self._app(scope, receive, send)

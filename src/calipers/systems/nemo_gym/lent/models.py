@@ -1,11 +1,12 @@
-"""NeMo Gym's models: what a resources server is sent and answers, how servers name each other, prompts, configuration.
+"""NeMo Gym's models: requests and answers of a resources server, references between servers, prompts, configuration.
 
-Lent as ``nemo_gym.config_types``, ``nemo_gym.openai_utils``, ``nemo_gym.prompt`` and ``nemo_gym.global_config``; the
-last is the configuration of all servers together, which a server is handed as YAML in an environment variable.
+They are the stand-in for ``nemo_gym.config_types``, ``nemo_gym.openai_utils``, ``nemo_gym.prompt`` and
+``nemo_gym.global_config``. The last is the configuration of all servers, which a server gets as YAML in an environment
+variable.
 
-As there, a key that no class declares is dropped, unless the class allows it; but a request to a model may hold none.
-OpenAI's objects are looser than there: a key that OpenAI does not know is kept, and an item of an unknown kind is an
-object of its keys.
+As in NeMo Gym, a key that a class does not declare is dropped, unless the class allows it; in a request to a model it
+is an error. OpenAI's objects are less strict than in NeMo Gym: unknown keys are kept, and an item of an unknown type is
+an object with its keys as attributes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing_extensions import TypeAliasType
 
 from calipers.systems.nemo_gym import AGENT, ROLLOUT, TASK, lent
 
-__all__ = [  # what is lent as ``nemo_gym.config_types``
+__all__ = [  # the names of ``nemo_gym.config_types``
     "AGENT_REF_KEY",
     "AgentServerRef",
     "AggregateMetrics",
@@ -41,15 +42,15 @@ __all__ = [  # what is lent as ``nemo_gym.config_types``
 
 RATE_LIMIT_ERROR_CODES: Final = [429, 502, 503, 504, 520]
 RETRY_ERROR_CODES: Final = [*RATE_LIMIT_ERROR_CODES, 500]
-TRIES: Final = 3  # of a request that the server could not answer
-LIMITED_TRIES: Final = 20  # of one that it had no time for; NeMo Gym itself tries for ever
+TRIES: Final = 3  # calls of a request that ends with HTTP 500
+LIMITED_TRIES: Final = 20  # calls of a request that ends with a rate limit error; NeMo Gym tries endlessly
 PAUSE: Final = 0.5  # seconds between two tries
 
 Value = TypeAliasType("Value", Annotated["Opened | list[Value] | Any", Field(union_mode="left_to_right")])
 
 
 class Opened(BaseModel):
-    """A JSON object whose keys are attributes, at any depth: ``response.output[0].content[0].text``."""
+    """A JSON object whose keys are attributes, also in nested objects: ``response.output[0].content[0].text``."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
     __pydantic_extra__: dict[str, Value]
@@ -65,7 +66,7 @@ Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class NeMoGymResponseOutputText(Opened):
-    """Text in a message of a model's."""
+    """A text part of a model's message."""
 
     annotations: list[Any] = Field(default_factory=list)
     text: str
@@ -74,7 +75,7 @@ class NeMoGymResponseOutputText(Opened):
 
 
 class NeMoGymResponseOutputRefusal(Opened):
-    """A refusal in a message of a model's."""
+    """A refusal part of a model's message."""
 
     refusal: str
     type: Literal["refusal"] = "refusal"
@@ -84,7 +85,7 @@ NeMoGymContent = NeMoGymResponseOutputText | NeMoGymResponseOutputRefusal
 
 
 class NeMoGymResponseOutputMessage(Opened):
-    """A message of a model's."""
+    """A message of a model."""
 
     id: str
     content: list[NeMoGymContent]
@@ -94,7 +95,7 @@ class NeMoGymResponseOutputMessage(Opened):
 
 
 class NeMoGymEasyInputMessage(Opened):
-    """A message to a model; the parts of its content are plain dicts."""
+    """A message to a model; its content is text or parts that are plain dicts."""
 
     content: str | list[dict[str, Any]]
     role: Literal["user", "assistant", "system", "developer"]
@@ -102,7 +103,7 @@ class NeMoGymEasyInputMessage(Opened):
 
 
 class NeMoGymMessage(Opened):
-    """A message to a model, in parts."""
+    """A message to a model; its content is a list of parts."""
 
     content: list[dict[str, Any]]
     role: Literal["user", "system", "developer"]
@@ -111,7 +112,7 @@ class NeMoGymMessage(Opened):
 
 
 class NeMoGymFunctionCallOutput(Opened):
-    """What a function answered."""
+    """The output of a function call."""
 
     call_id: str
     output: str | list[dict[str, Any]]
@@ -121,7 +122,7 @@ class NeMoGymFunctionCallOutput(Opened):
 
 
 class NeMoGymResponseFunctionToolCall(Opened):
-    """A function that a model calls."""
+    """A function call of a model."""
 
     arguments: str
     call_id: str
@@ -139,7 +140,7 @@ class NeMoGymSummary(Opened):
 
 
 class NeMoGymResponseReasoningItem(Opened):
-    """What a model thought before it answered."""
+    """The reasoning of a model before its answer."""
 
     id: str
     summary: list[NeMoGymSummary]
@@ -156,7 +157,7 @@ NeMoGymResponseOutputItem = Annotated[
     | Opened,
     Field(union_mode="left_to_right"),
 ]
-"""An item of a response in its class; what fits none of them is an object with the keys it has."""
+"""An item of a response. An item of an unknown type is an `Opened` object."""
 
 NeMoGymResponseInputItem = Annotated[
     NeMoGymResponseOutputMessage
@@ -172,7 +173,7 @@ NeMoGymResponseInput = list[NeMoGymResponseInputItem]
 
 
 class NeMoGymResponse(Opened):
-    """What a model answered: an object of OpenAI's Responses API, of which only the output is demanded here."""
+    """The answer of a model: a response object of OpenAI's Responses API. Only ``output`` is required."""
 
     output: list[NeMoGymResponseOutputItem]
     error: Opened | None = None
@@ -183,12 +184,12 @@ class NeMoGymResponse(Opened):
 
     @property
     def output_text(self) -> str:
-        """The text of the answer: every ``output_text`` of every message, end to end."""
+        """The text of the answer: the ``output_text`` parts of all messages, concatenated."""
         return output_text(self.model_dump(include={"output"})["output"])
 
 
 def output_text(output: list[Any]) -> str:
-    """The text in the output of a response; what is no message, or no text in one, is passed over.
+    """The text in the output of a response. Items that are not messages, and parts that are not text, are skipped.
 
     >>> output_text([{"type": "message", "content": [{"type": "output_text", "text": "42"}]}, {"type": "reasoning"}])
     '42'
@@ -201,7 +202,7 @@ def output_text(output: list[Any]) -> str:
 
 
 class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
-    """What a model was asked. A key beyond these is refused; what is not given is null in the answer."""
+    """The request to a model. Unknown keys are refused; a key that is not given is null in the answer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -231,19 +232,19 @@ class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
 
 
 class NeMoGymResponseInputTokensDetails(Opened):
-    """Of the tokens that were sent."""
+    """Details of the input tokens."""
 
     cached_tokens: int | None
 
 
 class NeMoGymResponseOutputTokensDetails(Opened):
-    """Of the tokens that were answered."""
+    """Details of the output tokens."""
 
     reasoning_tokens: int | None
 
 
 class NeMoGymResponseUsage(Opened):
-    """What a response cost in tokens."""
+    """The token counts of a response."""
 
     input_tokens: int
     input_tokens_details: NeMoGymResponseInputTokensDetails
@@ -253,14 +254,14 @@ class NeMoGymResponseUsage(Opened):
 
 
 class NeMoGymFunction(Opened):
-    """A function and what it is called with."""
+    """The name and the arguments of a function call."""
 
     arguments: str
     name: str
 
 
 class NeMoGymChatCompletionMessageToolCall(Opened):
-    """A function that a model calls, in a chat."""
+    """A function call of a model in a chat."""
 
     id: str
     function: NeMoGymFunction
@@ -268,7 +269,7 @@ class NeMoGymChatCompletionMessageToolCall(Opened):
 
 
 class NeMoGymChatCompletionMessage(Opened):
-    """A model's message in a chat."""
+    """A message of a model in a chat."""
 
     content: str | None = None
     refusal: str | None = None
@@ -277,7 +278,7 @@ class NeMoGymChatCompletionMessage(Opened):
 
 
 class NeMoGymChoice(Opened):
-    """One of the answers to a chat."""
+    """One of the answers to a chat request."""
 
     finish_reason: str | None = None
     index: int = 0
@@ -286,7 +287,7 @@ class NeMoGymChoice(Opened):
 
 
 class NeMoGymChatCompletion(Opened):
-    """What a model answered in a chat."""
+    """The answer to a chat request."""
 
     id: str = ""
     choices: list[NeMoGymChoice]
@@ -297,7 +298,7 @@ class NeMoGymChatCompletion(Opened):
 
 
 class NeMoGymChatCompletionCreateParamsNonStreaming(BaseModel):
-    """What a model is asked in a chat; messages are plain dicts."""
+    """A chat request; its messages are plain dicts."""
 
     messages: list[dict[str, Any]]
     model: str | None = None
@@ -331,7 +332,7 @@ class NeMoGymChatCompletionCreateParamsNonStreaming(BaseModel):
 
 
 class NeMoGymAsyncOpenAI(BaseModel):
-    """A client of one OpenAI-style server; each call gives the decoded JSON of the answer."""
+    """A client of an OpenAI-compatible server. Each call returns the decoded JSON of the response."""
 
     base_url: str
     api_key: str
@@ -339,27 +340,28 @@ class NeMoGymAsyncOpenAI(BaseModel):
     default_headers: dict[str, str] = Field(default_factory=dict)
 
     async def create_models(self) -> Any:
-        """The models that are there."""
+        """List the models of the server."""
         return await self._answer("GET", f"{self.base_url}/models")
 
     async def create_chat_completion(self, **body: Any) -> Any:
-        """The answer to a chat."""
+        """Request a chat completion."""
         return await self._answer("POST", f"{self.base_url}/chat/completions", json=body)
 
     async def create_completion(self, **body: Any) -> Any:
-        """How a text goes on."""
+        """Request a completion of a text."""
         return await self._answer("POST", f"{self.base_url}/completions", json=body)
 
     async def create_response(self, **body: Any) -> Any:
-        """The answer of the Responses API."""
+        """Request an answer from the Responses API."""
         return await self._answer("POST", f"{self.base_url}/responses", json=body)
 
     async def create_tokenize(self, **body: Any) -> Any:
-        """A text in tokens."""
+        """Request the tokens of a text."""
         return await self._answer("POST", f"{self.base_url.removesuffix('/v1')}/tokenize", json=body)
 
     async def _answer(self, method: str, url: str, **more: Any) -> Any:
-        from calipers.systems.nemo_gym.lent.server_utils import get_response_json, raise_for_status, request  # the web
+        # imported here, because it loads a web client
+        from calipers.systems.nemo_gym.lent.server_utils import get_response_json, raise_for_status, request
 
         headers = {**self.default_headers, "Authorization": f"Bearer {self.api_key}"}
         failed = limited = 0
@@ -382,19 +384,19 @@ class BaseRunRequest(BaseModel):
 
 
 class BaseVerifyRequest(BaseRunRequest):
-    """A request to verify what a model answered."""
+    """A request to verify the answer of a model."""
 
     response: NeMoGymResponse
 
 
 class BaseVerifyResponse(BaseVerifyRequest):
-    """A verdict. With the request it becomes the rollout row."""
+    """A verdict. It contains the request, and so is the row of a rollout."""
 
     reward: float
 
 
 class BaseMultiRewardVerifyResponse(BaseVerifyResponse):
-    """A verdict of several parts."""
+    """A verdict with the components of its reward."""
 
     reward_components: dict[str, float]
 
@@ -404,7 +406,7 @@ class BaseSeedSessionRequest(BaseModel):
 
 
 class BaseSeedSessionResponse(BaseModel):
-    """A session was begun."""
+    """The answer to a request to begin a session."""
 
 
 class ReverifyMode(StrEnum):
@@ -416,7 +418,7 @@ class ReverifyMode(StrEnum):
 
 
 class BaseServerConfig(BaseModel):
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -424,20 +426,20 @@ class BaseServerConfig(BaseModel):
 
 
 class BaseRunServerConfig(BaseServerConfig):
-    """How a server is started."""
+    """The settings to start a server."""
 
     entrypoint: str = ""
     domain: str | None = None
 
 
 class BaseRunServerInstanceConfig(BaseRunServerConfig):
-    """One server, by its name."""
+    """The settings of a server with a name."""
 
     name: str = ""
 
 
 class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
-    """The settings of a server; a server with more of them says which in a class of its own."""
+    """The settings of a resources server; a server with further settings declares them in a subclass."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -447,13 +449,13 @@ class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
 
 
 class AggregateMetricsRequest(BaseModel):
-    """What ``/aggregate_metrics`` is sent: the stripped rows of one agent."""
+    """The request body of ``/aggregate_metrics``: the stripped rows of one agent."""
 
     verify_responses: list[dict[str, Any]]
 
 
 class AggregateMetrics(BaseModel):
-    """What ``/aggregate_metrics`` answers with."""
+    """The answer of ``/aggregate_metrics``."""
 
     group_level_metrics: list[dict[str, Any]] = Field(default_factory=list)
     agent_metrics: dict[str, Any] = Field(default_factory=dict)
@@ -464,21 +466,21 @@ AGENT_REF_KEY = "agent_ref"
 
 
 class ModelServerRef(BaseModel):
-    """A model server, by its name."""
+    """A reference to a model server by its name."""
 
     type: Literal["responses_api_models"]
     name: str
 
 
 class ResourcesServerRef(BaseModel):
-    """A resources server, by its name."""
+    """A reference to a resources server by its name."""
 
     type: Literal["resources_servers"]
     name: str
 
 
 class AgentServerRef(BaseModel):
-    """An agent, by its name."""
+    """A reference to an agent by its name."""
 
     type: Literal["responses_api_agents"]
     name: str
@@ -492,11 +494,11 @@ class ConfigError(Exception):
 
 
 class ServerRefNotFoundError(ConfigError, ValueError):
-    """A server was named that the configuration does not have."""
+    """A reference to a server that the configuration does not have."""
 
 
 def is_server_ref(config_dict: Any) -> ServerRef | None:
-    """The reference that an object is; None for one that is none."""
+    """The object as a reference to a server; None if it is not a reference."""
     adapter: TypeAdapter[ServerRef] = TypeAdapter(ServerRef)
     try:
         return adapter.validate_python(config_dict)
@@ -505,7 +507,7 @@ def is_server_ref(config_dict: Any) -> ServerRef | None:
 
 
 class PromptConfig(BaseModel):
-    """A prompt with ``{column}`` where a row's value goes."""
+    """A prompt template, with ``{column}`` for the value of a row."""
 
     user: str
     system: str | None = None
@@ -513,16 +515,15 @@ class PromptConfig(BaseModel):
 
 @lru_cache(maxsize=64)
 def load_prompt_config(path: str) -> PromptConfig:
-    """The prompt in a file; a path is looked for in the working folder, then in the root of the tree."""
+    """The prompt in a file. A relative path is searched in the working folder, and then in the root of the tree."""
     import yaml
 
-    given = Path(path)
-    file = given if given.exists() else lent.PARENT_DIR / given
+    file = Path(path) if Path(path).exists() else lent.PARENT_DIR / path
     return PromptConfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
 
 
 def fill_prompt(prompt_config: PromptConfig, row: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The messages of a row. KeyError for a column it lacks.
+    """The messages of a row. KeyError if the row lacks a column of the template.
 
     >>> fill_prompt(PromptConfig(user="{a} + 1?"), {"a": 2})
     [{'role': 'user', 'content': '2 + 1?'}]
@@ -535,7 +536,7 @@ def fill_prompt(prompt_config: PromptConfig, row: Mapping[str, Any]) -> list[dic
 
 
 def apply_prompt_to_row(row: Mapping[str, Any], prompt_config: PromptConfig) -> dict[str, Any]:
-    """A row with the prompt as its input; what else it asks of the model stays."""
+    """A row with the prompt as its input. Its other request parameters are kept."""
     given = row.get("responses_create_params")
     params = {**given} if isinstance(given, Mapping) else {}
     return {**row, "responses_create_params": {**params, "input": fill_prompt(prompt_config, row)}}
@@ -553,7 +554,7 @@ RESPONSE_KEY_NAME: Final = "response"
 
 
 class ServerSettings(dict[str, Any]):
-    """An object of the configuration, whose keys are attributes too.
+    """An object of the configuration, whose keys are also attributes.
 
     >>> ServerSettings({"judge": {"port": 80}}).judge.port
     80
@@ -570,19 +571,19 @@ class ServerSettings(dict[str, Any]):
         return ServerSettings(value) if type(value) is dict else value
 
     def get(self, name: str, default: Any = None) -> Any:
-        """What stands under a name, or the default."""
+        """The value of a key, or the default."""
         try:
             return self[name]
         except KeyError:
             return default
 
     def values(self) -> Any:
-        """What stands in it, as attributes too."""
+        """The values; objects among them are `ServerSettings`."""
         return [self[name] for name in self]
 
 
 def maybe_get_global_config_dict() -> ServerSettings | None:
-    """The configuration; None where the process was not handed one."""
+    """The configuration; None if the environment has none."""
     import yaml
 
     text = os.environ.get(NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME)
@@ -590,12 +591,12 @@ def maybe_get_global_config_dict() -> ServerSettings | None:
 
 
 def get_global_config_dict(*_: Any, **__: Any) -> ServerSettings:
-    """The configuration; an empty one where the process was not handed one."""
+    """The configuration; an empty one if the environment has none."""
     return maybe_get_global_config_dict() or ServerSettings()
 
 
 def get_first_server_config_dict(global_config_dict: Mapping[str, Any], top_level_path: str) -> Any:
-    """The settings of a server by its name: what stands under its kind and its implementation."""
+    """The settings of a server by its name. They are nested below its kind and its implementation."""
     kinds = global_config_dict[top_level_path]
     implementations = next(iter(kinds.values()))
     settings = next(iter(implementations.values()))

@@ -1,7 +1,4 @@
-"""What NeMo Gym ships for hooks: its aggregation, pass@k and majority@k in percent, and the offline profile.
-
-Lent as ``nemo_gym.reward_profile``, whose names these are.
-"""
+"""The stand-in for ``nemo_gym.reward_profile``: aggregation, pass@k and majority@k in percent, the offline profile."""
 
 from __future__ import annotations
 
@@ -52,14 +49,14 @@ __all__ = [
 
 
 class AggregateMetricsMixin:
-    """The two hooks with what they do unless somebody overrides them, and the route that calls them."""
+    """The default hooks, and the route that calls the hooks."""
 
     def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
-        """More metrics over all rows, a list for each task; none."""
+        """Return further metrics of all rows, of which there is a list per task. By default, none."""
         return {}
 
     def get_key_metrics(self, agent_metrics: dict[str, Any]) -> dict[str, Any]:
-        """The headline numbers: every ``mean/*``."""
+        """Return the key metrics. By default, every ``mean/*``."""
         return means(agent_metrics)
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
@@ -72,12 +69,12 @@ def compute_aggregate_metrics(
     compute_metrics_fn: ComputeMetrics | None = None,
     get_key_metrics_fn: KeyMetrics | None = None,
 ) -> AggregateMetrics:
-    """Statistics of the rows of one request, per task and pooled, and what the hooks add."""
+    """Statistics of the rows of one request, per task and pooled, and the metrics of the hooks."""
     return AggregateMetrics(**aggregate(verify_responses, Hooks(compute_metrics_fn, get_key_metrics_fn)).to_dict())
 
 
 class RewardProfileConfig(BaseModel):
-    """What the offline profile is made of."""
+    """The input files of the offline profile."""
 
     materialized_inputs_jsonl_fpath: str
     rollouts_jsonl_fpath: str
@@ -88,15 +85,15 @@ BINS: Final = 64
 
 
 class Histogram:
-    """How many values there are in each of 64 bins of equal width between the least and the greatest."""
+    """The number of values in each of 64 bins of equal width between the smallest and the largest value."""
 
     def __init__(self, values: Sequence[float]) -> None:
         counts, edges = np.histogram(np.asarray(values, dtype=np.float64), bins=BINS)
         self.histogram: list[int] = counts.tolist()  # [64]
-        self.bins: list[float] = edges.tolist()  # [65] their edges
+        self.bins: list[float] = edges.tolist()  # [65] the edges of the bins
 
     def to_json(self, run: object = None) -> dict[str, Any]:
-        """As Weights & Biases writes it."""
+        """The histogram in the format of Weights & Biases."""
         return {"_type": "histogram", "values": self.histogram, "bins": self.bins}
 
 
@@ -104,7 +101,7 @@ Aligned = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 class RewardProfiler:
-    """The offline profile: rollouts joined with their inputs."""
+    """The offline profile, computed from rollouts and their inputs."""
 
     def align_rows_and_results(
         self,
@@ -112,37 +109,40 @@ class RewardProfiler:
         results: Sequence[Mapping[str, Any]],
         allow_partial_rollouts: bool = False,
     ) -> list[Aligned]:
-        """Every input with its rollout, by task and rollout.
+        """Every input with its rollout, sorted by task and rollout index.
 
-        ValueError for one that appears twice, a rollout without an input, and, unless ``allow_partial_rollouts``, an
-        input without a rollout.
+        ValueError for a duplicate, a rollout without an input, and, unless ``allow_partial_rollouts``, an input without
+        a rollout.
         """
-        planned, done = checked_keys(rows, results, allow_partial=allow_partial_rollouts)
-        return [(planned[key], done[key]) for key in sorted(planned.keys() & done.keys())]
+        planned, completed = checked_keys(rows, results, allow_partial=allow_partial_rollouts)
+        return [(planned[key], completed[key]) for key in sorted(planned.keys() & completed.keys())]
 
     def profile_completion_summary(
         self, rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """How many rollouts are there of those that were planned, and of how many tasks all, some or none."""
-        planned, done = indexed(rows, "input"), indexed(results, "rollout")
-        there = planned.keys() & done.keys()
-        expected, completed = Counter(task for task, _ in planned), Counter(task for task, _ in there)
-        whole = sum(completed[task] == count for task, count in expected.items())
-        missing = sum(completed[task] == 0 for task in expected)
+        """The numbers of planned, completed and extra rollouts, and of complete, partial and missing tasks."""
+        planned, present = indexed(rows, "input"), indexed(results, "rollout")
+        completed = planned.keys() & present.keys()
+        expected_by_task, completed_by_task = (
+            Counter(task for task, _ in planned),
+            Counter(task for task, _ in completed),
+        )
+        complete = sum(completed_by_task[task] == count for task, count in expected_by_task.items())
+        missing = sum(completed_by_task[task] == 0 for task in expected_by_task)
         return {
             "expected_rollout_rows": len(planned),
-            "completed_rollout_rows": len(there),
-            "missing_rollout_rows": len(planned) - len(there),
-            "extra_rollout_rows": len(done.keys() - planned.keys()),
-            "reward_profile_completion_pct": 100.0 * len(there) / len(planned) if planned else 100.0,
-            "total_input_rows": len(expected),
-            "complete_input_rows": whole,
-            "partial_input_rows": len(expected) - whole - missing,
+            "completed_rollout_rows": len(completed),
+            "missing_rollout_rows": len(planned) - len(completed),
+            "extra_rollout_rows": len(present.keys() - planned.keys()),
+            "reward_profile_completion_pct": 100.0 * len(completed) / len(planned) if planned else 100.0,
+            "total_input_rows": len(expected_by_task),
+            "complete_input_rows": complete,
+            "partial_input_rows": len(expected_by_task) - complete - missing,
             "missing_input_rows": missing,
         }
 
     def rollout_info_from_result(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """What a group shows of one of its rollouts: its indices, its reward and every number."""
+        """A rollout's entry in its group: its indices, its reward and all its numbers."""
         info = {"rollout_id": f"{result[TASK]}:{result[ROLLOUT]}", TASK: result[TASK], ROLLOUT: result[ROLLOUT]}
         if REWARD in result:
             info[REWARD] = result[REWARD]
@@ -156,9 +156,9 @@ class RewardProfiler:
         results: Sequence[Mapping[str, Any]],
         allow_partial_rollouts: bool = False,
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(a group for each task, an entry for each agent), each with a ``histogram/KEY`` for every number.
+        """(a group per task, an entry per agent), each with a ``histogram/KEY`` for every numeric key.
 
-        ValueError as in `align_rows_and_results`. An infinite value has no histogram.
+        ValueError as in `align_rows_and_results`. A key with an infinite value has no histogram.
         """
         aligned = self.align_rows_and_results(rows, results, allow_partial_rollouts)
         profile = reward_profile(rows, results, allow_partial=allow_partial_rollouts)
@@ -172,7 +172,7 @@ class RewardProfiler:
         return groups, agents
 
     def prepare_for_serialization(self, metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The same without histograms, which no JSON file has."""
+        """The metrics without histograms, which are not written to JSON."""
         return [{key: value for key, value in entry.items() if not key.startswith("histogram")} for entry in metrics]
 
     def write_to_disk(
@@ -181,7 +181,7 @@ class RewardProfiler:
         agent_level_metrics: Sequence[Mapping[str, Any]],
         base_output_fpath: Path,
     ) -> tuple[Path, Path]:
-        """Write ``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json`` beside a file, and say where."""
+        """Write ``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json`` beside a file; return the paths."""
         tasks, agents = (base_output_fpath.with_name(base_output_fpath.stem + end) for end in PROFILE_ENDS)
         lines = (encoded(group) + b"\n" for group in self.prepare_for_serialization(group_level_metrics))
         tasks.write_bytes(b"".join(lines))
@@ -190,19 +190,19 @@ class RewardProfiler:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among some values; true and false count as 1 and 0."""
+    """The numeric values of an object; true and false count as 1 and 0."""
     numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
     return {name: int(value) if isinstance(value, bool) else value for name, value in numbers.items()}
 
 
 def _with_histograms(entry: Mapping[str, Any], results: Sequence[Mapping[str, Any]], before: str) -> dict[str, Any]:
-    """Statistics with a histogram of every key that has a mean, standing before what is no statistic."""
+    """An entry with a histogram for every key with a mean, inserted before the key ``before``."""
     rows = [_numbers({**result, **((result.get("response") or {}).get("usage") or {})}) for result in results]
     histograms = {}
     for key in (name.removeprefix("mean/") for name in entry if name.startswith("mean/")):
         values = [row[key] for row in rows if key in row and not math.isnan(row[key])]
-        with suppress(ValueError):  # the range is not finite, or too narrow for so many bins
+        with suppress(ValueError):  # the range of the values is not finite, or too narrow for 64 bins
             histograms[f"histogram/{key}"] = Histogram(values)
     items = list(entry.items())
-    at = [name for name, _ in items].index(before)
-    return {**dict(items[:at]), **histograms, **dict(items[at:])}
+    position = [name for name, _ in items].index(before)
+    return {**dict(items[:position]), **histograms, **dict(items[position:])}

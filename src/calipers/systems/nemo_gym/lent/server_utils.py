@@ -1,4 +1,4 @@
-"""Requests to other servers; lent as ``nemo_gym.server_utils``, with the key of a session."""
+"""Requests to other servers: the stand-in for ``nemo_gym.server_utils``."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 MAX_NUM_TRIES: Final = 3
-CONNECTION_TRIES: Final = 20  # of a server that hangs up, or is not there yet; NeMo Gym itself tries for ever
+CONNECTION_TRIES: Final = 20  # calls of a server that is not up yet, or drops the connection; NeMo Gym tries endlessly
 PAUSE: Final = 0.5  # seconds between two tries
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
 
 
 def _client() -> aiohttp.ClientSession:
-    """The connections of this event loop; answers may take as long as they like, as there."""
+    """The HTTP client of this event loop. It has no timeout, as in NeMo Gym."""
     loop = asyncio.get_running_loop()
     client = _clients.get(loop)
     if client is None or client.closed:
@@ -53,7 +53,7 @@ async def hang_up() -> None:
 
 
 async def request(method: str, url: str, _internal: bool = False, **options: Any) -> aiohttp.ClientResponse:
-    """Ask a server. A connection that fails is tried again, at most `CONNECTION_TRIES` times, then raised."""
+    """Send a request. A call that fails is repeated, up to `CONNECTION_TRIES` or `MAX_NUM_TRIES` times in all."""
     if options.get("json"):
         options["data"] = msgspec.json.encode(options.pop("json"))
         options["headers"] = {**(options.get("headers") or {}), "Content-Type": "application/json"}
@@ -70,40 +70,40 @@ async def request(method: str, url: str, _internal: bool = False, **options: Any
 
 
 class ResponseFailed(aiohttp.ClientResponseError):
-    """An answer that says no, with what it said."""
+    """An HTTP error with the body of the response."""
 
     response_content: bytes = b""
 
 
 async def raise_for_status(response: aiohttp.ClientResponse) -> None:
-    """Raise what aiohttp does for an answer that is none; the error holds its body as ``response_content``."""
+    """Raise aiohttp's error for an HTTP error status; the error has the body as ``response_content``."""
     if not response.ok:
         content = await response.read()
         try:
             response.raise_for_status()
         except aiohttp.ClientResponseError as error:
-            said = f"{error.message}: {content[:500].decode(errors='replace')}" if content else error.message
+            message = f"{error.message}: {content[:500].decode(errors='replace')}" if content else error.message
             failed = ResponseFailed(
-                error.request_info, error.history, status=error.status, message=said, headers=error.headers
+                error.request_info, error.history, status=error.status, message=message, headers=error.headers
             )
             failed.response_content = content
             raise failed from None
 
 
 async def get_response_json(response: aiohttp.ClientResponse) -> Any:
-    """The JSON of an answer."""
+    """The decoded JSON body of a response."""
     return msgspec.json.decode(await response.read())
 
 
 def get_server_url(server_name: str) -> str:
-    """Where a server of the configuration listens."""
+    """The URL of a server of the configuration."""
     return _address(get_global_config_dict(), server_name)
 
 
 def _address(config: Any, server_name: str) -> str:
     if server_name not in config:
-        right = ", ".join(config) or "a server of the configuration; calipers serve --config FILE reads one"
-        raise ValueError(f"no server named {server_name!r}; expected {right}")
+        expected = ", ".join(config) or "a server of the configuration; calipers serve --config FILE reads one"
+        raise ValueError(f"no server named {server_name!r}; expected {expected}")
     settings = get_first_server_config_dict(config, server_name)
     host, port = settings.get("host") or "127.0.0.1", settings.get("port")
     if not port:
@@ -112,13 +112,13 @@ def _address(config: Any, server_name: str) -> str:
 
 
 class ServerClient(BaseModel):
-    """Asks the servers of a configuration, by their names."""
+    """A client that calls the servers of a configuration by their names."""
 
     head_server_config: Any = None
     global_config_dict: Any
 
     async def request(self, server_name: str, url_path: str, method: str, **options: Any) -> aiohttp.ClientResponse:
-        """Ask a server; a model as ``json`` is sent with what was set in it."""
+        """Send a request to a server. Of a pydantic model as ``json``, only the fields that were set are sent."""
         address = _address(self.global_config_dict, server_name)
         body = options.get("json")
         if isinstance(body, BaseModel):
@@ -126,16 +126,16 @@ class ServerClient(BaseModel):
         return await request(method, f"{address}{url_path}", _internal=True, **options)
 
     async def get(self, server_name: str, url_path: str, **options: Any) -> aiohttp.ClientResponse:
-        """GET from a server."""
+        """Send a GET request to a server."""
         return await self.request(server_name, url_path, "GET", **options)
 
     async def post(self, server_name: str, url_path: str, **options: Any) -> aiohttp.ClientResponse:
-        """POST to a server."""
+        """Send a POST request to a server."""
         return await self.request(server_name, url_path, "POST", **options)
 
 
 def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
-    """What stands before a path that is asked for a rollout; nothing, where there is none.
+    """The prefix of a path that is called for a rollout; empty without a rollout.
 
     >>> rollout_path_prefix("7"), rollout_path_prefix(None)
     ('/ng-rollout/7', '')
@@ -146,16 +146,16 @@ def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) 
 
 
 def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture: bool = False) -> str:
-    """The address of a server, asked for a rollout."""
+    """The URL of a server, with the prefix of a rollout."""
     prefix = rollout_path_prefix(rollout_id, token_capture=token_capture)
     return base_url.rstrip("/") + prefix if prefix else base_url
 
 
 def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
-    """Whether a file is being started as one of several workers: never here."""
+    """Whether a file is being started as one of several workers: never in this stand-in."""
     return False
 
 
 def is_nemo_gym_fastapi_worker() -> bool:
-    """Whether this process is one of several workers: never here."""
+    """Whether this process is one of several workers: never in this stand-in."""
     return False

@@ -1,1 +1,1 @@
-"""The server: NeMo Gym's routes over HTTP. Only `calipers.cli.serve` leads here; it needs the extra ``serve``."""
+"""The server: NeMo Gym's routes over HTTP. Only `calipers.cli.serve` imports it; it needs the extra ``serve``."""

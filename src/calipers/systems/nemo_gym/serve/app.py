@@ -1,7 +1,6 @@
-"""The application: NeMo Gym's routes, over a user's server, a verifier of ours, or nothing but aggregation.
+"""The web application: NeMo Gym's routes for a user's server, for a verifier of Calipers, or only for aggregation.
 
-Before every route stand the checks of the guard: who may send requests, their size and format, and the error for a
-rejected one.
+Every request first passes the `Guard`, which checks the client, the size and the format, and answers refused requests.
 """
 
 from __future__ import annotations
@@ -65,38 +64,38 @@ STATUSES: Final = {
     500: "The code of the server that is hosted here failed.",
     503: "No worker can answer, or the server is shutting down.",
 }
-"""Every status of a refusal, and what it means."""
+"""The meaning of every status of a refusal."""
 
 _WORDS: Final = {401: "unauthorized", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type"}
 
 
 def word(status: int) -> str:
-    """The code of a status that has no better one."""
+    """The default error code of a status."""
     return _WORDS.get(status, "failed" if status >= 500 else "refused")
 
 
 class Fault(BaseModel):
-    """What went wrong: a word that stays the same, and a sentence that says where and what would be right."""
+    """An error: a stable code, and a sentence that says where the problem is and what is expected."""
 
     code: str
     message: str
 
 
 class FailureDocument(BaseModel):
-    """The body of every answer that is none."""
+    """The body of every refusal."""
 
     error: Fault
     detail: Any = None
 
 
 class StatusDocument(BaseModel):
-    """The server is there."""
+    """The status of the running server."""
 
     status: str = "ok"
 
 
 class Health(StatusDocument):
-    """The server is there, and whose it is."""
+    """The status of the running server, and the version of Calipers."""
 
     calipers: str
 
@@ -104,31 +103,31 @@ class Health(StatusDocument):
 DOCUMENTED: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": FailureDocument, "description": text} for status, text in STATUSES.items()
 }
-"""Every refusal, as FastAPI documents it."""
+"""Every refusal in the form in which FastAPI documents responses."""
 
 
 class StrictJSON(JSONResponse):
-    """An answer in strict JSON: what is no finite number is null."""
+    """A response in strict JSON: NaN and infinite numbers become null."""
 
     def render(self, content: Any) -> bytes:
-        """The bytes of the answer."""
+        """The body of the response."""
         return encoded(content)
 
 
 def respond(refusal: ServerRefusal) -> Response:
-    """A refusal as the answer it is."""
+    """The HTTP response of a refusal."""
     return Response(refusal.body(), refusal.status, headers=dict(refusal.headers or {}), media_type=JSON)
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where a server listens, and the token it demands."""
+    """The address on which a server listens, and the token it requires."""
 
     host: str = "127.0.0.1"
     token: str | None = None
 
     def knows(self, header: str) -> bool:
-        """Whether a Host header means this server; that of a web page which had its name point here does not.
+        """Whether a Host header names this server. This refuses web pages whose host name was pointed at it.
 
         >>> Door().knows("localhost:8000"), Door().knows("[::1]:80"), Door().knows("evil.example")
         (True, True, False)
@@ -137,7 +136,7 @@ class Door:
         name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
         if name in {"localhost", self.host.lower()}:
             return True
-        try:  # a number cannot be made to point elsewhere, as a name can
+        try:  # an IP address, unlike a name, cannot be pointed at another machine
             return ipaddress.ip_address(name).is_loopback or not self.local
         except ValueError:
             return not self.local and name == socket.gethostname().lower()
@@ -153,17 +152,17 @@ class Door:
 
 LOG = logging.getLogger("calipers.systems.nemo_gym.serve")
 ID: Final = "x-request-id"
-QUICK: Final = 1 << 20  # bytes; a larger body is looked at on a thread
+QUICK: Final = 1 << 20  # bytes; a larger body is checked in a thread
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BODIES: Final = {"POST", "PUT", "PATCH"}
 
 
 class _HungUp(Exception):
-    """The client has gone before its body was whole."""
+    """The client disconnected before its whole body was received."""
 
 
 class Guard:
-    """An ASGI application around another. ``streamed`` are the paths whose body is left to the route."""
+    """An ASGI middleware that checks every request. ``streamed`` are the paths whose route reads the body itself."""
 
     def __init__(
         self, app: ASGIApp, door: Door, limits: BodyLimits = LIMITS, streamed: Collection[str] = frozenset()
@@ -171,7 +170,7 @@ class Guard:
         self.app, self._door, self._limits, self._streamed = app, door, limits, streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one connection of the ASGI protocol."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
@@ -182,14 +181,14 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         client_id = headers.get(ID, "")
-        mark = client_id if _NAME.fullmatch(client_id) else uuid.uuid4().hex
+        request_id = client_id if _NAME.fullmatch(client_id) else uuid.uuid4().hex
         started = False
 
-        async def sending(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": [*message.get("headers", ()), (ID.encode(), mark.encode())]}
+                message = {**message, "headers": [*message.get("headers", ()), (ID.encode(), request_id.encode())]}
             await send(message)
 
         refusal = None
@@ -197,36 +196,36 @@ class Guard:
             self._check(scope, headers)
             if scope["path"] not in self._streamed and _has_body(scope, headers):
                 receive = await self._read(receive)
-            await self.app(scope, receive, sending)
+            await self.app(scope, receive, send_with_id)
         except ServerRefusal as error:
             refusal = error
-        except SystemExit as error:  # of somebody's code; the server is not theirs to end
+        except SystemExit as error:  # a user's code must not end the server
             refusal = ServerRefusal(500, "server_failed", f"{scope['path']} ended itself: SystemExit: {error.code}")
-        except asyncio.CancelledError:  # the server ends, and its grace is over; nobody waits for this task but uvicorn
+        except asyncio.CancelledError:  # the server stops and its grace period is over; only uvicorn awaits this task
             refusal = ServerRefusal(
                 503, "stopping", f"the server was stopped before {scope['path']} was done; send the request again"
             )
         except (ClientDisconnect, _HungUp):
-            return  # nobody is left to answer, and nothing is wrong here
+            return  # there is no client to answer
         except Exception as error:
             LOG.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             refusal = ServerRefusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}")
         if refusal is not None and not started:
-            await respond(refusal)(scope, receive, sending)
+            await respond(refusal)(scope, receive, send_with_id)
 
     def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
-        """`ServerRefusal` for what the headers alone forbid."""
+        """Raise `ServerRefusal` if the headers are not acceptable."""
         if not self._door.knows(headers.get("host", "")):
-            wrong = f"Host: {headers.get('host', '')[:200]!r} is not this server"
-            raise ServerRefusal(421, "wrong_host", f"{wrong}; expected localhost or {self._door.host}")
+            problem = f"Host: {headers.get('host', '')[:200]!r} is not this server"
+            raise ServerRefusal(421, "wrong_host", f"{problem}; expected localhost or {self._door.host}")
         if self._door.token is not None:
             given = headers.get("authorization", "").encode("latin-1")
             if not hmac.compare_digest(given, f"Bearer {self._door.token}".encode()):
-                wrong = "Authorization: no token, or a wrong one; expected Bearer and the server's token"
-                raise ServerRefusal(401, "unauthorized", wrong, headers={"www-authenticate": "Bearer"})
+                message = "Authorization: no token, or a wrong one; expected Bearer and the server's token"
+                raise ServerRefusal(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
         if "transfer-encoding" in headers and "content-length" in headers:
-            wrong = "Transfer-Encoding: given together with Content-Length; expected one of them"
-            raise ServerRefusal(400, "bad_framing", wrong, headers={"connection": "close"})
+            message = "Transfer-Encoding: given together with Content-Length; expected one of them"
+            raise ServerRefusal(400, "bad_framing", message, headers={"connection": "close"})
         if _has_body(scope, headers):
             kind = headers.get("content-type", "")
             if kind.partition(";")[0].strip().lower() != JSON:
@@ -236,7 +235,7 @@ class Guard:
                 raise too_large(self._limits)
 
     async def _read(self, receive: Receive) -> Receive:
-        """Where the route gets a body from that was read here; `ServerRefusal` for a bad one."""
+        """Read and check the body, and return a ``receive`` that replays it; `ServerRefusal` for a bad body."""
         body = bytearray()
         more = True
         while more:
@@ -247,12 +246,12 @@ class Guard:
             more = message.get("more_body", False)
             if len(body) > self._limits.body:
                 raise too_large(self._limits)
-        whole = bytes(body)
-        if len(whole) <= QUICK:
-            decode(whole, self._limits)
+        content = bytes(body)
+        if len(content) <= QUICK:
+            decode(content, self._limits)
         else:
-            await asyncio.to_thread(decode, whole, self._limits)
-        return _again(whole, receive)
+            await asyncio.to_thread(decode, content, self._limits)
+        return _replayed(content, receive)
 
 
 def _has_body(scope: Scope, headers: Mapping[str, str]) -> bool:
@@ -260,14 +259,14 @@ def _has_body(scope: Scope, headers: Mapping[str, str]) -> bool:
     return scope["method"] in _BODIES and announced
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was read already, and after it whatever comes."""
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A ``receive`` that first returns a body that was already read."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Message:
+    async def replay() -> Message:
         return waiting.pop() if waiting else await receive()
 
-    return again
+    return replay
 
 
 if TYPE_CHECKING:
@@ -276,8 +275,8 @@ if TYPE_CHECKING:
 # -- the routes
 
 PATH: Final = "/aggregate_metrics"
-PIECE: Final = 256 << 10  # bytes of an answer that are read and sent at a time
-GONE: Final = 499  # nobody is there to read it
+PIECE: Final = 256 << 10  # bytes of an answer that are read and sent at once
+GONE: Final = 499  # the status of a request whose client has disconnected
 
 _BITS = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 _ROW = {
@@ -308,37 +307,37 @@ REQUEST: Final[dict[str, Any]] = {
         },
     }
 }
-"""What the OpenAPI document says of the body: it is not read by FastAPI."""
+"""The body in the OpenAPI document. It is written here because FastAPI does not read the body."""
 
 
 def aggregate_route(workers: Workers, limits: BodyLimits) -> Callable[[Request], Awaitable[Response]]:
-    """The route, over these workers."""
+    """The route ``/aggregate_metrics``, answered by the workers."""
 
     async def aggregate_metrics(request: Request) -> Response:
-        """Statistics of the rows of one agent, per task and pooled, and what the server's hooks add."""
+        """Statistics of the rows of one agent, per task and pooled, and the metrics of the server's hooks."""
         body, answer = workers.paths()
         try:
             await _spool(request, body, limits)
             refusal = await _unless_gone(request, workers, body, answer)
-            return respond(refusal) if refusal else _sent(answer)
+            return respond(refusal) if refusal else _stream(answer)
         except ServerRefusal as refusal:
             return respond(refusal)
         except OSError as error:
             return respond(no_room(error))
         finally:
-            await asyncio.to_thread(_removed, body, answer)  # on a thread: hundreds of megabytes take their time
+            await asyncio.to_thread(_remove, body, answer)  # in a thread, because removing large files takes time
 
     return aggregate_metrics
 
 
-def _removed(body: Path, answer: Path) -> None:
-    """Remove both; an answer that is open by now stays until it is sent."""
+def _remove(body: Path, answer: Path) -> None:
+    """Remove both files. The content of an open answer remains until it is sent."""
     body.unlink(missing_ok=True)
     answer.unlink(missing_ok=True)
 
 
 async def _spool(request: Request, body: Path, limits: BodyLimits) -> None:
-    """Put the body into a file as it comes: hundreds of megabytes are not held here."""
+    """Write the body to a file as it arrives, so that it never is in the server's memory."""
     size = 0
     with open(body, "wb", buffering=0) as file:
         async for piece in request.stream():
@@ -349,35 +348,35 @@ async def _spool(request: Request, body: Path, limits: BodyLimits) -> None:
 
 
 async def _unless_gone(request: Request, workers: Workers, body: Path, answer: Path) -> ServerRefusal | None:
-    """Aggregate, but not for somebody who has hung up."""
+    """Aggregate, and stop if the client disconnects."""
     work = asyncio.ensure_future(workers.aggregate(body, answer))
-    gone = asyncio.ensure_future(_hung_up(request))
+    gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
         return ServerRefusal(GONE, "gone", "the client disconnected")
     finally:
-        for waiting in (work, gone):
-            waiting.cancel()
+        for task in (work, gone):
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await waiting
+                await task
 
 
-async def _hung_up(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _sent(answer: Path) -> Response:
-    file = open(answer, "rb")  # noqa: SIM115  closed when all of it is sent
+def _stream(answer: Path) -> Response:
+    file = open(answer, "rb")  # noqa: SIM115  closed after it is sent
     size = answer.stat().st_size
 
     async def pieces() -> AsyncIterator[bytes]:
         try:
             while piece := file.read(PIECE):
                 yield piece
-                await asyncio.sleep(0)  # a buffer that takes all it is given would keep everybody else waiting
+                await asyncio.sleep(0)  # lets other requests run even if the send buffer never fills
         finally:
             await asyncio.to_thread(file.close)
 
@@ -385,27 +384,27 @@ def _sent(answer: Path) -> Response:
 
 
 async def root() -> StatusDocument:
-    """Say that the server is there, as NeMo Gym's servers do."""
+    """Return the status, as NeMo Gym's servers do."""
     return StatusDocument()
 
 
 async def health() -> Health:
-    """Say that the server is there, and whose it is."""
+    """Return the status and the version of Calipers."""
     return Health(calipers=__version__)
 
 
 async def seed_session(body: dict[str, Any] = Body()) -> dict[str, Any]:  # noqa: B008
-    """Begin a session; the answer is empty."""
+    """Begin a session. The answer is empty."""
     return {}
 
 
 REASON: Final = "failure_reason"
 MARKS: Final = frozenset({FAILURE, "_ng_failure_terminal", KILLED, REASON})
-"""What an earlier verdict may have left in a row; with a mark in it the new verdict would not count."""
+"""The marks of failure that an earlier verdict may have left in a row. With them, the new verdict would not count."""
 
 
 class ModelOutput(BaseModel):
-    """What a model answered, in the shape of OpenAI's Responses API."""
+    """The answer of a model, as a response of OpenAI's Responses API."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -413,13 +412,13 @@ class ModelOutput(BaseModel):
 
 
 class VerifyRequest(BaseModel):
-    """One row of a dataset with what a model answered. Every other key comes back as it is, but marks of failure."""
+    """A row of a dataset with a model's answer. Every other key is returned unchanged, except marks of failure."""
 
     model_config = ConfigDict(extra="allow")
 
     responses_create_params: dict[str, Any]
     response: ModelOutput
-    params: dict[str, Any] | None = None  # of the verifier
+    params: dict[str, Any] | None = None  # parameters of the verifier
 
 
 class VerifyResponse(VerifyRequest):
@@ -429,10 +428,10 @@ class VerifyResponse(VerifyRequest):
 
 
 def verify_route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable[Response]]:
-    """The route, over this verifier."""
+    """The route ``/verify``, answered by a verifier."""
 
     async def verify(body: VerifyRequest) -> Response:
-        """Judge an answer. Where no verdict can be reached the row says so, and is no rollout that counts."""
+        """Judge an answer. If the verifier fails, the row is marked as failed, and does not count as a rollout."""
         row = {key: value for key, value in body.model_dump(exclude_unset=True).items() if key not in MARKS}
         try:
             task = task_of(verifier.name, row)
@@ -463,7 +462,7 @@ async def _judged(verifier: NamedVerifier, task: Task, completion: Completion) -
 
 
 def task_of(verifier: str, row: Mapping[str, Any]) -> Task:
-    """The task that a row of a dataset states. InputError for one that holds no prompt.
+    """The task of a dataset's row. InputError if the row has no prompt.
 
     >>> task_of("exact_match", {"responses_create_params": {"input": "1 + 1?"}, "expected_answer": "2"}).target
     '2'
@@ -484,26 +483,26 @@ NO_VERIFIER: Final = "this server has no verifier: start it with FILE.py:CLASS o
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a server has beside aggregation: a user's server, or a verifier, or neither."""
+    """What a server offers besides aggregation: a user's server, a verifier, or neither."""
 
     hosted: Hosted | None = None
     verifier: NamedVerifier | None = None
 
 
 def make_app(workers: Workers, offer: Offer, door: Door, limits: BodyLimits = LIMITS) -> Guard:
-    """The application with everything that stands before it."""
+    """The application, wrapped in its guard."""
     app = _plain(offer.verifier) if offer.hosted is None else offer.hosted.web()
     streamed: set[str] = set()
     if offer.hosted is None or not offer.hosted.aggregates_itself:
-        _aggregate(app, workers, limits)
+        _add_aggregation(app, workers, limits)
         streamed.add(PATH)
-    _greet(app)
-    _explain(app, offer.hosted.path if offer.hosted else None)
+    _add_status(app)
+    _add_error_handlers(app, offer.hosted.path if offer.hosted else None)
     return Guard(app, door, limits, streamed)
 
 
 def new_app(title: str) -> FastAPI:
-    """An application without routes. It has no page of its own: that would load scripts from elsewhere."""
+    """An application without routes, and without FastAPI's documentation pages, which load scripts from elsewhere."""
     return FastAPI(
         title=title,
         version=__version__,
@@ -522,8 +521,8 @@ def _plain(verifier: NamedVerifier | None) -> FastAPI:
     return app
 
 
-def _aggregate(app: FastAPI, workers: Workers, limits: BodyLimits) -> None:
-    """Our own route in place of any other: before what else the application has, which may be a catch-all."""
+def _add_aggregation(app: FastAPI, workers: Workers, limits: BodyLimits) -> None:
+    """Add the aggregation route in place of the application's own, before its other routes: one may be a catch-all."""
     others = [route for route in app.router.routes if getattr(route, "path", "") != PATH]
     app.router.routes.clear()
     answer: dict[int | str, dict[str, Any]] = {200: {"model": AggregateMetrics}, **DOCUMENTED}
@@ -532,7 +531,7 @@ def _aggregate(app: FastAPI, workers: Workers, limits: BodyLimits) -> None:
     app.router.routes.extend(others)
 
 
-def _greet(app: FastAPI) -> None:
+def _add_status(app: FastAPI) -> None:
     taken = {getattr(route, "path", "") for route in app.router.routes}
     if "/" not in taken:
         app.get("/", response_model=StatusDocument)(root)
@@ -540,16 +539,16 @@ def _greet(app: FastAPI) -> None:
         app.get("/health", response_model=Health)(health)
 
 
-def _explain(app: FastAPI, path: str | None) -> None:
-    """Every failure as a JSON body with one sentence, unless the user's file (``path``) sees to it itself."""
+def _add_error_handlers(app: FastAPI, path: str | None) -> None:
+    """Answer every error with a JSON body of one sentence, unless the user's file (``path``) has its own handler."""
 
     async def of_http(request: Request, error: Exception) -> Response:
         status, detail = getattr(error, "status_code", 500), getattr(error, "detail", "")
         message = str(detail)
         if status == 404 and detail == "Not Found":
             known = sorted({route.path for route in app.router.routes if hasattr(route, "path")})
-            there = NO_VERIFIER if request.url.path == "/verify" else f"expected one of {', '.join(known)}"
-            message = f"no route {request.url.path}; {there}"
+            expected = NO_VERIFIER if request.url.path == "/verify" else f"expected one of {', '.join(known)}"
+            message = f"no route {request.url.path}; {expected}"
         elif status == 405:
             message = f"{request.url.path} does not accept {request.method}; see the Allow header"
         return respond(ServerRefusal(status, word(status), message, detail, getattr(error, "headers", None)))
@@ -559,37 +558,37 @@ def _explain(app: FastAPI, path: str | None) -> None:
         return respond(ServerRefusal(422, "bad_input", _sentence(faults), faults))
 
     async def of_answer(request: Request, error: Exception) -> Response:
-        wrong = f"{path or 'calipers'}: the answer of {request.url.path} does not match its annotation"
-        return respond(ServerRefusal(500, "bad_answer", f"{wrong}: {_sentence(_faults(error))}"))
+        problem = f"{path or 'calipers'}: the answer of {request.url.path} does not match its annotation"
+        return respond(ServerRefusal(500, "bad_answer", f"{problem}: {_sentence(_faults(error))}"))
 
     async def of_code(request: Request, error: Exception) -> Response:
         if path is None:
             return respond(ServerRefusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}"))
         return respond(ServerRefusal(500, "server_failed", str(failure(path, f"{request.url.path} failed", error))))
 
-    ours = {
+    handlers = {
         HTTPException: of_http,
         RequestValidationError: of_request,
         ResponseValidationError: of_answer,
         Exception: of_code,
     }
-    for kind, handler in ours.items():
+    for kind, handler in handlers.items():
         existing = app.exception_handlers.get(kind)
-        if existing is None or existing.__module__.startswith("fastapi."):  # else it is the user's own
+        if existing is None or existing.__module__.startswith("fastapi."):  # any other handler is the user's
             app.add_exception_handler(kind, handler)
 
 
 def _faults(error: Any) -> list[dict[str, Any]]:
-    """FastAPI's list without the input itself, which may be of any size."""
+    """FastAPI's list of errors without the input itself, which may be of any size."""
     return [{key: fault[key] for key in ("type", "loc", "msg") if key in fault} for fault in error.errors()]
 
 
 def _sentence(faults: list[dict[str, Any]]) -> str:
-    """The first fault in one line, and how many others there are.
+    """The first fault in one line, and the number of others.
 
     >>> _sentence([{"loc": ("body", "response"), "msg": "Field required"}])
     'body.response: Field required'
     """
-    first, *others = faults or [{"loc": (), "msg": "it cannot be read"}]
-    more = f" (and {len(others)} more)" if others else ""
+    first, *further = faults or [{"loc": (), "msg": "it cannot be read"}]
+    more = f" (and {len(further)} more)" if further else ""
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}{more}"

@@ -1,4 +1,4 @@
-"""NeMo Gym's configuration: YAML files laid over each other, and the server in them that is to be served."""
+"""NeMo Gym's configuration: merged YAML files, and the server in them that is to be served."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from calipers.systems.nemo_gym.hooks import KINDS, server_class, tree_root
 MISSING: Final = "???"
 SERVERS: Final = "NEMO_GYM_CONFIG_DICT"
 SERVER: Final = "NEMO_GYM_CONFIG_PATH"
-"""The environment variables in which a server of NeMo Gym's is handed the servers it can call, and its own name."""
+"""The environment variables through which NeMo Gym gives a server the servers it can call, and its own name."""
 SECRET: Final = re.compile("key|token|secret|password", re.IGNORECASE)
 _INNERMOST: Final = re.compile(r"\$\{([^${}]*)\}")
 _KEYS: Final = ("_inherit_from", "_copy", "_delete_key")
 _DIRECTIVE: Final = re.compile(r"\$\{(inherit_from|copy):([^{}]*)\}")
-_NOTHING: Final = object()
+_ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ def _references(value: Any) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The files together: what stands in them, before anything is filled in."""
+    """The merged files. References in their values are not yet resolved."""
 
     paths: tuple[str, ...]
     values: Mapping[str, Any]
-    moved: frozenset[str] = frozenset()  # blocks that others inherit from, and that are served only by their name
+    moved: frozenset[str] = frozenset()  # blocks that others inherit from; they are served only if named
 
     @property
     def where(self) -> str:
@@ -70,10 +70,10 @@ class Configuration:
         return [name for name, block in self.values.items() if isinstance(block, Mapping) and kind in block]
 
     def server(self, name: str, kind: str) -> ConfiguredServer:
-        """A server by its name, its settings filled in. InputError for one that is not there, or not whole."""
+        """A server by its name, with references resolved. InputError if it does not exist, or lacks a value."""
         if not self.servers(kind):
-            right = "add it with another --config FILE"
-            raise InputError.at(self.where, f"no {kind} in it, but {name} is referenced", right)
+            problem = f"no {kind} in it, but {name} is referenced"
+            raise InputError.at(self.where, problem, "add it with another --config FILE")
         if name not in self.servers(kind):
             raise UnknownName.of(f"{kind} in {self.where}", name, self.servers(kind))
         implementations = self.values[name][kind]
@@ -83,62 +83,61 @@ class Configuration:
             )
         ((implementation, block),) = implementations.items()
         if not isinstance(block, Mapping):
-            right = "expected its settings, such as entrypoint: app.py"
-            raise InputError.at(self.where, f"{name}.{kind}.{implementation} has no settings", right)
-        kept = {key: value for key, value in block.items() if key != "datasets"}
-        settings = self._filled(kept, f"{name}.{kind}.{implementation}")
+            problem = f"{name}.{kind}.{implementation} has no settings"
+            raise InputError.at(self.where, problem, "expected its settings, such as entrypoint: app.py")
+        unresolved = {key: value for key, value in block.items() if key != "datasets"}
+        settings = self._resolved(unresolved, f"{name}.{kind}.{implementation}")
         if unset := list(_unset(settings)):
-            right = f"set {'it' if len(unset) == 1 else 'them'} in a later --config FILE"
-            raise InputError.at(self.where, f"{name}: no value for {', '.join(unset)}", right)
+            advice = f"set {'it' if len(unset) == 1 else 'them'} in a later --config FILE"
+            raise InputError.at(self.where, f"{name}: no value for {', '.join(unset)}", advice)
         return ConfiguredServer(name, kind, str(implementation), settings)
 
-    def _filled(self, value: Any, where: str) -> Any:
+    def _resolved(self, value: Any, key: str) -> Any:
+        """A value with every reference in it replaced; ``key`` is its dotted path, for messages."""
         if isinstance(value, Mapping):
-            return {key: self._filled(part, f"{where}.{key}") for key, part in value.items()}
+            return {inner: self._resolved(part, f"{key}.{inner}") for inner, part in value.items()}
         if isinstance(value, list):
-            return [self._filled(part, f"{where}.{number}") for number, part in enumerate(value)]
-        return self._text(value, where) if isinstance(value, str) else value
+            return [self._resolved(part, f"{key}.{number}") for number, part in enumerate(value)]
+        return self._resolved_text(value, key) if isinstance(value, str) else value
 
-    def _text(self, text: str, where: str) -> Any:
-        """A text with every ``${...}`` in it replaced, the innermost first; one that is nothing else keeps its type."""
-        for _ in range(100):  # a value may hold another reference, but not without end
+    def _resolved_text(self, text: str, key: str) -> Any:
+        """A text with every ``${...}`` replaced, the innermost first. A text that is one reference keeps its type."""
+        for _ in range(100):  # a value may contain further references, but not endlessly
             match = _INNERMOST.search(text)
             if match is None:
                 return text
-            value = self._value(match[1].strip(), where)
+            value = self._referenced(match[1].strip(), key)
             if match[0] == text and not isinstance(value, str):
-                return self._filled(value, where)
+                return self._resolved(value, key)
             text = text[: match.start()] + ("" if value is None else str(value)) + text[match.end() :]
-        raise InputError.at(self.where, f"{where} refers to itself", "expected a reference to another key")
+        raise InputError.at(self.where, f"{key} refers to itself", "expected a reference to another key")
 
-    def _value(self, reference: str, where: str) -> Any:
-        kind, colon, rest = reference.partition(":")
+    def _referenced(self, reference: str, key: str) -> Any:
+        """The value of a reference: a dotted path, or ``oc.env:VARIABLE[,DEFAULT]`` or ``oc.select:KEY[,DEFAULT]``."""
+        kind, colon, arguments = reference.partition(":")
         if not colon:
-            value = self._at(reference)
-            if value is _NOTHING or value == MISSING:
-                right = "set it in a later --config FILE, or in env.yaml in the working folder"
-                raise InputError.at(self.where, f"{where} is ${{{reference}}}, which is not set", right)
+            value = _at(self.values, reference)
+            if value is _ABSENT or value == MISSING:
+                advice = "set it in a later --config FILE, or in env.yaml in the working folder"
+                raise InputError.at(self.where, f"{key} is ${{{reference}}}, which is not set", advice)
             return value
-        name, comma, default = (part.strip() for part in rest.partition(","))
+        name, comma, default = (part.strip() for part in arguments.partition(","))
         if kind == "oc.env":
-            value = os.environ.get(name, _NOTHING)
+            value = os.environ.get(name, _ABSENT)
         elif kind == "oc.select":
-            value = self._at(name)
+            value = _at(self.values, name)
         else:
-            right = "expected a key, oc.env:VARIABLE or oc.select:KEY"
-            raise InputError.at(self.where, f"{where}: ${{{reference}}} cannot be read", right)
-        if value is _NOTHING:
+            expected = "expected a key, oc.env:VARIABLE or oc.select:KEY"
+            raise InputError.at(self.where, f"{key}: ${{{reference}}} cannot be read", expected)
+        if value is _ABSENT:
             if not comma and kind == "oc.env":
-                raise InputError.at(self.where, f"{where}: the environment has no {name}", "set it, or give a default")
+                raise InputError.at(self.where, f"{key}: the environment has no {name}", "set it, or give a default")
             return _scalar(default) if default else None
         return _scalar(value) if kind == "oc.env" and isinstance(value, str) else value
 
-    def _at(self, dotted: str) -> Any:
-        return _at(self.values, dotted)
-
 
 def _scalar(text: str) -> Any:
-    """A text as YAML; one that is no YAML, as a password may be, as it is."""
+    """A text as YAML; a text that is not YAML, such as a password, is returned as it is."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -146,28 +145,30 @@ def _scalar(text: str) -> Any:
 
 
 def _at(values: Any, dotted: str) -> Any:
+    """The value at a dotted path; `_ABSENT` if there is none."""
     for key in dotted.split("."):
         if not isinstance(values, Mapping) or key not in values:
-            return _NOTHING
+            return _ABSENT
         values = values[key]
     return values
 
 
-def _unset(value: Any, where: str = "") -> Iterator[str]:
+def _unset(value: Any, path: str = "") -> Iterator[str]:
+    """The dotted paths of all values that are still `MISSING`."""
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _unset(part, f"{where}.{key}" if where else str(key))
+            yield from _unset(part, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list):
         for number, part in enumerate(value):
-            yield from _unset(part, f"{where}.{number}")
+            yield from _unset(part, f"{path}.{number}")
     elif value == MISSING:
-        yield where
+        yield path
 
 
 def read_configuration(paths: Sequence[str]) -> Configuration:
-    """The files in their order, each after those that it lists as ``config_paths``; ``env.yaml`` of this folder last.
+    """Merge the files in their order, each after those in its ``config_paths``, and last ``env.yaml`` of this folder.
 
-    InputError for a file that is not there or no YAML.
+    InputError for a file that does not exist or is not YAML.
     """
     values: dict[str, Any] = {}
     seen: set[Path] = set()
@@ -176,15 +177,16 @@ def read_configuration(paths: Sequence[str]) -> Configuration:
             values = _over(values, block)
     if Path("env.yaml").is_file() and Path("env.yaml").resolve() not in seen:
         values = _over(values, _document(Path("env.yaml")))
-    inherited = _Inheritance(values, ", ".join(paths))
-    whole = inherited(values)
-    for dotted in inherited.moved:
-        _without(whole, dotted)
-    return Configuration(tuple(paths), whole, frozenset(inherited.moved))
+    inheritance = _Inheritance(values, ", ".join(paths))
+    resolved = inheritance(values)
+    for dotted in inheritance.moved:
+        _remove(resolved, dotted)
+    return Configuration(tuple(paths), resolved, frozenset(inheritance.moved))
 
 
 def _blocks(path: Path, seen: set[Path]) -> Iterator[dict[str, Any]]:
-    real = Path(os.path.realpath(path))  # `resolve` raises for links in a circle, which `_document` tells
+    """The document of a file, after those of its ``config_paths``; each file once."""
+    real = Path(os.path.realpath(path))  # not `resolve`, which raises for circular links; `_document` reports them
     if real in seen:
         return
     document = _document(path)
@@ -192,9 +194,9 @@ def _blocks(path: Path, seen: set[Path]) -> Iterator[dict[str, Any]]:
     more = document.pop("config_paths", None) or []
     if not isinstance(more, list):
         raise InputError.at(str(path), f"config_paths is {more!r:.60}", "expected a list of files")
-    for other in more:
+    for listed in more:
         folders: Iterable[Path | None] = (Path(), tree_root(str(path)), path.parent)
-        candidates = [folder / str(other) for folder in folders if folder is not None]
+        candidates = [folder / str(listed) for folder in folders if folder is not None]
         yield from _blocks(next((file for file in candidates if file.is_file()), candidates[0]), seen)
     yield document
 
@@ -203,17 +205,15 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        right = "expected a YAML file of NeMo Gym's"
-        raise InputError.at(str(path), error.strerror or str(error), right) from error
+        raise InputError.at(str(path), error.strerror or str(error), "expected a YAML file of NeMo Gym's") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        other = (
-            "it is not text" if isinstance(error, (yaml.YAMLError, UnicodeDecodeError)) else str(error)
-        )  # a bad date
-        wrong = getattr(error, "problem", None) or other
+        problem = getattr(error, "problem", None)
+        if not problem:  # any other ValueError is from a value, such as an invalid date
+            problem = "it is not text" if isinstance(error, (yaml.YAMLError, UnicodeDecodeError)) else str(error)
         raise InputError.at(
-            f"{path}{line}", f"it is not valid YAML: {wrong}", "expected NAME: {resources_servers: ...}"
+            f"{path}{line}", f"it is not valid YAML: {problem}", "expected NAME: {resources_servers: ...}"
         ) from error
     if not isinstance(document, dict):
         raise InputError.at(str(path), "it has no settings", "expected NAME: {resources_servers: {...}}")
@@ -221,18 +221,19 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """One object laid over another, key by key; lists and values replace."""
+    """Merge two objects key by key. Lists and values of ``over`` replace those of ``under``."""
     merged = dict(under)
     for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        old = merged.get(key)
+        merged[key] = _over(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
 class _Inheritance:
-    """Directives replaced by what they name: ``_inherit_from`` and ``_copy`` beside other keys, or as a text.
+    """A function that replaces directives by the settings they name.
 
-    What is inherited, and not copied, has moved: where it stood it counts no more.
+    A directive is a key, ``_inherit_from`` or ``_copy``, or a text such as ``${inherit_from:PATH}``. Settings that are
+    inherited, but not copied, are ``moved``: they are removed from their old place.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
@@ -240,44 +241,45 @@ class _Inheritance:
         self.moved: list[str] = []  # dotted paths
 
     def __call__(self, values: Any, inside: tuple[str, ...] = ()) -> Any:
-        """The values with every directive in them replaced; ``inside`` are the paths that led here."""
+        """The values with every directive replaced; ``inside`` are the paths whose settings are being resolved."""
         if isinstance(values, list):
             return [self(part, inside) if isinstance(part, (Mapping, list)) else part for part in values]
         if isinstance(values, str):
             match = _DIRECTIVE.fullmatch(values)
-            return values if match is None else self._named(f"_{match[1]}", match[2], values, inside)
+            return values if match is None else self._base(f"_{match[1]}", match[2], values, inside)
         if not isinstance(values, Mapping):
             return values
-        mine = {key: value for key, value in values.items() if key not in _KEYS}
+        settings = {key: value for key, value in values.items() if key not in _KEYS}
         for directive in _KEYS[:2]:
             if directive in values:
-                base = self._named(directive, str(values[directive]), values, inside)
+                base = self._base(directive, str(values[directive]), values, inside)
                 if base == MISSING:
                     return MISSING
                 if not isinstance(base, Mapping):
                     raise self._absent(directive, str(values[directive]))
-                mine = _over(base, mine)
+                settings = _over(base, settings)
         for key in str(values.get("_delete_key", "")).split(","):
-            mine.pop(key.strip(), None)
-        return {key: self(value, inside) for key, value in mine.items()}
+            settings.pop(key.strip(), None)
+        return {key: self(value, inside) for key, value in settings.items()}
 
-    def _named(self, directive: str, dotted: str, values: Any, inside: tuple[str, ...]) -> Any:
+    def _base(self, directive: str, dotted: str, values: Any, inside: tuple[str, ...]) -> Any:
+        """The settings that a directive names, with their own directives replaced."""
         if dotted in inside:
             raise InputError.at(self._where, f"{dotted} inherits from itself", "expected other settings")
         base = _at(self._root, dotted)
-        if base is _NOTHING or base == values:
+        if base is _ABSENT or base == values:
             raise self._absent(directive, dotted)
         if directive == _KEYS[0]:
             self.moved.append(dotted)
         return self(base, (*inside, dotted))
 
     def _absent(self, directive: str, dotted: str) -> InputError:
-        right = "expected the dotted path of other settings"
-        return InputError.at(self._where, f"{directive}: {dotted} is not there", right)
+        expected = "expected the dotted path of other settings"
+        return InputError.at(self._where, f"{directive}: {dotted} is not there", expected)
 
 
-def _without(values: dict[str, Any], dotted: str) -> None:
-    """Take what has moved out of settings; a block of its own stays, for who names it."""
+def _remove(values: dict[str, Any], dotted: str) -> None:
+    """Remove moved settings from their old place. A top-level block stays, because it can be served by its name."""
     *above, last = dotted.split(".")
     block = _at(values, ".".join(above)) if above else None
     if isinstance(block, dict):
@@ -285,20 +287,20 @@ def _without(values: dict[str, Any], dotted: str) -> None:
 
 
 def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, ConfiguredServer]:
-    """FILE:CLASS and the settings of the resources server to serve.
+    """The FILE:CLASS and the settings of the resources server to serve.
 
-    ``spec`` may be FILE:CLASS itself, or the name of a server where the configuration has several.
+    ``spec`` may be FILE:CLASS itself, or the name of a server, if the configuration has several.
     """
     every = configuration.servers(KINDS[0])
     names = [name for name in every if name not in configuration.moved] or every
     if not names:
-        right = f"expected NAME: {{{KINDS[0]}: {{IMPLEMENTATION: {{entrypoint: app.py}}}}}}"
-        raise InputError.at(configuration.where, "no resources server in it", right)
-    file, colon, _ = (spec or "").rpartition(":")
-    if spec and colon:
+        expected = f"expected NAME: {{{KINDS[0]}: {{IMPLEMENTATION: {{entrypoint: app.py}}}}}}"
+        raise InputError.at(configuration.where, "no resources server in it", expected)
+    file, colon, class_name = (spec or "").rpartition(":")
+    if colon:
         folder = Path(file).resolve().parent.name
         fitting = [name for name in names if folder in configuration.values[name][KINDS[0]]] or names
-        return f"{Path(file).resolve()}:{spec.rpartition(':')[2]}", _only(configuration, fitting)
+        return f"{Path(file).resolve()}:{class_name}", _only(configuration, fitting)
     server = configuration.server(spec, KINDS[0]) if spec else _only(configuration, names)
     path = _entrypoint(configuration, server)
     return f"{path}:{server_class(str(path))}", server
@@ -306,32 +308,32 @@ def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, 
 
 def _only(configuration: Configuration, names: Sequence[str]) -> ConfiguredServer:
     if len(names) > 1:
-        wrong = f"it has the resources servers {', '.join(names)}"
-        raise InputError.at(configuration.where, wrong, f"calipers serve {names[0]} --config ... serves that server")
+        problem = f"it has the resources servers {', '.join(names)}"
+        raise InputError.at(configuration.where, problem, f"calipers serve {names[0]} --config ... serves that server")
     return configuration.server(names[0], KINDS[0])
 
 
 def _entrypoint(configuration: Configuration, server: ConfiguredServer) -> Path:
-    inside = Path(server.kind, server.implementation, str(server.settings.get("entrypoint") or "app.py"))
+    relative = Path(server.kind, server.implementation, str(server.settings.get("entrypoint") or "app.py"))
     roots = [Path.cwd(), *(root for path in configuration.paths if (root := tree_root(path)) is not None)]
     for root in roots:
-        if (root / inside).is_file():
-            return (root / inside).resolve()
-    right = "expected it in the working folder, or in the tree of a --config FILE; FILE.py:CLASS names another"
-    raise InputError.at(configuration.where, f"{server.name}: no file {inside}", right)
+        if (root / relative).is_file():
+            return (root / relative).resolve()
+    expected = "expected it in the working folder, or in the tree of a --config FILE; FILE.py:CLASS names another"
+    raise InputError.at(configuration.where, f"{server.name}: no file {relative}", expected)
 
 
 def handed_on(own: ConfiguredServer, others: Sequence[ConfiguredServer]) -> str:
-    """The settings of a server and of those it names, as YAML, as it is handed them; without the keys of the others."""
+    """The YAML that a server is given: its settings, and those of the servers it names, without their secrets."""
     blocks = {own.name: {own.kind: {own.implementation: own.settings}}}
     for server in others:
-        kept = {key: value for key, value in server.settings.items() if not SECRET.search(str(key))}
-        blocks[server.name] = {server.kind: {server.implementation: kept}}
+        public = {key: value for key, value in server.settings.items() if not SECRET.search(str(key))}
+        blocks[server.name] = {server.kind: {server.implementation: public}}
     return yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True)
 
 
 def own_settings() -> dict[str, Any]:
-    """The settings of the server that this process was handed."""
+    """The settings of this process's server, from the environment."""
     blocks = yaml.safe_load(os.environ[SERVERS])
     name = os.environ[SERVER]
     implementations = next(iter(blocks[name].values()))

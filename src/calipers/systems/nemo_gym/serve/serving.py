@@ -1,8 +1,8 @@
-"""A server on a socket, until it is stopped; no client can keep it waiting for ever.
+"""A server that runs until it is stopped, with timeouts for slow clients, and the model servers beside it.
 
-The model servers of a configuration run beside it: each a loopback address that passes requests on, with the model and
-the key put in. A model behind ``/v1/responses`` is asked there; one that has only chats (NeMo Gym's ``vllm_model``) is
-asked in a chat, and its answer put into a response.
+Each model server of a configuration is a loopback address that forwards requests, with the model and the key added. For
+a model that only has a chat API (NeMo Gym's ``vllm_model``), a request to ``/v1/responses`` is converted to a chat, and
+the answer to a response.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usag
 from calipers.verifiers import ready
 from calipers.verifiers.user_code import find_verifier
 
-BODY: Final = 64 << 20  # bytes of a request
+BODY: Final = 64 << 20  # bytes of a request to a model server
 CHAT: Final = "/chat/completions"
 _SAMPLING: Final = {"max_output_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "user": "user"}
 _THOUGHTS: Final = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 HEAD: Final = 64 << 10  # bytes of a request's first line and headers
-IDLE: Final = 60.0  # seconds for a whole head, and between two pieces of a body or of an answer
+IDLE: Final = 60.0  # seconds for all headers, and between two pieces of a body or of an answer
 
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
-    """A model and where it really is."""
+    """A model server: the model and its real address."""
 
     name: str
     base_url: str
@@ -64,17 +64,17 @@ class ModelServer:
     headers: Mapping[str, str]
     extra: Mapping[str, Any]
     chats_only: bool
-    template: Mapping[str, Any] = field(default_factory=dict)  # what it calls chat_template_kwargs
-    system_only: bool = False  # a developer's message is sent as the system's
-    parses_thoughts: bool = False  # what stands between <think> and </think> is no answer
+    template: Mapping[str, Any] = field(default_factory=dict)  # chat_template_kwargs
+    system_only: bool = False  # send developer messages with the role system
+    parses_thoughts: bool = False  # text between <think> and </think> is reasoning, and not part of the answer
 
 
-def model_server(server: ConfiguredServer, where: str) -> ModelServer:
-    """The model behind a server's settings. InputError for settings that lead to none."""
+def model_server(server: ConfiguredServer, files: str) -> ModelServer:
+    """The model server of a configured server. InputError, which names ``files``, if its settings name no model."""
     settings = server.settings
     if settings.get("use_completions_api"):
-        right = "start this model server with NeMo Gym and give its host and port"
-        raise InputError.at(where, f"{server.name}: use_completions_api is not supported", right)
+        advice = "start this model server with NeMo Gym and give its host and port"
+        raise InputError.at(files, f"{server.name}: use_completions_api is not supported", advice)
     for chats_only, prefix, model in ((False, "openai_", "openai_model"), (True, "", "model")):
         urls = settings.get(f"{prefix}base_url")
         url = urls[0] if isinstance(urls, list) and urls else urls
@@ -91,20 +91,20 @@ def model_server(server: ConfiguredServer, where: str) -> ModelServer:
                 bool(settings.get("replace_developer_role_with_system")),
                 bool(settings.get("uses_reasoning_parser")),
             )
-    right = "expected openai_base_url and openai_model, or base_url and model, or the host and port of a running server"
-    raise InputError.at(where, f"{server.name}: its settings name no model", right)
+    keys = "expected openai_base_url and openai_model, or base_url and model, or the host and port of a running server"
+    raise InputError.at(files, f"{server.name}: its settings name no model", keys)
 
 
 def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A request to the Responses API as a chat. InputError for what a chat has no words for.
+    """A request to the Responses API as a chat request. InputError if it has tools, or anything but messages of text.
 
     >>> as_chat({"input": "2 + 2?", "max_output_tokens": 8})
     {'messages': [{'role': 'user', 'content': '2 + 2?'}], 'max_tokens': 8}
     """
     if body.get("tools"):
         raise InputError.at("tools", "this model server only forwards chats", "expected a request without tools")
-    given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    prompt = body.get("input")
+    items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     messages = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
     for number, item in enumerate(items or []):
         if not isinstance(item, Mapping) or "role" not in item:
@@ -124,7 +124,10 @@ def _text(content: Any, number: int) -> str:
 
 
 def as_sent(server: ModelServer, body: Mapping[str, Any], in_chat: bool) -> dict[str, Any]:
-    """A request with what the server's settings and its own metadata add to it. InputError for what cannot be sent."""
+    """The request to send: the client's, with additions from the server's settings and from the request's metadata.
+
+    InputError for a request that cannot be sent.
+    """
     sent = as_chat(body) if in_chat else dict(body)
     metadata = body.get("metadata") if server.chats_only else None
     if server.system_only:
@@ -136,7 +139,7 @@ def as_sent(server: ModelServer, body: Mapping[str, Any], in_chat: bool) -> dict
 
 
 def _in_metadata(metadata: Any, name: str) -> Mapping[str, Any]:
-    """An object that a request's metadata holds as text."""
+    """A JSON object that is a string in a request's metadata; empty if there is none."""
     text = metadata.get(name) if isinstance(metadata, Mapping) else None
     try:
         value = msgspec.json.decode(text or "{}")
@@ -148,25 +151,25 @@ def _in_metadata(metadata: Any, name: str) -> Mapping[str, Any]:
 
 
 def as_response(chat: Mapping[str, Any], body: Mapping[str, Any], parses_thoughts: bool = False) -> dict[str, Any]:
-    """The answer to a chat as one of the Responses API."""
+    """The answer to a chat request as a response object."""
     choice = chat["choices"][0]
     message, usage = choice["message"], chat.get("usage") or {}
-    made = uuid.uuid4().hex
+    response_id = uuid.uuid4().hex
     text, reasoning = message.get("content") or "", message.get("reasoning_content") or message.get("reasoning")
     texts = [reasoning] if reasoning else []
     if parses_thoughts:
         texts += _THOUGHTS.findall(text)
         text = _THOUGHTS.sub("", text)
     summary = [{"type": "summary_text", "text": thought} for thought in texts]
-    thoughts = [{"id": f"rs_{made}", "type": "reasoning", "summary": summary}] if summary else []
-    given, written, total = (usage.get(f"{what}_tokens", 0) for what in ("prompt", "completion", "total"))
+    thoughts = [{"id": f"rs_{response_id}", "type": "reasoning", "summary": summary}] if summary else []
+    read, written, total = (usage.get(f"{part}_tokens", 0) for part in ("prompt", "completion", "total"))
     return response_object(
-        made,
+        response_id,
         chat.get("model") or body.get("model") or "",
         {"type": "output_text", "text": text, "annotations": []},
         created=chat.get("created") or int(time.time()),
         cut=choice.get("finish_reason") == "length",
-        usage=response_usage(given, written, total),
+        usage=response_usage(read, written, total),
         before=thoughts,
     )
 
@@ -174,7 +177,7 @@ def as_response(chat: Mapping[str, Any], body: Mapping[str, Any], parses_thought
 def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Application:
     """The web application of one model server."""
 
-    async def passed(path: str, sent: Mapping[str, Any]) -> tuple[int, bytes]:
+    async def forward(path: str, sent: Mapping[str, Any]) -> tuple[int, bytes]:
         headers = {**server.headers, **({"Authorization": f"Bearer {server.key}"} if server.key else {})}
         url = f"{server.base_url}{path}"
         async with client.post(url, json=sent, headers=headers, allow_redirects=False) as response:
@@ -188,13 +191,13 @@ def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Applica
         path = request.path.removeprefix("/v1")
         try:
             in_chat = server.chats_only and path != CHAT
-            status, raw = await passed(CHAT if in_chat else path, as_sent(server, body, in_chat))
+            status, raw = await forward(CHAT if in_chat else path, as_sent(server, body, in_chat))
             if in_chat and status == 200:
                 return web.json_response(as_response(msgspec.json.decode(raw), body, server.parses_thoughts))
         except InputError as error:
             return _failed(400, str(error))
         except aiohttp.ClientError as error:
-            return _failed(502, f"{server.name}: {error}")  # never repr: it may hold the key
+            return _failed(502, f"{server.name}: {error}")  # never its repr, which may contain the key
         except (msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
             return _failed(502, f"{server.name}: the response is not a chat completion")
         return web.Response(body=raw, status=status, content_type="application/json")
@@ -211,7 +214,7 @@ def _failed(status: int, message: str) -> web.Response:
 
 @asynccontextmanager
 async def running(servers: Sequence[tuple[ModelServer, socket.socket]]) -> AsyncIterator[None]:
-    """Inside, every model server answers on its socket."""
+    """Run every model server on its socket while the context is open."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as client:
         runners = []
         try:
@@ -227,44 +230,44 @@ async def running(servers: Sequence[tuple[ModelServer, socket.socket]]) -> Async
 
 
 class BoundedConnection(H11Protocol):
-    """HTTP/1.1 with an end to waiting: for a head, for the next piece of a body, and for a client to take its answer.
+    """HTTP/1.1 with timeouts for the headers, for each piece of a body, and for a client that does not read its answer.
 
     The time that the server itself needs does not count.
     """
 
     idle = IDLE
-    _since = 0.0  # when the wait began that is going on
-    _unsent = 0  # bytes that the client had not taken when it was last looked at
+    _since = 0.0  # when the current wait for the client began
+    _unsent = 0  # bytes in the send buffer at the last check
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Begin to wait for a request."""
+        """Start the timeout for a request."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._timer = self.loop.call_later(self.idle, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timeout."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a head that is still not whole goes on counting."""
-        before = self._at_head()
+        """Process data. It restarts the timeout, unless the headers are still incomplete."""
+        before = self._awaits_headers()
         super().data_received(data)
-        if not (before and self._at_head()):
+        if not (before and self._awaits_headers()):
             self._since = self.loop.time()
 
-    def _at_head(self) -> bool:
+    def _awaits_headers(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _look(self) -> None:
-        """Hang up where the client has been waited for too long, else look again."""
+        """Close the connection if the client has timed out; otherwise check again later."""
         now, unsent = self.loop.time(), self.transport.get_write_buffer_size()
         stuck, self._unsent = bool(unsent) and unsent == self._unsent, unsent
-        owed = self._at_head() or (self.cycle.more_body and not self.flow.read_paused)
-        if unsent or not owed:
+        awaits_client = self._awaits_headers() or (self.cycle.more_body and not self.flow.read_paused)
+        if unsent or not awaits_client:
             self._since = now
         if stuck or now - self._since >= self.idle:
             self.transport.abort()
@@ -272,13 +275,13 @@ class BoundedConnection(H11Protocol):
         self._timer = self.loop.call_at(max(self._since + self.idle, now), self._look)
 
 
-GRACE: Final = 10  # seconds that requests under way have when the server is told to stop
-WAITING: Final = 2048  # connections that may wait to be taken
+GRACE: Final = 10  # seconds for requests in flight when the server is stopped
+WAITING: Final = 2048  # connections that may wait to be accepted
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served: a user's class, or a verifier, or neither; and the files that configure a class."""
+    """What to serve: a user's class, or a verifier, or neither; and the files that configure a class."""
 
     spec: str | None = None
     verifier: str | None = None
@@ -286,7 +289,10 @@ class Served:
 
 
 def serve(served: Served, door: Door, port: int, say: Callable[[str], None]) -> None:
-    """Serve until a signal comes; ``say`` is told the address. InputError for what cannot be served, or not there."""
+    """Serve until a signal arrives; ``say`` is called with the address.
+
+    InputError if the server cannot be loaded, or cannot listen on the address.
+    """
     with closing_socket(door.host, port) as bound, ExitStack() as stack:
         number = bound.getsockname()[1]
         spec, given = served.spec, None
@@ -308,7 +314,7 @@ def serve(served: Served, door: Door, port: int, say: Callable[[str], None]) -> 
                     await server.serve(sockets=[bound])
                 finally:
                     await hang_up()
-                    if server.force_exit:  # a second Ctrl-C, after which uvicorn would leave this task to be cancelled
+                    if server.force_exit:  # a second Ctrl-C, after which uvicorn itself skips the shutdown events
                         await server.lifespan.shutdown()
 
         with _stopped_by_signals(), suppress(KeyboardInterrupt):
@@ -317,7 +323,10 @@ def serve(served: Served, door: Door, port: int, say: Callable[[str], None]) -> 
 
 @contextmanager
 def _configured(served: Served, host: str, port: int) -> Iterator[tuple[str, list[tuple[ModelServer, socket.socket]]]]:
-    """The class to serve and the model servers it calls; inside, as NeMo Gym starts a server: in its own folder."""
+    """The class to serve, and the model servers that it calls.
+
+    While the context is open, the environment and the working folder are as NeMo Gym sets them for a server.
+    """
     configuration = read_configuration(served.config)
     spec, server = chosen_server(configuration, served.spec)
     with ExitStack() as stack:
@@ -328,19 +337,19 @@ def _configured(served: Served, host: str, port: int) -> Iterator[tuple[str, lis
             other = configuration.server(name, kind)
             if not other.settings.get("port"):
                 if kind != "responses_api_models":
-                    right = "calipers serve runs only one of them: start the other and give its host and port"
-                    raise InputError.at(configuration.where, f"{server.name} calls the {kind} {name}", right)
+                    advice = "calipers serve runs only one of them: start the other and give its host and port"
+                    raise InputError.at(configuration.where, f"{server.name} calls the {kind} {name}", advice)
                 model = model_server(other, configuration.where)
                 bound = stack.enter_context(closing_socket("127.0.0.1", 0))
                 models.append((model, bound))
-                where = {"host": "127.0.0.1", "port": bound.getsockname()[1]}
-                other = replace(other, settings={**other.settings, **where})
+                listening = {"host": "127.0.0.1", "port": bound.getsockname()[1]}
+                other = replace(other, settings={**other.settings, **listening})
             others.append(other)
         server = replace(server, settings={**server.settings, "host": host, "port": port})
-        handed = {SERVERS: handed_on(server, others), SERVER: server.name}
-        before = {name: os.environ.get(name) for name in handed}
+        variables = {SERVERS: handed_on(server, others), SERVER: server.name}
+        before = {name: os.environ.get(name) for name in variables}
         folder = os.getcwd()
-        os.environ.update(handed)
+        os.environ.update(variables)
         os.chdir(Path(spec.rpartition(":")[0]).parent)
         try:
             yield spec, models
@@ -354,7 +363,7 @@ def _configured(served: Served, host: str, port: int) -> Iterator[tuple[str, lis
 
 
 def address(host: str, port: int) -> str:
-    """Where a server is found.
+    """The URL of a server.
 
     >>> address("::1", 8000)
     'http://[::1]:8000'
@@ -379,18 +388,20 @@ def _server(app: Any) -> uvicorn.Server:
 
 @contextmanager
 def closing_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens there; InputError when it cannot."""
+    """A socket that listens on an address, closed with the context; InputError if the address cannot be used."""
     host_port = address(host, port).removeprefix("http://")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.create_server((host, port), family=family, backlog=WAITING)
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer in two writes waits 40 ms
+        bound.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # otherwise an answer in two writes takes 40 ms more
     except (OSError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise InputError.at(host_port, "the port is in use", "--port 0 picks a free port") from None
-        wrong = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]  # Python repeats the address
+        cause = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]  # Python repeats the address
         raise InputError.at(
-            host_port, f"cannot listen there ({wrong})", "expected an address of this machine"
+            host_port, f"cannot listen there ({cause})", "expected an address of this machine"
         ) from None
     with bound:
         yield bound
@@ -398,7 +409,10 @@ def closing_socket(host: str, port: int) -> Iterator[socket.socket]:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """Until the server itself listens for signals, and when it hands them on after its end, they end it quietly."""
+    """Turn SIGINT and SIGTERM into KeyboardInterrupt while uvicorn does not handle them.
+
+    This is before it starts, and at its end, when it raises the signals again.
+    """
 
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

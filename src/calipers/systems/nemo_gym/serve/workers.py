@@ -1,9 +1,9 @@
-"""What the body of one request may hold, and the processes that aggregate, so that the server keeps answering.
+"""The limits of a request's body, and the worker processes that aggregate, so that the server stays responsive.
 
-Into a worker goes ``{"body": PATH, "answer": PATH}`` a line. Out comes ``{"status": 200}`` a line, once the answer lies
-in its file, or the refusal. A worker is started with one argument, a `WorkerSettings` in JSON, and ends when nobody
-speaks to it any more. It loads no web framework. What a hook prints goes to standard error, and there is nothing for it
-to read.
+A worker reads lines of ``{"body": PATH, "answer": PATH}``. For each it writes a line: ``{"status": 200}`` once the
+answer is in its file, or the refusal. Its only argument is a `WorkerSettings` in JSON, and it ends when its standard
+input is closed. It loads no web framework. The output of hooks goes to standard error, and their standard input is
+empty.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from calipers.systems.nemo_gym.wire import AggregateRequest
 
 @dataclass(eq=False)
 class ServerRefusal(Exception):
-    """An answer that is none."""
+    """The refusal of a request: an HTTP error."""
 
     status: int
     code: str
     message: str
-    detail: Any = None  # FastAPI's own, for clients that look for it
+    detail: Any = None  # as FastAPI's own errors have it, for clients that read it
     headers: Mapping[str, str] | None = None
 
     def body(self) -> bytes:
-        """The body of the answer."""
+        """The body of the response."""
         more = {} if self.detail is None else {"detail": self.detail}
         return msgspec.json.encode({"error": {"code": self.code, "message": self.message}, **more}, enc_hook=str)
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """The most that one request may hold."""
+    """The limits of one request."""
 
     body: int = 512 << 20  # bytes
-    rows: int = 2_000_000  # of one aggregation
-    depth: int = 64  # objects and lists inside each other
+    rows: int = 2_000_000  # rows of one aggregation
+    depth: int = 64  # levels of nested objects and lists
 
 
 LIMITS: Final = BodyLimits()
 
 
 def too_large(limits: BodyLimits) -> ServerRefusal:
-    """The refusal of a body of too many bytes; the connection ends, as what is left of it is not read."""
-    wrong = f"body: it is too large; expected at most {limits.body:,} bytes"
-    return ServerRefusal(413, "too_large", wrong, headers={"connection": "close"})
+    """The refusal of a body of too many bytes. It closes the connection, because the rest of the body is not read."""
+    message = f"body: it is too large; expected at most {limits.body:,} bytes"
+    return ServerRefusal(413, "too_large", message, headers={"connection": "close"})
 
 
 def too_deep(limits: BodyLimits) -> ServerRefusal:
@@ -73,7 +73,7 @@ def too_deep(limits: BodyLimits) -> ServerRefusal:
 
 
 def decode(body: bytes, limits: BodyLimits) -> Any:
-    """The JSON value of a body, NaN and Infinity taken as numbers; `ServerRefusal` for what is none, or too deep."""
+    """The JSON value of a body; NaN and Infinity are accepted. `ServerRefusal` if it is not JSON, or is too deep."""
     try:
         value = msgspec.json.decode(body)
     except BAD:
@@ -84,31 +84,31 @@ def decode(body: bytes, limits: BodyLimits) -> Any:
 
 
 def decode_loosely(body: bytes, limits: BodyLimits) -> Any:
-    """The same as Python reads JSON, which is slower."""
-    right = "expected a JSON object"
+    """The same with Python's parser, which is slower, but accepts NaN and Infinity."""
+    expected = "expected a JSON object"
     try:
         value = json.loads(body.decode())
         if b"\\ud" in body or b"\\uD" in body:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
-        wrong, right = f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text"
+        problem, expected = f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text"
     except UnicodeEncodeError:
-        wrong, right = "half of a surrogate pair appears alone", "expected whole characters"
+        problem, expected = "half of a surrogate pair appears alone", "expected whole characters"
     except json.JSONDecodeError as error:
-        wrong = f"it is not JSON ({error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno})"
+        problem = f"it is not JSON ({error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno})"
     except RecursionError:
         raise too_deep(limits) from None
     except ValueError:  # an integer of thousands of digits
-        wrong, right = "a number is out of range", "expected an integer of at most 64 bits"
+        problem, expected = "a number is out of range", "expected an integer of at most 64 bits"
     else:
         if deeper([value], limits.depth):
             raise too_deep(limits)
         return value
-    raise ServerRefusal(400, "bad_json", f"body: {wrong}; {right}")
+    raise ServerRefusal(400, "bad_json", f"body: {problem}; {expected}")
 
 
 def deeper(values: Iterable[Any], depth: int) -> bool:
-    """Whether some value holds more than that many objects and lists inside each other, itself included.
+    """Whether the objects and lists of any value are nested more than ``depth`` levels deep, the value included.
 
     >>> deeper([[[1]]], 2), deeper([[[[1]]]], 2), deeper([1], 0)
     (False, True, False)
@@ -123,23 +123,23 @@ def deeper(values: Iterable[Any], depth: int) -> bool:
 
 
 KEY = "verify_responses"
-_AROUND = 2  # a row stands in a list in an object
+_AROUND = 2  # the levels around a row: it is in a list in an object
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """What a worker is told when it is started."""
+    """The argument of a worker process."""
 
     limits: BodyLimits
     server: str | None = None  # FILE:CLASS, whose hooks add to the metrics
     host: str = ""
     port: int = 0
-    configured: bool = False  # whether the environment holds the server's settings
+    configured: bool = False  # whether the environment has the server's settings
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
-    questions, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
-    with open(os.devnull, "rb") as nothing:  # a hook that reads standard input would wait for, and eat, what is asked
+    """Answer requests until standard input is closed."""
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    with open(os.devnull, "rb") as nothing:  # a hook that reads standard input must not wait for, or consume, requests
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
@@ -149,21 +149,21 @@ def main() -> None:
     except CalipersError as error:
         broken = ServerRefusal(503, "no_worker", str(error))
     gc.freeze()
-    for line in _questions(questions):
-        question = msgspec.json.decode(line)
-        refusal = broken or answer(question["body"], question["answer"], settings.limits, hooks)
+    for line in _lines(requests):
+        request = msgspec.json.decode(line)
+        refusal = broken or answer(request["body"], request["answer"], settings.limits, hooks)
         replies.write(msgspec.json.encode(refusal or {"status": 200}) + b"\n")
         gc.collect()
 
 
-def _questions(questions: BinaryIO) -> Iterator[bytes]:
-    """What is asked, line by line, until nobody speaks any more: then the process ends, a hook at work or not."""
+def _lines(requests: BinaryIO) -> Iterator[bytes]:
+    """The lines of standard input. When it is closed, the process ends, even if a hook is still running."""
     waiting = SimpleQueue[bytes]()
 
     def listen() -> None:
-        for line in questions:
+        for line in requests:
             waiting.put(line)
-        os._exit(0)  # a hook that never returns would outlive a server that was killed
+        os._exit(0)  # otherwise a hook that never returns would outlive a killed server
 
     Thread(target=listen, daemon=True).start()
     while True:
@@ -173,23 +173,26 @@ def _questions(questions: BinaryIO) -> Iterator[bytes]:
 def _hooks(settings: WorkerSettings) -> Hooks:
     if settings.server is None:
         return NO_HOOKS
-    from calipers.systems.nemo_gym.hooks import load_server  # which loads the libraries of a server
+    from calipers.systems.nemo_gym.hooks import load_server  # imported here, because it loads a server's libraries
     from calipers.systems.nemo_gym.serve.configuration import own_settings
 
     given = own_settings() if settings.configured else None
     return load_server(settings.server, settings.host, settings.port, given).hooks
 
 
-def answer(body: str, into: str, limits: BodyLimits, hooks: Hooks = NO_HOOKS) -> ServerRefusal | None:
-    """Aggregate the rows of a body, and put the answer of ``/aggregate_metrics`` into a file; or say why not."""
-    gc.disable()  # a million small objects, and not a cycle among them: looking for some takes half the time
+def answer(body: str, target: str, limits: BodyLimits, hooks: Hooks = NO_HOOKS) -> ServerRefusal | None:
+    """Aggregate the rows of a body, and write the answer of ``/aggregate_metrics`` to ``target``; or return a refusal.
+
+    Both ``body`` and ``target`` are paths.
+    """
+    gc.disable()  # rows are a million small objects without cycles, and collecting would take half of the time
     try:
         rows = _rows(Path(body).read_bytes(), limits)
         try:
             blocks = aggregate(rows, hooks)
         except InputError as error:
-            return _twice(rows) or ServerRefusal(422, "bad_rows", f"{KEY}: {error}")
-        with open(into, "wb") as file:
+            return _duplicate(rows) or ServerRefusal(422, "bad_rows", f"{KEY}: {error}")
+        with open(target, "wb") as file:
             file.writelines(_chunks(blocks))
     except ServerRefusal as refusal:
         return refusal
@@ -205,14 +208,14 @@ def answer(body: str, into: str, limits: BodyLimits, hooks: Hooks = NO_HOOKS) ->
 
 
 def no_room(error: OSError) -> ServerRefusal:
-    """The refusal where a body or an answer could not be written down."""
+    """The refusal if a body or an answer could not be written to a file."""
     return ServerRefusal(
         503, "no_room", f"the server's folder of temporary files: {error.strerror}; it needs free space"
     )
 
 
 def _rows(body: bytes, limits: BodyLimits) -> list[Any]:
-    """The rows of a request, decoded; `ServerRefusal` for what is no request, or one too large."""
+    """The decoded rows of a request; `ServerRefusal` if it is not a request, or is too large."""
     try:
         raws = msgspec.json.decode(body, type=AggregateRequest).verify_responses
         _check_number(raws, limits)
@@ -227,31 +230,31 @@ def _rows(body: bytes, limits: BodyLimits) -> list[Any]:
 
 
 def _brackets(raw: bytes) -> int:
-    """At least as many as objects and lists can stand inside each other."""
+    """An upper bound of the nesting depth: the number of opening brackets."""
     return raw.count(b"{") + raw.count(b"[")
 
 
 def _rows_loosely(body: bytes, limits: BodyLimits) -> list[Any]:
-    """The same for a body that is not strict JSON, or not a request at all."""
+    """The same for a body that is not strict JSON, or that is not a valid request."""
     value = decode_loosely(body, limits)
     rows = value.get(KEY) if isinstance(value, dict) else None
     if not isinstance(rows, list):
         missing = not isinstance(value, dict) or KEY not in value
-        wrong = f"body: no key {KEY!r}" if missing else f"{KEY}: it is {type(rows).__name__}"
+        problem = f"body: no key {KEY!r}" if missing else f"{KEY}: it is {type(rows).__name__}"
         detail = {"type": "missing" if missing else "list_type", "loc": ["body", KEY], "msg": "expected a list of rows"}
-        raise ServerRefusal(422, "bad_input", f"{wrong}; expected a list of rows", [detail])
+        raise ServerRefusal(422, "bad_input", f"{problem}; expected a list of rows", [detail])
     _check_number(rows, limits)
     return rows
 
 
 def _check_number(rows: Sequence[Any], limits: BodyLimits) -> None:
     if len(rows) > limits.rows:
-        wrong = f"{KEY}: there are too many rows; expected at most {limits.rows:,}"
-        raise ServerRefusal(413, "too_many_rows", wrong)
+        message = f"{KEY}: there are too many rows; expected at most {limits.rows:,}"
+        raise ServerRefusal(413, "too_many_rows", message)
 
 
-def _twice(rows: Sequence[Any]) -> ServerRefusal | None:
-    """The refusal of rows of which two are the same rollout, with both their places; None when no two are."""
+def _duplicate(rows: Sequence[Any]) -> ServerRefusal | None:
+    """The refusal of rows of which two are the same rollout, with the numbers of both; None if there are none."""
     seen: dict[tuple[Any, Any], int] = {}
     for number, row in enumerate(rows, 1):
         if (
@@ -262,10 +265,8 @@ def _twice(rows: Sequence[Any]) -> ServerRefusal | None:
             return None
         first = seen.setdefault((row[TASK], row[ROLLOUT]), number)
         if first != number:
-            what = f"both are {TASK} {row[TASK]}, {ROLLOUT} {row[ROLLOUT]}"
-            return ServerRefusal(
-                422, "duplicate", f"{KEY}: rows {first} and {number}: {what}; expected each rollout once"
-            )
+            problem = f"rows {first} and {number}: both are {TASK} {row[TASK]}, {ROLLOUT} {row[ROLLOUT]}"
+            return ServerRefusal(422, "duplicate", f"{KEY}: {problem}; expected each rollout once")
     return None
 
 
@@ -281,13 +282,13 @@ def _chunks(blocks: Blocks) -> Iterator[bytes]:
 
 
 PROGRAM: Final = "from calipers.systems.nemo_gym.serve.workers import main; main()"
-MOST: Final = 4  # however many cores: each may hold gigabytes
-FAREWELL: Final = 5.0  # seconds that a worker has between its last word and its end
-LARGE: Final = 64 << 20  # bytes; a worker that took a larger body has grown, and is replaced
+MOST: Final = 4  # workers at most, even with more cores, because each may use gigabytes
+FAREWELL: Final = 5.0  # seconds for a worker to end after it has closed its pipe
+LARGE: Final = 64 << 20  # bytes; a worker that aggregated a larger body is replaced, to free its memory
 
 
 class Workers:
-    """An asynchronous context: inside it, bodies are aggregated; at its end the processes are gone."""
+    """A pool of worker processes, as an asynchronous context manager. On exit, all processes are killed."""
 
     def __init__(self, settings: WorkerSettings, most: int | None = None) -> None:
         self._settings = settings
@@ -305,31 +306,31 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in list(self._all):
-            await self._ended(process)
+            await self._kill(process)
         self._folder.cleanup()
 
     def paths(self) -> tuple[Path, Path]:
-        """Where a body and its answer go; whoever asks removes them."""
+        """New paths for a body and its answer; the caller removes the files."""
         self._count += 1
         return Path(self._folder.name, f"{self._count}.body"), Path(self._folder.name, f"{self._count}.answer")
 
     async def aggregate(self, body: Path, answer: Path) -> ServerRefusal | None:
-        """Have a body aggregated; what was refused, or None once the answer is there.
+        """Have a body aggregated by a worker. Returns a refusal, or None once the answer is written.
 
-        Whoever stops waiting stops the work, too.
+        If the call is cancelled, its worker is killed.
         """
         async with self._turns:
             process = await self._free()
             try:
                 reply = await _reply_of(process, {"body": str(body), "answer": str(answer)})
             except (OSError, asyncio.IncompleteReadError):
-                how = await self._last_words(process)
-                return ServerRefusal(503, "no_worker", f"the worker {how} while it aggregated; send fewer rows")
+                end = await self._end_of(process)
+                return ServerRefusal(503, "no_worker", f"the worker {end} while it aggregated; send fewer rows")
             except asyncio.CancelledError:
-                await self._ended(process)
+                await self._kill(process)
                 raise
             if body.stat().st_size > LARGE:
-                await self._ended(process)
+                await self._kill(process)
             else:
                 self._idle.append(process)
         return None if reply["status"] == 200 else ServerRefusal(**reply)
@@ -348,20 +349,20 @@ class Workers:
             *(sys.executable, "-P", "-c", PROGRAM, settings),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is the server's to hear
+            start_new_session=True,  # so that Ctrl-C reaches only the server
         )
         self._all.add(process)
         return process
 
-    async def _last_words(self, process: asyncio.subprocess.Process) -> str:
-        """How a worker came to its end that no longer answers; one that only fell silent is ended."""
-        with suppress(TimeoutError):  # its pipe closes a moment before its status is there, and that is what we tell
+    async def _end_of(self, process: asyncio.subprocess.Process) -> str:
+        """How a worker that no longer answers has ended, for a message. If it still runs, it is killed."""
+        with suppress(TimeoutError):  # the pipe closes a moment before the exit status is available
             await asyncio.wait_for(process.wait(), FAREWELL)
-        code = await self._ended(process)
+        code = await self._kill(process)
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
-    async def _ended(self, process: asyncio.subprocess.Process) -> int:
-        # Not process.kill(): it looks for the status first, and then the event loop finds none to report.
+    async def _kill(self, process: asyncio.subprocess.Process) -> int:
+        # Not process.kill(): it polls the exit status first, and then the event loop cannot report it.
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -369,9 +370,9 @@ class Workers:
         return await process.wait()
 
 
-async def _reply_of(process: asyncio.subprocess.Process, question: dict[str, str]) -> Any:
+async def _reply_of(process: asyncio.subprocess.Process, request: dict[str, str]) -> Any:
     if process.stdin is None or process.stdout is None:
         raise OSError("a worker without pipes")
-    process.stdin.write(msgspec.json.encode(question) + b"\n")
+    process.stdin.write(msgspec.json.encode(request) + b"\n")
     await process.stdin.drain()
     return msgspec.json.decode(await process.stdout.readuntil(b"\n"))
