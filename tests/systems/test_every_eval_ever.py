@@ -1,4 +1,4 @@
-"""Files for Every Eval Ever: what is in them; tests/exports has them checked by its own validator."""
+"""The export to Every Eval Ever; tests/exports checks its files with Every Eval Ever's own validator."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from calipers.formats.read import read
 
 
 def exported(folder: Path) -> list[tuple[dict, list[dict]]]:
-    """The pairs of files below a folder: the numbers and the samples."""
+    """The pairs of files below a folder: the aggregate and the samples."""
     pairs = []
     for path in sorted(folder.glob("data/*/*/*/*.json")):
         document = json.loads(path.read_text())
@@ -70,7 +70,7 @@ def test_reading_the_files_again_gives_the_same_numbers(tmp_path):
     for name in ("mean_reward", "pass_rate"):
         for key in ("value", "stderr", "interval", "tasks", "samples"):
             assert after["metrics"][name][key] == before["metrics"][name][key]
-    assert (before["ledger"]["gaps"], after["ledger"]["gaps"]) == (17, 0)  # what is missing has no line
+    assert (before["ledger"]["gaps"], after["ledger"]["gaps"]) == (17, 0)  # missing rollouts have no line
 
 
 HOSTILE = ["../../etc/passwd", "a/b/c", ".", "x" * 300, "\u202egnp.exe", "CON", "a\nb", "ü"]
@@ -87,7 +87,7 @@ def test_a_pair_for_each_group_whatever_it_is_called(tmp_path):
     for path in (path for path in tmp_path.rglob("*") if path.name != "r.jsonl"):
         assert path.relative_to(tmp_path).parts[0] == "data"
         assert path.name.isascii()
-        assert len(path.name) <= 200  # of the model and of the agent
+        assert len(path.name) <= 200  # even with long names of the model and the agent
 
 
 def test_several_rewards_are_several_lines_of_a_rollout(tmp_path):
@@ -116,7 +116,7 @@ def test_what_exists_stays_unless_forced_and_nothing_is_half_written(tmp_path):
 
 
 def test_an_epoch_in_the_metadata_of_a_rollout_is_not_its_sample(tmp_path):
-    """Such as that of training: three samples of a task were read again as attempts at one."""
+    """For example the step of training, where three samples of a task were read back as attempts at one sample."""
     rows = [{"task": "t", "sample": sample, "reward": sample / 2, "metadata": {"epoch": 3}} for sample in range(3)]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     calipers("score", "r.jsonl", "--export", "every_eval_ever=out", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Files for model cards: one a group; tests/exports has them read by huggingface_hub."""
+"""The export to model cards, one file per group; tests/exports reads its files with huggingface_hub."""
 
 import json
 

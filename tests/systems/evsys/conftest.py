@@ -1,4 +1,4 @@
-"""Every test here starts without borrowed code, and leaves none behind."""
+"""Every test here begins and ends without registered stand-ins."""
 
 from compat.clean import _nothing_borrowed
 

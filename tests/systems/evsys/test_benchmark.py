@@ -1,4 +1,4 @@
-"""EvSys' own imports, and a script written for EvSys that runs on them."""
+"""A script written for EvSys, run with the stand-ins for EvSys' modules."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""What EvSys has pulled is found by its id, if it is whole."""
+"""EvSys' cache: a pulled benchmark is found by its id if it is complete."""
 
 import json
 import os
@@ -63,13 +63,13 @@ def test_a_cache_without_its_meta_is_refused(tmp_path):
 RECORDS = [
     {"id": "x", "name": "bench", "version": 2},
     {"id": "y", "name": "bench", "version": 11},
-    {"id": "z", "name": "bench"},  # no version is the first
+    {"id": "z", "name": "bench"},  # without a version, it counts as version 1
     {"id": "o", "name": "other", "version": 99},
 ]
 
 
 class Listing:
-    """A store of EvSys': it lists its benchmarks, and a subclass gives one."""
+    """A store of EvSys that lists its benchmarks; a subclass returns one."""
 
     def __init__(self, records=RECORDS):
         self.records, self.calls = records, []
@@ -85,7 +85,7 @@ class Pulling(Listing):
 
 
 class Paging(Listing):
-    """EvSys' own store: rows by the page, with their payloads."""
+    """A store like EvSys' own, which returns pages of rows with payloads."""
 
     def __init__(self, rows=3):
         super().__init__()
@@ -129,8 +129,8 @@ def test_a_store_of_rows_is_pulled_into_the_cache_once(tmp_path):
     assert json.loads((folder / "benchmarks" / "y.meta.json").read_text()) == {
         **{"id": "y", "n_rows": 501, "complete": True, "version": 11, "format": "harbor_task", "transform": None},
     }
-    assert len(Benchmark.load({"id": "y"}).tasks) == 501  # and found there without the store
-    store.meta["n_rows"] = 502  # the store has more by now
+    assert len(Benchmark.load({"id": "y"}).tasks) == 501  # found in the cache, without the store
+    store.meta["n_rows"] = 502  # the store has more rows now
     store.rows.append({"payload": row("new")})
     assert len(Benchmark.load({"id": "y"}, store=store).tasks) == 502
     assert store.calls == [0, 500, 0, 500]
@@ -141,7 +141,7 @@ def test_two_that_pull_one_benchmark_at_once_do_not_write_into_each_other(tmp_pa
     pages = slow.get_benchmark_rows
 
     def meanwhile(id, *, limit, offset):
-        if offset:  # another process begins, and ends, between two pages of this one
+        if offset:  # another process pulls the benchmark between two pages of this one
             Benchmark.load({"id": "y"}, store=quick)
         return pages(id, limit=limit, offset=offset)
 

@@ -20,7 +20,7 @@ def read(tmp_path, text):
     ("section", "expected"),
     [
         ("{path: a}", {"benchmark": ("a",)}),
-        ("{path: a, id: b, name: c}", {"benchmark": ("a",)}),  # path before id before name
+        ("{path: a, id: b, name: c}", {"benchmark": ("a",)}),  # path takes precedence over id, and id over name
         ("{id: b, name: c}", {"benchmark": ("b",)}),
         ("{name: c, num_samples: 4}", {"benchmark": ("c",), "samples": 4}),
         ("{path: a, max_tokens: 9, temperature: 0.7}", {"benchmark": ("a",), "max_tokens": 9, "temperature": 0.7}),
@@ -29,7 +29,8 @@ def read(tmp_path, text):
             "{path: a, metrics: [avg], breakdown_keys: [x.y]}",
             {"benchmark": ("a",), "metrics": ("avg",), "by": ("x.y",)},
         ),
-        ("{path: a, model: gpt-4o}", {"benchmark": ("a",), "model": ("litellm/gpt-4o",)}),  # models as litellm
+        # models are named as in litellm
+        ("{path: a, model: gpt-4o}", {"benchmark": ("a",), "model": ("litellm/gpt-4o",)}),
         ("{path: a, models: [a/b, openai/c]}", {"benchmark": ("a",), "model": ("litellm/a/b", "openai/c")}),
         ("{path: a, models: []}", {"benchmark": ("a",)}),
         (
@@ -64,7 +65,7 @@ def test_the_mock_answers_with_its_own_template_alone(tmp_path):
 
 
 def test_a_parameter_beside_kind_is_refused(tmp_path):
-    """It would be passed over, and the answers would be those of another model."""
+    """If it were ignored, the answers would be those of another model."""
     with pytest.raises(InputError) as caught:
         read(tmp_path, "benchmark: {path: a, inference: {kind: openai, model: m}}")
     wrong = "benchmark.inference: no key named 'model'; expected {kind: ..., params: {model: ...}}"

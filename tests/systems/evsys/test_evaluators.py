@@ -13,7 +13,7 @@ from calipers.systems.evsys.evaluators import BenchmarkEvaluator, build_in_loop_
 
 
 class Letters:
-    """A tokenizer of letters, with a chat template."""
+    """A tokenizer whose tokens are characters, with a chat template."""
 
     def encode(self, text, *, add_special_tokens):
         assert not add_special_tokens
@@ -27,7 +27,7 @@ class Letters:
 
 
 class Sampler:
-    """Answers with the last letter of the prompt, and keeps what it was asked."""
+    """A sampler that answers with the last letter of the prompt, and records its requests."""
 
     def __init__(self):
         self.requests = []
@@ -39,7 +39,7 @@ class Sampler:
 
 @pytest.fixture
 def _tinker(monkeypatch):
-    """What an evaluator needs of the package: two types of its interface."""
+    """A stand-in for the package tinker: the two types that an evaluator needs."""
     tinker = ModuleType("tinker")
     tinker.SamplingParams = SimpleNamespace
     tinker.ModelInput = SimpleNamespace(from_ints=list)
@@ -90,7 +90,7 @@ class Store:
 
 
 class Recorded(Benchmark):
-    """A benchmark of somebody whose rollouts are given."""
+    """A user's benchmark whose rollouts are given."""
 
     async def score_via_harbor(self, **settings):
         assert settings["workspace_dir"].name == "step_3"
@@ -109,7 +109,7 @@ def recorded(tmp_path, store):
 def test_an_evaluation_is_given_to_the_store(tmp_path, record):
     store = Store(record)
     metrics = asyncio.run(recorded(tmp_path, store).evaluate(None, model_path="tinker://checkpoint", step=3))
-    assert metrics == {"n_tasks": 1.0, "mean_reward": 1.0, "pass_rate": 1.0}  # of B there is no trial
+    assert metrics == {"n_tasks": 1.0, "mean_reward": 1.0, "pass_rate": 1.0}  # B has no trial
     assert store.evals == [{"run_id": "r", "benchmark_id": "b1", "step": 3, "metrics": metrics}]
     assert [(line["eval_id"], line["step"], line["task_id"]) for line in store.rows] == [("e1", 3, "A")]
 
@@ -131,7 +131,7 @@ def test_sections_with_run_every_become_evaluators(tmp_path):
     assert (plain.name, plain.max_tokens, plain.limit, plain.benchmark_id) == ("benchmark_2", 256, None, None)
     assert build_in_loop_evaluators({"benchmark": section}, tokenizer=None)[0].name == "n"
     assert build_in_loop_evaluators(None, tokenizer=None) == []
-    alone = {"path": path, "run_every": 1, "metrics": "avg", "breakdown_keys": "level"}  # a text is a list of one
+    alone = {"path": path, "run_every": 1, "metrics": "avg", "breakdown_keys": "level"}  # a string is a list of one
     (evaluator,) = build_in_loop_evaluators({"benchmark": alone}, tokenizer=None)
     assert (evaluator.metrics, evaluator.breakdown_keys) == (["avg"], ["level"])
 

@@ -42,7 +42,7 @@ def test_a_row_is_what_its_keys_say(given, typed):
     assert from_dict(to_dict(typed)) == typed
 
 
-def test_a_task_may_have_no_verifier():  # completions are wanted, and nothing else
+def test_a_task_may_have_no_verifier():  # for a dataset of which only completions are needed
     assert to_dict(HarborTask("a", "write")) == {
         "task_id": "a",
         "instruction": "write",

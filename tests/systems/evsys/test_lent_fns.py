@@ -27,12 +27,12 @@ def clicked(*coordinate):
         ("exact_match", "  42\n", "42", {}, 1.0),
         ("exact_match", "42", 42, {}, 1.0),
         ("exact_match", "True", True, {}, 1.0),
-        ("exact_match", "0", 0, {}, 0.0),  # what is false is the empty text
+        ("exact_match", "0", 0, {}, 0.0),  # a false value becomes the empty text
         ("exact_match", "", 0, {}, 1.0),
         ("exact_match", "", None, {}, 1.0),
         ("exact_match", "False", False, {}, 0.0),
         ("exact_match", "", [], {}, 1.0),
-        ("exact_match", None, "", {}, 1.0),  # a client that sent nothing
+        ("exact_match", None, "", {}, 1.0),  # a client without an answer
         ("exact_match", "1", 1.0, {}, 0.0),  # numbers are compared as text
         ("exact_match", "YES", "yes", {}, 0.0),
         ("exact_match", "YES", "yes", CASE, 1.0),

@@ -25,7 +25,7 @@ def _own_registry(monkeypatch):
     ("template", "stop", "said"),
     [
         ("A:{prompt}|END", ["|"], "A:hi"),
-        ('{"tool": 1}', None, '{"tool": 1}'),  # asks for something that is not there: as it is
+        ('{"tool": 1}', None, '{"tool": 1}'),  # the template has an unknown field, and is returned as it is
         ("{} and {0}", [], "{} and {0}"),
         ("{prompt}{prompt}", ["", "ih"], "h"),  # an empty stop string ends nothing
         ("a|b;c", [";", "|"], "a"),
@@ -35,7 +35,7 @@ def test_the_mock(template, stop, said):
     assert MockInference(template).generate(prompt="hi", stop=stop, max_tokens=1, temperature=2.0) == said
 
 
-def test_the_mock_by_default():  # each stop in turn, on what the one before left
+def test_the_mock_by_default():  # each stop string cuts the text that the one before has left
     assert MockInference().generate(prompt="x", stop=["</answer>", "<answer>"]) == "<think>mock thinking</think>\n"
     assert MockInference().generate(prompt="x").endswith("<answer>MOCK_ANSWER</answer>")
 
@@ -46,7 +46,7 @@ def test_a_lone_brace_is_a_value_error():
 
 
 class Tokenizer:
-    """Writes a chat down so that a test can read it."""
+    """A tokenizer whose chat template is readable in a test."""
 
     def apply_chat_template(self, turns, *, tokenize, add_generation_prompt, **more):
         assert not tokenize
@@ -55,7 +55,7 @@ class Tokenizer:
 
 
 class Local:
-    """A client with a chat template, which answers what it was given."""
+    """A client with a chat template that answers with its prompt."""
 
     name = "local"
     _tokenizer = Tokenizer()
@@ -75,7 +75,7 @@ class Batched(Local):
         ({}, "[user:{x}]"),  # braces in a prompt are ordinary
         ({"system_prompt": "be brief", "user_template": "Q: {prompt}?"}, "[system:be brief][user:Q: {x}?]"),
         ({"enable_thinking": False}, "[user:{x}]('enable_thinking', False)"),
-        ({"enable_thinking": None}, "[user:{x}]"),  # not passed on at all
+        ({"enable_thinking": None}, "[user:{x}]"),  # the setting is not passed to the template
     ],
 )
 def test_prompts_as_chats(settings, said):

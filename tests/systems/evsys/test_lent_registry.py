@@ -56,7 +56,7 @@ def test_a_key_belongs_to_the_first_class():
         register_metric("avg")(other)
     assert str(caught.value).endswith(f"(existing=calipers.systems.evsys.metrics.Avg, new={__name__}.Plugin)")
     register_metric("mine")(other)
-    assert register_metric("mine")(other) is other  # the same class again
+    assert register_metric("mine")(other) is other  # registering the same class again is allowed
     with pytest.raises(ValueError, match="already registered"):
         register_metric("mine")(make())
 
@@ -100,7 +100,7 @@ def test_a_registry_of_ones_own_lists_its_names():
         ("given", "own", "given"),
         (None, "own", "own"),
         ("", "own", "own"),
-        ("f1 (macro) @^", None, "f1 (macro) @^"),  # names are free strings
+        ("f1 (macro) @^", None, "f1 (macro) @^"),  # any string is a name
     ],
 )
 def test_the_key_is_the_name_given_or_the_class_has(given, own, key):
@@ -180,7 +180,7 @@ def test_installed_packages_are_asked(tmp_path, monkeypatch):
     put(tmp_path, "brings-one", DECORATED.format(key="one"), {"evsys_sdk.metrics": {"another": "brings_one:Brought"}})
     monkeypatch.syspath_prepend(tmp_path)
     assert get_metric("one")().compute([]) == 0.25
-    assert list_metrics() == sorted([*SIX, "one"])  # by the decorator's key; the entry point's name is nothing
+    assert list_metrics() == sorted([*SIX, "one"])  # under the decorator's key; the entry point's name is not used
 
 
 def test_a_broken_package_is_a_warning_in_a_list_and_a_reason_for_its_name(tmp_path, monkeypatch):
@@ -201,7 +201,7 @@ def test_a_metric_is_whatever_has_both_attributes():
         name = "named"
 
     class Odd(Named):
-        compute = 0  # the attribute exists; nothing else is looked at
+        compute = 0  # only the existence of the attribute is checked
 
     assert isinstance(PassRate(), Metric)
     assert isinstance(Odd(), Metric)

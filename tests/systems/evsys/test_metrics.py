@@ -1,4 +1,4 @@
-"""EvSys' own numbers: the golden cases of its metrics, by both doors, and what Calipers says instead."""
+"""EvSys' metrics: their golden cases through the classes and the dialect, and Calipers' own numbers beside them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ GOLDEN = {
     "half rewards": ([[0.5, 0.5], [1, 1]], [0.75, 0.5, 0.5, 0.5, 0.5]),
     "no tolerance": ([[0.9999999]], [0.9999999, 0, 0, 0, 0]),
     "a reward of 2": ([[2, 0]], [1.0, 0.5, 1, 1, 0]),
-    "more than k": (
-        [[0, 0, 0, 1], [1, 1, 1, 0]],
-        [0.5, 0.5, 0.5, 0.5, 0.5],
-    ),  # the fourth sample counts in the first two only
+    # the fourth sample only counts in the first two metrics
+    "more than k": ([[0, 0, 0, 1], [1, 1, 1, 0]], [0.5, 0.5, 0.5, 0.5, 0.5]),
     "unlike numbers of samples": ([[1, 1], [0]], [0.5, 0.6666666666666666, 0.5, 0.5, 0.5]),
     "four samples beside one": ([[1, 1, 1, 1], [0]], [0.5, 0.8, 0.5, 0.5, 0.5]),
     "a negative reward": ([[-1, 1]], [0.0, 0.5, 0, 1, 0]),
@@ -39,7 +37,7 @@ GOLDEN = {
     "no pass at all": ([[0.3, 0.3, 0.3], [0.7]], [0.5, 0, 0, 0, 0]),
 }
 
-# What Calipers itself says: pass@k and pass^k are estimated without bias from all samples, a task with
+# Calipers' own numbers: pass@k and pass^k are unbiased estimates from all samples, a task with
 # fewer than k samples has no value, and nothing is None. The other two columns agree.
 NATIVE = {
     "four tasks of three": [0.5, 0.75, 0.25],
@@ -52,7 +50,7 @@ NATIVE = {
     "a reward of 2": [0.5, None, None],
     "more than k": [0.5, 0.875, 0.125],
     "unlike numbers of samples": [0.5, None, None],
-    "four samples beside one": [0.5, 1, 1],  # the task of one sample is undefined, and counted as such
+    "four samples beside one": [0.5, 1, 1],  # the task with one sample is undefined, and counted as undefined
     "a negative reward": [0.5, None, None],
     "NaN": [0.5, None, None],
     "two of three samples": [0.75, None, None],
@@ -178,7 +176,7 @@ def test_the_threshold_is_one():
     assert PASS_THRESHOLD == 1.0
 
 
-# The rules of EvSys' Metrics page, written down once more without any of our code.
+# The rules of EvSys' Metrics page, implemented again without any of Calipers' code.
 def passing(rewards):
     return [reward >= 1.0 for reward in rewards]
 
@@ -232,7 +230,7 @@ def test_anything_that_can_be_walked_will_do(name):
 
 
 def test_a_row_of_numpy_that_holds_a_zero_is_a_task():
-    """EvSys asks such a row for its truth, and drops it as empty."""
+    """EvSys tests the truth value of such a row, and drops it as empty."""
     assert get_metric("mean_reward")().compute([np.array([0.0]), np.array([1.0])]) == 0.5
 
 

@@ -1,4 +1,4 @@
-"""EvSys' package itself, and a user's script that takes everything from it."""
+"""The stand-in for EvSys' package, and a user's script that imports everything from it."""
 
 import importlib
 from pathlib import Path
@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parent / "fixtures" / "whole_package.py"
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """What the script has when it has run."""
+    """The globals of the script after it has run."""
     monkeypatch.chdir(tmp_path)
     activate()
     variables = {"__name__": "__main__"}

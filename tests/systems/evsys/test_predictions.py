@@ -30,8 +30,8 @@ def rewards(table):
     ("text", "expected"),
     [
         ("[[1,1,0],[1,0,0],[0,0,0],[1,1,1]]", [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]),
-        ("[]", []),  # a set of no tasks is a set
-        ("[[]]", [[]]),  # a task known without rollouts is a task
+        ("[]", []),  # a set of no tasks is valid
+        ("[[]]", [[]]),  # a task without rollouts is a task
         ("[[1],[],[0]]", [[1], [], [0]]),
         ("[[true,false]]", [[1, 0]]),
         ("[[null,1],[null]]", [[None, 1], [None]]),

@@ -1,4 +1,4 @@
-"""Prediction rows, and the stores that take them."""
+"""Prediction rows, and their upload to stores."""
 
 import pytest
 from harbor_jobs import job
@@ -69,7 +69,7 @@ def test_a_rollout_without_tokens_or_usage():
 
 
 class Recorded(Benchmark):
-    """A benchmark of somebody whose rollouts lie on disk."""
+    """A user's benchmark whose rollouts are on disk."""
 
     async def score_via_harbor(self, **settings):
         return await super().score_via_harbor(**settings, _job_factory=lambda config: "job")
@@ -86,5 +86,5 @@ def test_run_benchmark_hands_its_rows_to_the_store(tmp_path, monkeypatch, worksp
     assert evsys.run_benchmark(bench, model="x/m", **settings)["pass_rate"] == 1.0
     ((run_id, rows),) = store.calls
     assert (run_id, [(line["eval_id"], line["task_id"], line["reward"]) for line in rows]) == ("r1", [("e1", "a", 1.0)])
-    evsys.run_benchmark(bench, model="x/m", store=store)  # no run to hand them to
+    evsys.run_benchmark(bench, model="x/m", store=store)  # no run id, so nothing is uploaded
     assert len(store.calls) == 1

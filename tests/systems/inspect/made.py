@@ -1,4 +1,4 @@
-"""Logs of inspect as older versions wrote them, deflated, and as they go wrong."""
+"""Makers of inspect's logs, in the deflated form of older versions, also of damaged ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-LOGS = Path(__file__).parent / "logs"  # written by inspect itself: make.py there
+LOGS = Path(__file__).parent / "logs"  # written by inspect itself, by make.py in that folder
 
 
 def header(samples: list[str] | int, epochs: int = 1, **more: Any) -> dict[str, Any]:
-    """A log without its samples; ``samples`` are ids, or a count where the log names none."""
+    """A log without its samples; ``samples`` are their ids, or their number for a log without ids."""
     ids = None if isinstance(samples, int) else samples
     dataset = {"name": "d", "samples": samples if ids is None else len(ids), "sample_ids": ids}
     spec = {"task": "sums", "model": "m/one", "dataset": dataset, "config": {"epochs": epochs}}
@@ -19,13 +19,13 @@ def header(samples: list[str] | int, epochs: int = 1, **more: Any) -> dict[str, 
 
 
 def sample(name: str | int, value: Any = None, epoch: int = 1, scorer: str = "match", **more: Any) -> dict[str, Any]:
-    """One epoch of a sample; without a value it has no scores."""
+    """One epoch of a sample, without scores if there is no value."""
     scores = {} if value is None else {scorer: {"value": value}}
     return {"id": name, "epoch": epoch, "input": "?", "target": "", "scores": scores, **more}
 
 
 def archive(folder: Path, head: dict[str, Any] | None, *samples: dict[str, Any], name: str = "log.eval") -> str:
-    """An archive in a folder; its path. Without a head it is one that was cut off."""
+    """Write an archive into a folder and return its path. Without a header, it is one that was cut off."""
     path = folder / name
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         if head is not None:
@@ -38,7 +38,7 @@ def archive(folder: Path, head: dict[str, Any] | None, *samples: dict[str, Any],
 
 
 def whole(folder: Path, head: dict[str, Any], *samples: dict[str, Any], name: str = "log.json") -> str:
-    """The same as one file of JSON."""
+    """The same log as one JSON file."""
     path = folder / name
     path.write_text(json.dumps({**head, "samples": list(samples)}))
     return str(path)

@@ -1,4 +1,4 @@
-"""The logs of inspect: its own, written by version 0.3.285, and small ones made for one question each."""
+"""The reader of inspect's logs: logs that inspect 0.3.285 wrote, and small made ones for one question each."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def test_a_log_that_inspect_wrote(name):
     assert group["mean_reward"].bounds == pytest.approx((0.4, 0.5))
     assert group["pass_rate"].value == pytest.approx(4 / 9)
     assert set(group.breakdowns["level"]) == {"easy", "hard"}
-    assert group.totals["input_tokens"] == 80  # the two samples that never asked a model report nothing
+    assert group.totals["input_tokens"] == 80  # the two samples that called no model report no usage
     assert group.totals["cost_usd"] == 4.0
 
 
@@ -41,7 +41,7 @@ def test_several_scorers_are_several_rewards():
             "mean_reward(reward=match)": 0.5,
             "mean_reward(reward=rubric.helpful)": 0.25,
             "mean_reward(reward=rubric.short)": 0.8,
-            "mean_reward(reward=unsure)": 0.75,  # inspect's own mean: what its grader failed on is in neither
+            "mean_reward(reward=unsure)": 0.75,  # as inspect's own mean, without samples on which its grader failed
         }
     )
     assert group["mean_reward(reward=unsure)"].undefined_tasks == 1
@@ -82,20 +82,21 @@ def test_what_a_value_is_worth(tmp_path, value, worth):
     ("more", "outcome"),
     [
         ({}, "missing"),
-        ({"value": NAN}, "missing"),  # what inspect writes for unscored
-        ({"value": "perhaps"}, "verifier_failed"),  # a grade that did not parse is no wrong answer
+        ({"value": NAN}, "missing"),  # inspect's value of an unscored sample
+        ({"value": "perhaps"}, "verifier_failed"),  # a grade that cannot be parsed is not a wrong answer
         ({"error": {"message": "OSError('x')"}}, "client_failed"),
-        ({"error": {"message": "OSError('x')"}, "value": "I"}, "scored"),  # score_on_error: meant to count
+        # a score despite an error counts, as score_on_error intends
+        ({"error": {"message": "OSError('x')"}, "value": "I"}, "scored"),
         ({"limit": {"type": "time", "limit": 1}}, "timed_out"),
         ({"limit": {"type": "working", "limit": 1}}, "timed_out"),
         ({"limit": {"type": "token", "limit": 1}}, "truncated"),
-        ({"limit": {"type": "message", "limit": 1}, "value": "C"}, "truncated"),  # and keeps its score
+        ({"limit": {"type": "message", "limit": 1}, "value": "C"}, "truncated"),  # a truncated sample keeps its score
         ({"limit": {"type": "operator", "limit": 1}}, "cancelled"),
         ({"limit": {"type": "operator", "limit": 1}, "value": "C"}, "scored"),
         ({"output": {"choices": [{"stop_reason": "content_filter"}]}, "value": "I"}, "refused"),
         ({"output": {"choices": [{"stop_reason": "max_tokens"}]}}, "truncated"),
         ({"output": {"choices": [{"stop_reason": "stop"}]}, "value": "C"}, "scored"),
-        ({"invalidation": {"author": "me"}, "value": "C"}, "cancelled"),  # somebody declared it void
+        ({"invalidation": {"author": "me"}, "value": "C"}, "cancelled"),  # a user has invalidated it
     ],
 )
 def test_what_became_of_a_sample(tmp_path, more, outcome):
@@ -124,10 +125,10 @@ def test_why_a_sample_is_unscored(tmp_path, reason, outcome, older):
 
 
 class TestDenominators:
-    """What users of inspect complained of: failures that leave the denominator, or become wrong answers."""
+    """Complaints of inspect's users: failures that are left out of the denominator, or become wrong answers."""
 
     def test_errors_do_not_raise_the_accuracy(self, tmp_path):
-        """80 right of 90 scored of 100 planned is no 80/90 without a word about the other ten."""
+        """With 80 right of 90 scored of 100 planned samples, 80/90 alone would hide ten missing samples."""
         names = [f"s{number}" for number in range(100)]
         good = [sample(name, "C" if place < 80 else "I") for place, name in enumerate(names[:90])]
         bad = [sample(name, error={"message": "TimeoutError()"}) for name in names[90:]]
@@ -136,7 +137,7 @@ class TestDenominators:
         assert (group.ledger.planned, group.ledger.gaps) == (100, 10)
         assert group["mean_reward"].value == pytest.approx(80 / 90)
         assert group["mean_reward"].bounds == pytest.approx((0.80, 0.90))
-        # and errors count as wrong where that is asked for
+        # errors count as wrong answers only on request
         assert calipers.score(path, missing="zero")["mean_reward"].value == pytest.approx(0.80)
 
     def test_samples_that_vanished_from_the_log_are_not_run(self, tmp_path):
@@ -218,4 +219,4 @@ def test_what_the_samples_say(name):
     assert len(said) == 10
     assert said["s5", 0][:3] == (None, "mockllm/model", "sums")
     assert (said["s5", 0].prompt, said["s5", 0].answer) == ("6+6", "about 12 or 13")
-    assert (said["s3", 0].prompt, said["s3", 0].answer) == ("4+4", None)  # it failed before it said anything
+    assert (said["s3", 0].prompt, said["s3", 0].answer) == ("4+4", None)  # it failed before the model answered

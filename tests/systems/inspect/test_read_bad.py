@@ -1,4 +1,4 @@
-"""Logs that are none, that are broken, and that are bombs."""
+"""Files that are not logs, damaged logs, and zip bombs."""
 
 import gzip
 import io
@@ -37,7 +37,7 @@ def test_an_archive_that_is_cut_off(tmp_path):
 
 @pytest.mark.parametrize("where", [0.2, 0.5])
 def test_a_member_with_a_flipped_bit(tmp_path, where):
-    """zstd finds some, the checksum the others."""
+    """Some damage is found by zstd, the rest by the checksum."""
     data = bytearray((LOGS / "one_scorer.eval").read_bytes())
     member = zipfile.ZipFile(io.BytesIO(bytes(data))).getinfo("samples/s1_epoch_1.json")
     data[member.header_offset + 80 + int(where * member.compress_size)] ^= 0x10
@@ -48,8 +48,9 @@ def test_a_member_with_a_flipped_bit(tmp_path, where):
 
 def test_a_member_whose_place_is_a_lie(tmp_path):
     data = bytearray((LOGS / "one_scorer.eval").read_bytes())
-    entry = data.rindex(b"samples/s1_epoch_1.json") - 46  # the last mention is in the list at the end
-    data[entry + 42 : entry + 46] = struct.pack("<I", 7)  # where its header stands
+    # the last occurrence is in the directory at the end of the archive
+    entry = data.rindex(b"samples/s1_epoch_1.json") - 46
+    data[entry + 42 : entry + 46] = struct.pack("<I", 7)  # the offset of its header
     path = tmp_path / "a.eval"
     path.write_bytes(data)
     assert "samples/s1_epoch_1.json: cannot be unpacked (no member starts at the expected position)" in refused(path)
@@ -119,7 +120,7 @@ def test_text_that_is_half_a_character_is_no_obstacle(tmp_path):
 @pytest.mark.parametrize("depth", [100, 700, 5000])
 @pytest.mark.parametrize("by", [(), "x"])
 def test_metadata_as_deep_as_can_be(tmp_path, depth, by):
-    """Read, or refused in words: never a crash."""
+    """A log is read, or refused with a message, but never ends with a crash."""
     path = tmp_path / "log.json"
     text = json.dumps({**header(["a", "b"]), "samples": [sample("a", "C", metadata={"x": 0}), sample("b", "I")]})
     path.write_text(text.replace('{"x": 0}', '{"x": ' + "[" * depth + "]" * depth + "}"))

@@ -1,4 +1,4 @@
-"""Logs for inspect: read again they are the same score; tests/exports has them opened by inspect itself."""
+"""The export to inspect: read back, its logs give the same score; tests/exports opens them with inspect itself."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""An agent server of NeMo Gym's kind on loopback: ``/run`` and ``/aggregate_metrics``, with trouble where it is told.
+"""A NeMo Gym agent server on loopback: ``/run`` and ``/aggregate_metrics``, with failures on demand.
 
 Every rollout is a function of task and rollout index, so that a collection has one true result. In a test::
 
@@ -40,19 +40,19 @@ TROUBLES = {
 
 
 def reward(task: Any, rollout: int) -> float:
-    """What a rollout is worth: 1 for a third of them, or a half."""
+    """The reward of a rollout."""
     return (0.0, 0.5, 1.0)[(int(task) * 7 + rollout * 5) % 3]
 
 
 @dataclass
 class AgentServer:
-    """The server: ``url`` to call it, ``runs`` for the rows that came."""
+    """The server: ``url`` is its address, ``runs`` are the rows that it received."""
 
-    troubles: dict[str, str] = field(default_factory=dict)  # task index as text -> a word of TROUBLES
+    troubles: dict[str, str] = field(default_factory=dict)  # task index as text -> a key of TROUBLES
     metrics: str = "hooks"  # what /aggregate_metrics does: hooks, plain, absent, broken or rubbish
     delay: float = 0.0
-    die_after: int = 0  # runs after which the process ends, in the middle of the next
-    hold: int | None = None  # runs after so many wait until somebody says go
+    die_after: int = 0  # number of runs after which the process ends, in the middle of the next
+    hold: int | None = None  # number of runs after which all others wait until "/go" is called
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class AgentServer:
 
 
 def pass_at_k(tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """The hook of NeMo Gym's page: the share of tasks with a pass."""
+    """The hook from NeMo Gym's documentation: the share of tasks with a pass."""
     return {"pass@k": sum(any(row["reward"] >= 1.0 for row in rows) for rows in tasks) / len(tasks)}
 
 

@@ -1,4 +1,4 @@
-"""NeMo Gym's head server on loopback: it says where the agents are."""
+"""A NeMo Gym head server on loopback, which returns the addresses of the agents."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from aiohttp import web
 
 @dataclass
 class HeadServer:
-    """The server, and the addresses it tells by name."""
+    """The server, and the addresses by name that it returns."""
 
     agents: dict[str, str] = field(default_factory=dict)
-    body: str | None = None  # told in place of a configuration
+    body: str | None = None  # returned instead of a configuration
     port: int = 0
 
     async def __aenter__(self) -> HeadServer:

@@ -26,7 +26,7 @@ def written(path):
 
 @pytest.mark.parametrize("vector", WITHOUT_HOOKS, ids=[one.name for one in WITHOUT_HOOKS])
 def test_the_file_byte_for_byte(tmp_path, vector):
-    """Key order, ints and floats, two spaces of indent, no newline at the end: all as NeMo Gym writes it."""
+    """The order of keys, integers and floats, indentation and the missing last newline are as NeMo Gym writes them."""
     path = put(tmp_path / "rollouts.jsonl", *vector.content["input_rollouts"])
     expected = sorted(vector.content["expected_aggregate"], key=lambda entry: entry["agent_ref"]["name"])
     assert written(path) == json.dumps(expected, indent=2, ensure_ascii=False).encode()
@@ -72,7 +72,7 @@ def test_extremes_beyond_doubles_are_exact_where_every_key_is_an_integer():
         (-big - 1, -big - 1),
     ]
     assert answer["agent_metrics"]["max/reward"] == 1
-    rows[1]["reward"] = 0.5  # a fraction makes floats of all extremes, in NeMo Gym too
+    rows[1]["reward"] = 0.5  # one fraction turns all extremes into floats, as in NeMo Gym
     assert aggregate.aggregate(rows).agent_metrics["max/n"] == float(big + 3)
 
 

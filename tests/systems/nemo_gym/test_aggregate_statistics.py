@@ -7,7 +7,7 @@ from calipers.systems.nemo_gym.row_builder import from_records
 
 
 def described(*tasks, threads=False, monkeypatch=None):
-    """The statistics of key x in each task, absent ones left out; None is a rollout without it."""
+    """The statistics of the key x per task, without missing ones; None is a rollout without x."""
     if threads:
         monkeypatch.setattr(aggregate, "WORTH_THREADS", 0)
     rows = [
@@ -28,8 +28,8 @@ def test_each_task_for_itself(monkeypatch, threads):
     tasks = [(3, 1, 2), (4,), (None, 5), (float("nan"), 1.0, 2.0), (None, None), (True, False)]
     assert described(*tasks, threads=threads, monkeypatch=monkeypatch) == [
         {"mean": 2, "max": 3, "min": 1, "median": 2, "std": 1},
-        {"mean": 4, "max": 4, "min": 4, "median": 4, "std": 0},  # one rollout: no spread, and that is said
-        {"mean": 5, "max": 5, "min": 5, "median": 5},  # two rollouts, one value: nobody knows
+        {"mean": 4, "max": 4, "min": 4, "median": 4, "std": 0},  # one rollout has a standard deviation of 0
+        {"mean": 5, "max": 5, "min": 5, "median": 5},  # two rollouts with one value have none
         {"mean": 1.5, "max": 2, "min": 1, "median": 1.5, "std": pytest.approx(0.5**0.5)},
         {},
         {"mean": 0.5, "max": 1, "min": 0, "median": 0.5, "std": pytest.approx(0.5**0.5)},
@@ -37,7 +37,7 @@ def test_each_task_for_itself(monkeypatch, threads):
 
 
 def test_sums_are_those_of_pandas_and_overflow_is_infinite():
-    """NeMo Gym's file is met to the last digit, so what pandas loses is lost here too; our own means lose nothing."""
+    """The file agrees with NeMo Gym's to the last digit, so it has pandas' rounding errors; Calipers' means do not."""
     assert described((0.1,) * 10)[0] == {"mean": 0.1, "max": 0.1, "min": 0.1, "median": 0.1, "std": 0.0}
     assert described((1e16, 1.0, -1e16))[0]["mean"] == 0.0
     inf = float("inf")
@@ -48,7 +48,7 @@ def test_sums_are_those_of_pandas_and_overflow_is_infinite():
     ("rows", "whole"),
     [
         ([row(0, 0, 1, n=5), row(0, 1, 0, n=True)], True),
-        ([row(0, 0, 1, n=5), row(0, 1, 0)], False),  # a gap makes floats of a column, and one column of all
+        ([row(0, 0, 1, n=5), row(0, 1, 0)], False),  # a gap turns a column into floats, and one such column all of them
         ([row(0, 0, 1.0, n=5)], False),
     ],
 )

@@ -27,7 +27,7 @@ def same(value):
 
 
 def drawn(seed):
-    """Rows with everything that can vary: gaps, kinds, clashes with usage, NaN, uneven tasks."""
+    """Rows with all variations: gaps, types, keys that are also in usage, NaN, tasks of different sizes."""
     draw = random.Random(seed)
     anything = [1, 2.5, True, False, None, "7", [1], {"a": 1}, -3, 0.1, NAN, 1e100]
     rows = []
@@ -45,14 +45,14 @@ def test_every_statistic_is_what_its_definition_says(tmp_path, seed):
     rows = drawn(seed)
     expected = plainly(rows)
     found = aggregate(rows).to_dict()
-    assert list(found["agent_metrics"]) == list(expected["pooled"])  # names and their order
+    assert list(found["agent_metrics"]) == list(expected["pooled"])  # the names in the same order
     assert found["agent_metrics"] == same(expected["pooled"])
     groups = {group["_ng_task_index"]: group for group in found["group_level_metrics"]}
     assert list(groups) == sorted(expected["tasks"])
     for task, stats in expected["tasks"].items():
         assert {key: value for key, value in groups[task].items() if "/" in key} == same(stats)
         assert list(groups[task])[1 : 1 + len(stats)] == list(stats)
-    (entry,) = exported(put(tmp_path / "rollouts.jsonl", *rows))  # and so the file, read by another door
+    (entry,) = exported(put(tmp_path / "rollouts.jsonl", *rows))  # the file, which is made by another path, agrees
     over_the_wire = json.loads(json.dumps(found).replace("NaN", "null"))
     assert {key: entry[key] for key in found} == over_the_wire
 
@@ -109,11 +109,12 @@ def test_usage_wins_in_the_statistics_even_where_it_says_nothing(tmp_path):
     rows = [row(0, 0, x=5, response={"usage": {"x": None}}), row(0, 1, x=7)]
     found = aggregate(rows).to_dict()
     assert found["agent_metrics"]["mean/x"] == 7
-    assert [info["x"] for info in found["group_level_metrics"][0]["rollout_infos"]] == [5, 7]  # the row's own is shown
+    # the row's own value is shown
+    assert [info["x"] for info in found["group_level_metrics"][0]["rollout_infos"]] == [5, 7]
 
 
 def test_whole_floats_are_indices():
-    """The answer is that of the integers; NeMo Gym itself takes them, too."""
+    """The answer is the same as for integers; NeMo Gym itself accepts whole floats."""
     whole = [row(task, n, reward=task + n) for task in (3, 10) for n in (0, 1)]
     floats = [
         {**one, "_ng_task_index": float(one["_ng_task_index"]), "_ng_rollout_index": n % 2.0}
@@ -160,13 +161,13 @@ def test_hooks_get_rows_by_task_and_what_they_return_is_laid_over():
 
     def compute_metrics(tasks):
         seen.append([[(one["_ng_task_index"], one["_ng_rollout_index"]) for one in task] for task in tasks])
-        tasks[0][0]["reward"] = 99  # changes nothing that was counted before
+        tasks[0][0]["reward"] = 99  # does not change statistics that are already computed
         extra = [{"_ng_task_index": 1, "level": "hard"}, {"_ng_task_index": 7, "level": "ghost"}]
         return {"mean/custom": 3, "per_task_metrics": extra}
 
     rows = [row(1, 1), row(0, 1), row(1, 0, 0.0)]
     found = aggregate(rows, Hooks(compute_metrics)).to_dict()
-    assert seen == [[[(0, 1)], [(1, 1), (1, 0)]]]  # the order of the request inside a task
+    assert seen == [[[(0, 1)], [(1, 1), (1, 0)]]]  # within a task, the order of the request
     assert found["key_metrics"] == {"mean/reward": same(2 / 3), "mean/custom": 3}
     assert [group.get("level") for group in found["group_level_metrics"]] == [None, "hard"]
     assert "per_task_metrics" not in found["agent_metrics"]
@@ -181,7 +182,7 @@ def test_a_hook_may_have_nothing_to_say_of_single_tasks(nothing):
 
 
 def test_of_two_entries_of_a_task_the_last_counts():
-    """As in nemo_gym 0.4.0; an entry that names its task 1.0 means task 1, and renames nothing."""
+    """As in nemo_gym 0.4.0. An entry for task 1.0 means task 1, and does not rename it."""
     entries = [{"_ng_task_index": 1, "a": 1}, {"_ng_task_index": 1.0, "b": 2}]
     (group,) = aggregate([row(1, 0)], Hooks(lambda tasks: {"per_task_metrics": entries})).to_dict()[
         "group_level_metrics"
@@ -262,7 +263,7 @@ def test_a_profile_that_does_not_join(planned, done, said):
 
 def test_a_partial_profile_counts_what_is_missing():
     found = reward_profile(inputs(0, 1), [row(0, 1), row(0, 0, 0.0)], allow_partial=True)
-    (task,) = found.tasks  # a task without any rollout is left out, as in NeMo Gym
+    (task,) = found.tasks  # a task without rollouts is left out, as in NeMo Gym
     assert (task["sample"], task["num_rollouts"], task["reward_profile_completion_pct"]) == (
         {"agent_ref": {"name": "a"}, "q": 0},
         2,
@@ -344,7 +345,7 @@ def test_repeats_for_an_unknown_agent_are_worth_a_warning():
 
 
 def test_many_blocks_of_lines_are_one_table(tmp_path):
-    """Keys and kinds of value that first appear in a later block, the slow way for some lines, and gaps all over."""
+    """Keys and types of values that first appear in a later block, lines for the slow parser, and gaps."""
     rows = [{**one, "_ng_task_index": 50 * seed + one["_ng_task_index"]} for seed in range(120) for one in drawn(seed)]
     late = [{f"late{n // 700}": n} if n % 700 > 690 else {} for n in range(len(rows))]
     rows = [{**one, "text": "x" * 200, **more} for one, more in zip(rows, late)]

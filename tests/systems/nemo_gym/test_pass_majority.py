@@ -28,17 +28,17 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass():
     ("votes", "expected"),
     [
         ([("x", 1.0), ("x", 1.0), ("y", 0.0)], [100, 100, 100]),
-        ([("x", 1.0), ("y", 0.0)], [100, 50, 50]),  # a tie is shared
+        ([("x", 1.0), ("y", 0.0)], [100, 50, 50]),  # a tie is averaged
         ([("x", 1.0), ("x", 0.0), ("x", 0.0)], [100, 50, 0]),  # one answer, two scores: two candidates
-        ([(None, 1.0), ("y", 0.0), (None, 1.0)], [0, 0, 0]),  # who does not answer does not vote
-        ([(None, 1.0)], [0, 0, 0]),  # nobody answered: 0, though the reward is 1
-        ([(["x", 1], 1.0), (["x", 1], 1.0), (["x", 2], 0.0)], [100, 100, 100]),  # a list counts by what it holds
+        ([(None, 1.0), ("y", 0.0), (None, 1.0)], [0, 0, 0]),  # a rollout without an answer has no vote
+        ([(None, 1.0)], [0, 0, 0]),  # without any answer it is 0, although the reward is 1
+        ([(["x", 1], 1.0), (["x", 1], 1.0), (["x", 2], 0.0)], [100, 100, 100]),  # lists are compared by their content
         ([({"p": [1], "q": 2}, 0.0), ({"q": 2, "p": [1]}, 0.0), ({"p": []}, 1.0)], [0, 0, 0]),
-        ([(["x"], 0.0), (("x",), 1.0), (("x",), 1.0)], [0, 50, 100]),  # as in Python, a list is no tuple
+        ([(["x"], 0.0), (("x",), 1.0), (("x",), 1.0)], [0, 50, 100]),  # as in Python, a list does not equal a tuple
     ],
 )
 def test_majority_votes_on_answer_and_score(votes, expected):
-    filler = [[{"reward": 0.0, "a": "z"}] * 3]  # so that k goes to 3; adds 0
+    filler = [[{"reward": 0.0, "a": "z"}] * 3]  # so that k goes up to 3; it adds 0
     rows = [[{"reward": score, "a": answer} for answer, score in votes], *filler]
     metrics = compute_pass_majority_metrics(rows, answer_key="a")[0]
     assert [2 * metrics[f"majority@{k}/accuracy"] for k in (1, 2, 3)] == expected
@@ -54,7 +54,7 @@ def test_a_score_that_some_rollouts_lack():
 
 
 def test_the_first_k_are_the_first_rollouts_whatever_they_score():
-    """Numbers of nemo_gym 0.4.0: a rollout without the score takes its place among the first k, and adds nothing."""
+    """Numbers of nemo_gym 0.4.0: a rollout without the score counts as one of the first k, but adds nothing."""
     metrics, *scores = compute_pass_majority_metrics(
         [[{}, {"s": 0.5}, {"s": 1.0}], [{"s": 0.25}, {}, {}], [{}, {}]], score_fn=dict
     )
@@ -75,7 +75,7 @@ def test_the_first_k_are_the_first_rollouts_whatever_they_score():
 
 
 def test_a_place_where_no_rollout_has_the_score_is_no_run():
-    """As in nemo_gym 0.4.0: two runs are there, so that the spread of the first three is that of two."""
+    """As in nemo_gym 0.4.0: with two runs, the standard deviation of the first three is that of the two."""
     metrics = compute_pass_majority_metrics([[{}, {"s": 0.5}, {"s": 1.0}], [{}, {}, {"s": 0}]], score_fn=dict)[0]
     assert "pass@1[avg-of-1]/s" not in metrics
     assert metrics["per_sample_aggregate"] == {"s": [50.0, 50.0]}
@@ -133,10 +133,10 @@ def test_subsets_go_by_the_first_rollout():
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"pattern": "pass@{k}"}, {"pass@10/accuracy": 3, "pass@10/f1": 4}),  # ten is more than two
+        ({"pattern": "pass@{k}"}, {"pass@10/accuracy": 3, "pass@10/f1": 4}),  # numbers are compared, not texts
         ({"pattern": "pass@{k}", "score_names": ["f1"]}, {"pass@10/f1": 4}),
         ({"pattern": "pass@{k}", "exclude_names": ["f1"]}, {"pass@10/accuracy": 3}),
-        ({"pattern": "pass@1[avg-of-{k}]"}, {"pass@1[avg-of-2]/accuracy": 5}),  # its spreads are no scores
+        ({"pattern": "pass@1[avg-of-{k}]"}, {"pass@1[avg-of-2]/accuracy": 5}),  # standard deviations are not scores
         ({"pattern": "majority@{k}"}, {}),
     ],
 )

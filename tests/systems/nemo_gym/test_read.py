@@ -23,7 +23,7 @@ def planned(task, rollout, agent="a"):
 
 
 def split_up(monkeypatch, processes=3):
-    """Read every file as a large one is read: by several processes."""
+    """Read every file like a large one, with several processes."""
     monkeypatch.setattr(lines, "WORTH_DIVIDING", 1)
     monkeypatch.setattr(lines, "processes", lambda: processes)
 
@@ -41,7 +41,7 @@ def test_a_row_as_a_rollout(tmp_path):
 
 @pytest.mark.parametrize("first", [row(3, 0), row(3.0, 0.0)])
 def test_whole_floats_are_indices(tmp_path, first):
-    """NeMo Gym takes 3.0 for 3; in the first block, and in one whose rows were integers so far."""
+    """NeMo Gym accepts 3.0 for 3, in the first block and in a later block."""
     rows = [first, row(3.0, 1.0), row(4, 0), row(4.0, 1)]
     path = put(tmp_path / "rollouts.jsonl", *rows)
     put(tmp_path / "rollouts_materialized_inputs.jsonl", *(planned(task, n) for task in (3.0, 4) for n in (0.0, 1, 2)))
@@ -78,7 +78,7 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
         ),
         ([row(0, 0), row(0, 1, x=2**64)], ":2: x is 18446744073709551616; expected an integer of at most 64 bits"),
         ([row(0, 0, x=-(2**63) - 1)], ":1: x is -9223372036854775809; expected an integer of at most 64 bits"),
-        ([row(0, n, x=10 ** (n * 400)) for n in range(2)], ":2: x is 1000000000"),  # more than any float holds
+        ([row(0, n, x=10 ** (n * 400)) for n in range(2)], ":2: x is 1000000000"),  # beyond the range of floats
         ([row(2**63, 0)], ":1: _ng_task_index is 9223372036854775808; expected an integer or text of at most 64 bits"),
         ([row(0, 2**63)], ":1: _ng_rollout_index is 9223372036854775808; expected an integer of at most 64 bits"),
         ([row(0, 0), row(0, -1)], ":2: _ng_rollout_index is -1; expected an integer >= 0"),
@@ -108,7 +108,7 @@ def test_what_is_refused(tmp_path, lines, said):
 
 
 def test_numbers_that_are_no_json_are_read_as_python_writes_them(tmp_path):
-    """NaN is a gap: NeMo Gym writes it as null and leaves it out, and so it counts as missing here."""
+    """NaN is a gap, because NeMo Gym writes it as null and leaves it out."""
     path = put(tmp_path / "rollouts.jsonl", row(0, 0, math.nan), row(0, 1, 1.0, x=math.inf), row(0, 2, 0.0))
     table, _ = read([path])
     assert [one["outcome"] for one in seen(table)] == ["missing", "scored", "scored"]
@@ -122,7 +122,7 @@ def test_numbers_that_are_no_json_are_read_as_python_writes_them(tmp_path):
 def test_what_a_line_taught_that_no_struct_can_say_holds_for_the_next_block(tmp_path):
     usage = [{"input_tokens": 1}, {"input_tokens": 2, "late": 5}, {"input_tokens": 3}]
     rows = [row(0, n, x=x, response={"usage": used}) for n, (x, used) in enumerate(zip([1, math.nan, 2], usage))]
-    text = "\n".join(map(json.dumps, rows))  # without a newline at its end, the last line is a block of its own
+    text = "\n".join(map(json.dumps, rows))  # without a final newline, the last line is a separate block
     table, _ = read([written(tmp_path, text, "rollouts.jsonl")])
     assert [one.get("input_tokens") for one in seen(table)] == [1, 2, 3]
 
@@ -142,7 +142,7 @@ def test_a_key_may_be_new_in_any_row_and_of_any_kind(tmp_path, packed):
     table, _ = read([written(tmp_path, gzip.compress(text) if packed else text, "rollouts.x")])
     assert [one.get("x") for one in seen(table)] == [None, None, 3, 2.5, None, None, 1, None, None]
     assert [one.get("late") for one in seen(table)] == [None] * 7 + [9, None]
-    assert [one["outcome"] for one in seen(table)][7:] == ["missing", "missing"]  # a text is no reward
+    assert [one["outcome"] for one in seen(table)][7:] == ["missing", "missing"]  # a text is not a reward
 
 
 def test_byte_order_mark_returns_and_blank_lines(tmp_path):
@@ -153,7 +153,7 @@ def test_byte_order_mark_returns_and_blank_lines(tmp_path):
 
 
 def test_the_layout_of_files_does_not_matter(tmp_path, monkeypatch):
-    """The same rows in one file, in shards, shuffled, and read by three processes: one metrics file."""
+    """The same rows in one file, in shards, shuffled, or read by three processes give the same metrics file."""
     draw = random.Random(0)
     keys = ["f1", "steps", "ok", "with space"]
     rows = [
@@ -201,15 +201,13 @@ def test_what_lies_beside_says_what_was_planned_and_what_failed(tmp_path):
     ledger = Ledger.of(table)
     assert (ledger.planned, ledger.planned_from, ledger.tasks, source.rollouts) == (8, "materialized_inputs", 4, 3)
     assert ledger.outcomes == {"scored": 3, "verifier_failed": 1, "judge_failed": 1, "not_run": 3}
-    assert ledger.attempts == 10  # a rollout that failed and then succeeded is one of two attempts
-    assert {one["task"] for one in seen(table)} == {"0", "1", "2", "3"}  # the task that never ran has not vanished
+    assert ledger.attempts == 10  # a rollout that failed and then succeeded has two attempts
+    assert {one["task"] for one in seen(table)} == {"0", "1", "2", "3"}  # the task that never ran is included
     (entry,) = exported(path)
-    assert [group["_ng_task_index"] for group in entry["group_level_metrics"]] == [
-        0,
-        1,
-    ]  # NeMo Gym's own file is as ever
+    # NeMo Gym's own file does not change
+    assert [group["_ng_task_index"] for group in entry["group_level_metrics"]] == [0, 1]
     named = [path, *(str(tmp_path / f"run.x{word}") for word in ("_failures.jsonl", "_materialized_inputs.jsonl"))]
-    assert seen(read(named)[0]) == seen(table)  # a glob names them too
+    assert seen(read(named)[0]) == seen(table)  # a glob also matches the companions
 
 
 def test_a_rollout_without_an_agent_has_that_of_its_plan(tmp_path):
@@ -225,7 +223,8 @@ def test_a_rollout_without_an_agent_has_that_of_its_plan(tmp_path):
         ("c", ["2"]),
     ]
     assert [entry["agent_ref"]["name"] for entry in exported(path)] == ["a", "b", "c"]
-    put(tmp_path / "run_materialized_inputs.jsonl", *plan, planned(0, 0, agent="b"))  # which of the two ran it?
+    # ambiguous: the plan has two agents
+    put(tmp_path / "run_materialized_inputs.jsonl", *plan, planned(0, 0, agent="b"))
     assert [group.keys[0][0] for group in read([path])[0].groups()] == [None, "a", "b", "c"]
 
 
@@ -253,7 +252,7 @@ def test_a_bad_line_beside_is_named(tmp_path, line):
 
 
 def test_a_failure_in_the_main_file_is_kept_apart(tmp_path):
-    """NeMo Gym 0.5 would have put it in the sidecar; 0.4 averaged it."""
+    """NeMo Gym 0.5 would have written it to the sidecar; 0.4 averaged it."""
     bad = [row(0, 1, 0.0, x=5, _ng_failure_class="timeout"), row(0, 2, 0.0, _ng_no_persist=True)]
     path = put(tmp_path / "rollouts.jsonl", row(0, 0), *bad)
     table, _ = read([path])
@@ -270,7 +269,7 @@ def test_values_to_slice_by_and_answers_to_vote_on(tmp_path):
     first, second = seen(table)
     assert (first["label level"], first["label metadata.info.deep.er"], first["label answer"]) == ("easy", "1", "4")
     assert second["label level"] == "2"
-    assert second["level"] == 2.0  # it is a number too
+    assert second["level"] == 2.0  # the label is also a numeric column
     with pytest.raises(ValueError, match="--columns: sample has a fixed key in NeMo Gym's rollouts"):
         read([path], columns={"sample": "level"})
 
@@ -299,7 +298,7 @@ def test_rows_in_memory_are_the_rows_of_a_file(tmp_path):
 
 def test_a_number_of_a_kind_of_its_own_is_a_number():
     class Count(int):
-        """As numpy's numbers and enumerations are: an int or a float to Python, but not to its type."""
+        """A subclass of int or float, as numpy's numbers and enumerations are."""
 
     cells = from_records([{**row(0, n), "own": Count(n)} for n in range(3)]).top["own"]
     assert (cells.values.tolist(), cells.given.all(), cells.whole.all()) == ([0.0, 1.0, 2.0], True, True)

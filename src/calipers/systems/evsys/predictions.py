@@ -73,9 +73,8 @@ def _record(line: bytes) -> bytes:
         return line
     if any(name in row and bytes(row[name]) == b"null" for name in added) and twice(line) is None:
         return msgspec.json.encode({**row, **added})
-    return (
-        line.rstrip()[:-1] + b"," + msgspec.json.encode(added)[1:]
-    )  # keeps the text, so a repeated key is still found
+    # keeps the text, so a repeated key is still found
+    return line.rstrip()[:-1] + b"," + msgspec.json.encode(added)[1:]
 
 
 def _absent(raw: msgspec.Raw | None) -> bool:

@@ -1,4 +1,4 @@
-"""What tests of collections need: tasks in a file, agent servers in processes of their own, what they leave behind."""
+"""Helpers for tests of collections: input files, agent servers in processes of their own, and readers of the output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import PATIENCE
 
 
 def tasks(folder: Path, count: int = 6, agent: str | None = "math", name: str = "tasks.jsonl", **more: Any) -> str:
-    """A file of inputs in a folder; its path."""
+    """Write a file of inputs into a folder and return its path."""
     named = {} if agent is None else {"agent_ref": {"type": "responses_api_agents", "name": agent}}
     rows = [
         {
@@ -33,7 +33,7 @@ def tasks(folder: Path, count: int = 6, agent: str | None = "math", name: str = 
 
 
 def put(path: Path, *rows: Any) -> str:
-    """A file of rows; a text is a line of its own. Its path."""
+    """Write a file of rows and return its path; a string is written as a line."""
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     return str(path)
 
@@ -56,7 +56,7 @@ def here(server: Any) -> Iterator[Any]:
 
 @contextmanager
 def agents(**servers: AgentServer) -> Iterator[dict[str, str]]:
-    """The addresses of agent servers by name, as long as they run here."""
+    """The addresses of agent servers by name; they run while the context is open."""
     with ExitStack() as stack:
         for server in servers.values():
             stack.enter_context(here(server))
@@ -65,13 +65,13 @@ def agents(**servers: AgentServer) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def agent(*arguments: str) -> Iterator[str]:
-    """The address of an agent server, as long as it runs."""
+    """The address of an agent server, which runs while the context is open."""
     with FORKS.server("systems.nemo_gym.agents", *arguments) as port:
         yield f"http://127.0.0.1:{int(port)}"
 
 
 def report(url: str, go: str = "") -> Any:
-    """What an agent server says of the calls it had; "/go" also lets those go on that it holds."""
+    """An agent server's report on its calls; "/go" also releases the calls that wait."""
     with urllib.request.urlopen(f"{url}/report{go}", timeout=PATIENCE) as answer:
         return json.load(answer)
 

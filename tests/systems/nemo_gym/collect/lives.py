@@ -1,4 +1,4 @@
-"""A collection that is killed again and again, at random moments; started by test_collect_kills.py in its own process.
+"""A collection that is killed repeatedly, at random moments; test_kills.py starts it in a process of its own.
 
 It lives as in lives.py. After each life it looks at the files; at the end of all it says what it saw.
 """

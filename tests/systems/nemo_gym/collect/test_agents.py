@@ -1,4 +1,4 @@
-"""The built-in agent: what a row asks of a model, what the judge is sent, and whose fault an error is."""
+"""The built-in agent: its requests to the model and to the judge, and the attribution of errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ USER = [{"role": "user", "content": "hi"}]
             USER,
             {"seed": 4, "extra": {"min_p": 0.1}},
         ),
-        ({"input": "hi", "model": "another"}, USER, {}),  # the agent's own model answers
+        ({"input": "hi", "model": "another"}, USER, {}),  # the row's model is ignored
     ],
 )
 def test_a_row_becomes_a_request(params, messages, settings):
@@ -144,7 +144,7 @@ def test_a_completion_becomes_a_response(completion, status, content, usage):
 
 
 class ResourcesServer:
-    """A resources server on loopback that wants the cookie of its session back; ``troubles`` are its first statuses."""
+    """A resources server on loopback that requires its session cookie; ``troubles`` are its first HTTP statuses."""
 
     def __init__(self, troubles=(), sessions=True):
         self.troubles, self.sessions = list(troubles), sessions
@@ -182,7 +182,7 @@ class ResourcesServer:
 
 
 def ask(troubles=(), tries=1, sessions=True, replies=(), **more):
-    """What the agent answers at each of some tries, the model's calls, and the judge."""
+    """The agent's answers to several tries, the calls of the model, and the judge."""
 
     async def scene():
         model, judge = Server(Forecast(), list(replies)), ResourcesServer(troubles, sessions)
@@ -195,9 +195,9 @@ def ask(troubles=(), tries=1, sessions=True, replies=(), **more):
                     found.append(await agent.run(row(expected_answer="2", **more)))
                 except ClientError as error:
                     found.append(error)
-            assert await agent.aggregate([]) is None  # no such route there
+            assert await agent.aggregate([]) is None  # the server has no such route
             await agent.close()
-            await agent.close()  # as after the aggregation
+            await agent.close()  # as the collector does after the aggregation
         return found, model.calls, judge
 
     return asyncio.run(scene())
@@ -245,7 +245,7 @@ def test_a_refusal_is_an_answer():
     ("name", "text", "target", "expected"),
     [
         ("exact_match", "2", "2", {"reward": 1.0}),
-        ("numeric_match", "no number here", 2, {"reward": 0.0}),  # the model's own doing
+        ("numeric_match", "no number here", 2, {"reward": 0.0}),  # the model's failure, not the verifier's
         ("numeric_match", "it is 2", 2, {"reward": 1.0, "extracted_answer": 2.0}),
         ("regex_match", "aaaa", "(", {"_ng_failure_class": "verifier_failed"}),
     ],
@@ -261,7 +261,7 @@ def test_a_verifier_of_ours_judges_in_process(name, text, target, expected):
 
 
 class Sitting:
-    """A judge that keeps a connection, as a model does: it is seated once, and dismissed once."""
+    """A judge that holds a connection, as a model judge does, is opened once and closed once."""
 
     name, rerunnable = "sitting", True
 
@@ -295,7 +295,8 @@ def test_a_judge_with_connections_is_seated_once_and_dismissed():
 
     found, notes = asyncio.run(scene())
     assert (judge.seated, judge.closed, notes) == (1, 1, ("judged with care",))
-    assert (found[0]["reward"], found[0]["reward_components"]) == (0.5, {"style": 0.5})  # the only one there is
+    # the only component is the reward
+    assert (found[0]["reward"], found[0]["reward_components"]) == (0.5, {"style": 0.5})
 
 
 @pytest.mark.parametrize("rewards", [{}, {"a": 1.0, "b": 0.0}])

@@ -1,4 +1,4 @@
-"""Agent servers over HTTP: what is sent, what comes back, and every way a call can end."""
+"""Agent servers over HTTP: requests, responses, and every way in which a call can fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW = {"_ng_task_index": 0, "_ng_rollout_index": 0, "text": "x"}
 
 
 def asked(handler, reach=None, call=lambda server: server.run(ROW)):
-    """The answer to one call of a server, or the error."""
+    """The answer to one call of a server, or its error."""
 
     async def scene():
         app = web.Application(client_max_size=2**28)
@@ -157,7 +157,7 @@ asyncio.run(main())
 
 
 def test_a_process_that_may_open_no_more_files_asks_for_less():
-    """It is no agent's fault: an agent that is blamed for it is asked nothing more."""
+    """The agent is not at fault; if it were blamed, it would not be called any more."""
     done = subprocess.run(
         [sys.executable, "-c", NO_MORE], capture_output=True, text=True, timeout=PATIENCE, check=False
     )

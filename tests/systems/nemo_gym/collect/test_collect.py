@@ -1,4 +1,4 @@
-"""A collection from inputs to metrics, against agent servers that are real, and really fail."""
+"""A collection from inputs to metrics, with real agent servers that fail in many ways."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def asked(folder, places, repeats=2, **more) -> Collecting:
 
 
 def ledger(found) -> dict[str, int]:
-    """What became of the planned rollouts, of all agents."""
+    """The number of planned rollouts by outcome, over all agents."""
     return {word: count for group in found.result.groups for word, count in group.ledger.outcomes.items()}
 
 
@@ -126,12 +126,12 @@ def test_a_group_that_is_no_object_is_no_metric(tmp_path):
 
 @pytest.mark.parametrize("local", [False, True])
 def test_a_blank_line_in_the_rollouts_is_none(tmp_path, local):
-    """As is left by whoever takes a line out by hand, or writes CRLF at the end of the file."""
+    """Blank lines remain if a line was removed by hand, or if the file ends with CRLF."""
     server = AgentServer()
     with agents(math=server) as places:
         collect(asked(tmp_path, places))
         first, *others = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
-        (tmp_path / "r.jsonl").write_bytes(b"".join([b"\n", *others, b"\r\n"]))  # one rollout is owed again
+        (tmp_path / "r.jsonl").write_bytes(b"".join([b"\n", *others, b"\r\n"]))  # one rollout is outstanding again
         found = collect(asked(tmp_path, places, local=local))
     assert (found.complete, len(server.runs)) == (True, 13)
     assert metrics(tmp_path)[0]["agent_metrics"]["mean/reward"] == found.result["mean_reward"].value
@@ -148,7 +148,8 @@ def test_two_agents_repeats_by_agent_and_seeds(tmp_path):
         how = {"num_repeats_add_seed": True, "responses_create_params": {"temperature": 0.5}}
         found = collect(asked(tmp_path, places, {"a": 3, "_default": 1}, input=given, how=how))
     assert (len(first.runs), len(second.runs)) == (6, 2)
-    assert [entry["agent_ref"]["name"] for entry in metrics(tmp_path)] == ["a", "b"]  # by name, not as they finished
+    # sorted by name, not by the time of completion
+    assert [entry["agent_ref"]["name"] for entry in metrics(tmp_path)] == ["a", "b"]
     assert [group.agent for group in found.result.groups] == ["a", "b"]
     sent = first.runs[0]
     params = sent["responses_create_params"]
@@ -170,30 +171,15 @@ def test_what_passes_is_tried_again_and_leaves_no_trace(tmp_path, trouble):
 @pytest.mark.parametrize(
     ("trouble", "kind", "word", "tries", "said"),
     [
-        (
-            "500",
-            "http_500",
-            "client_failed",
-            3,
-            "HTTP 500: \"ValueError('the verifier broke')\"",
-        ),  # tried again, but no more than twice: it is the agent's own fault
+        # retried at most twice, because the agent itself fails
+        ("500", "http_500", "client_failed", 3, "HTTP 500: \"ValueError('the verifier broke')\""),
         ("bad", "malformed", "client_failed", 4, "the response is not JSON"),
         ("list", "malformed", "client_failed", 4, "the response is not a JSON object"),
-        (
-            "norewards",
-            "malformed",
-            "client_failed",
-            1,
-            "there is no reward; expected a number",
-        ),  # whoever asks again gets the same
-        (
-            "huge",
-            "malformed",
-            "client_failed",
-            1,
-            "stamp needs more than 64 bits; expected a smaller integer",
-        ),  # else no aggregation would take the file
-        ("failed", "judge_failed", "judge_failed", 1, "judge_failed"),  # the agent's own word
+        # not retried, because the answer would be the same
+        ("norewards", "malformed", "client_failed", 1, "there is no reward; expected a number"),
+        # otherwise no aggregation would accept the file
+        ("huge", "malformed", "client_failed", 1, "stamp needs more than 64 bits; expected a smaller integer"),
+        ("failed", "judge_failed", "judge_failed", 1, "judge_failed"),  # the failure class from the agent
     ],
 )
 def test_a_rollout_that_fails_stops_nothing_else(tmp_path, trouble, kind, word, tries, said):
@@ -208,14 +194,14 @@ def test_a_rollout_that_fails_stops_nothing_else(tmp_path, trouble, kind, word, 
         assert keys(tmp_path / "r_failures.jsonl") == [(2, 0), (2, 1)]
         assert "_ng_attempt_index" not in side[0]
         assert found.notes == (f"2 {word}: {said}",)
-        (entry,) = metrics(tmp_path)  # written all the same, of what succeeded
+        (entry,) = metrics(tmp_path)  # the file is written from the successful rollouts
         assert [group["_ng_task_index"] for group in entry["group_level_metrics"]] == [0, 1, 3, 4, 5]
 
         server.troubles.clear()
         again = collect(asked(tmp_path, places, retries=3))
     assert again.complete
     assert ledger(again) == {"scored": 12}
-    assert server.tries["0:0"] == 1  # what had succeeded was not asked again
+    assert server.tries["0:0"] == 1  # successful rollouts are not requested again
     assert len(metrics(tmp_path)[0]["group_level_metrics"]) == 6
 
 
@@ -265,7 +251,8 @@ def test_an_agent_that_is_gone_stops_only_its_own_lane(tmp_path):
         assert ledger(found) == {"not_run": 20, "scored": 20}
         assert not found.complete
         assert found.notes[0].startswith("agent down: cannot connect to 127.0.0.1:")
-        assert (tmp_path / "r_failures.jsonl").read_bytes() == b""  # nobody was there: that says nothing of a rollout
+        # no agent was reachable, which is not a failure of a rollout
+        assert (tmp_path / "r_failures.jsonl").read_bytes() == b""
         with agents(down=AgentServer()) as back:
             assert collect(asked(tmp_path, {**places, **back}, 1, input=given)).complete
 
@@ -284,7 +271,7 @@ def test_the_plan_may_grow_and_never_shrinks(tmp_path):
         collect(asked(tmp_path, places, 2, how={"limit": 4}))
         assert len(server.runs) == 8
         assert collect(asked(tmp_path, places, 3)).complete
-        assert len(server.runs) == 18  # only what was new
+        assert len(server.runs) == 18  # only new rollouts
         narrow = collect(asked(tmp_path, places, 1))
     assert len(server.runs) == 18
     assert narrow.result.groups[0].ledger.planned == 18
@@ -321,7 +308,7 @@ def test_a_failed_attempt_among_the_rollouts_is_no_rollout(tmp_path):
     with agents(math=server) as places:
         collect(asked(tmp_path, places))
         theirs = (tmp_path / "r_aggregate_metrics.json").read_bytes()
-        with open(tmp_path / "r.jsonl", "ab") as file:  # as an older NeMo Gym may have left it
+        with open(tmp_path / "r.jsonl", "ab") as file:  # a row as an older NeMo Gym may have written it
             file.write((tmp_path / "r_failures.jsonl").read_bytes())
         (tmp_path / "r_failures.jsonl").write_bytes(b"")
         for local in (False, True):
@@ -344,7 +331,7 @@ def test_another_collection_is_refused_and_overwrite_replaces_all_of_it(tmp_path
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
         server.troubles.clear()
         assert collect(replace(other, overwrite=True)).complete
-    assert (tmp_path / "r_failures.jsonl").read_bytes() == b""  # stale failures would count against what is to come
+    assert (tmp_path / "r_failures.jsonl").read_bytes() == b""  # old failures would count against the new attempts
     assert rows(tmp_path / "r.jsonl")[0]["responses_create_params"]["temperature"] == 1
 
 
@@ -448,12 +435,13 @@ def test_a_second_process_is_turned_away(tmp_path):
 
 
 def test_the_key_of_a_model_is_in_no_file(tmp_path, monkeypatch):
-    """An agent that echoes a key, as one that logs its environment does."""
+    """An agent may echo a key, for example if it logs its environment."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretkey")
     given = tasks(tmp_path, 2, echo="Bearer sk-verysecretkey", level="sk-verysecretkey")
     with agents(math=AgentServer()) as places:
         found = collect(asked(tmp_path, places, input=given))
-        assert collect(asked(tmp_path, places, input=given)).complete  # the same collection, although it was scrubbed
+        # the same collection, although the key was removed from the plan on disk
+        assert collect(asked(tmp_path, places, input=given)).complete
     assert found.complete
     for path in tmp_path.glob("r*"):
         assert b"verysecret" not in path.read_bytes()
@@ -499,7 +487,7 @@ def test_without_a_sandbox_no_model_is_asked(tmp_path, monkeypatch):
 
 
 def test_tasks_without_a_target_are_told(tmp_path):
-    """Their rewards would be 0 without a word, as where the file calls it ``answer``."""
+    """Otherwise their rewards would silently be 0, for example if the file's key is ``answer``."""
     lines = [{"responses_create_params": {"input": "?"}, name: "4"} for name in ("answer", "expected", "label")]
     model = Model(Forecast(0))
     with here(model):
@@ -511,7 +499,7 @@ def test_tasks_without_a_target_are_told(tmp_path):
 
 
 def test_a_collection_that_could_not_begin_takes_nothing_from_the_next_process(tmp_path):
-    """As soon as the lock is free another process may begin the same collection: its files are its own."""
+    """Once the lock is free, another process may begin the same collection, and its files must not be removed."""
     path = tmp_path / "new" / "r.jsonl"
     plan = [{"_ng_task_index": 0, "_ng_rollout_index": 0, "agent_ref": {"name": "math"}}]
     others: list[Files] = []

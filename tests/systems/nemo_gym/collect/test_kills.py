@@ -1,4 +1,4 @@
-"""A collection survives SIGKILL at any moment: nothing finished is lost or doubled, the metrics file is the same."""
+"""A collection survives SIGKILL at any moment: no finished rollout is lost or doubled, and the metrics are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collector's loop: whom it asks and how often, when a lane stops, and what it writes down."""
+"""The collector's loop: which agents it calls and how often, when a lane stops, and what is logged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calipers.systems.nemo_gym.collect.loop import Collector, Files, LaneStandin
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    """Tries follow each other at once: the waits themselves are the live loop's, and tested there."""
+    """Retries follow at once: the waits are those of the loop of runs, and are tested there."""
     monkeypatch.setattr(collect_module, "FIRST_WAIT", 0.0)
 
 
@@ -59,7 +59,7 @@ def planned(tasks, agent="a"):
 
 
 def collected(tmp_path, agents, plan, concurrency=4, retries=2, stop_after=None, secrets=None):
-    """Where a collection stood at its end, its rollouts and its failures."""
+    """The progress of a collection at its end, its rollouts and its failures."""
     files = Files.open(tmp_path / "r.jsonl", plan, (secrets or Secrets()).scrub_bytes, overwrite=False)
     standing = LaneStanding(len(plan))
     collector = Collector(
@@ -104,7 +104,7 @@ def test_everything_is_asked_once_with_so_many_in_flight(tmp_path):
 @pytest.mark.parametrize(
     ("error", "tries"),
     [
-        (ClientError("x", kind="http_503", retry=True), 6),  # the first, and all five
+        (ClientError("x", kind="http_503", retry=True), 6),  # the first call and all five retries
         (ClientError("x", kind="http_500", retry=True), 3),
         (ClientError("x", kind="verifier_http_500", retry=True), 3),
         (ClientError("x", kind="http_422"), 1),
@@ -137,7 +137,7 @@ def test_a_first_rollout_that_takes_long_keeps_nobody_waiting(tmp_path, monkeypa
     class Slow(Agent):
         async def run(self, row):
             found = await super().run(row)
-            while row["_ng_task_index"] == 0 and len(self.calls) < 8:  # until all others have come
+            while row["_ng_task_index"] == 0 and len(self.calls) < 8:  # until all other calls have arrived
                 await asyncio.sleep(0.001)
             return found
 
@@ -152,7 +152,7 @@ def test_an_agent_that_turns_its_back_is_left_alone_after_sixteen(tmp_path):
     agent = Agent(lambda row, tried: {"reward": 1} if row["_ng_task_index"] < 5 else gone)
     standing, made, lost = collected(tmp_path, {"a": agent}, planned(100), concurrency=1, retries=0)
     assert len(agent.calls) == 5 + 16
-    assert (len(made), lost) == (5, [])  # nobody was there: none of these has failed
+    assert (len(made), lost) == (5, [])  # no agent was reachable, so none of these has failed
     assert standing.lanes[0].stopped == "16 requests in a row were refused; the last error: cannot connect"
 
 
@@ -196,11 +196,11 @@ def test_what_waits_for_another_try_at_a_stop_stays_owed(tmp_path):
         ({"reward": 1}, "made", "scored"),
         ({"reward": True}, "made", "scored"),
         ({"reward": 0.0, FAILURE: None}, "made", "scored"),
-        ({"reward": 0.0, FAILURE: ""}, "lost", "client_failed"),  # not null: marked
+        ({"reward": 0.0, FAILURE: ""}, "lost", "client_failed"),  # any value but null is a mark
         ({"reward": 0.0, FAILURE: "judge_failed"}, "lost", "judge_failed"),
         ({FAILURE: "verifier_timeout"}, "lost", "verifier_failed"),
         ({"reward": 1.0, KILLED: True}, "", None),
-        ({"reward": 1.0, KILLED: True, FAILURE: "x"}, "", None),  # forgotten first of all
+        ({"reward": 1.0, KILLED: True, FAILURE: "x"}, "", None),  # `KILLED` takes precedence, so nothing is written
         ({"reward": 1.0, KILLED: False}, "made", "scored"),
         ({}, "lost", "client_failed"),
         ({"reward": None}, "lost", "client_failed"),
@@ -256,7 +256,7 @@ def test_every_agent_is_asked_for_its_metrics():
 
 
 def test_the_last_try_is_followed_by_no_wait():
-    """The server asks for an hour, and nothing is asked after it."""
+    """The server asks to wait for an hour, but the collection stops before."""
     busy = ClientError("x", kind="http_503", retry=True, wait=3600.0)
 
     class Busy(Agent):

@@ -1,4 +1,4 @@
-"""Answers that are odd in one row: they may cost that row its reward, never the collection, nor the next one."""
+"""Odd answers to one row may cost this row its reward, but must not affect the collection, or its continuation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOOD = '"response": {"output": []}, "reward": 1.0'
 
 
 class Odd(AgentServer):
-    """An agent that says something odd of task 1, and nothing but 1.0 of the others."""
+    """An agent with an odd answer for task 1, and a reward of 1.0 for all others."""
 
     odd = ""
 
@@ -30,13 +30,14 @@ class Odd(AgentServer):
 @pytest.mark.parametrize(
     ("odd", "kept", "failure", "terminal"),
     [
-        (r'"note": "\ud800"', 2, "malformed", None),  # Python reads it, and nothing can write it
+        (r'"note": "\ud800"', 2, "malformed", None),  # Python can parse it, but it cannot be written
         (r'"\udc00": 1', 2, "malformed", None),
         ('"_ng_failure_class": 5', 2, "5", None),
         ('"_ng_failure_class": {"kind": "x"}, "_ng_failure_terminal": 1', 2, '{"kind":"x"}', True),
         ('"_ng_failure_class": "x", "_ng_failure_terminal": "yes"', 2, "x", True),
         ('"_ng_failure_class": "x", "_ng_failure_terminal": 0', 2, "x", False),
-        ('"_ng_failure_class": null, "_ng_failure_terminal": "yes"', 3, None, None),  # a mark of no failure is none
+        # without a failure class, the mark has no effect
+        ('"_ng_failure_class": null, "_ng_failure_terminal": "yes"', 3, None, None),
     ],
 )
 def test_an_odd_answer_costs_one_row_at_most(tmp_path, odd, kept, failure, terminal):
@@ -45,10 +46,10 @@ def test_an_odd_answer_costs_one_row_at_most(tmp_path, odd, kept, failure, termi
     with agents(math=server) as places:
         asked = Collecting(tasks(tmp_path, 3), tmp_path / "r.jsonl", places, Materializing(), retries=0)
         found = collect(asked)
-        again = collect(asked)  # whoever continues reads what was written
+        again = collect(asked)  # resuming must be able to read what was written
     assert (len(rows(tmp_path / "r.jsonl")), found.complete, again.complete) == (kept, kept == 3, kept == 3)
     failures = rows(tmp_path / "r_failures.jsonl")
-    assert len(failures) == (0 if failure is None else 1 if terminal else 2)  # for good is not tried again
+    assert len(failures) == (0 if failure is None else 1 if terminal else 2)  # a permanent failure is not retried
     assert {row["_ng_failure_class"] for row in failures} == ({failure} if failure else set())
     assert {row.get("_ng_failure_terminal") for row in failures} == ({terminal} if failure else set())
 

@@ -1,4 +1,4 @@
-"""What a collection is told: options, NeMo Gym's words, and what is wrong with either."""
+"""The settings of a collection: options, NeMo Gym's ``+key=value`` words, and errors in both."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ NOBODY = "http://127.0.0.1:1"
         ("'null'", "null"),
         ("", ""),
         ("runs/a b.jsonl", "runs/a b.jsonl"),
-        ("{math:2,_default:1}", {"math": 2, "_default": 1}),  # Hydra's own writing
+        ("{math:2,_default:1}", {"math": 2, "_default": 1}),  # Hydra's syntax
         ('{"a": {"b": 1}}', {"a": {"b": 1}}),
         ("[1,2]", [1, 2]),
         ("{math}", "{math}"),
-        ("{metadata:{a:1,b:2},top_p:1}", {"metadata": {"a": 1, "b": 2}, "top_p": 1}),  # a comma of the inner object
+        # the first comma belongs to the inner object
+        ("{metadata:{a:1,b:2},top_p:1}", {"metadata": {"a": 1, "b": 2}, "top_p": 1}),
         ("{stop:[a,b],n:2}", {"stop": ["a", "b"], "n": 2}),
     ],
 )
@@ -50,10 +51,11 @@ def test_the_value_of_a_word(text, value):
     ("options", "words", "how"),
     [
         ({}, [], Materializing()),
-        ({"agents": ("a=http://x",)}, [], Materializing(agent_name="a")),  # the only one there is
+        ({"agents": ("a=http://x",)}, [], Materializing(agent_name="a")),  # the only agent is the default
         ({"agents": ("a=http://x", "b=http://y")}, [], Materializing()),
         ({"agents": ("a=http://x",), "agent_name": "b"}, [], Materializing(agent_name="b")),
-        ({"num_repeats": "3"}, ["+num_repeats=5"], Materializing(num_repeats=3)),  # an option beats a word
+        # an option takes precedence over a word
+        ({"num_repeats": "3"}, ["+num_repeats=5"], Materializing(num_repeats=3)),
         ({"num_repeats": "a=2,_default=1"}, [], Materializing(num_repeats={"a": 2, "_default": 1})),
         ({}, ["+num_repeats.a=2", "+num_repeats._default=1"], Materializing(num_repeats={"a": 2, "_default": 1})),
         ({}, ["+num_repeats={a:2,_default:1}"], Materializing(num_repeats={"a": 2, "_default": 1})),

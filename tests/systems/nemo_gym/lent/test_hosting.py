@@ -10,7 +10,8 @@ def test_a_server_knows_its_place(tmp_path):
     config = hosted.server.config
     assert (config.name, config.host, config.port, config.entrypoint) == ("Server", "127.0.0.1", 8123, "my_server.py")
     assert not hosted.aggregates_itself
-    assert (hosted.hooks.compute_metrics, hosted.hooks.get_key_metrics) == (None, None)  # nobody has overridden them
+    # the class does not override them
+    assert (hosted.hooks.compute_metrics, hosted.hooks.get_key_metrics) == (None, None)
 
 
 def test_state_of_its_own(tmp_path):
@@ -38,7 +39,7 @@ def test_a_server_that_cannot_be_made(tmp_path):
 
 
 def test_hooks_without_a_server(tmp_path):
-    """For a file of rollouts nothing is configured: an object that cannot be made has hooks all the same."""
+    """To score a file, nothing is configured; a class that cannot be instantiated still has its hooks."""
     hook = "def compute_metrics(self, tasks):\n        return {'n': len(tasks)}"
     hook += "\n\n    def model_post_init(self, context):\n        1 / 0"
     assert load_hooks(server_file(tmp_path, hook)).compute_metrics([[]]) == {"n": 1}

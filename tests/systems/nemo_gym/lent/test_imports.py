@@ -44,7 +44,7 @@ def test_modules_of_the_tree(tmp_path):
     (base / "more.py").write_text("LATER = 8\n")
     later = HOOK + "_later()}\n\n\ndef _later():\n    from resources_servers.base_server.more import LATER\n"
     folder = server(tmp_path, "mine", "from resources_servers.base_server.app import VALUE", later + "    return LATER")
-    assert value_of(folder) == 8  # imported by the hook, after the file was loaded
+    assert value_of(folder) == 8  # imported in the hook, after the file was loaded
 
 
 def test_two_trees(tmp_path):
@@ -67,7 +67,7 @@ def test_the_path_of_others_stays_as_it_is(tmp_path, monkeypatch):
 
 
 def test_what_is_lent_wins_over_the_tree(tmp_path):
-    """The tree's own nemo_gym needs packages that a server does not."""
+    """The tree's own nemo_gym needs packages that a server does not need."""
     (tmp_path / "nemo_gym").mkdir()
     (tmp_path / "nemo_gym" / "__init__.py").write_text("raise ImportError('omegaconf')\n")
     assert value_of(server(tmp_path, "mine", "from nemo_gym import PARENT_DIR", HOOK + "1}")) == 1

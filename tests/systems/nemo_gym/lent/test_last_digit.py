@@ -1,4 +1,4 @@
-"""Numbers that nemo_gym 0.5.1 itself gave, with pandas 3.1.1: a sum that is rounded once ends in another digit."""
+"""Numbers of nemo_gym 0.5.1 with pandas 3.1.1; an exactly rounded sum would end in another digit."""
 
 import pytest
 from gym import row

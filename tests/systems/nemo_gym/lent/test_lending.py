@@ -56,7 +56,7 @@ def test_every_name_is_there(module):
 
 @pytest.mark.parametrize(("hidden", "said"), [("pydantic", "calipers[serve]"), ("msgspec", "import of msgspec halted")])
 def test_without_the_extra_it_says_what_is_missing(hidden, said):
-    """But only of what the extra brings."""
+    """Only the packages of the extra may be imported."""
     program = (
         "import sys; from calipers.compat import activate, GYM; activate(GYM)\n"
         f"sys.modules['{hidden}'] = None\n"

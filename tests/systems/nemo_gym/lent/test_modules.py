@@ -1,4 +1,4 @@
-"""What is lent beside the server itself: OpenAI's objects, references, judges, prompts, requests to other servers."""
+"""Stand-ins other than the server itself: OpenAI's objects, references, judges, prompts, requests to other servers."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -92,7 +92,7 @@ class Verdict(BaseModel):
 
 @asynccontextmanager
 async def model(answer):
-    """A server on the loopback, and the client that knows it as ``judge``."""
+    """A server on loopback, and a client that knows it by the name ``judge``."""
     app = web.Application()
     app.router.add_post("/v1/responses", answer)
     runner = web.AppRunner(app)
@@ -123,7 +123,7 @@ def test_a_judge_is_called():
     async def answer(request):
         return web.json_response({"verdict": str(await request.json())})
 
-    assert called(answer).verdict == "{'content': '?', 'role': 'user'}"  # what was set, and no more
+    assert called(answer).verdict == "{'content': '?', 'role': 'user'}"  # only the fields that were set
 
 
 async def refused(request):

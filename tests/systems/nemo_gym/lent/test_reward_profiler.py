@@ -1,4 +1,4 @@
-"""The lent profiler has the contract of NeMo Gym's own; its numbers were compared with the real one's."""
+"""The stand-in for NeMo Gym's profiler, whose numbers were compared with those of the real one."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""An application of the server's, asked without a socket: the same bytes that uvicorn would hand it."""
+"""A client of the server's application without a socket; it sends the same bytes as uvicorn would."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Server(SimpleResourcesServer):
 
 
 def strict(text: bytes) -> Any:
-    """A JSON document, in which NaN and Infinity are no numbers."""
+    """Decode strict JSON, without NaN and Infinity."""
 
     def refuse(word: str) -> Any:
         raise AssertionError(f"{word} is no JSON")
@@ -41,7 +41,7 @@ def strict(text: bytes) -> Any:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The response."""
 
     status: int
     headers: dict[str, str]
@@ -63,7 +63,7 @@ class Answer:
 async def asked(
     app: Any, method: str, path: str, pieces: Sequence[bytes], headers: dict[str, str], *, hang_up: bool = False
 ) -> Answer:
-    """One request to an ASGI application, its body in pieces; whoever hangs up does so after the last."""
+    """Send one request to an ASGI application, its body in pieces; a client that disconnects does so after the last."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -99,7 +99,7 @@ async def asked(
 
 
 class Asking:
-    """An application, the workers it has, and the loop they live in."""
+    """An application with its workers and their event loop."""
 
     def __init__(self, offer: Offer, settings: WorkerSettings, door: Door, limits: BodyLimits) -> None:
         self._runner = asyncio.Runner()
@@ -111,7 +111,7 @@ class Asking:
         return self._runner.run(work)
 
     def __call__(self, method: str, path: str, body: Any = None, *, hang_up: bool = False, **headers: str) -> Answer:
-        """One request; a body that is no bytes is sent as JSON."""
+        """Send one request; a body that is not bytes is sent as JSON."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         length = {"content-length": str(len(data))} if data else {}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -129,7 +129,7 @@ class Asking:
 def asking(
     spec: str | None = None, *, verifier: Any = None, door: Door = HERE, limits: BodyLimits = LIMITS
 ) -> Iterator[Asking]:
-    """An application over a user's server, a verifier, or neither."""
+    """An application for a user's server, a verifier, or neither."""
     offer = Offer(load_server(spec) if spec else None, verifier)
     found = Asking(offer, WorkerSettings(limits, spec, "127.0.0.1", 0), door, limits)
     try:
@@ -139,13 +139,13 @@ def asking(
 
 
 def server_file(folder: Path, body: str = "pass", hooks: str = "") -> str:
-    """A file with a resources server in a folder; FILE:CLASS."""
+    """Write a file with a resources server into a folder and return FILE:CLASS."""
     path = folder / "my_server.py"
     path.write_text(SERVER.format(body=body, hooks=hooks))
     return f"{path}:Server"
 
 
 def spoken(text: str, **more: Any) -> dict[str, Any]:
-    """A request to verify that a model said this."""
+    """A request to verify a text as the model's answer."""
     said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
     return {"responses_create_params": {"input": "?"}, "response": {"id": "r", "output": [said]}, **more}

@@ -1,4 +1,4 @@
-"""``calipers serve`` as a user runs it: another process, on a free port of the loopback."""
+"""``calipers serve`` as a user runs it: in another process, on a free port of the loopback."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SAID = "calipers serves http://"
 
 
 class Running:
-    """A server that is up, and what it said on its way."""
+    """A running server, and its output so far."""
 
     def __init__(self, process: Forked | subprocess.Popen[bytes], url: str, said: str) -> None:
         self.process, self.url, self.said = process, url, said
 
     def ended(self, signal: int) -> tuple[int, str]:
-        """End it by a signal; its exit code, and what it said since."""
+        """Stop the server with a signal; return its exit code and its further output."""
         self.process.send_signal(signal)
         said = self.process.communicate(timeout=PATIENCE)[1]
         return self.process.returncode, said.decode()
@@ -29,7 +29,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str, cwd: Path, **environment: str) -> Iterator[Running]:
-    """Start a server, and end it."""
+    """Start a server, and stop it with the context."""
     with begun("serve", *arguments, "--port", "0", cwd=cwd, **environment) as process:
         try:
             said = [""]

@@ -25,7 +25,7 @@ def page():
 
 
 def test_the_server_of_the_page(page):
-    """3 tasks of 4 rollouts: all right, all wrong, half right."""
+    """Rows of 3 tasks with 4 rollouts each: all right, all wrong, half right."""
     found = page.post("/aggregate_metrics", {"verify_responses": ROWS}).json
     rounded = {name: round(value, 3) for name, value in found["agent_metrics"].items()}
     assert rounded == {
@@ -48,13 +48,14 @@ def test_the_page_judges_what_the_model_said(page):
     right, wrong = page.post("/verify", spoken("42")), page.post("/verify", spoken("41", lost="extras are dropped"))
     assert (right.json["reward"], wrong.json["reward"]) == (1.0, 0.0)
     assert right.json["response"]["output"] == spoken("42")["response"]["output"]
-    assert right.json["responses_create_params"]["temperature"] is None  # every setting, null where it was not given
+    # every parameter is returned, null if it was not given
+    assert right.json["responses_create_params"]["temperature"] is None
     assert "lost" not in wrong.json
     assert page.post("/seed_session", {"anything": 1}).json == {}
 
 
 def test_no_rows_call_no_hook(page):
-    """The page's own hook would divide by zero."""
+    """The hook from the documentation would divide by zero."""
     found = page.post("/aggregate_metrics", {"verify_responses": []})
     assert found.json == {"group_level_metrics": [], "agent_metrics": {}, "key_metrics": {}}
 
@@ -129,7 +130,7 @@ def test_routes_of_its_own(tmp_path):
     with asking(server_file(tmp_path, MORE)) as ask:
         assert ask.post("/step", {"a": 1}).json == {"x": None, "a": 1}
         assert ask.post("/aggregate_metrics", {"verify_responses": [row(0, 0)]}).status == 200
-        found = ask("GET", "/health")  # theirs: it takes everything
+        found = ask("GET", "/health")  # the user's catch-all route answers
         assert (found.status, found.code, found.message) == (418, "refused", "no health")
         assert found.headers["x-tea"] == "pot"
 
@@ -169,7 +170,8 @@ FAILING = "async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse
     [
         ("1 / 0", "server_failed", "my_server.py:11: /verify failed: ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "server_failed", "/verify ended itself: SystemExit: 3"),
-        ("pass", "bad_answer", "the answer of /verify does not match its annotation"),  # as the page prints it
+        # this message is in the documentation
+        ("pass", "bad_answer", "the answer of /verify does not match its annotation"),
         ("return {'reward': 'high'}", "bad_answer", "the answer of /verify does not match its annotation"),
         ("self.server_client.post", "server_failed", "calipers serve runs one server, which cannot call another"),
     ],
@@ -180,7 +182,7 @@ def test_a_server_that_fails(tmp_path, caplog, code, word, said):
         assert (found.status, found.code) == (500, word)
         assert said in found.message
         assert "Traceback" not in found.message
-        assert ask("GET", "/").status == 200  # and goes on
+        assert ask("GET", "/").status == 200  # the server continues
 
 
 def test_a_hook_that_fails(tmp_path):
@@ -215,8 +217,8 @@ def test_bodies_leave_nothing_behind(bare):
 
 
 def test_a_full_disk_is_said(tmp_path):
-    """Nothing is as full as a device that takes not a byte."""
-    (tmp_path / "body").symlink_to("/dev/full")  # a link, as what was written down is removed in the end
+    """A full disk, simulated by /dev/full."""
+    (tmp_path / "body").symlink_to("/dev/full")  # a link, because the server removes the file at the end
     with asking() as ask:
         ask.workers.paths = lambda: (tmp_path / "body", tmp_path / "answer")
         found = ask.post("/aggregate_metrics", {"verify_responses": []})

@@ -18,10 +18,10 @@ HERE = socket.gethostname()
         ("127.0.0.1", "", False),
         ("127.0.0.1", "evil.example", False),
         ("127.0.0.1", "localhost.evil.example", False),
-        ("127.0.0.1", "127.0.0.1.evil.example:8000", False),  # whose name its owner may point at us
+        ("127.0.0.1", "127.0.0.1.evil.example:8000", False),  # a name whose owner may point it at this machine
         ("127.0.0.1", "10.0.0.1", False),
         ("127.0.0.1", f"not-{HERE}", False),
-        ("0.0.0.0", "10.0.0.1:8000", True),  # a number means the machine it reaches
+        ("0.0.0.0", "10.0.0.1:8000", True),  # an IP address cannot be pointed elsewhere
         ("0.0.0.0", HERE, True),
         ("0.0.0.0", "evil.example", False),
         ("box.example", "box.example:1", True),

@@ -9,7 +9,7 @@ from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits
 
 
 async def echo(scope, receive, send):
-    """What the application behind the guard gets is what was sent."""
+    """The application behind the guard receives the body that was sent."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -34,7 +34,7 @@ def test_a_body_passes_unchanged():
     assert ask(pieces=[b'{"a"', b": 1}"]).body == b'{"a": 1}'
     large = b'"' + b"x" * QUICK + b'"'
     assert ask(large).body == large
-    assert ask().status == 200  # a route of somebody's own may need no body
+    assert ask().status == 200  # a user's route may not need a body
     assert ask(b"what a GET carries is nobody's business", "GET", content_type="").status == 200
 
 
@@ -49,11 +49,8 @@ def test_a_body_passes_unchanged():
         ({"body": b"{"}, 400, "bad_json"),
         ({"body": b"[" * 65 + b"]" * 65}, 400, "too_deep"),
         ({"body": b'"' + b"x" * 20 + b'"', "limits": BodyLimits(body=21)}, 413, "too_large"),
-        (
-            {"pieces": [b'"', b"x" * 20, b'"'], "limits": BodyLimits(body=21)},
-            413,
-            "too_large",
-        ),  # no length was promised
+        # without a declared length
+        ({"pieces": [b'"', b"x" * 20, b'"'], "limits": BodyLimits(body=21)}, 413, "too_large"),
         ({"body": b"{}", "content_length": "9" * 30}, 413, "too_large"),
         ({"body": b"{}", "door": Door(token="t")}, 401, "unauthorized"),
         ({"body": b"{}", "door": Door(token="t"), "authorization": "Bearer u"}, 401, "unauthorized"),
@@ -65,7 +62,7 @@ def test_what_is_refused(asked, status, code):
     found = ask(**asked)
     assert (found.status, found.code, found.headers["content-type"]) == (status, code, "application/json")
     assert found.headers["x-request-id"]
-    assert ";" in found.message  # what would be right
+    assert ";" in found.message  # the part that says what is expected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +99,7 @@ def test_what_fails_is_said_without_a_traceback(caplog):
         500,
         {"error": {"code": "failed", "message": "this is a bug in Calipers: RuntimeError: on purpose"}},
     )
-    assert caplog.records[0].exc_info  # whoever runs the server sees where
+    assert caplog.records[0].exc_info  # the log has the traceback
 
 
 def test_other_protocols_are_turned_away():
@@ -116,7 +113,7 @@ def test_other_protocols_are_turned_away():
 
 
 def test_a_request_whose_time_is_over_gets_an_answer_too():
-    """As when the server is told to stop, and a hook is still at work after the grace."""
+    """This happens when the server is stopped, and a hook still runs after the grace period."""
     begun = asyncio.Event()
 
     async def endless(scope, receive, send):

@@ -25,7 +25,7 @@ judge:
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """Files in the working folder, by their names."""
+    """Write files into the working folder."""
     monkeypatch.chdir(tmp_path)
 
     def write(**files):

@@ -1,4 +1,4 @@
-"""Clients as they should not be, on a real socket of the loopback."""
+"""Misbehaving clients on a real loopback socket."""
 
 import asyncio
 import socket
@@ -12,12 +12,12 @@ from calipers.systems.nemo_gym.serve import serving
 from calipers.systems.nemo_gym.serve.app import Door, Guard
 from calipers.systems.nemo_gym.serve.serving import HEAD, BoundedConnection
 
-LONG = PATIENCE  # that a client waits before it gives up, and the test fails
+LONG = PATIENCE  # seconds until a client gives up, and the test fails
 BODY = b"x" * (8 << 20)
 
 
 async def answer(scope, receive, send):
-    """An answer of some megabytes once the body is there; to /slow only after more than the idle time."""
+    """Answer with some megabytes after the body; to /slow only after more than the idle time."""
     if scope["type"] == "lifespan":
         return
     while (await receive()).get("more_body"):
@@ -30,7 +30,7 @@ async def answer(scope, receive, send):
 
 @contextmanager
 def served():
-    """The port of a server with that answer behind the guard."""
+    """The port of a server with this application behind the guard."""
     with serving.closing_socket("127.0.0.1", 0) as bound:
         server = serving._server(Guard(answer, Door()))
         server.config.lifespan = "off"
@@ -52,7 +52,7 @@ def client(port, *pieces):
 
 
 def heard(connection):
-    """All that comes until the server hangs up."""
+    """All bytes until the server closes the connection."""
     found = b""
     while piece := connection.recv(1 << 16):
         found += piece
@@ -92,7 +92,7 @@ def test_a_client_that_does_not_take_its_answer_is_not_waited_for(monkeypatch):
 
 
 def test_what_the_server_needs_itself_is_no_idle_time(monkeypatch):
-    monkeypatch.setattr(BoundedConnection, "idle", 2.0)  # for the client's part, on a machine that is busy
+    monkeypatch.setattr(BoundedConnection, "idle", 2.0)  # long enough for the client on a busy machine
     with (
         served() as port,
         client(port, b"GET /slow HTTP/1.1\r\n" + HEADERS + b"connection: close\r\n\r\n") as connection,
@@ -107,7 +107,7 @@ def test_a_head_without_end_is_refused():
 
 def test_two_lengths_of_one_body_are_refused():
     head = b"POST / HTTP/1.1\r\n" + HEADERS + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n"
-    # in one piece: what arrives after the refusal resets the connection, and the answer may be lost with it
+    # in one piece, because data that arrives after the refusal resets the connection, which may lose the answer
     with served() as port, client(port, head + b"2\r\n{}\r\n0\r\n\r\n") as connection:
         reply = heard(connection)
     assert reply.startswith(b"HTTP/1.1 400 ")
@@ -121,7 +121,7 @@ def test_a_client_that_hangs_up_leaves_no_line(path, caplog):
             with client(port, b"POST " + path + b" HTTP/1.1\r\n" + HEADERS + b"content-length: 99\r\n\r\n{"):
                 pass
         with client(port, b"GET / HTTP/1.1\r\n" + HEADERS + b"\r\n"):
-            pass  # it does not take its answer
+            pass  # the client does not read its answer
         with client(port, b"GET / HTTP/1.1\r\n" + HEADERS + b"connection: close\r\n\r\n") as connection:
             assert heard(connection).endswith(BODY)
     assert caplog.records == []

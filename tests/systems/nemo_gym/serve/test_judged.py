@@ -1,4 +1,4 @@
-"""``calipers serve --config``: a server of NeMo Gym's whose judge is a model on the loopback."""
+"""``calipers serve --config``: a NeMo Gym server whose judge is a model on loopback."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ MODELS = {
 
 
 class Model(BaseHTTPRequestHandler):
-    """Answers in chats and in responses, and keeps what it was asked."""
+    """A model that answers chats and response requests, and records its requests."""
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -134,7 +134,7 @@ def test_a_judge_runs(tree, kind, path):
             with urllib.request.urlopen(f"{server.url}/reverify_mode") as response:
                 assert json.load(response) == "unknown"
     assert (verdict["reward"], verdict["said"]) == (1.0, "yes")
-    assert metrics["agent_metrics"]["limit"] == 5  # a hook sees the same settings, in a worker
+    assert metrics["agent_metrics"]["limit"] == 5  # a hook in a worker sees the same settings
     ((asked_path, key, body),) = judge.calls
     assert (asked_path, key, body["model"]) == (path, "Bearer sk-9", "j")
     assert "Is it right? The answer is 42" in json.dumps(body)

@@ -10,7 +10,7 @@ LIMITS = BodyLimits(depth=4)
     [
         (b'{"a": [1, {"b": []}]}', {"a": [1, {"b": []}]}),
         (b'[NaN, Infinity, "x"]', [pytest.approx(float("nan"), nan_ok=True), float("inf"), "x"]),
-        (b"18446744073709551616", 2**64),  # how large a number may be is not for the decoder to say
+        (b"18446744073709551616", 2**64),  # the decoder does not limit the size of a number
         (b'"\\ud83d\\ude00"', "\N{GRINNING FACE}"),
     ],
 )
@@ -29,7 +29,7 @@ def test_what_is_json(body, found):
         (b"[NaN, " + b"1" * 5000 + b"]", "bad_json", "a number is out of range"),
         (b"[" * 5 + b"]" * 5, "too_deep", "expected a depth of at most 4"),
         (b"[NaN," * 5 + b"1" + b"]" * 5, "too_deep", "expected a depth of at most 4"),
-        (b"[" * 200_000 + b"]" * 200_000, "too_deep", "nested too deeply"),  # beyond any decoder's own patience
+        (b"[" * 200_000 + b"]" * 200_000, "too_deep", "nested too deeply"),  # beyond the recursion limit of any decoder
     ],
 )
 def test_what_is_not(body, code, said):

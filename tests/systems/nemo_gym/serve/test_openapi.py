@@ -1,4 +1,4 @@
-"""The OpenAPI document against the server itself: schemathesis makes up requests, good ones and bad ones."""
+"""The server against its OpenAPI document: schemathesis generates valid and invalid requests."""
 
 import pytest
 import schemathesis

@@ -29,7 +29,7 @@ def test_the_answer_is_that_of_the_function(ask):
 
 
 def test_many_groups_are_one_list(tmp_path):
-    rows = [row(task, 0, task) for task in range(450)]  # more than are written at a time
+    rows = [row(task, 0, task) for task in range(450)]  # more than are written at once
     (tmp_path / "body").write_text(json.dumps({"verify_responses": rows}))
     assert answer(str(tmp_path / "body"), str(tmp_path / "answer"), BodyLimits()) is None
     assert strict((tmp_path / "answer").read_bytes()) == aggregate(rows).to_dict()
@@ -40,7 +40,7 @@ def test_nan_is_taken_and_never_given(ask):
     assert "NaN" in body
     found = ask(body.encode())
     assert found["agent_metrics"]["mean/reward"] == 1.0
-    assert found["agent_metrics"]["mean/big"] is None  # beyond every double
+    assert found["agent_metrics"]["mean/big"] is None  # the sum overflows
     assert found["group_level_metrics"][0]["rollout_infos"][0]["reward"] is None
 
 
@@ -65,13 +65,13 @@ def test_nan_is_taken_and_never_given(ask):
         ([7], "bad_rows", "row 1: it is not an object"),
         ([row(0, n) for n in range(5)], "too_many_rows", "expected at most 4"),
         ([row(0, 0, x=[[[[[[1]]]]]])], "too_deep", "expected a depth of at most 8"),
-        ([row(0, 0, x="[[[[[[[[{{{{{{")], None, ""),  # brackets in a text are no depth
+        ([row(0, 0, x="[[[[[[[[{{{{{{")], None, ""),  # brackets in a text do not count as nesting
         ([row(0, 0, x=[[[[[1]]]]])], None, ""),
     ],
 )
 @pytest.mark.parametrize("loosely", [False, True])
 def test_bad_rows(ask, rows, code, said, loosely):
-    """The same is said of a body that only Python can read."""
+    """A body that only Python's parser can read has the same refusals."""
     found = ask({"other": float("nan"), "verify_responses": rows} if loosely else {"verify_responses": rows})
     if code is None:
         assert "agent_metrics" in found
@@ -96,11 +96,11 @@ def test_bodies_without_rows(ask, body, status, said):
     assert found.status == status
     assert said in found.message
     if status == 422:
-        assert found.detail[0]["loc"] == ["body", "verify_responses"]  # where FastAPI's clients look
+        assert found.detail[0]["loc"] == ["body", "verify_responses"]  # the place where FastAPI's clients look
 
 
 class Rubbish:
-    """A server whose hook returns what it is told to."""
+    """A server whose hook returns a given value."""
 
     def __init__(self, found):
         self.found = found
@@ -116,7 +116,8 @@ class Rubbish:
     [
         (ValueError("no luck"), "compute_metrics failed: ValueError: no luck"),
         (RecursionError(), "compute_metrics failed: RecursionError"),
-        (SystemExit("bye"), "compute_metrics failed: SystemExit: bye"),  # else the worker would be gone, and its reason
+        # otherwise the worker would end without a reason
+        (SystemExit("bye"), "compute_metrics failed: SystemExit: bye"),
         ({1: 2}, "a hook named a metric 1; expected text"),
         ({None: 2}, "a hook named a metric None; expected text"),
         (
@@ -149,7 +150,7 @@ def test_hooks_get_the_rows_of_the_request(ask):
         return {"n": len(tasks), "nan": float("nan")}
 
     found = ask({"verify_responses": ROWS}, Hooks(compute_metrics))
-    assert seen == [[ROWS[1], ROWS[2]], [ROWS[0]]]  # tasks ascend; inside one the order is the request's
+    assert seen == [[ROWS[1], ROWS[2]], [ROWS[0]]]  # tasks ascend; the order within a task is that of the request
     assert (found["agent_metrics"]["n"], found["agent_metrics"]["nan"]) == (2, None)
 
 

@@ -58,7 +58,7 @@ def test_many_at_once_share_a_few_processes():
     found, pids = asyncio.run(work())
     assert found == [1.0] * 20
     assert len(pids) == 2
-    assert not any(alive(pid) for pid in pids)  # the pool has ended
+    assert not any(alive(pid) for pid in pids)  # all processes of the pool have ended
 
 
 def test_nothing_is_left_on_the_disk():
@@ -85,7 +85,7 @@ def test_a_worker_that_was_killed_is_replaced():
     ("hook", "said"),
     [
         (DIES, "the worker ended with 9 while"),
-        (KILLED, "the worker was ended by SIGTERM while"),  # its own end is told, not that we made sure of it
+        (KILLED, "the worker was ended by SIGTERM while"),  # the worker's own signal is reported, not the later SIGKILL
     ],
 )
 def test_a_worker_that_dies_at_work_is_said_to_have(tmp_path, hook, said):
@@ -99,7 +99,7 @@ def test_a_worker_that_dies_at_work_is_said_to_have(tmp_path, hook, said):
 
 
 def test_a_hook_that_reads_standard_input_finds_nothing_there(tmp_path):
-    """Else it would wait for ever, and eat the next question."""
+    """Otherwise it would wait endlessly, and consume the next request."""
 
     async def work():
         async with Workers(settings(server_file(tmp_path, READS)), most=1) as pool:
@@ -109,7 +109,7 @@ def test_a_hook_that_reads_standard_input_finds_nothing_there(tmp_path):
 
 
 def test_a_worker_loads_no_web_framework(tmp_path):
-    """It would take longer to load than all else together, at every start."""
+    """Loading it would take longer than everything else, at every start."""
 
     async def work():
         async with Workers(settings(server_file(tmp_path, LOADS)), most=1) as pool:
@@ -123,7 +123,7 @@ def test_whoever_stops_waiting_stops_the_work(tmp_path, capfd):
         async with Workers(settings(server_file(tmp_path, HANGS)), most=1) as pool:
             waiting = asyncio.ensure_future(aggregated(pool))
             (process,) = pool._all
-            while "hangs" not in capfd.readouterr().err:  # what a hook prints is on standard error
+            while "hangs" not in capfd.readouterr().err:  # a hook's output goes to standard error
                 await asyncio.sleep(0.01)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -134,7 +134,7 @@ def test_whoever_stops_waiting_stops_the_work(tmp_path, capfd):
 
 
 def test_a_worker_ends_with_whoever_asked_it(tmp_path, capfd):
-    """A server that was killed can end nobody: its workers hear that nobody speaks to them, at work or not."""
+    """A killed server cannot stop its workers: they end when their input is closed, even while a hook runs."""
 
     async def work():
         async with Workers(settings(server_file(tmp_path, HANGS)), most=1) as pool:

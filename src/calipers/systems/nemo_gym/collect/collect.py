@@ -188,9 +188,8 @@ def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _
             secrets=secrets,
             look=look,
         )
-        outstanding = [
-            row for row in _outstanding(files, most) if agent_of(row) in agents
-        ]  # not an earlier plan's agents
+        # without rollouts of an earlier plan whose agents are not known now
+        outstanding = [row for row in _outstanding(files, most) if agent_of(row) in agents]
         if outstanding:
             for agent in simple.values():
                 agent.ready()

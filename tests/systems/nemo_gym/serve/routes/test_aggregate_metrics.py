@@ -1,4 +1,4 @@
-"""Every recorded request to NeMo Gym's own endpoint, over HTTP: its answer, or a refusal where it refused."""
+"""The recorded requests to NeMo Gym's own endpoint over HTTP: the same answers, and refusals where it refused."""
 
 import json
 
@@ -20,7 +20,7 @@ def bare():
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
 def test_vector(vector, bare, tmp_path):
     content = vector.content
-    body = json.dumps({"verify_responses": content["input_rollouts"]}).encode()  # NaN and all
+    body = json.dumps({"verify_responses": content["input_rollouts"]}).encode()  # NaN included
     if source := content.get("hooks_py"):
         names = [name for name in ("compute_metrics", "get_key_metrics") if f"def {name}(" in source]
         spec = server_file(tmp_path, "\n    ".join(CLASS.format(name=name) for name in names), hooks=source)

@@ -18,7 +18,7 @@ def exact():
     [
         ({"expected_answer": "42"}, 1.0),
         ({"expected_answer": "41"}, 0.0),
-        ({"target": "42", "expected_answer": "41"}, 1.0),  # our own word goes first
+        ({"target": "42", "expected_answer": "41"}, 1.0),  # Calipers' own key takes precedence
         ({"expected": "42"}, 1.0),
         ({}, 0.0),
         ({"target": "forty", "params": {"ignore_case": True}}, 0.0),
@@ -33,7 +33,7 @@ def test_rewards(exact, row, reward):
 
 
 def test_a_row_that_failed_before_is_judged_anew(exact):
-    """With its old mark the collector would put the new verdict among the failures."""
+    """With the old mark, the collector would write the new verdict to the failures."""
     marks = {"_ng_failure_class": "judge_failed", "_ng_failure_terminal": True, "failure_reason": "it was asleep"}
     asked = spoken("42", target="42")
     assert exact.post("/verify", {**asked, **marks, "_ng_no_persist": True}).json == {
@@ -89,7 +89,7 @@ def test_the_text_of_a_response(output, text):
 
 
 class Gives:
-    """A verifier that gives what it is told to."""
+    """A verifier with a given verdict."""
 
     def __init__(self, verdict):
         self.verdict = verdict
@@ -128,7 +128,7 @@ def test_what_else_a_verdict_holds():
     ],
 )
 def test_no_verdict_is_no_reward(verdict, outcome, said):
-    """NeMo Gym keeps such a row apart from those that count."""
+    """NeMo Gym does not count such a row."""
     found = given(verdict)
     assert (found["reward"], found["_ng_failure_class"]) == (0.0, outcome)
     assert said in found["failure_reason"]
