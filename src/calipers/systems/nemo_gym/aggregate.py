@@ -304,13 +304,13 @@ def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:
 def groups(frame: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
     """The groups of a frame in chunks. They are structs, or dicts if there is a key that no struct can have."""
     stats = per_task(frame)
-    infos = _infos(frame)
+    info_columns = _info_columns(frame)
     sizes = np.diff(frame.by.starts)
     whole = frame.whole
     for first in range(0, len(frame.tasks), AT_ONCE):
         tasks = slice(first, min(first + AT_ONCE, len(frame.tasks)))
         start, end = int(frame.by.starts[tasks.start]), int(frame.by.starts[tasks.stop])
-        rollout_infos = _objects("Info", {name: values(start, end) for name, values in infos.items()})
+        rollout_infos = _objects("Info", _infos(frame, info_columns, start, end))
         bounds = (frame.by.starts[tasks.start : tasks.stop + 1] - start).tolist()
         counts = sizes[tasks].tolist()
         planned = list(expected.counts[tasks]) if expected else counts
@@ -361,31 +361,13 @@ def _struct(kind: str, keys: tuple[str, ...]) -> type[msgspec.Struct]:
     return msgspec.defstruct(kind, spec, rename={f"f{n}": key for n, key in enumerate(keys)}, gc=False)
 
 
-_Values = Callable[[int, int], list[Any]]
-"""``values(start, end)``: the values of one key for a range of rollouts; UNSET for a rollout without the key."""
+def _info_columns(frame: Frame) -> list[tuple[str, Cells, bool]]:
+    """The keys of the entries in ``rollout_infos``: (key, cells, whether values that are not numbers are shown).
 
-
-def _infos(frame: Frame) -> dict[str, _Values]:
-    """The keys of the entries in ``rollout_infos``, in their order, with their values.
-
-    If a key is both in the row and in its usage, the row's value is shown; except for ``reward``, where usage wins.
+    A key that is both in the row and in its usage is listed twice, and the later one wins: the row's, except for
+    ``reward``.
     """
     rows, chosen = frame.rows, frame.chosen
-    tasks = np.array(frame.tasks, dtype=object if rows.names is not None else np.int64)
-    rollouts = rows.rollout[chosen]
-
-    def task(start: int, end: int) -> list[Any]:
-        names: list[Any] = tasks[frame.by.code[start:end]].tolist()
-        return names
-
-    def rollout(start: int, end: int) -> list[Any]:
-        indices: list[Any] = rollouts[start:end].tolist()
-        return indices
-
-    def ids(start: int, end: int) -> list[Any]:
-        return [f"{a}:{b}" for a, b in zip(task(start, end), rollout(start, end), strict=True)]
-
-    sources: dict[str, _Values] = {"rollout_id": ids, TASK: task, ROLLOUT: rollout}
 
     def cells_of(table: Mapping[str, Cells], other: Mapping[str, Cells]) -> dict[str, Cells]:
         shared = {name: frame.fields.get(name) for name in table if name not in other}  # already taken for statistics
@@ -393,46 +375,47 @@ def _infos(frame: Frame) -> dict[str, _Values]:
         return {name: shared.get(name) or table[name].take(chosen) for name in names}
 
     top, usage = cells_of(rows.top, rows.usage), cells_of(rows.usage, rows.top)
-    if REWARD in top:
-        sources[REWARD] = _shown(top[REWARD], raw=True)
+    columns = [(REWARD, top.pop(REWARD), True)] if REWARD in top else []
     position = {name: number for number, name in enumerate(frame.fields)}
-    for cells in (usage, top):
-        for name in sorted(cells, key=lambda name: position.get(name, len(position))):
-            if cells[name].given.any() and not (cells is top and name == REWARD):
-                values = _shown(cells[name], raw=False)
-                sources[name] = _first_given(values, sources[name]) if name in sources else values
-    return sources
+    for table in (usage, top):
+        names = sorted(table, key=lambda name: position.get(name, len(position)))
+        columns += [(name, table[name], False) for name in names if table[name].given.any()]
+    return columns
 
 
-def _shown(cells: Cells, raw: bool) -> _Values:
+def _infos(frame: Frame, columns: Sequence[tuple[str, Cells, bool]], start: int, end: int) -> dict[str, list[Any]]:
+    """The entries in ``rollout_infos`` of a range of rollouts, as columns; UNSET for a rollout without a key."""
+    tasks = [frame.tasks[code] for code in frame.by.code[start:end].tolist()]
+    rollouts = frame.rows.rollout[frame.chosen[start:end]].tolist()
+    ids = [f"{task}:{rollout}" for task, rollout in zip(tasks, rollouts, strict=True)]
+    infos: dict[str, list[Any]] = {"rollout_id": ids, TASK: tasks, ROLLOUT: rollouts}
+    for name, cells, raw in columns:
+        values = _shown(cells, raw, start, end)
+        if name in infos:
+            values = [old if new is UNSET else new for new, old in zip(values, infos[name], strict=True)]
+        infos[name] = values
+    return infos
+
+
+def _shown(cells: Cells, raw: bool, start: int, end: int) -> list[Any]:
     """The values of a key for JSON: integers as integers. With ``raw``, values that are not numbers are included."""
-    exact = {row: value for row, value in cells.odd.items() if raw or cells.given[row]}
-    given = cells.present if raw else cells.given
-
-    def values(start: int, end: int) -> list[Any]:
-        listed: list[Any]
-        numbers, whole, is_given = cells.values[start:end], cells.whole[start:end], given[start:end]
-        if whole.all():
-            listed = _integers(numbers)
-        elif not whole.any():
-            listed = numbers.tolist()
-        else:
-            pairs = zip(numbers.tolist(), whole.tolist(), strict=True)
-            listed = [int(number) if is_whole else number for number, is_whole in pairs]
-        if not is_given.all():
-            listed = [number if known else UNSET for number, known in zip(listed, is_given.tolist(), strict=True)]
-        if exact:
-            listed = [exact.get(row, number) for row, number in enumerate(listed, start)]
-        return listed
-
-    return values
-
-
-def _first_given(preferred: _Values, fallback: _Values) -> _Values:
-    def values(start: int, end: int) -> list[Any]:
-        pairs = zip(preferred(start, end), fallback(start, end), strict=True)
-        return [second if first is UNSET else first for first, second in pairs]
-
+    values: list[Any]
+    numbers, whole = cells.values[start:end], cells.whole[start:end]
+    given = (cells.present if raw else cells.given)[start:end]
+    if whole.all():
+        values = _integers(numbers)
+    elif not whole.any():
+        values = numbers.tolist()
+    else:
+        pairs = zip(numbers.tolist(), whole.tolist(), strict=True)
+        values = [int(number) if is_whole else number for number, is_whole in pairs]
+    if not given.all():
+        values = [value if is_given else UNSET for value, is_given in zip(values, given.tolist(), strict=True)]
+    if cells.odd:
+        values = [
+            cells.odd[row] if row in cells.odd and (raw or cells.given[row]) else value
+            for row, value in enumerate(values, start)
+        ]
     return values
 
 
