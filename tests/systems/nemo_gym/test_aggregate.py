@@ -57,6 +57,17 @@ def test_a_reward_that_no_row_says_is_shown_as_null(tmp_path):
     assert [info["reward"] for info in infos] == [None, None]
 
 
+def test_the_keys_of_an_agent_do_not_depend_on_another_agent(tmp_path):
+    """One agent has rewards in its rows, the other only in their usage: as in a request with only its own rows."""
+    usage = {"n": 1, "reward": 0.5}
+    rows = [row(0, 0, agent="a"), {TASK: 0, ROLLOUT: 0, "agent_ref": {"name": "b"}, "response": {"usage": usage}}]
+    _, entry = json.loads(written(put(tmp_path / "rollouts.jsonl", *rows)))
+    (info,) = aggregate.aggregate(rows[1:]).to_dict()["group_level_metrics"][0]["rollout_infos"]
+    assert (
+        list(entry["group_level_metrics"][0]["rollout_infos"][0]) == list(info) == ["rollout_id", TASK, ROLLOUT, *usage]
+    )
+
+
 def test_extremes_beyond_doubles_are_exact_where_every_key_is_an_integer():
     big = 2**53
     rows = [

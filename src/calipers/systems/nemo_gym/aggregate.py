@@ -375,7 +375,7 @@ def _info_columns(frame: Frame) -> list[tuple[str, Cells, bool]]:
         return {name: shared.get(name) or table[name].take(chosen) for name in names}
 
     top, usage = cells_of(rows.top, rows.usage), cells_of(rows.usage, rows.top)
-    columns = [(REWARD, top.pop(REWARD), True)] if REWARD in top else []
+    columns = [(REWARD, reward, True)] if (reward := top.pop(REWARD, None)) and reward.present.any() else []
     position = {name: number for number, name in enumerate(frame.fields)}
     for table in (usage, top):
         names = sorted(table, key=lambda name: position.get(name, len(position)))
