@@ -134,18 +134,18 @@ def take(rows: RowBlock) -> None:
     gather.labels(RESULT, rows["evaluation_result_id"])
     repeats: Remembered = rows.memory.setdefault("repeats", Remembered(_repeat))
     data = decoded(_DATA, rows["metadata"])
-    gather.whole("sample", repeats.of([(None, None) if each is None else (each.sample, each.epoch) for each in data]))
+    gather.whole("sample", repeats.of([(None, None) if row is None else (row.sample, row.epoch) for row in data]))
     evaluations = rows["evaluation"]
     if any(map(len, rows["error"])):
         failed = [bytes(raw) not in NO_ERROR for raw in rows["error"]]
         rows.outcomes(["client_failed" if failure else None for failure in failed])
-        evaluations = [None if failure else each for each, failure in zip(evaluations, failed, strict=True)]
-    gather.numbers("column", VALUE, [each and each.score for each in evaluations])
-    given = [each if each and each.score is not None else None for each in evaluations]
-    gather.numbers("column", CORRECT, [each and each.is_correct for each in given])
+        evaluations = [None if failure else score for score, failure in zip(evaluations, failed, strict=True)]
+    gather.numbers("column", VALUE, [evaluation and evaluation.score for evaluation in evaluations])
+    scored = [evaluation if evaluation and evaluation.score is not None else None for evaluation in evaluations]
+    gather.numbers("column", CORRECT, [evaluation and evaluation.is_correct for evaluation in scored])
     for name, key in USAGE_KEYS.items():
-        gather.numbers("column", name, [each and getattr(each, key) for each in rows["token_usage"]])
-    times = [each and each.latency_ms for each in rows["performance"]]
+        gather.numbers("column", name, [usage and getattr(usage, key) for usage in rows["token_usage"]])
+    times = [performance and performance.latency_ms for performance in rows["performance"]]
     gather.numbers("column", "latency_s", [None if time is None else time / 1000 for time in times])
     rows.metadata(rows["metadata"])
     rows.labelled.update(path.split(".")[0] for path in rows.labels)
@@ -621,8 +621,8 @@ def _references(record: Record) -> list[str]:
     target = record.get("target")
     if target is None:
         target = (record.get("metadata") or {}).get("target")
-    every: Sequence[Any] = target if isinstance(target, list) else [] if target is None else [target]
-    return [_text(each) for each in every]
+    targets: Sequence[Any] = target if isinstance(target, list) else [] if target is None else [target]
+    return list(map(_text, targets))
 
 
 def _text(value: Any) -> str:

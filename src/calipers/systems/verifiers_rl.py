@@ -316,12 +316,12 @@ def _take_rewards(rows: RowBlock, objects: Sequence[Mapping[str, Score | Number]
 
 def _scores(rewards: Sequence[Score | Number]) -> Floats:
     """The score of each reward. NaN stands for a missing score, because JSON has no NaN."""
-    return np.array([each.score if isinstance(each, Score) else each for each in rewards], dtype=np.float64)
+    return np.array([reward.score if isinstance(reward, Score) else reward for reward in rewards], dtype=np.float64)
 
 
 def _weights(rewards: Sequence[Score | Number]) -> Floats:
     """The weight of each reward, 1 by default."""
-    weights = np.array([each.weight if isinstance(each, Score) else None for each in rewards], dtype=np.float64)
+    weights = np.array([reward.weight if isinstance(reward, Score) else None for reward in rewards], dtype=np.float64)
     return np.where(np.isnan(weights), 1.0, weights)
 
 

@@ -45,16 +45,16 @@ def test_sums_are_those_of_pandas_and_overflow_is_infinite():
 
 
 @pytest.mark.parametrize(
-    ("rows", "whole"),
+    ("rows", "integers"),
     [
         ([row(0, 0, 1, n=5), row(0, 1, 0, n=True)], True),
         ([row(0, 0, 1, n=5), row(0, 1, 0)], False),  # a gap turns a column into floats, and one such column all of them
         ([row(0, 0, 1.0, n=5)], False),
     ],
 )
-def test_extremes_are_integers_when_everything_is(rows, whole):
+def test_extremes_are_integers_when_everything_is(rows, integers):
     table = from_records(rows)
-    assert aggregate.frame_of(table, np.arange(len(table))).whole is whole
+    assert aggregate.frame_of(table, np.arange(len(table))).all_integers is integers
 
 
 def test_keys_stand_as_a_walk_by_task_and_rollout_meets_them():

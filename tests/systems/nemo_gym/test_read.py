@@ -291,7 +291,7 @@ def test_rows_in_memory_are_the_rows_of_a_file(tmp_path):
         one, other = getattr(part.gym, table), getattr(from_records(rows), table)
         assert one.keys() == other.keys()
         for key in one:
-            for name in ("values", "given", "whole", "present"):
+            for name in ("values", "given", "integer", "present"):
                 assert getattr(one[key], name).tolist() == getattr(other[key], name).tolist()
             assert one[key].odd == other[key].odd
 
@@ -301,4 +301,4 @@ def test_a_number_of_a_kind_of_its_own_is_a_number():
         """A subclass of int or float, as numpy's numbers and enumerations are."""
 
     cells = from_records([{**row(0, n), "own": Count(n)} for n in range(3)]).top["own"]
-    assert (cells.values.tolist(), cells.given.all(), cells.whole.all()) == ([0.0, 1.0, 2.0], True, True)
+    assert (cells.values.tolist(), cells.given.all(), cells.integer.all()) == ([0.0, 1.0, 2.0], True, True)

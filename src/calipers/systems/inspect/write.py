@@ -402,8 +402,8 @@ def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 def _input(prompt: Any) -> Any:
     """A prompt in inspect's format: text, or messages with a role and a content."""
-    if isinstance(prompt, list) and prompt and all(_is_message(each) for each in prompt):
-        return [{"role": each["role"], "content": each["content"]} for each in prompt]
+    if isinstance(prompt, list) and prompt and all(map(_is_message, prompt)):
+        return [{"role": message["role"], "content": message["content"]} for message in prompt]
     return prompt if isinstance(prompt, str) else "" if prompt is None else json.dumps(prompt)
 
 
@@ -415,7 +415,7 @@ def _is_message(value: Any) -> bool:
 def _target(record: Record) -> Any:
     target = record.get("target")
     if isinstance(target, list):
-        return [each if isinstance(each, str) else json.dumps(each) for each in target]
+        return [part if isinstance(part, str) else json.dumps(part) for part in target]
     return target if isinstance(target, str) else "" if target is None else json.dumps(target)
 
 

@@ -95,7 +95,7 @@ def aggregate(rows: Sequence[Row], hooks: Hooks = NO_HOOKS) -> Blocks:
 
 
 def _blocks(frame: Frame, hooks: Hooks, rows: Sequence[Row] = ()) -> Blocks:
-    agent_metrics: dict[str, Any] = dict(flat(pooled(frame), frame.whole))
+    agent_metrics: dict[str, Any] = dict(flat(pooled(frame), frame.all_integers))
     chunks: Iterable[list[Any]] = groups(frame)
     if hooks.compute_metrics:
         chunks = list(chunks)  # computed before the hook is called, because a hook may change its rows
@@ -239,7 +239,7 @@ def reward_profile(inputs: Sequence[Row], rollouts: Sequence[Row], *, allow_part
     agents = []
     for name in sorted({name for name in row_agents if name}):
         rows = np.flatnonzero([row_agent == name for row_agent in row_agents])
-        agents.append({**flat(over(frame, rows), frame.whole), AGENT: {"name": name}})
+        agents.append({**flat(over(frame, rows), frame.all_integers), AGENT: {"name": name}})
     return Profile(tasks, agents, len(completed), len(planned))
 
 
@@ -291,10 +291,10 @@ class Expected:
     samples: Sequence[Mapping[str, Any]]  # [T] the input of the task's first rollout
 
 
-def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:
+def flat(described: Mapping[str, Described], integers: bool) -> dict[str, float]:
     """The statistics of one set as metrics, ordered by statistic: ``mean/*`` of all keys, then ``max/*`` and so on."""
     return {
-        f"{statistic}/{name}": _listed(statistics, statistic, slice(0, 1), whole)[0]
+        f"{statistic}/{name}": _listed(statistics, statistic, slice(0, 1), integers)[0]
         for statistic in STATISTICS
         for name, statistics in described.items()
         if statistics.given[statistic][0]
@@ -306,7 +306,7 @@ def groups(frame: Frame, expected: Expected | None = None) -> Iterator[list[Any]
     stats = per_task(frame)
     info_columns = _info_columns(frame)
     sizes = np.diff(frame.by.starts)
-    whole = frame.whole
+    integers = frame.all_integers
     for first in range(0, len(frame.tasks), AT_ONCE):
         tasks = slice(first, min(first + AT_ONCE, len(frame.tasks)))
         start, end = int(frame.by.starts[tasks.start]), int(frame.by.starts[tasks.stop])
@@ -317,7 +317,7 @@ def groups(frame: Frame, expected: Expected | None = None) -> Iterator[list[Any]
         columns: dict[str, list[Any]] = {TASK: list(frame.tasks[tasks])}
         for statistic in STATISTICS:
             for name, statistics in stats.items():
-                columns[f"{statistic}/{name}"] = _listed(statistics, statistic, tasks, whole)
+                columns[f"{statistic}/{name}"] = _listed(statistics, statistic, tasks, integers)
         columns["sample"] = list(expected.samples[tasks]) if expected else [SAMPLE] * len(counts)
         columns["num_rollouts"] = counts
         columns["expected_num_rollouts"] = planned
@@ -327,11 +327,11 @@ def groups(frame: Frame, expected: Expected | None = None) -> Iterator[list[Any]
         yield _objects("Group", columns)
 
 
-def _listed(described: Described, statistic: str, sets: slice, whole: bool) -> list[Any]:
-    """One statistic of some sets; UNSET for a set without it. With ``whole``, extremes are integers."""
+def _listed(described: Described, statistic: str, sets: slice, integers: bool) -> list[Any]:
+    """One statistic of some sets; UNSET for a set without it. With ``integers``, extremes are integers."""
     values, given = described.values[statistic][sets], described.given[statistic][sets]
     numbers: list[Any] = values.tolist()
-    if whole and statistic in described.exact:
+    if integers and statistic in described.exact:
         numbers = _integers(values)
         for index, value in described.exact[statistic].items():
             if sets.start <= index < sets.stop:
@@ -400,15 +400,15 @@ def _infos(frame: Frame, columns: Sequence[tuple[str, Cells, bool]], start: int,
 def _shown(cells: Cells, raw: bool, start: int, end: int) -> list[Any]:
     """The values of a key for JSON: integers as integers. With ``raw``, values that are not numbers are included."""
     values: list[Any]
-    numbers, whole = cells.values[start:end], cells.whole[start:end]
+    numbers, integer = cells.values[start:end], cells.integer[start:end]
     given = (cells.present if raw else cells.given)[start:end]
-    if whole.all():
+    if integer.all():
         values = _integers(numbers)
-    elif not whole.any():
+    elif not integer.any():
         values = numbers.tolist()
     else:
-        pairs = zip(numbers.tolist(), whole.tolist(), strict=True)
-        values = [int(number) if is_whole else number for number, is_whole in pairs]
+        pairs = zip(numbers.tolist(), integer.tolist(), strict=True)
+        values = [int(number) if is_integer else number for number, is_integer in pairs]
     if not given.all():
         values = [value if is_given else UNSET for value, is_given in zip(values, given.tolist(), strict=True)]
     if cells.odd:
@@ -497,9 +497,9 @@ class Frame:
     fields: Mapping[str, Cells]  # [R] the numeric keys, by first appearance, as the statistics use them
 
     @property
-    def whole(self) -> bool:
+    def all_integers(self) -> bool:
         """Whether every key is an integer in every rollout. If so, extremes are shown as integers."""
-        return all(bool((cells.given & cells.whole).all()) for cells in self.fields.values())
+        return all(bool((cells.given & cells.integer).all()) for cells in self.fields.values())
 
 
 @dataclass(frozen=True, slots=True)

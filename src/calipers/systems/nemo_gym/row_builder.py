@@ -30,7 +30,7 @@ class Cells:
 
     values: Floats  # [R]
     given: Bools  # [R] the value is a number; true and false are 1 and 0
-    whole: Bools  # [R] the number was written as an integer or a boolean
+    integer: Bools  # [R] the number was written as an integer or a boolean
     present: Bools  # [R] the row has the key, whatever its value
     odd: Mapping[int, Any] = field(default_factory=dict)  # row -> a value that no double represents
 
@@ -39,8 +39,8 @@ class Cells:
         odd = {}
         if self.odd:
             odd = {new: self.odd[old] for new, old in enumerate(rows.tolist()) if old in self.odd}
-        given, whole, present = (_taken(mask, rows) for mask in (self.given, self.whole, self.present))
-        return Cells(self.values.take(rows), given, whole, present, odd)
+        given, integer, present = (_taken(mask, rows) for mask in (self.given, self.integer, self.present))
+        return Cells(self.values.take(rows), given, integer, present, odd)
 
 
 def _taken(mask: Bools, rows: Ints) -> Bools:
@@ -54,12 +54,12 @@ class _GrowingCells:
 
     def __init__(self) -> None:
         self._values = Growing(np.float64)
-        self._masks = [GrowingFlags() for _ in range(3)]  # given, whole, present
+        self._masks = [GrowingFlags() for _ in range(3)]  # given, integer, present
         self._odd: dict[int, Any] = {}
 
     def put(self, start: int, piece: Cells) -> None:
         self._values.put(start, piece.values)
-        self._mark(start, len(piece.values), piece.given, piece.whole, piece.present)
+        self._mark(start, len(piece.values), piece.given, piece.integer, piece.present)
         if piece.odd:
             self._odd.update({start + row: value for row, value in piece.odd.items()})
 
@@ -83,8 +83,8 @@ class _GrowingCells:
             mask.put(start, size, part)
 
     def finish(self, rows: int) -> Cells:
-        given, whole, present = (mask.finish(rows) for mask in self._masks)
-        return Cells(self._values.finish(rows), given, whole, present, self._odd)
+        given, integer, present = (mask.finish(rows) for mask in self._masks)
+        return Cells(self._values.finish(rows), given, integer, present, self._odd)
 
 
 class CellsBuilder:
@@ -130,7 +130,7 @@ def _mixed(column: Sequence[Any], keep: bool) -> Cells:
     """The cells of any block, value by value; with ``keep``, values that are not numbers are kept in ``odd``."""
     size = len(column)
     values = np.zeros(size)
-    given, whole, present = (np.zeros(size, dtype=bool) for _ in range(3))
+    given, integer, present = (np.zeros(size, dtype=bool) for _ in range(3))
     odd: dict[int, Any] = {}
     for row, value in enumerate(column):
         if value is UNSET:
@@ -141,12 +141,12 @@ def _mixed(column: Sequence[Any], keep: bool) -> Cells:
         elif isinstance(value, int):
             if not LEAST <= value <= MOST:
                 raise ValueError(row, value)
-            values[row], given[row], whole[row] = value, True, True
+            values[row], given[row], integer[row] = value, True, True
             if abs(value) >= _EXACT or (keep and isinstance(value, bool)):
                 odd[row] = value
         elif keep:
             odd[row] = value
-    return Cells(values, given, whole, present, odd)
+    return Cells(values, given, integer, present, odd)
 
 
 def joined_cells(tables: Sequence[Mapping[str, Cells]], starts: Ints) -> dict[str, Cells]:
@@ -247,7 +247,7 @@ def overlaid(rows: GymRows, name: str) -> Cells:
     return Cells(
         np.where(in_usage, usage.values, top.values),
         np.where(in_usage, usage.given, top.given),
-        np.where(in_usage, usage.whole, top.whole),
+        np.where(in_usage, usage.integer, top.integer),
         top.present | in_usage,
         {**{row: value for row, value in top.odd.items() if not in_usage[row]}, **usage.odd},
     )

@@ -61,7 +61,7 @@ class Configuration:
     moved: frozenset[str] = frozenset()  # blocks that others inherit from; they are served only if named
 
     @property
-    def where(self) -> str:
+    def files(self) -> str:
         """The files, for a message."""
         return ", ".join(self.paths)
 
@@ -73,23 +73,23 @@ class Configuration:
         """A server by its name, with references resolved. InputError if it does not exist, or lacks a value."""
         if not self.servers(kind):
             problem = f"no {kind} in it, but {name} is referenced"
-            raise InputError.at(self.where, problem, "add it with another --config FILE")
+            raise InputError.at(self.files, problem, "add it with another --config FILE")
         if name not in self.servers(kind):
-            raise UnknownName.of(f"{kind} in {self.where}", name, self.servers(kind))
+            raise UnknownName.of(f"{kind} in {self.files}", name, self.servers(kind))
         implementations = self.values[name][kind]
         if not isinstance(implementations, Mapping) or len(implementations) != 1:
             raise InputError.at(
-                self.where, f"{name}.{kind} is not a server", ("expected one implementation with settings")
+                self.files, f"{name}.{kind} is not a server", ("expected one implementation with settings")
             )
         ((implementation, block),) = implementations.items()
         if not isinstance(block, Mapping):
             problem = f"{name}.{kind}.{implementation} has no settings"
-            raise InputError.at(self.where, problem, "expected its settings, such as entrypoint: app.py")
+            raise InputError.at(self.files, problem, "expected its settings, such as entrypoint: app.py")
         unresolved = {key: value for key, value in block.items() if key != "datasets"}
         settings = self._resolved(unresolved, f"{name}.{kind}.{implementation}")
         if unset := list(_unset(settings)):
             advice = f"set {'it' if len(unset) == 1 else 'them'} in a later --config FILE"
-            raise InputError.at(self.where, f"{name}: no value for {', '.join(unset)}", advice)
+            raise InputError.at(self.files, f"{name}: no value for {', '.join(unset)}", advice)
         return ConfiguredServer(name, kind, str(implementation), settings)
 
     def _resolved(self, value: Any, key: str) -> Any:
@@ -110,7 +110,7 @@ class Configuration:
             if match[0] == text and not isinstance(value, str):
                 return self._resolved(value, key)
             text = text[: match.start()] + ("" if value is None else str(value)) + text[match.end() :]
-        raise InputError.at(self.where, f"{key} refers to itself", "expected a reference to another key")
+        raise InputError.at(self.files, f"{key} refers to itself", "expected a reference to another key")
 
     def _referenced(self, reference: str, key: str) -> Any:
         """The value of a reference: a dotted path, or ``oc.env:VARIABLE[,DEFAULT]`` or ``oc.select:KEY[,DEFAULT]``."""
@@ -119,7 +119,7 @@ class Configuration:
             value = _at(self.values, reference)
             if value is _ABSENT or value == MISSING:
                 advice = "set it in a later --config FILE, or in env.yaml in the working folder"
-                raise InputError.at(self.where, f"{key} is ${{{reference}}}, which is not set", advice)
+                raise InputError.at(self.files, f"{key} is ${{{reference}}}, which is not set", advice)
             return value
         name, comma, default = (part.strip() for part in arguments.partition(","))
         if kind == "oc.env":
@@ -128,10 +128,10 @@ class Configuration:
             value = _at(self.values, name)
         else:
             expected = "expected a key, oc.env:VARIABLE or oc.select:KEY"
-            raise InputError.at(self.where, f"{key}: ${{{reference}}} cannot be read", expected)
+            raise InputError.at(self.files, f"{key}: ${{{reference}}} cannot be read", expected)
         if value is _ABSENT:
             if not comma and kind == "oc.env":
-                raise InputError.at(self.where, f"{key}: the environment has no {name}", "set it, or give a default")
+                raise InputError.at(self.files, f"{key}: the environment has no {name}", "set it, or give a default")
             return _scalar(default) if default else None
         return _scalar(value) if kind == "oc.env" and isinstance(value, str) else value
 
@@ -236,8 +236,8 @@ class _Inheritance:
     inherited, but not copied, are ``moved``: they are removed from their old place.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self._root, self._where = deepcopy(values), where
+    def __init__(self, values: Mapping[str, Any], files: str) -> None:
+        self._root, self._files = deepcopy(values), files
         self.moved: list[str] = []  # dotted paths
 
     def __call__(self, values: Any, inside: tuple[str, ...] = ()) -> Any:
@@ -265,7 +265,7 @@ class _Inheritance:
     def _base(self, directive: str, dotted: str, values: Any, inside: tuple[str, ...]) -> Any:
         """The settings that a directive names, with their own directives replaced."""
         if dotted in inside:
-            raise InputError.at(self._where, f"{dotted} inherits from itself", "expected other settings")
+            raise InputError.at(self._files, f"{dotted} inherits from itself", "expected other settings")
         base = _at(self._root, dotted)
         if base is _ABSENT or base == values:
             raise self._absent(directive, dotted)
@@ -275,7 +275,7 @@ class _Inheritance:
 
     def _absent(self, directive: str, dotted: str) -> InputError:
         expected = "expected the dotted path of other settings"
-        return InputError.at(self._where, f"{directive}: {dotted} is not there", expected)
+        return InputError.at(self._files, f"{directive}: {dotted} is not there", expected)
 
 
 def _remove(values: dict[str, Any], dotted: str) -> None:
@@ -295,7 +295,7 @@ def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, 
     names = [name for name in every if name not in configuration.moved] or every
     if not names:
         expected = f"expected NAME: {{{KINDS[0]}: {{IMPLEMENTATION: {{entrypoint: app.py}}}}}}"
-        raise InputError.at(configuration.where, "no resources server in it", expected)
+        raise InputError.at(configuration.files, "no resources server in it", expected)
     file, colon, class_name = (spec or "").rpartition(":")
     if colon:
         folder = Path(file).resolve().parent.name
@@ -309,7 +309,7 @@ def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, 
 def _only(configuration: Configuration, names: Sequence[str]) -> ConfiguredServer:
     if len(names) > 1:
         problem = f"it has the resources servers {', '.join(names)}"
-        raise InputError.at(configuration.where, problem, f"calipers serve {names[0]} --config ... serves that server")
+        raise InputError.at(configuration.files, problem, f"calipers serve {names[0]} --config ... serves that server")
     return configuration.server(names[0], KINDS[0])
 
 
@@ -320,7 +320,7 @@ def _entrypoint(configuration: Configuration, server: ConfiguredServer) -> Path:
         if (root / relative).is_file():
             return (root / relative).resolve()
     expected = "expected it in the working folder, or in the tree of a --config FILE; FILE.py:CLASS names another"
-    raise InputError.at(configuration.where, f"{server.name}: no file {relative}", expected)
+    raise InputError.at(configuration.files, f"{server.name}: no file {relative}", expected)
 
 
 def handed_on(own: ConfiguredServer, others: Sequence[ConfiguredServer]) -> str:

@@ -338,8 +338,8 @@ def _configured(served: Served, host: str, port: int) -> Iterator[tuple[str, lis
             if not other.settings.get("port"):
                 if kind != "responses_api_models":
                     advice = "calipers serve runs only one of them: start the other and give its host and port"
-                    raise InputError.at(configuration.where, f"{server.name} calls the {kind} {name}", advice)
-                model = model_server(other, configuration.where)
+                    raise InputError.at(configuration.files, f"{server.name} calls the {kind} {name}", advice)
+                model = model_server(other, configuration.files)
                 bound = stack.enter_context(closing_socket("127.0.0.1", 0))
                 models.append((model, bound))
                 listening = {"host": "127.0.0.1", "port": bound.getsockname()[1]}
