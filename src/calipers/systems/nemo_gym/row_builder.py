@@ -32,7 +32,7 @@ class Cells:
     given: Bools  # [R] the value is a number; true and false are 1 and 0
     integer: Bools  # [R] the number was written as an integer or a boolean
     present: Bools  # [R] the row has the key, whatever its value
-    odd: Mapping[int, Any] = field(default_factory=dict)  # row -> a value that no double represents
+    odd: Mapping[int, Any] = field(default_factory=dict)  # row -> a value that ``values`` cannot represent
 
     def take(self, rows: Ints) -> Cells:
         """The values in some rows, in their order."""

@@ -299,7 +299,7 @@ def test_an_agent_of_an_earlier_plan_keeps_its_rows(tmp_path):
         only = put(tmp_path / "only.jsonl", both[0])
         found = collect(asked(tmp_path, {"a": places["a"]}, 2, input=only))
     assert found.complete
-    assert "agent b has no /aggregate_metrics; its metrics are computed here" in found.notes
+    assert "agent b is only in an earlier plan; its metrics are computed here" in found.notes
     assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == before
 
 

@@ -281,28 +281,25 @@ def _finished(
             why = lane.stopped or f"{lane.unasked} requests were refused; the last error: {lane.last}"
             notes.append(f"agent {lane.name}: {why}; run the same command again for the rollouts that were not run")
     notes += [f"{count} {word}: {reason}" for (word, reason), count in standing.errors.most_common(MOST_FAILURES)]
-    path = str(request.output)
     if standing.stopped:
         notes.append("no metrics file is written before the collection ends")
     elif request.aggregate and request.output.stat().st_size:
-        answers = {} if request.local else _answers(agents, path, request.retries)
-        faults = {name: fault for name, answer in answers.items() if (fault := _fault(answer))}
-        failures = [
-            f"agent {name}: /aggregate_metrics failed ({fault}); the file contains the metrics computed here"
-            for name, fault in faults.items()
-        ]
-        notes += [
-            f"agent {name} has no /aggregate_metrics; its metrics are computed here"
-            for name, answer in answers.items()
-            if answer is None and not isinstance(agents.get(name), SimpleAgent)
-        ]
-        answers |= dict.fromkeys(faults)
-        agent_entries = entries(path, answers)
+        answers = {} if request.local else _answers(agents, str(request.output), request.retries)
+        for name, answer in answers.items():
+            if fault := _fault(answer):
+                problem = f"/aggregate_metrics failed ({fault}); the file contains the metrics computed here"
+                failures.append(f"agent {name}: {problem}")
+                answers[name] = None
+            elif answer is None and name not in agents:
+                notes.append(f"agent {name} is only in an earlier plan; its metrics are computed here")
+            elif answer is None and not isinstance(agents[name], SimpleAgent):
+                notes.append(f"agent {name} has no /aggregate_metrics; its metrics are computed here")
+        agent_entries = entries(str(request.output), answers)
         headlines = [headline(agent, blocks.key_metrics) for agent, blocks in agent_entries]
         written = files.write_metrics(file_chunks(agent_entries))
     for agent in agents.values():
         notes += agent.notes if isinstance(agent, SimpleAgent) else ()
-    result = score_plan([path], scoring)
+    result = score_plan([str(request.output)], scoring)
     stopped = standing.stopped or next((lane.stopped for lane in standing.lanes if lane.stopped), "")
     scrubbed_notes = tuple(map(secrets.scrub, [*notes, *failures]))
     scrubbed_headlines = tuple(map(secrets.scrub, headlines))
