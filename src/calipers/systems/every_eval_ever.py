@@ -433,7 +433,20 @@ class _FilePair:
         if self._samples is None:
             yield f"{title}: no number has a value, so nothing is written for Every Eval Ever"
             return
-        checksum = self._samples.close()
+        document = self._document(self._samples.close())
+        aggregate = f"{self._folder}/{self._uuid}.json"
+        self._files.write(aggregate, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+        path = os.path.normpath(os.path.join(self._files.folder, aggregate))
+        counts = f"{counted(len(self._numbers), 'number')} and {counted(self._rows, 'sample')}"
+        yield f"{path}: {counts} for Every Eval Ever"
+        if self._developer == UNKNOWN:
+            yield f"{title}: the model has no developer; Every Eval Ever expects a name such as acme/tiny-1"
+        if self._missing:
+            subject = "1 missing rollout has" if self._missing == 1 else f"{self._missing} missing rollouts have"
+            yield f"{title}: {subject} no line among the samples, because {NO_SCORE}; details has the counts"
+
+    def _document(self, checksum: str) -> dict[str, Any]:
+        """The content of the aggregate file; ``checksum`` is that of the file of samples."""
         document: dict[str, Any] = {
             "schema_version": SCHEMA,
             "evaluation_id": self._id,
@@ -471,16 +484,7 @@ class _FilePair:
                 "checksum": checksum,
                 "total_rows": self._rows,
             }
-        aggregate = f"{self._folder}/{self._uuid}.json"
-        self._files.write(aggregate, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-        path = os.path.normpath(os.path.join(self._files.folder, aggregate))
-        counts = f"{counted(len(self._numbers), 'number')} and {counted(self._rows, 'sample')}"
-        yield f"{path}: {counts} for Every Eval Ever"
-        if self._developer == UNKNOWN:
-            yield f"{title}: the model has no developer; Every Eval Ever expects a name such as acme/tiny-1"
-        if self._missing:
-            subject = "1 missing rollout has" if self._missing == 1 else f"{self._missing} missing rollouts have"
-            yield f"{title}: {subject} no line among the samples, because {NO_SCORE}; details has the counts"
+        return document
 
     def _every_number(self) -> Iterator[EvaluationResult]:
         for name, estimate in self._group.metrics.items():

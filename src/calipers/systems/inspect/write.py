@@ -215,18 +215,9 @@ class _Content:
         self.attempts += record.get("attempt", 1) - 1
         if outcome not in KNOWN:
             self.unknown[outcome] += 1
-        scores: dict[str, dict[str, Any]] = {name: {"value": number} for name, number in rewards.items()}
-        reason = REASONS.get(outcome)
-        if reason or outcome not in KNOWN:
-            scores = scores or {"outcome": {"value": math.nan}}
-            for score in scores.values():
-                score |= {"reason": reason} if reason else {"metadata": {"outcome": outcome}}
+        scores = _sample_scores(rewards, outcome, record.get("answer"))
         self._scorers |= dict.fromkeys(scores)
-        completion = record.get("completion")
-        text = completion if isinstance(completion, str) else "" if completion is None else json.dumps(completion)
-        answer = record.get("answer")
-        if answer is not None and scores:
-            next(iter(scores.values()))["answer"] = answer if isinstance(answer, str) else json.dumps(answer)
+        text = _text(record.get("completion"))
         model = self._group.model or UNNAMED
         usage = record.get("usage") or {}
         sample: dict[str, Any] = {
@@ -400,11 +391,29 @@ def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _sample_scores(rewards: Mapping[str, float], outcome: str, answer: Any) -> dict[str, dict[str, Any]]:
+    """The scores of a sample: its rewards. They also have its outcome, and the first score its answer."""
+    scores: dict[str, dict[str, Any]] = {name: {"value": number} for name, number in rewards.items()}
+    reason = REASONS.get(outcome)
+    if reason or outcome not in KNOWN:
+        scores = scores or {"outcome": {"value": math.nan}}
+        for score in scores.values():
+            score |= {"reason": reason} if reason else {"metadata": {"outcome": outcome}}
+    if answer is not None and scores:
+        next(iter(scores.values()))["answer"] = _text(answer)
+    return scores
+
+
+def _text(value: Any) -> str:
+    """A value as text: a string as it is, None as the empty string, any other value as JSON."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
 def _input(prompt: Any) -> Any:
     """A prompt in inspect's format: text, or messages with a role and a content."""
     if isinstance(prompt, list) and prompt and all(map(_is_message, prompt)):
         return [{"role": message["role"], "content": message["content"]} for message in prompt]
-    return prompt if isinstance(prompt, str) else "" if prompt is None else json.dumps(prompt)
+    return _text(prompt)
 
 
 def _is_message(value: Any) -> bool:
@@ -416,7 +425,7 @@ def _target(record: Record) -> Any:
     target = record.get("target")
     if isinstance(target, list):
         return [part if isinstance(part, str) else json.dumps(part) for part in target]
-    return target if isinstance(target, str) else "" if target is None else json.dumps(target)
+    return _text(target)
 
 
 def _error(record: Record) -> str:
