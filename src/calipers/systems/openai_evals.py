@@ -180,28 +180,28 @@ def _counts(events: SystemPart, name: str) -> Ints:
 
 def _rollouts(events: SystemPart) -> SystemPart:
     """The rollouts of a log's events. The n-th verdict and the n-th metrics of a sample belong to its n-th rollout."""
-    judged = np.maximum(_counts(events, MATCH), _counts(events, METRICS))
-    sizes = np.maximum(judged, 1)
+    verdicts = np.maximum(_counts(events, MATCH), _counts(events, METRICS))  # of each sample of the log
+    sizes = np.maximum(verdicts, 1)
     starts = np.cumsum(sizes) - sizes
     size = int(sizes.sum())
-    owner = np.repeat(np.arange(len(sizes)), sizes)
+    task = np.repeat(np.arange(len(sizes)), sizes)
     errors = events.labels.get(ERROR_KIND, Labels(np.full(len(events), -1), []))
-    failed = np.flatnonzero(errors.code >= 0)
-    lost = np.full(len(sizes), -1)
-    lost[events.task[failed]] = errors.code[failed]  # the last error, if there are several
-    lost[judged > 0] = -1
+    error_events = np.flatnonzero(errors.code >= 0)
+    error = np.full(len(sizes), -1)
+    error[events.task[error_events]] = errors.code[error_events]  # the last error, if there are several
+    error[verdicts > 0] = -1  # a sample with a verdict has recovered from its errors
     labels = _spec_labels(events, size)
-    if (lost >= 0).any():
-        labels[ERROR_KIND] = Labels(lost[owner], errors.values)
-    first = np.empty(len(sizes), dtype=np.int64)
-    first[events.task[::-1]] = events.places.lines(len(events))[::-1]
+    if (error >= 0).any():
+        labels[ERROR_KIND] = Labels(error[task], errors.values)
+    first_line = np.empty(len(sizes), dtype=np.int64)
+    first_line[events.task[::-1]] = events.places.lines(len(events))[::-1]
     return replace(
         events,
-        places=Places(events.places.path, events.places.unit, [(0, first[owner])]),
-        task=owner,
-        sample=np.arange(size) - starts[owner],
+        places=Places(events.places.path, events.places.unit, [(0, first_line[task])]),
+        task=task,
+        sample=np.arange(size) - starts[task],
         attempt=np.ones(size, dtype=np.int64),
-        outcome=np.where(lost >= 0, CODE["client_failed"], UNSTATED).astype(np.uint8)[owner],
+        outcome=np.where(error >= 0, CODE["client_failed"], UNSTATED).astype(np.uint8)[task],
         rewards=_rewards(events, starts, size),
         columns={name: _summed(events, name, starts, size) for name in TOKENS if name in events.columns},
         labels=labels,

@@ -67,8 +67,8 @@ def compute_pass_majority_metrics(
             first = runs[name][:k]
             if len(first) > 1:
                 deviation = _deviation(first)
-                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[0]}"] = deviation
-                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[1]}"] = deviation / math.sqrt(len(first))
+                metrics[f"pass@1[avg-of-{k}]/{name}/std_dev_across_runs"] = deviation
+                metrics[f"pass@1[avg-of-{k}]/{name}/std_err_across_runs"] = deviation / math.sqrt(len(first))
     return metrics, scores, names, most
 
 
@@ -84,7 +84,7 @@ def add_avg_sample_std_dev(
         for name in score_names:
             deviations = [_deviation(values) for values in _of_first(indexed[name], k) if len(values) > 1]
             if deviations:
-                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = _mean(deviations)
+                metrics[f"pass@1[avg-of-{k}]/{name}/avg_sample_std_dev"] = _mean(deviations)
 
 
 def compute_subset_metrics(
