@@ -317,7 +317,7 @@ class StandardError(msgspec.Struct, omit_defaults=True):
 
 
 class ConfidenceInterval(msgspec.Struct, omit_defaults=True):
-    """The interval of a score."""
+    """The confidence interval of a score."""
 
     lower: float
     upper: float
@@ -356,7 +356,7 @@ class MetricConfig(msgspec.Struct, omit_defaults=True):
 
 
 class EvaluationResult(msgspec.Struct):
-    """One number of a group."""
+    """One metric of a group, over all rollouts or over a slice."""
 
     evaluation_result_id: str
     evaluation_name: str

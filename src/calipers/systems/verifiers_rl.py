@@ -89,7 +89,7 @@ class TraceSpan(msgspec.Struct, gc=False):
 
 
 class Timing(msgspec.Struct, gc=False):
-    """The times of a trace."""
+    """The times of a trace; ``agent`` is the time in which its agent ran."""
 
     agent: TraceSpan | None = None
 
@@ -380,7 +380,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     if config and len(datasets) < 2:
         group = {"agent": agent, "model": model, "dataset": next(iter(datasets), None)}
         own = planned(parts, source.path, config.get("num_tasks"), config.get("num_rollouts"), group)
-        return [*with_notes(own[: len(parts)], source.path, notes), *own[len(parts) :]]  # type: ignore[arg-type]  # a part stays of its kind
+        return [*with_notes(own[: len(parts)], source.path, notes), *own[len(parts) :]]  # type: ignore[arg-type]  # the parts keep their type
     return with_notes(parts, source.path, notes)
 
 
@@ -466,7 +466,7 @@ TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_fo
 
 OLDER: Final = "verifiers_v0"
 BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers itself adds
-OURS: Final = frozenset({"sample", "attempt", "outcome", "rewards"})  # keys that only our own records have
+OURS: Final = frozenset({"sample", "attempt", "outcome", "rewards"})  # keys that only records of Calipers have
 NO_ERROR: Final = (b"", b"null", b'""')
 COMPANION: Final = "metadata.json"
 
@@ -603,7 +603,7 @@ def read_results(source: Source, names: Columns, labels: Collection[str], progre
     companion = beside(source.path, COMPANION)
     examples, samples = companion.get("num_examples"), companion.get("rollouts_per_example")
     own = planned(parts, source.path, examples, samples, _group(companion))
-    return [*with_notes(own[: len(parts)], source.path), *own[len(parts) :]]  # type: ignore[arg-type]  # a part stays of its kind
+    return [*with_notes(own[: len(parts)], source.path), *own[len(parts) :]]  # type: ignore[arg-type]  # the parts keep their type
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:

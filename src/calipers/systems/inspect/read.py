@@ -689,7 +689,7 @@ def _line(row: dict[str, Any]) -> str:
     """A record as a line of JSON, with null for NaN."""
     try:
         return _ENCODER.encode(row).decode()
-    except (UnicodeEncodeError, OverflowError, TypeError):  # half a character, or an integer beyond 64 bits
+    except (UnicodeEncodeError, OverflowError, TypeError):  # an unpaired surrogate, or an integer beyond 64 bits
         return json.dumps(_plain(row))
 
 

@@ -40,7 +40,7 @@ from calipers.rollouts.table import Part
 from calipers.systems import ExportRequest
 from calipers.systems.inspect.read import HEADER, OF_REASON, START, VERSION
 
-Step = tuple[str | None, str | None]  # split, step of a training run
+Step = tuple[str | None, str | None]  # (split, step) of a training run
 WHOLE: Final = (None, None)  # stands for all rollouts of a group with at most one step
 ENDS: Final = (".eval", ".json")
 LONGEST_ID: Final = 500  # characters of a sample's id in the name of a member

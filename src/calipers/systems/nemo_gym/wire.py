@@ -239,7 +239,7 @@ class GymSchema:
         if key == FAILURE:
             return "failure", str | None
         if key == REWARD and kinds != {"number"}:
-            return "number", Any  # NeMo Gym shows a reward as it is, whatever it is
+            return "number", Any  # NeMo Gym shows a reward unchanged, whatever its type
         return "number" if "number" in kinds else "other", union(kinds, _NUMBER)
 
     def _response(self) -> Any:

@@ -1,1 +1,1 @@
-"""Rollouts collected from NeMo Gym's agent servers: its flow, with a ledger."""
+"""The collection of rollouts from NeMo Gym's agent servers, and its four files."""

@@ -44,7 +44,7 @@ RATE_LIMIT_ERROR_CODES: Final = [429, 502, 503, 504, 520]
 RETRY_ERROR_CODES: Final = [*RATE_LIMIT_ERROR_CODES, 500]
 TRIES: Final = 3  # calls of a request that ends with HTTP 500
 LIMITED_TRIES: Final = 20  # calls of a request that ends with a rate limit error; NeMo Gym tries endlessly
-PAUSE: Final = 0.5  # seconds between two tries
+PAUSE: Final = 0.5  # seconds between two calls
 
 Value = TypeAliasType("Value", Annotated["Opened | list[Value] | Any", Field(union_mode="left_to_right")])
 

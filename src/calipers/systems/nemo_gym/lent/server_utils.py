@@ -30,7 +30,7 @@ __all__ = [
 
 MAX_NUM_TRIES: Final = 3
 CONNECTION_TRIES: Final = 20  # calls of a server that is not up yet, or drops the connection; NeMo Gym tries endlessly
-PAUSE: Final = 0.5  # seconds between two tries
+PAUSE: Final = 0.5  # seconds between two calls
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
 

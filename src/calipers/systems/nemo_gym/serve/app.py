@@ -422,7 +422,7 @@ class VerifyRequest(BaseModel):
 
 
 class VerifyResponse(VerifyRequest):
-    """The same row with its reward."""
+    """The row of the request with its reward."""
 
     reward: float
 

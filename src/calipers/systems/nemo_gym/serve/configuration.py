@@ -37,7 +37,7 @@ class ConfiguredServer:
 
     @property
     def references(self) -> list[tuple[str, str]]:
-        """The (kind, name) of every server that its settings name."""
+        """The (kind, name) of every server that the settings refer to."""
         return list(_references(self.settings))
 
 
@@ -62,7 +62,7 @@ class Configuration:
 
     @property
     def files(self) -> str:
-        """The files, for a message."""
+        """The paths of the files as text, for messages."""
         return ", ".join(self.paths)
 
     def servers(self, kind: str) -> list[str]:
