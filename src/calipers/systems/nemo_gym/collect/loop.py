@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import math
 import os
 import random
 from collections import Counter
@@ -587,13 +588,11 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
     if is_failure(answer) or answer.get(KILLED):
         return {**answer, **_identity(row)}
     reward = answer.get(REWARD)
-    if isinstance(reward, bool) or not isinstance(reward, (int, float)):
-        problem = (
-            "there is no reward" if reward is None else f"reward is {_encode(reward)[:40].decode(errors='replace')}"
-        )
-        if not isinstance(reward, bool):
-            raise _unusable(f"{problem}; expected a number")
-    elif reward != reward or reward in (float("inf"), float("-inf")):
+    if reward is None:
+        raise _unusable("there is no reward; expected a number")
+    if not isinstance(reward, (int, float)):
+        raise _unusable(f"reward is {_encode(reward)[:40].decode(errors='replace')}; expected a number")
+    if isinstance(reward, float) and not math.isfinite(reward):
         raise _unusable(f"reward is {reward}; expected a finite number")
     response = answer.get("response")
     if response is not None and not isinstance(response, Mapping):

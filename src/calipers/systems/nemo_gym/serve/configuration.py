@@ -21,7 +21,7 @@ SERVER: Final = "NEMO_GYM_CONFIG_PATH"
 """The environment variables through which NeMo Gym gives a server the servers it can call, and its own name."""
 SECRET: Final = re.compile("key|token|secret|password", re.IGNORECASE)
 _INNERMOST: Final = re.compile(r"\$\{([^${}]*)\}")
-_KEYS: Final = ("_inherit_from", "_copy", "_delete_key")
+_INHERIT, _COPY, _DELETE = "_inherit_from", "_copy", "_delete_key"  # keys that are directives
 _DIRECTIVE: Final = re.compile(r"\$\{(inherit_from|copy):([^{}]*)\}")
 _ABSENT: Final = object()
 
@@ -249,8 +249,8 @@ class _Inheritance:
             return values if match is None else self._base(f"_{match[1]}", match[2], values, inside)
         if not isinstance(values, Mapping):
             return values
-        settings = {key: value for key, value in values.items() if key not in _KEYS}
-        for directive in _KEYS[:2]:
+        settings = {key: value for key, value in values.items() if key not in (_INHERIT, _COPY, _DELETE)}
+        for directive in (_INHERIT, _COPY):
             if directive in values:
                 base = self._base(directive, str(values[directive]), values, inside)
                 if base == MISSING:
@@ -258,7 +258,7 @@ class _Inheritance:
                 if not isinstance(base, Mapping):
                     raise self._absent(directive, str(values[directive]))
                 settings = _over(base, settings)
-        for key in str(values.get("_delete_key", "")).split(","):
+        for key in str(values.get(_DELETE, "")).split(","):
             settings.pop(key.strip(), None)
         return {key: self(value, inside) for key, value in settings.items()}
 
@@ -269,7 +269,7 @@ class _Inheritance:
         base = _at(self._root, dotted)
         if base is _ABSENT or base == values:
             raise self._absent(directive, dotted)
-        if directive == _KEYS[0]:
+        if directive == _INHERIT:
             self.moved.append(dotted)
         return self(base, (*inside, dotted))
 
