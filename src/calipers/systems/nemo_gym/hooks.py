@@ -119,7 +119,8 @@ def server_class(path: str) -> str:
     return started.pop()
 
 
-KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
+RESOURCES = "resources_servers"
+KINDS = (RESOURCES, "responses_api_agents", "responses_api_models")
 """The folders of NeMo Gym's source tree. A file in one of them imports others from the root of the tree."""
 
 

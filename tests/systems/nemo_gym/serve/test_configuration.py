@@ -99,6 +99,22 @@ def test_a_server_that_another_inherits_from_is_not_asked_for_unless_it_is_named
     assert chosen_server(configuration, "generic")[1].name == "generic"
 
 
+def test_a_key_that_is_a_number_is_no_server(written):
+    configuration = read_configuration(written(a=SERVER + "7: {resources_servers: {math: {}}}\n"))
+    assert configuration.servers("resources_servers") == ["mine"]
+
+
+def test_a_reference_to_the_server_itself(written):
+    configuration = read_configuration(written(a="m: {resources_servers: {math: {k: '${m}'}}}\n"))
+    with pytest.raises(InputError, match=r"m\.resources_servers\.math refers to itself; expected a reference to"):
+        configuration.server("m", "resources_servers")
+
+
+def test_a_server_without_implementations_is_not_that_of_a_file(written):
+    more = "empty: {resources_servers: }\nmine: {resources_servers: {math: {k: 1}}}\n"
+    assert chosen_server(read_configuration(written(a=more)), "math/app.py:Math")[1].name == "mine"
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [("@b*c", "@b*c"), ("*a", "*a"), ("a: b: c", "a: b: c"), ("2024-13-45", "2024-13-45"), ("12", 12)],
@@ -126,6 +142,7 @@ def test_keys_of_others_are_not_handed_on(written):
         ("- 1", "a.yaml: it has no settings"),
         ("config_paths: x.yaml", "a.yaml: config_paths is 'x.yaml'; expected a list"),
         ("config_paths: [nope.yaml]", "nope.yaml: No such file"),
+        (f"config_paths: [{'x' * 300}]", "File name too long"),
         ("x: 1", "a.yaml: no resources server in it; expected NAME"),
         ("m: {resources_servers: {a: {}, b: {}}}", r"m.resources_servers is not a server; expected one implementation"),
         ("m: {resources_servers: {a: }}", "m.resources_servers.a has no settings"),

@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.nemo_gym.hooks import KINDS, server_class, tree_root
+from calipers.systems.nemo_gym.hooks import KINDS, RESOURCES, server_class, tree_root
 
 MISSING: Final = "???"
 SERVERS: Final = "NEMO_GYM_CONFIG_DICT"
@@ -66,8 +66,9 @@ class Configuration:
         return ", ".join(self.paths)
 
     def servers(self, kind: str) -> list[str]:
-        """The names of the servers of a kind."""
-        return [name for name, block in self.values.items() if isinstance(block, Mapping) and kind in block]
+        """The names of the servers of a kind; a key that is not text, such as 7, is not a name."""
+        blocks = ((name, block) for name, block in self.values.items() if isinstance(block, Mapping))
+        return [name for name, block in blocks if isinstance(name, str) and kind in block]
 
     def server(self, name: str, kind: str) -> ConfiguredServer:
         """A server by its name, with references resolved. InputError if it does not exist, or lacks a value."""
@@ -86,7 +87,11 @@ class Configuration:
             problem = f"{name}.{kind}.{implementation} has no settings"
             raise InputError.at(self.files, problem, "expected its settings, such as entrypoint: app.py")
         unresolved = {key: value for key, value in block.items() if key != "datasets"}
-        settings = self._resolved(unresolved, f"{name}.{kind}.{implementation}")
+        try:
+            settings = self._resolved(unresolved, f"{name}.{kind}.{implementation}")
+        except RecursionError:  # a reference to an object around it
+            problem = f"{name}.{kind}.{implementation} refers to itself"
+            raise InputError.at(self.files, problem, "expected a reference to another key") from None
         if unset := list(_unset(settings)):
             advice = f"set {'it' if len(unset) == 1 else 'them'} in a later --config FILE"
             raise InputError.at(self.files, f"{name}: no value for {', '.join(unset)}", advice)
@@ -197,7 +202,7 @@ def _blocks(path: Path, seen: set[Path]) -> Iterator[dict[str, Any]]:
     for listed in more:
         folders: Iterable[Path | None] = (Path(), tree_root(str(path)), path.parent)
         candidates = [folder / str(listed) for folder in folders if folder is not None]
-        yield from _blocks(next((file for file in candidates if file.is_file()), candidates[0]), seen)
+        yield from _blocks(next(filter(os.path.isfile, candidates), candidates[0]), seen)
     yield document
 
 
@@ -291,17 +296,18 @@ def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, 
 
     ``spec`` may be FILE:CLASS itself, or the name of a server, if the configuration has several.
     """
-    every = configuration.servers(KINDS[0])
+    every = configuration.servers(RESOURCES)
     names = [name for name in every if name not in configuration.moved] or every
     if not names:
-        expected = f"expected NAME: {{{KINDS[0]}: {{IMPLEMENTATION: {{entrypoint: app.py}}}}}}"
+        expected = f"expected NAME: {{{RESOURCES}: {{IMPLEMENTATION: {{entrypoint: app.py}}}}}}"
         raise InputError.at(configuration.files, "no resources server in it", expected)
     file, colon, class_name = (spec or "").rpartition(":")
     if colon:
         folder = Path(file).resolve().parent.name
-        fitting = [name for name in names if folder in configuration.values[name][KINDS[0]]] or names
-        return f"{Path(file).resolve()}:{class_name}", _only(configuration, fitting)
-    server = configuration.server(spec, KINDS[0]) if spec else _only(configuration, names)
+        blocks = {name: configuration.values[name][RESOURCES] for name in names}
+        fitting = [name for name, block in blocks.items() if isinstance(block, Mapping) and folder in block]
+        return f"{Path(file).resolve()}:{class_name}", _only(configuration, fitting or names)
+    server = configuration.server(spec, RESOURCES) if spec else _only(configuration, names)
     path = _entrypoint(configuration, server)
     return f"{path}:{server_class(str(path))}", server
 
@@ -310,7 +316,7 @@ def _only(configuration: Configuration, names: Sequence[str]) -> ConfiguredServe
     if len(names) > 1:
         problem = f"it has the resources servers {', '.join(names)}"
         raise InputError.at(configuration.files, problem, f"calipers serve {names[0]} --config ... serves that server")
-    return configuration.server(names[0], KINDS[0])
+    return configuration.server(names[0], RESOURCES)
 
 
 def _entrypoint(configuration: Configuration, server: ConfiguredServer) -> Path:
