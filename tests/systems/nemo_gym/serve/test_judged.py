@@ -188,6 +188,8 @@ def test_what_a_model_server_cannot_pass_on_is_told_without_a_traceback(caplog, 
         ({"input": "?", "tools": [{"type": "function"}]}, "tools: this model server only forwards chats"),
         ({"input": [{"type": "function_call_output"}]}, "input.0: it is not a message"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0: it contains more than text"),
+        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input.0: it contains more than text"),
+        ({"input": 1}, "input: it is neither text nor a list; expected text or a list of messages"),
     ],
 )
 def test_what_a_chat_has_no_words_for(body, said):

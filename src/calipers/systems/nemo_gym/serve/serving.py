@@ -104,9 +104,11 @@ def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("tools"):
         raise InputError.at("tools", "this model server only forwards chats", "expected a request without tools")
     prompt = body.get("input")
-    items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [] if prompt is None else prompt
+    if not isinstance(items, list):
+        raise InputError.at("input", "it is neither text nor a list", "expected text or a list of messages")
     messages = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
-    for number, item in enumerate(items or []):
+    for number, item in enumerate(items):
         if not isinstance(item, Mapping) or "role" not in item:
             raise InputError.at(f"input.{number}", "it is not a message", "expected role and content")
         messages.append({"role": item["role"], "content": _text(item.get("content"), number)})
@@ -117,8 +119,8 @@ def _text(content: Any, number: int) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    texts = [part["text"] for part in parts if isinstance(part, Mapping) and part.get("type") in TEXTS]
-    if len(texts) != len(parts):
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") in TEXTS]
+    if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
         raise InputError.at(f"input.{number}", "it contains more than text", "expected text for a chat model")
     return "".join(texts)
 
@@ -130,12 +132,16 @@ def as_sent(server: ModelServer, body: Mapping[str, Any], in_chat: bool) -> dict
     """
     sent = as_chat(body) if in_chat else dict(body)
     metadata = body.get("metadata") if server.chats_only else None
-    if server.system_only:
-        messages = map(dict, sent.get("messages") or [])
-        sent["messages"] = [{**m, "role": "system"} if m.get("role") == "developer" else m for m in messages]
+    if server.system_only and isinstance(messages := sent.get("messages"), list):
+        sent["messages"] = [_without_developer(message) for message in messages]
     if template := {**server.template, **_in_metadata(metadata, "chat_template_kwargs")}:
         sent["chat_template_kwargs"] = template
     return {**server.extra, **_in_metadata(metadata, "extra_body"), **sent, "model": server.model}
+
+
+def _without_developer(message: Any) -> Any:
+    is_developer = isinstance(message, Mapping) and message.get("role") == "developer"
+    return {**message, "role": "system"} if is_developer else message
 
 
 def _in_metadata(metadata: Any, name: str) -> Mapping[str, Any]:
