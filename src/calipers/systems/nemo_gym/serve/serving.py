@@ -119,8 +119,9 @@ def _text(content: Any, number: int) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") in TEXTS]
-    if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
+    values = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") in TEXTS]
+    texts = [text for text in values if isinstance(text, str)]
+    if len(texts) != len(parts):
         raise InputError.at(f"input.{number}", "it contains more than text", "expected text for a chat model")
     return "".join(texts)
 
