@@ -17,7 +17,7 @@ from calipers.clients.huggingface.checkpoint import NO_NAMES, NO_SYSTEM, Local, 
 from calipers.errors import ClientError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.client import about, local
+from calipers.systems.lm_eval.client import chat_template, prompt_settings
 from calipers.systems.lm_eval.report import sample_rows
 from calipers.systems.lm_eval.write import digest, line_text
 
@@ -57,7 +57,7 @@ def ran(home, checkpoint, text, **given):
         [str(home / "task.yaml")], {"model": (f"hf/{checkpoint}",), "out": home / "r", **chat, **given}
     )
     report = perform(job)
-    return report, json.loads(line_text(next(iter(sample_rows(report.part.scored, local(job))))))
+    return report, json.loads(line_text(next(iter(sample_rows(report.part.scored, chat_template(job))))))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_likelihoods_after_a_chat_are_those_of_lm_eval(tmp_path, checkpoints, mo
 
 def test_a_results_file_holds_the_template(tmp_path, checkpoints):
     report, _ = ran(tmp_path, checkpoints["chatty"], TASK + WRITTEN)
-    told = about(report.job, local(report.job))
+    told = prompt_settings(report.job, chat_template(report.job))
     assert (told["chat_template"], told["chat_template_sha"]) == (TEMPLATE, digest(TEMPLATE))
 
 

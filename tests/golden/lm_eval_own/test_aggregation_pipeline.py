@@ -6,7 +6,7 @@ import pytest
 from golden.lm_eval_own.made import group, ran, results
 from golden.lm_eval_own.ported import ported
 
-from calipers.systems.lm_eval.report import _lacking
+from calipers.systems.lm_eval.report import _missing_numbers
 
 TO_GROUP = "TestTaskToGroupPipeline::test_"
 NESTED = "TestNestedGroupPipeline::test_"
@@ -115,4 +115,4 @@ WARNED = "TestGroupAggregationWarnings::test_"
 def test_a_note_names_what_a_group_lacks(tasks, entries, notes):
     made = group("g", *tasks, entries=entries)
     found = results([ran(name, values) for name, values in tasks.items()], [made])["results"]
-    assert list(_lacking(made, found)) == notes
+    assert list(_missing_numbers(made, found)) == notes

@@ -7,7 +7,7 @@ import random
 import pytest
 from golden.lm_eval_own.ported import ported
 
-from calipers.systems.lm_eval.aggregations import bootstrap, drawn, resampler, stderr, twister
+from calipers.systems.lm_eval.aggregations import bootstrap, choices, mersenne_twister, resampler, stderr
 from calipers.systems.lm_eval.entries import GENERATION, Scoring, entries
 from calipers.systems.lm_eval.pipelines import pipeline
 from calipers.systems.lm_eval.task_scores import Answered, Choices, Way, score_choices, score_documents
@@ -36,7 +36,7 @@ def test_accuracy_of_three_choices_where_the_second_is_right(lls, names, expecte
 
 @ported("test_metrics.py", "items, draws, close", {"test_bootstrap_internal_no_mp": [([1, 2, 3, 4, 5], 100, 0.5)]})
 def test_resampled_means_lie_around_the_mean(items, draws, close):
-    found = resampler("mean", items)(drawn(twister(0), draws, len(items)))
+    found = resampler("mean", items)(choices(mersenne_twister(0), draws, len(items)))
     assert found.shape == (draws,)
     assert found.mean() == pytest.approx(sum(items) / len(items), abs=close)
 

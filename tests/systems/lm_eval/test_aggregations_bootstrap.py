@@ -12,12 +12,12 @@ from calipers.systems.lm_eval.aggregations import (
     AGGREGATIONS,
     aggregate,
     bootstrap,
-    count,
-    drawn,
+    choices,
+    draw_count,
+    mersenne_twister,
     resampled,
     resampler,
     stderr,
-    twister,
 )
 
 ITEMS = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]
@@ -37,7 +37,7 @@ def slowly(how, items, iterations):
 @pytest.mark.parametrize("seed", [0, 1, 99])
 def test_the_draws_are_pythons_own(count, seed):
     rng = random.Random(seed)
-    assert drawn(twister(seed), 3, count).tolist() == [rng.choices(range(count), k=count) for _ in range(3)]
+    assert choices(mersenne_twister(seed), 3, count).tolist() == [rng.choices(range(count), k=count) for _ in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_bootstrap_is_lm_evals_to_the_last_draw(how, items, iterations):
 
 
 def test_many_documents_come_in_pieces_of_a_chunk(monkeypatch):
-    monkeypatch.setattr("calipers.systems.lm_eval.aggregations.AT_ONCE", 20)
+    monkeypatch.setattr("calipers.systems.lm_eval.aggregations._BLOCK", 20)
     assert bootstrap("median", ITEMS, 50) == pytest.approx(slowly("median", ITEMS, 50))
 
 
@@ -99,7 +99,7 @@ def rng(seed=0):
 
 def one_by_one(how, items, seed=0):
     """The plainest way: each draw a list of documents, added up by itself."""
-    raw = rng(seed).bit_generator.random_raw(count(how, len(items)) * len(items)) % np.uint64(len(items))
+    raw = rng(seed).bit_generator.random_raw(draw_count(how, len(items)) * len(items)) % np.uint64(len(items))
     rows = raw.astype(int).reshape(-1, len(items))[:50]
     return [aggregate(how, [items[place] for place in row]) for row in rows.tolist()]
 
@@ -121,7 +121,7 @@ def one_by_one(how, items, seed=0):
 )
 def test_all_draws_at_once_are_each_by_itself(how, items):
     found = resampled(how, items, rng())
-    assert len(found) == count(how, len(items))
+    assert len(found) == draw_count(how, len(items))
     assert found[:50] == pytest.approx(one_by_one(how, items), rel=1e-12)
 
 
@@ -137,7 +137,7 @@ def test_the_draws_spread_as_the_standard_error_says():
 
 
 def test_many_documents_have_fewer_draws():
-    assert [count("perplexity", size) for size in (1, 1_000, 4_000, 1_000_000)] == [10_000, 10_000, 2_500, 1_000]
+    assert [draw_count("perplexity", size) for size in (1, 1_000, 4_000, 1_000_000)] == [10_000, 10_000, 2_500, 1_000]
 
 
 ROWS = np.random.Generator(np.random.PCG64(3)).integers(0, 30, (40, 30))

@@ -5,7 +5,7 @@ from calipers.running import Job
 from calipers.running.library import check_apart
 from calipers.running.provenance import identity
 from calipers.running.settings import jobs_of, read_config
-from calipers.systems.lm_eval.client import about, check_model, manner, template
+from calipers.systems.lm_eval.client import check_model, manner, prompt_settings, template_name
 from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.write import digest
 from calipers.tasks import Suite
@@ -91,7 +91,7 @@ def test_another_benchmark_is_not_asked_as_theirs_are(settings):
 
 
 def test_the_name_of_a_template():
-    assert [template(job(**one)) for one in ({}, CHAT, NAMED)] == [None, "", "tool_use"]
+    assert [template_name(job(**one)) for one in ({}, CHAT, NAMED)] == [None, "", "tool_use"]
 
 
 def test_another_template_is_another_run():
@@ -117,7 +117,7 @@ def test_what_a_results_file_says(settings, told):
         "chat_template",
         "chat_template_sha",
     )
-    assert about(job(**settings), None) == (dict(zip(keys, told, strict=True)) if told else {})
+    assert prompt_settings(job(**settings), None) == (dict(zip(keys, told, strict=True)) if told else {})
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""lm-evaluation-harness' own command line, as of its release 0.4.13, translated into jobs of ours.
+"""The command line of lm-evaluation-harness 0.4.13, translated into Calipers' jobs.
 
 ::
 
-    words ──► options, those of --config FILE below them ──► jobs ──► reports ──► its table, its files
+    words ──► options, over those of --config FILE ──► jobs ──► reports ──► lm-eval's table and files
 
-What an option changes there, it changes here, or it is refused by its name. An option that has no effect there, such
-as ``--device`` for a server, has none here.
+Every option has the effect that it has in lm-evaluation-harness, or is refused by name. An option that has no effect
+there, such as ``--device`` for a server, has none here either.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 PROGRAM: Final = "calipers lm-eval"
 COMMANDS: Final = ("run", "ls", "validate")
 LISTED: Final = ("tasks", "groups", "subtasks", "tags")
-RUNS: Final = "runs"  # where runs are kept, as those of ``calipers run``
-NOT_FOUND: Final = 1  # the exit code of ``validate`` there
+RUNS: Final = "runs"  # the folder of run folders, as for ``calipers run``
+NOT_FOUND: Final = 1  # exit code of lm-evaluation-harness' ``validate``
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command prints that runs nothing, and its exit code."""
+    """The output and exit code of a command that starts no run."""
 
     text: str
     exit_code: int = 0
@@ -54,15 +54,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class HarnessCommand:
-    """``lm-eval run``: the jobs it means, and what it prints of their reports."""
+    """An ``lm-eval run`` command: its jobs, and what it prints from their reports."""
 
-    options: Mapping[str, Any]  # every option of lm-evaluation-harness, with its value
+    options: Mapping[str, Any]  # the value of every option of lm-evaluation-harness
     jobs: Sequence[Job]
     notes: Sequence[str]
     began: float = field(default_factory=time.perf_counter)
 
     def before(self, tasks: Any) -> list[str]:
-        """What ``--check_integrity`` and ``--write_out`` say before the first call; InputError for a faulty task."""
+        """What ``--check_integrity`` and ``--write_out`` print before the first request; InputError for a bad task."""
         from calipers.systems.lm_eval.benchmarks import integrity, written_out
 
         lines: list[str] = []
@@ -73,108 +73,111 @@ class HarnessCommand:
         return lines
 
     def page(self, reports: Sequence[Report]) -> OwnPage:
-        """Its table of the reports, after the results themselves with ``--show_config``; its files are written."""
+        """Write the output files and return the printed page.
+
+        The page is lm-evaluation-harness' table, with the results object before it if ``--show_config`` is given.
+        """
         from calipers.systems.lm_eval.report import joined
         from calipers.systems.lm_eval.write import file_text, results_object, tables
 
-        parts = [self._as_asked(report.part) for report in reports if report.part is not None]
+        parts = [self._with_gen_kwargs(report.part) for report in reports if report.part is not None]
         if not parts:
             return OwnPage("")
-        [whole] = joined(parts)
-        about = self._about(parts[0].job)
-        results = results_object(**{**whole.results, **about})
+        [run_report] = joined(parts)
+        blocks = self._result_blocks(parts[0].job)
+        results = results_object(**{**run_report.results, **blocks})
         text = f"{file_text(results)}\n" if self.options["show_config"] else ""
         text += f"{self._headline()}\n{tables(results)}\n"
         written: list[Path] = []
         if self.options["output_path"]:
-            written = whole.write(
+            written = run_report.write(
                 Path(self.options["output_path"]),
                 datetime.now(),
                 name=self._model_name(),
-                blocks=about,
+                blocks=blocks,
                 with_samples=self.options["log_samples"],
             )
-        return OwnPage(text, alone=True, remarks=[*whole.sentences, *map(str, written)])
+        return OwnPage(text, alone=True, remarks=[*run_report.sentences, *map(str, written)])
 
-    def _as_asked(self, part: TaskPart) -> TaskPart:
-        """A run whose task has the command's ``--gen_kwargs`` in its configuration, as its files show them."""
+    def _with_gen_kwargs(self, part: TaskPart) -> TaskPart:
+        """A run whose task has the command's ``--gen_kwargs`` in its configuration, as lm-eval's files show it."""
         task = part.scored.task
         if task.config.output_type != "generate_until" or not self.options["gen_kwargs"]:
             return part
         settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
-        made = [
+        cached_requests = [
             (asking, manner, [replace(request, args=(request.args[0], settings)) for request in requests])
             for asking, manner, requests in task.kept.get("requests", ())
         ]
         config = replace(task.config, generation_kwargs=settings)
-        shown_task = replace(task, config=config, kept={**task.kept, "requests": made})
+        shown_task = replace(task, config=config, kept={**task.kept, "requests": cached_requests})
         return replace(part, scored=replace(part.scored, task=shown_task))
 
     def _headline(self) -> str:
-        given = self.options
-        model_args = {key: value for key, value in given["model_args"].items() if key != "trust_remote_code"}
+        options = self.options
+        model_args = {key: value for key, value in options["model_args"].items() if key != "trust_remote_code"}
         return (
-            f"{given['model']} ({model_args}), gen_kwargs: ({given['gen_kwargs']}), limit: {given['limit']}, "
-            f"num_fewshot: {given['num_fewshot']}, batch_size: {given['batch_size']}"
+            f"{options['model']} ({model_args}), gen_kwargs: ({options['gen_kwargs']}), limit: {options['limit']}, "
+            f"num_fewshot: {options['num_fewshot']}, batch_size: {options['batch_size']}"
         )
 
     def _model_name(self) -> str:
-        names = ("peft", "delta", "pretrained", "model", "path", "engine")  # in its order
-        known = [str(self.options["model_args"][name]) for name in names if name in self.options["model_args"]]
-        return known[0] if known else str(self.options["model"])
+        model_args = self.options["model_args"]
+        arguments = ("peft", "delta", "pretrained", "model", "path", "engine")  # lm-evaluation-harness takes the first
+        return str(next((model_args[name] for name in arguments if name in model_args), self.options["model"]))
 
-    def _about(self, job: Job) -> dict[str, Any]:
-        """What its results file says of the command, the model and the machine."""
+    def _result_blocks(self, job: Job) -> dict[str, Any]:
+        """The keys of lm-eval's results file that describe the command, the model and the machine."""
         from calipers.systems.lm_eval.aggregations import ITERATIONS
         from calipers.systems.lm_eval.write import environment, model_blocks, sanitized
 
-        given, seeds = self.options, self.options["seed"]
-        of_model, of_tokenizer = model_blocks(job)
+        options, seeds = self.options, self.options["seed"]
+        model_block, tokenizer_block = model_blocks(job)
         return {
             **environment(),
-            **of_tokenizer,
+            **tokenizer_block,
             "config": {
-                "model": given["model"],
-                "model_args": given["model_args"],
-                **of_model,
-                "batch_size": given["batch_size"],
+                "model": options["model"],
+                "model_args": options["model_args"],
+                **model_block,
+                "batch_size": options["batch_size"],
                 "batch_sizes": [],
-                "device": given["device"],
-                "use_cache": given["use_cache"],
-                "limit": given["limit"],
+                "device": options["device"],
+                "use_cache": options["use_cache"],
+                "limit": options["limit"],
                 "bootstrap_iters": ITERATIONS,
-                "gen_kwargs": given["gen_kwargs"],
+                "gen_kwargs": options["gen_kwargs"],
                 **dict(zip(("random_seed", "numpy_seed", "torch_seed", "fewshot_seed"), seeds, strict=True)),
             },
             "date": time.time() - (time.perf_counter() - self.began),
-            "model_source": given["model"],
+            "model_source": options["model"],
             "model_name": self._model_name(),
             "model_name_sanitized": sanitized(self._model_name()),
-            "system_instruction": given["system_instruction"],
+            "system_instruction": options["system_instruction"],
             "system_instruction_sha": None,
-            "fewshot_as_multiturn": given["fewshot_as_multiturn"],
+            "fewshot_as_multiturn": options["fewshot_as_multiturn"],
             **{"chat_template": None, "chat_template_sha": None},
             "total_evaluation_time_seconds": str(time.perf_counter() - self.began),
         }
 
 
 def read_command(words: Sequence[str]) -> HarnessCommand | Answer:
-    """What a command line means; one without a subcommand is a run, as there."""
+    """Parse a command line; without a subcommand it is a run, as in lm-evaluation-harness."""
     if not words or words[0] in ("-h", "--help"):
         return Answer(HELP)
-    command, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
-    if command == "run" and not words[0].startswith("-") and words[0] not in COMMANDS:
+    command, arguments = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
+    if words[0] not in COMMANDS and not words[0].startswith("-"):
         raise UnknownName.of("command of lm-eval", words[0], COMMANDS)
     parser = {"run": _run_parser, "ls": _list_parser, "validate": _validate_parser}[command]()
-    if {"-h", "--help"} & {*rest} or (command == "run" and not rest):
+    if {"-h", "--help"} & {*arguments} or (command == "run" and not arguments):
         return Answer(parser.format_help())
-    known, others = parser.parse_known_args([*rest])
-    if others:
-        raise _unknown(parser, others)
-    given = vars(known)
+    namespace, unknown = parser.parse_known_args([*arguments])
+    if unknown:
+        raise _unknown_words(parser, unknown)
+    given = vars(namespace)
     if command == "ls":
-        return Answer(_tables(given["what"], given["include_path"]) if given["what"] else parser.format_help())
-    return _validated(given["tasks"], given["include_path"]) if command == "validate" else _run(given)
+        return Answer(_list(given["what"], given["include_path"]) if given["what"] else parser.format_help())
+    return _validate(given["tasks"], given["include_path"]) if command == "validate" else _run(given)
 
 
 HELP: Final = f"""\
@@ -192,20 +195,21 @@ Usage: {PROGRAM} [run] --model KIND --tasks NAME,... [OPTIONS]
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours: one line, exit 2."""
+    """A parser that reports errors as an InputError, which the command prints as one line with exit code 2."""
 
     def names(self) -> list[str]:
-        """Every option, in its long form."""
+        """The long names of all options."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
-        name, colon, wrong = message.removeprefix("argument ").partition(": ")
-        where = name.partition("/")[0] if colon and name.startswith("-") else self.prog
-        raise InputError.at(where, wrong if where != self.prog else message, f"see {self.prog} --help")
+        name, colon, problem = message.removeprefix("argument ").partition(": ")
+        if not colon or not name.startswith("-"):
+            name, problem = self.prog, message
+        raise InputError.at(name.partition("/")[0], problem, f"see {self.prog} --help")
 
 
-def _unknown(parser: _Parser, words: Sequence[str]) -> InputError:
-    """The error for words that are no option's; the nearest option, where they look like one."""
+def _unknown_words(parser: _Parser, words: Sequence[str]) -> InputError:
+    """The error for words that the parser does not know; it names the nearest options if one looks like an option."""
     option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
     if option is None:
         return InputError.at(parser.prog, f"{words[0]!r} does not belong to an option", f"see {parser.prog} --help")
@@ -215,7 +219,7 @@ def _unknown(parser: _Parser, words: Sequence[str]) -> InputError:
 
 
 class _Names(argparse.Action):
-    """``--tasks a b,c``: names between spaces or commas."""
+    """The parser of ``--tasks a b,c``: names separated by spaces or commas."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         names = [*(getattr(namespace, self.dest) or ()), *(name for value in values for name in value.split(","))]
@@ -223,16 +227,17 @@ class _Names(argparse.Action):
 
 
 class _Pairs(argparse.Action):
-    """``--model_args a=1,b=2 c=3``, or a JSON object; what is given again wins."""
+    """The parser of ``--model_args a=1,b=2 c=3``, or of a JSON object; the last value of a key counts."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        before = getattr(namespace, self.dest, None) or {}
-        after = [_pairs(str(option_string), value) for value in values]
-        setattr(namespace, self.dest, {**before, **{key: value for pairs in after for key, value in pairs.items()}})
+        pairs = dict(getattr(namespace, self.dest, None) or {})
+        for value in values:
+            pairs |= _pairs(str(option_string), value)
+        setattr(namespace, self.dest, pairs)
 
 
 def _pairs(where: str, text: str) -> dict[str, Any]:
-    """Settings as lm-evaluation-harness reads them: a JSON object, or pairs whose values are Python literals.
+    """Parse settings as lm-evaluation-harness does: a JSON object, or pairs whose values are Python literals.
 
     >>> _pairs("--model_args", "pretrained=m,dtype=float32,stops=['a,b'],n=3,x=true")
     {'pretrained': 'm', 'dtype': 'float32', 'stops': ['a,b'], 'n': 3, 'x': True}
@@ -242,7 +247,7 @@ def _pairs(where: str, text: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return _json_object(where, text)
     pairs: dict[str, Any] = {}
-    for part in _separate(text):
+    for part in _split_at_commas(text):
         key, equals, value = part.partition("=")
         if not equals:
             raise InputError.at(where, f"{part!r} cannot be read", "expected KEY=VALUE,KEY=VALUE, or a JSON object")
@@ -255,15 +260,15 @@ def _json_object(where: str, text: str) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError.at(
-            where, f"is not JSON ({error})", ("expected an object, with names in double quotes")
+            where, f"is not JSON ({error})", "expected an object, with names in double quotes"
         ) from None
     if not isinstance(value, dict):
         raise InputError.at(where, f"is {shown(value)}", "expected a JSON object")
     return value
 
 
-def _separate(text: str) -> list[str]:
-    """The parts between commas that stand outside of brackets and quotes."""
+def _split_at_commas(text: str) -> list[str]:
+    """Split a text at its commas, except those inside brackets or quotes."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -370,7 +375,7 @@ def _run_parser() -> _Parser:
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
-    """Help of 80 columns, in the layout of the other commands."""
+    """A formatter of help in 80 columns, in the layout of the other commands."""
     return argparse.HelpFormatter(prog, max_help_position=28, width=78)
 
 
@@ -397,34 +402,35 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     **{"cache_requests": None, "seed": LOAD_SEEDS},
     **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args")),
 }
-"""Every option of a run, and what it is where nobody says anything."""
+"""Every option of a run, with its default."""
 MAPPINGS: Final = ("model_args", "gen_kwargs", "metadata")
-UNUSED: Final = {  # option -> what would be right
+UNUSED: Final = {  # option -> what the error says is expected
     **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args"), "expected none: results go to --output_path"),
     "hf_hub_log_args": "expected none: results go to --output_path",
 }
 
 
 def _run(given: Mapping[str, Any]) -> HarnessCommand:
-    options = _checked_options({**DEFAULTS, **_from_config(given["config"]), **_said(given)})
+    options = _checked_options({**DEFAULTS, **_from_config(given["config"]), **_from_words(given)})
     spec, settings, notes = _model(options)
     settings = {**settings, **_settings(options)}
     names = _task_names(options["tasks"], settings.get("include_path", ()))
-    jobs, more = jobs_of(names, {"model": (spec,), **settings}, of_library=True)
-    jobs = _once(jobs)
+    jobs, task_notes = jobs_of(names, {"model": (spec,), **settings}, of_library=True)
+    jobs = _one_per_task(jobs)
+    notes = [*notes, *task_notes]
     if options["samples"] is not None:
-        more = [*more, *_unmatched(options["samples"], [str(job.lm_eval) for job in jobs])]
-        jobs = [_chosen(job, options["samples"]) for job in jobs]
+        notes += _unmatched(options["samples"], [str(job.lm_eval) for job in jobs])
+        jobs = [_with_documents(job, options["samples"]) for job in jobs]
     if options["use_cache"] or options["limit"] is not None:
-        # a run that goes on keeps all documents it ever had: with another limit it is another run
+        # a resumed run keeps all documents it ever had, so another limit must be another run
         folder = Path(options["use_cache"] or RUNS)
         out = folder if options["limit"] is None else folder / f"limit-{options['limit']:g}"
         jobs = [replace(job, out=out, among=True) for job in jobs]
-    return HarnessCommand(options, jobs, [*notes, *more])
+    return HarnessCommand(options, jobs, notes)
 
 
-def _said(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the command line says; there, what is empty counts as not said."""
+def _from_words(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options given on the command line; an empty value counts as not given, as in lm-evaluation-harness."""
     return {
         key: value for key, value in given.items() if key != "config" and (value or (value == 0 and value is not False))
     }
@@ -442,12 +448,12 @@ def _from_config(path: str | None) -> dict[str, Any]:
         raise InputError.at(path, f"cannot be read ({error.strerror})", "expected a YAML file of options") from None
     except UnicodeDecodeError:
         raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # the last of a date with a thirteenth month
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # a date with a thirteenth month is a ValueError
         mark = getattr(error, "problem_mark", None)
         raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, "is not valid YAML") from None
     if not isinstance(content, dict):
         raise InputError.at(path, "is not a mapping", "expected options by name: model, model_args, tasks")
-    known = [name for name in DEFAULTS if name != "trust"]  # whose code is run is for who types the command
+    known = [name for name in DEFAULTS if name != "trust"]  # only the user at the command line may trust code
     for key in content:
         if key not in known:
             line = next((n for n, row in enumerate(text.splitlines(), 1) if row.startswith(f"{key}")), 1)
@@ -456,10 +462,10 @@ def _from_config(path: str | None) -> dict[str, Any]:
 
 
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with every value in its form; InputError for those that contradict each other or do nothing here."""
-    for name, right in UNUSED.items():
+    """Validate and convert every option; InputError for contradictions and for options that have no effect here."""
+    for name, expected in UNUSED.items():
         if options[name]:
-            raise InputError.at(f"--{name}", "has no effect here", right)
+            raise InputError.at(f"--{name}", "has no effect here", expected)
     for name in MAPPINGS:
         if isinstance(options[name], str):
             options[name] = _pairs(f"--{name}", options[name])
@@ -482,9 +488,9 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     options["samples"] = _samples(options["samples"], options["limit"])
     options["log_samples"] = bool(options["log_samples"] or options["predict_only"])
     if options["log_samples"] and not options["output_path"]:
-        wrong = "is given without --output_path"
+        problem = "is given without --output_path"
         name = "predict_only" if options["predict_only"] else "log_samples"
-        raise InputError.at(f"--{name}", wrong, "add --output_path DIR")
+        raise InputError.at(f"--{name}", problem, "add --output_path DIR")
     for name in ("trust_remote_code", "confirm_run_unsafe_code"):
         if options[name] and not options["trust"]:
             raise InputError.at(f"--{name}", "runs code from the dataset", "add --trust")
@@ -494,8 +500,8 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cache_use(value: Any) -> str | None:
-    """Of ``--cache_requests``: a word; in a file also true or false, or the mapping that it has there."""
-    if isinstance(value, dict):  # of whoever copied it from its own configuration
+    """The value of ``--cache_requests`` as a word; a file may also give a boolean, or lm-eval's own mapping."""
+    if isinstance(value, dict):  # copied from a configuration of lm-evaluation-harness
         deletes, rewrites = value.get("delete_requests_cache"), value.get("rewrite_requests_cache")
         value = "delete" if deletes else "refresh" if rewrites else bool(value.get("cache_requests"))
     return ("true" if value else None) if value is None or isinstance(value, bool) else str(value)
@@ -504,24 +510,23 @@ def _cache_use(value: Any) -> str | None:
 def _seeds(value: Any) -> tuple[int, int, int, int]:
     parts = value.split(",") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else [value]
     if any(part is None or (isinstance(part, str) and part.strip().lower() == "none") for part in parts):
-        wrong, right = f"is {shown(value)}", "expected integers, because a run without seeds cannot be reproduced"
-        raise InputError.at("--seed", wrong, right)
+        expected = "expected integers, because a run without seeds cannot be reproduced"
+        raise InputError.at("--seed", f"is {shown(value)}", expected)
     return load_seeds("--seed", value)
 
 
-def _multiturn(value: Any, templated: Any) -> bool | None:
+def _multiturn(value: Any, chat_template: Any) -> bool | None:
     if isinstance(value, str):
         value = value.lower() in ("true", "1", "yes")
     if value is None:
-        return True if templated else None
-    if value and not templated:
-        wrong = "needs a chat template"
-        raise InputError.at("--fewshot_as_multiturn", wrong, "add --apply_chat_template")
+        return True if chat_template else None
+    if value and not chat_template:
+        raise InputError.at("--fewshot_as_multiturn", "needs a chat template", "add --apply_chat_template")
     return bool(value)
 
 
 def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
-    """Documents by task, from JSON, a file of JSON, or a mapping."""
+    """The numbers of the documents to use, by task, from JSON text, a JSON file, or a mapping."""
     if not value:
         return None
     if limit is not None:
@@ -529,9 +534,9 @@ def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
     if isinstance(value, str):
         try:
             text = value if "{" in value else Path(value).read_text(encoding="utf-8")
-        except (OSError, ValueError):  # the latter of no UTF-8, and of what is no path at all
-            right = """expected JSON such as {"task": [0, 3]}, or a file of that"""
-            raise InputError.at("--samples", f"{value!r} is neither", right) from None
+        except (OSError, ValueError):  # a file that is not UTF-8 and an invalid path are ValueErrors
+            expected = """expected JSON such as {"task": [0, 3]}, or a file of that"""
+            raise InputError.at("--samples", f"{value!r} is neither", expected) from None
         value = _json_object("--samples", text)
     if not isinstance(value, dict):
         raise InputError.at("--samples", f"is {shown(value)}", """expected an object such as {"task": [0, 3]}""")
@@ -541,8 +546,8 @@ def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
     return value
 
 
-def _chosen(job: Job, samples: Mapping[str, Sequence[int]]) -> Job:
-    """A job with the documents that are named for its task; a task that is not named has all of them, as there."""
+def _with_documents(job: Job, samples: Mapping[str, Sequence[int]]) -> Job:
+    """A job limited to the documents that ``samples`` lists for its task; a task that is not listed keeps all."""
     numbers = samples.get(str(job.lm_eval))
     if not numbers:
         return job
@@ -550,12 +555,12 @@ def _chosen(job: Job, samples: Mapping[str, Sequence[int]]) -> Job:
 
 
 def _unmatched(samples: Iterable[str], tasks: Sequence[str]) -> list[str]:
-    """Notes on names in ``--samples`` that are none of the tasks: lm-evaluation-harness passes them over."""
+    """Notes on names in ``--samples`` that are not requested tasks; lm-evaluation-harness ignores them silently."""
     return [f"--samples: {UnknownName.of('requested task', name, tasks)}" for name in samples if name not in tasks]
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that mean the same whatever the model, as settings of a run."""
+    """The options that do not depend on the kind of model, as settings of a run."""
     values = {
         "limit": options["limit"],
         "num_fewshot": options["num_fewshot"],
@@ -578,25 +583,25 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     return settings | ({"gen_kwargs": json.dumps(settings["gen_kwargs"])} if "gen_kwargs" in settings else {})
 
 
-API_ARGS: Final = {  # argument -> our setting, and its kind
+API_ARGS: Final = {  # model argument -> name and type of our setting
     "base_url": ("base_url", str),
     "num_concurrent": ("concurrency", int),
     "max_retries": ("retries", int),
     "timeout": ("timeout", float),
     "seed": ("seed", int),
 }
-API_ALIKE: Final[
+API_ACCEPTED: Final[
     Mapping[str, Sequence[Any] | None]
-] = {  # argument -> the values that mean what is done here; None: any
+] = {  # model argument -> the values that agree with what Calipers does; None: any value
     **dict.fromkeys(("model", "pretrained", "batch_size", "trust_remote_code")),
     **dict.fromkeys(("tokenizer", "tokenizer_backend", "tokenized_requests", "use_fast_tokenizer", "revision")),
     **{"truncate": (False,), "add_bos_token": (False,), "verify_certificate": (True,), "max_gen_toks": (256,)},
 }
-HF_ALIKE: Final[Mapping[str, Sequence[Any] | None]] = {
+HF_ACCEPTED: Final[Mapping[str, Sequence[Any] | None]] = {
     **dict.fromkeys(("pretrained", "batch_size", "max_batch_size", "device", "logits_cache")),
     **{"backend": ("default", "causal"), "use_fast_tokenizer": (True,)},
 }
-KINDS: Final = {  # kind of model -> the route it is asked by; None: it is no server
+KINDS: Final = {  # kind of model -> the API route; None: not a server
     "hf": None,
     "local-completions": "completions",
     "local-chat-completions": "chat",
@@ -604,11 +609,11 @@ KINDS: Final = {  # kind of model -> the route it is asked by; None: it is no se
     "openai-chat-completions": "chat",
     "dummy": None,
 }
-ALIASES: Final = {"huggingface": "hf", "hf-auto": "hf"}  # other names there
+ALIASES: Final = {"huggingface": "hf", "hf-auto": "hf"}  # lm-evaluation-harness' other names of these kinds
 
 
 def _model(options: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
-    """The model as a spec of ours, the settings that it brings, and notes."""
+    """The model's name as ``calipers run --model`` takes it, the settings that its arguments imply, and notes."""
     kind = ALIASES.get(str(options["model"]), str(options["model"]))
     notes = ["--verbosity has no effect here: notes go to standard error"] if options["verbosity"] else []
     if kind not in KINDS:
@@ -618,44 +623,52 @@ def _model(options: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
 
         return SPEC, {}, notes
     if kind == "hf":
-        return *_local(options), notes
-    return *_served(kind, options), notes
+        return *_local_model(options), notes
+    return *_api_model(kind, options), notes
 
 
-def _refuse_unused(given: Mapping[str, Any], alike: Mapping[str, Sequence[Any] | None], taken: Sequence[str]) -> None:
-    for name, value in given.items():
-        if name in taken or (name in alike and (alike[name] is None or value in (alike[name] or ()))):
+def _refuse_unused(
+    model_args: Mapping[str, Any], accepted: Mapping[str, Sequence[Any] | None], used: Sequence[str]
+) -> None:
+    """InputError for an argument that is neither ``used`` nor has an ``accepted`` value."""
+    for name, value in model_args.items():
+        if name in used:
             continue
-        if name in alike:
-            values = " or ".join(map(str, alike[name] or ()))
-            raise InputError.at("--model_args", f"{name}={value} has no effect here", f"expected {name}={values}")
-        known = ", ".join(sorted({*alike, *taken}))
-        raise InputError.at("--model_args", f"{name} has no effect here", f"expected one of {known}")
+        if name not in accepted:
+            known = ", ".join(sorted({*accepted, *used}))
+            raise InputError.at("--model_args", f"{name} has no effect here", f"expected one of {known}")
+        values = accepted[name]
+        if values is not None and value not in values:
+            expected = f"expected {name}={' or '.join(map(str, values))}"
+            raise InputError.at("--model_args", f"{name}={value} has no effect here", expected)
 
 
-def _local(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _local_model(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     given = options["model_args"]
     name = given.get("pretrained")
     if not isinstance(name, str) or not name:
         raise InputError.at(
             "--model_args", "does not name a model", "expected pretrained=PATH, or a name in the hub's cache"
         )
-    loaded = {key: value for key, value in given.items() if key not in HF_ALIKE}
-    LoadOptions.of(loaded, "--model_args")
-    _refuse_unused(given, HF_ALIKE, list(loaded))
-    settings: dict[str, Any] = {"model_args": loaded} if loaded else {}
+    load_options = {key: value for key, value in given.items() if key not in HF_ACCEPTED}
+    LoadOptions.of(load_options, "--model_args")
+    _refuse_unused(given, HF_ACCEPTED, list(load_options))
+    settings: dict[str, Any] = {"model_args": load_options} if load_options else {}
     _use_device(str(given.get("device", options["device"])))
     size = given.get("batch_size", options["batch_size"])
-    most = given.get("max_batch_size", options["max_batch_size"])
-    if str(size).startswith("auto"):
-        return f"hf/{name}", settings if most is None else {**settings, "concurrency": _whole("--max_batch_size", most)}
-    if options["max_batch_size"] is not None:
-        raise InputError.at("--max_batch_size", "has no effect with a fixed batch size", "expected --batch_size auto")
-    return f"hf/{name}", {**settings, "concurrency": _whole("--batch_size", size)}
+    max_size = given.get("max_batch_size", options["max_batch_size"])
+    if not str(size).startswith("auto"):
+        if options["max_batch_size"] is not None:
+            problem = "has no effect with a fixed batch size"
+            raise InputError.at("--max_batch_size", problem, "expected --batch_size auto")
+        settings["concurrency"] = _positive_integer("--batch_size", size)
+    elif max_size is not None:
+        settings["concurrency"] = _positive_integer("--max_batch_size", max_size)
+    return f"hf/{name}", settings
 
 
 def _use_device(name: str) -> None:
-    """See to it that a model is loaded where it is wanted; without a GPU it is loaded on the CPU, as there."""
+    """Make the requested device visible to this process; without a GPU a model is loaded on the CPU, as in lm-eval."""
     match = re.fullmatch(r"cpu|cuda(?::([0-9]+))?", name)
     if match is None:
         raise InputError.at("--device", f"is {name!r}", "expected cpu, cuda or cuda:N")
@@ -668,28 +681,28 @@ def _use_device(name: str) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = devices[number] if number < len(devices) else str(number)
 
 
-def _served(kind: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _api_model(kind: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     given, route = options["model_args"], KINDS[kind]
     name = given.get("model") or given.get("pretrained")
     if not isinstance(name, str) or not name:
         raise InputError.at("--model_args", "does not name a model", "expected model=NAME")
     if kind.startswith("local") and not given.get("base_url"):
-        right = f"expected base_url=http://HOST:PORT/v1/{'chat/' if route == 'chat' else ''}completions"
-        raise InputError.at("--model_args", "has no base_url", right)
+        expected = f"expected base_url=http://HOST:PORT/v1/{'chat/' if route == 'chat' else ''}completions"
+        raise InputError.at("--model_args", "has no base_url", expected)
     if route == "chat" and not options["apply_chat_template"]:
         raise InputError.at("--model", f"{kind} accepts only chat messages", "add --apply_chat_template")
     if "auth_token" in given:
         raise InputError.at("--model_args", "auth_token has no effect here", "expected the key in $OPENAI_API_KEY")
-    _refuse_unused(given, API_ALIKE, tuple(API_ARGS))
+    _refuse_unused(given, API_ACCEPTED, tuple(API_ARGS))
     settings: dict[str, Any] = {"api": route, "concurrency": 1}
     if kind.startswith("openai"):
         settings["base_url"] = "https://api.openai.com/v1"
-    for argument, (name_here, convert) in API_ARGS.items():
+    for argument, (setting_name, convert) in API_ARGS.items():
         if argument in given:
-            settings[name_here] = _converted(argument, given[argument], convert)
+            settings[setting_name] = _converted(argument, given[argument], convert)
     size = str(given.get("batch_size", options["batch_size"]))
     if route == "completions" and not size.startswith("auto"):
-        settings["concurrency"] = max(settings["concurrency"], 1) * _whole("--batch_size", size)
+        settings["concurrency"] = max(settings["concurrency"], 1) * _positive_integer("--batch_size", size)
     return f"openai/{name}", settings
 
 
@@ -700,7 +713,7 @@ def _converted(argument: str, value: Any, kind: Callable[[Any], Any]) -> Any:
         raise InputError.at("--model_args", f"{argument}={value} cannot be read", "expected a number") from None
 
 
-def _whole(where: str, value: Any) -> int:
+def _positive_integer(where: str, value: Any) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError):
@@ -711,7 +724,7 @@ def _whole(where: str, value: Any) -> int:
 
 
 def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[str]:
-    """What ``--tasks`` names, each once: names and patterns, files, or the files of one folder."""
+    """What ``--tasks`` names, without repeats: names and patterns, files, or the files of one folder."""
     from calipers.systems.lm_eval.benchmarks import nodes_of, tasks_in
     from calipers.systems.lm_eval.tasks.groups import leaves
 
@@ -734,19 +747,19 @@ def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[s
             for leaf in leaves([node]):
                 source = sources.setdefault(leaf.name, node.name)
                 if source != node.name:
-                    wrong = f"{leaf.name} is requested twice, in {source} and in {node.name}"
-                    raise InputError.at("--tasks", wrong, "expected each task once")
+                    problem = f"{leaf.name} is requested twice, in {source} and in {node.name}"
+                    raise InputError.at("--tasks", problem, "expected each task once")
     return names
 
 
-def _once(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, each task once: one that is named beside its tag is asked once, as there."""
-    several = list({job.lm_eval: job for job in reversed(jobs)}.values())[::-1]
-    return [replace(job, among=len(several) > 1) for job in several]
+def _one_per_task(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs without repeats of a task, as when a task and its tag are both named; lm-eval runs it once, too."""
+    distinct = list({job.lm_eval: job for job in reversed(jobs)}.values())[::-1]
+    return [replace(job, among=len(distinct) > 1) for job in distinct]
 
 
-def _tables(what: str, include_path: str | None) -> str:
-    """What ``ls`` prints: tables of groups, tags and tasks."""
+def _list(what: str, include_path: str | None) -> str:
+    """The output of ``ls``: tables of groups, tags and tasks."""
     from calipers.systems.lm_eval.benchmarks import tasks_in
     from calipers.systems.lm_eval.write import markdown
 
@@ -759,15 +772,18 @@ def _tables(what: str, include_path: str | None) -> str:
     if what in ("tasks", "tags"):
         tables.append(markdown(["Tag"], tags))
     if what in ("tasks", "subtasks"):
-        single = [(name, head.path) for name, head in sorted(index.heads.items()) if head.kind != "group"]
-        rows = [[name, _location(path), _output_type(path)] for name, path in single]
+        rows = [
+            [name, _location(head.path), _output_type(head.path)]
+            for name, head in sorted(index.heads.items())
+            if head.kind != "group"
+        ]
         tables.append(markdown(["Task", "Config Location", "Output Type"], rows))
     return "\n" + "".join(f"{table}\n\n" for table in tables) + "\n"
 
 
 def _location(path: Path) -> str:
-    _, inside, rest = str(path).partition("lm_eval/tasks/")
-    return f"{inside}{rest}" if inside else str(path)
+    _, folder, below = str(path).partition("lm_eval/tasks/")
+    return f"{folder}{below}" if folder else str(path)
 
 
 def _output_type(path: Path) -> str:
@@ -779,8 +795,8 @@ def _output_type(path: Path) -> str:
         return ""
 
 
-def _validated(tasks: str, include_path: str | None) -> Answer:
-    """What ``validate`` prints: whether every name is one of a task, a group or a tag."""
+def _validate(tasks: str, include_path: str | None) -> Answer:
+    """The output of ``validate``: whether every name is the name of a task, a group or a tag."""
     from calipers.systems.lm_eval.benchmarks import tasks_in
 
     names = tasks.split(",")
@@ -793,13 +809,13 @@ def _validated(tasks: str, include_path: str | None) -> Answer:
 
 
 def listed(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
-    """The names of ``tasks``, ``groups`` or ``tags`` that match a pattern, each with where it is from."""
+    """The ``tasks``, ``groups`` or ``tags`` that match a pattern: location (or for a tag, number of tasks) by name."""
     from calipers.systems.lm_eval.benchmarks import tasks_in
 
     index = tasks_in(tuple(include_path))
     if not index.heads:
-        wrong = "lm_eval is not installed" if not include_path else f"no task file in {', '.join(include_path)}"
-        raise InputError.at(what, wrong, "expected --include-path DIR with a folder of tasks")
+        problem = "lm_eval is not installed" if not include_path else f"no task file in {', '.join(include_path)}"
+        raise InputError.at(what, problem, "expected --include-path DIR with a folder of tasks")
     if what == "tags":
         names = {tag: f"{len(members):,} task{'s' if len(members) > 1 else ''}" for tag, members in index.tags.items()}
     else:

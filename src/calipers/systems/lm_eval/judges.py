@@ -19,7 +19,7 @@ from calipers.clients import Completion, Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.aggregations import NAMES, aggregate
-from calipers.systems.lm_eval.client import kinds, read_answers
+from calipers.systems.lm_eval.client import read_answers, request_kinds
 from calipers.systems.lm_eval.entries import (
     CHOICE,
     GENERATION,
@@ -88,7 +88,7 @@ def way_of(task: LoadedTask) -> Way:
 def responses_of(task: LoadedTask, number: int, completions: Sequence[str]) -> list[list[Any]]:
     """What a log holds of a document as lm-evaluation-harness has it, [requests x repeats]."""
     if task.own is not None:
-        repeats = [read_answers(text, kinds(task)[number]) for text in completions]
+        repeats = [read_answers(text, request_kinds(task)[number]) for text in completions]
         return [list(answers) for answers in zip(*repeats, strict=True)]
     if task.config.output_type == GENERATION:
         return [list(completions)]
@@ -368,7 +368,7 @@ class ClassJudge:
                 break
             if (value := number_of(score, how)) is not None and math.isfinite(value):
                 columns[key] = value
-        answer = _first_text(self.scorings[0], results, self.task.docs[number], kinds(self.task)[number])
+        answer = _first_text(self.scorings[0], results, self.task.docs[number], request_kinds(self.task)[number])
         return Verdict(next(iter(columns.values()), None), averaged(columns), answer, fields=columns)
 
 
@@ -442,7 +442,7 @@ def tried(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
     """A note for what of the class's scoring fails on the first document, before a model is asked for all of them."""
     if task.own is None or not plan:
         return
-    made_up = [TRIED.get(kind, (-1.0, False)) for kind in kinds(task)[0]]
+    made_up = [TRIED.get(kind, (-1.0, False)) for kind in request_kinds(task)[0]]
     where = task.place("class")
     try:
         scores = process(task.own.process, task.docs[0], made_up)

@@ -1,6 +1,6 @@
-"""lm-evaluation-harness' tasks as a library of benchmarks: what a run asks of them, and what doors show of it.
+"""lm-evaluation-harness' tasks as a library of benchmarks: the functions that runs and commands call.
 
-The numbers of files that it wrote are computed again: samples are added up as it adds them up.
+Also its tables of its own files: the numbers are computed again from the samples, as lm-evaluation-harness does.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ from calipers.systems.lm_eval.read import (
     task_of,
 )
 from calipers.systems.lm_eval.task_scores import aggregate_task
-from calipers.systems.lm_eval.write import environment, model_blocks, sanitized, tables, task_row
+from calipers.systems.lm_eval.write import NOT_AVAILABLE, environment, model_blocks, sanitized, tables, task_row
 from calipers.tasks import Suite
 
 if TYPE_CHECKING:
     from calipers.running.perform import Report
 
-WITHOUT: Final = "N/A"
-SHAPES: Final[Mapping[str, Any]] = {  # the blocks of a results file that its table and its numbers are made from
+SHAPES: Final[Mapping[str, Any]] = {  # the blocks of a results file that the table and the numbers depend on
     **dict.fromkeys(("results", "groups", "configs"), dict[str, dict[str, Any]]),
     "group_subtasks": dict[str, list[str]],
     **dict.fromkeys(("versions", "n-shot", "config"), dict[str, Any]),
@@ -54,11 +53,12 @@ SHAPES: Final[Mapping[str, Any]] = {  # the blocks of a results file that its ta
 
 
 def results_of(paths: Sequence[str]) -> dict[str, Any]:
-    """A results object from files of samples; version, shots and direction from the results beside them, if any.
+    """A results object computed from samples files, and from the results file beside each, if there is one.
 
-    So is the number of draws behind a standard error. A path to a results file stands for the samples beside it.
-    A metric whose documents were written so that they cannot be read back (brier_score's chances are rounded to
-    text), or that a function of the task's own adds up, keeps the number that stands beside, or has none.
+    The results file provides versions, few-shot counts, directions, and the number of bootstrap draws. The path of a
+    results file means the samples files beside it. A metric that cannot be computed again keeps the number of the
+    results file, or "N/A": its samples may be written with a loss (brier_score's probabilities are rounded to text),
+    or the task's own function may aggregate it.
     """
     combined: dict[str, Any] = {block: {} for block in IN_RESULTS}
     samples: list[str] = []
@@ -68,7 +68,7 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
             continue
         samples += samples_beside(path)
         blocks = _blocks(path, results_in(path))
-        for block in IN_RESULTS:  # what no samples are there for, and groups, stand as they are
+        for block in IN_RESULTS:  # groups, and tasks without samples files, keep these values
             combined[block] |= blocks[block]
     firsts: dict[str, str] = {}
     for path in samples:
@@ -90,19 +90,19 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
 
 
 def table_of(paths: Sequence[str]) -> str:
-    """The table that lm-eval prints, and that of its groups where there are some, from its own files.
+    """The tables that lm-eval prints for tasks and groups, from its own files.
 
-    Files of several models make one such text each, under the model's name.
+    Files of several models give several such texts, each below the model's name.
     """
     models: dict[str, list[str]] = {}
     for path in _files(paths):
         models.setdefault(_model(path), []).append(path)
-    texts = {model: tables(results_of(some)) for model, some in models.items()}
+    texts = {model: tables(results_of(files)) for model, files in models.items()}
     return "\n".join(f"{model}\n{text}" for model, text in texts.items()) if len(texts) > 1 else "".join(texts.values())
 
 
 def _model(path: str) -> str:
-    """The model that a file of results or samples is of; where none is told, the folder it lies in."""
+    """The model of a results or samples file; the path of its folder if the results file does not name the model."""
     results = results_in(path) if _holds_results(path) else results_beside(path)[1]
     model = results.get("model_name")
     return model if isinstance(model, str) else os.path.dirname(os.path.abspath(path))
@@ -118,7 +118,7 @@ def _holds_results(path: str) -> bool:
 
 
 def _blocks(path: str, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The blocks of a results file, empty where it has none; InputError for one of another shape."""
+    """The blocks of a results file, empty if absent; InputError for a block of the wrong type."""
     blocks = {}
     for name, shape in SHAPES.items():
         content = results.get(name)
@@ -130,7 +130,7 @@ def _blocks(path: str, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _draws(config: Mapping[str, Any]) -> int:
-    """How often documents were drawn again for a standard error, as its configuration says."""
+    """The number of bootstrap draws for a standard error: from the results file's config, at most the default."""
     iterations = config.get("bootstrap_iters")
     return iterations if isinstance(iterations, int) and iterations <= ITERATIONS else ITERATIONS
 
@@ -160,13 +160,13 @@ def _numbers(
             numbers |= aggregate_task({key: items}, hows, iterations).metrics
         except CalipersError:
             error = f"{metric}_stderr,{pipeline}"
-            numbers |= {key: beside.get(key, WITHOUT), error: beside.get(error, WITHOUT)}
+            numbers |= {key: beside.get(key, NOT_AVAILABLE), error: beside.get(error, NOT_AVAILABLE)}
     return numbers, max(map(len, values.values()), default=0)
 
 
 NAME: Final = "lm_eval"
-FILES: Final = ("lm_eval_samples", "lm_eval_results")  # formats of what it wrote itself
-REQUESTED: Final = ("num_fewshot", "predict_only", "trust")  # what of a command decides how its tasks are loaded
+FILES: Final = ("lm_eval_samples", "lm_eval_results")  # formats that lm-evaluation-harness wrote
+REQUESTED: Final = ("num_fewshot", "predict_only", "trust")  # the options that decide how tasks are loaded
 
 
 def _settings(benchmark: str, include_path: Sequence[str], given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -183,9 +183,10 @@ def _check_documents(path: Path, suite: Suite) -> None:
 
 
 def with_own_numbers(result: Result, paths: Sequence[str], trust: bool) -> Result:
-    """A result with every number that lm-evaluation-harness' table has, where all paths are our runs of its tasks.
+    """Add the numbers of lm-evaluation-harness' table to a result, if all paths are our runs of its tasks.
 
-    A task that has changed, cannot be read any more, or has functions without ``trust``, is a note.
+    A task that has changed gets a note. A task that cannot be read, or that has functions and no ``trust``, gets a
+    note in place of the numbers.
     """
     if not all(map(report.is_harness_run, paths)):
         return result
@@ -199,9 +200,9 @@ def with_own_numbers(result: Result, paths: Sequence[str], trust: bool) -> Resul
 
 
 def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> OwnPage | None:
-    """Its own tables in place of ours, as Markdown: from files it wrote or from our runs of its tasks; None for others.
+    """lm-evaluation-harness' Markdown tables, for files that it wrote and for our runs of its tasks; None for others.
 
-    ``trust`` runs the functions of those tasks.
+    ``trust`` permits running the functions of those tasks.
     """
     if shape != "md" or not paths:
         return None
@@ -218,29 +219,29 @@ def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> O
 
 
 def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnPage:
-    """Its tables of runs that have just ended, beneath ours or alone as Markdown; its files, where they are wanted."""
+    """lm-evaluation-harness' tables of the runs that have just ended; with ``export``, also write its files."""
     parts = [each.part for each in reports if each.part is not None]
     if export is not None and not any(each.job.lm_eval for each in reports):
         raise InputError.at(
             "--export",
-            ("none of the runs is of a task of lm-evaluation-harness"),
+            "none of the runs is of a task of lm-evaluation-harness",
             "expected a task of lm-evaluation-harness",
         )
     if not parts or (shape not in ("table", "md") and export is None):
         return OwnPage("")
-    models = list(report.joined(parts))
-    texts = [text for model in models if (text := model.shown(shape))]
+    own_reports = list(report.joined(parts))
+    texts = [text for each in own_reports if (text := each.shown(shape))]
     written: list[str] = []
     if export is not None:
-        for model in models:
-            _, of_tokenizer = model_blocks(model.parts[0].job)
+        for each in own_reports:
+            _, tokenizer_block = model_blocks(each.parts[0].job)
             blocks = {
                 **environment(),
-                **of_tokenizer,
+                **tokenizer_block,
                 "date": time.time(),
-                "model_name_sanitized": sanitized(model.model),
+                "model_name_sanitized": sanitized(each.model),
             }
-            written += map(str, model.write(export, datetime.now(UTC).replace(tzinfo=None), blocks=blocks))
+            written += map(str, each.write(export, datetime.now(UTC).replace(tzinfo=None), blocks=blocks))
     return OwnPage(("\n" if shape == "md" else "").join(texts), remarks=written)
 
 
@@ -253,7 +254,7 @@ LIBRARY = TaskLibrary(
     suite=benchmarks.suite_of,
     check_documents=_check_documents,
     client=client.task_client,
-    template=client.template,
+    template=client.template_name,
     report=report.part,
     documents=report.documents,
     joined=report.joined,

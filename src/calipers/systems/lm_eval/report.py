@@ -1,9 +1,9 @@
-"""Reports of lm-evaluation-harness' tasks in its own format: its table, its files, and intervals.
+"""Reports of lm-evaluation-harness' tasks in its own format: its table, its files, and our intervals.
 
 ::
 
     logs ──► scores of every pipeline ──► its results object ──► table, results_*.json, samples_*.jsonl
-                                     ├──► what each document keeps for them ──► the run's documents.jsonl
+                                     ├──► the documents' values ──► the run's documents.jsonl
                                      └──► our interval for each of its numbers ──► the result document's ``lm_eval``
 """
 
@@ -37,9 +37,9 @@ from calipers.formats.run_folder import (
 from calipers.formats.source import opened
 from calipers.running import Job, provenance
 from calipers.running.settings import setting
-from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread
+from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, percentile_interval, resampled, spread
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
-from calipers.systems.lm_eval.client import about, local, shown
+from calipers.systems.lm_eval.client import chat_template, prompt_settings, recorded_prompt
 from calipers.systems.lm_eval.judges import responses_of, scoring, way_of
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
@@ -60,12 +60,12 @@ from calipers.systems.lm_eval.write import (
     task_hash,
 )
 
-MANY_DIGITS: Final = 1e6
+_MAX_FIXED: Final = 1e6  # larger numbers are printed with an exponent
 
 
 @dataclass(frozen=True, slots=True)
 class TableNumber:
-    """A number of a task or a group, and how sure it is; as text, a line.
+    """A number of a task or a group with its interval; as text, a line.
 
     ``mc bits_per_byte,none 1.9000, 95% interval [1.8000, 2.1000] from 10,000 resamples, 400 documents``
     """
@@ -76,19 +76,19 @@ class TableNumber:
     spread: DocumentSpread
     confidence: float
     count: int
-    of: str = "documents"  # or of a group, tasks
+    of: str = "documents"  # what is counted; "tasks" for a group
 
     def __str__(self) -> str:
-        interval = f"no interval ({_plain(self.spread.why)})"
+        interval = f"no interval ({_plain_reason(self.spread.why)})"
         if self.spread.ends is not None:
-            low, high = map(_shown, self.spread.ends)
-            drawn = f" from {self.spread.draws:,} resamples" if self.spread.draws else ""
-            interval = f"{100 * self.confidence:g}% interval [{low}, {high}]{drawn}"
-        return f"{self.name} {self.key} {_shown(self.value)}, {interval}, {self.count:,} {self.of}"
+            low, high = map(_digits, self.spread.ends)
+            resamples = f" from {self.spread.draws:,} resamples" if self.spread.draws else ""
+            interval = f"{100 * self.confidence:g}% interval [{low}, {high}]{resamples}"
+        return f"{self.name} {self.key} {_digits(self.value)}, {interval}, {self.count:,} {self.of}"
 
 
 CALLED_ONCE: Final = "the task's own function is called once, as there; --interval default calls it for 200 draws"
-_PLAIN: Final = {  # the reasons of the document, as the page prints them
+_PLAIN_REASONS: Final = {  # reason in the result document -> wording on the page
     CALLED_ONCE: "the task's own function is called only once; --interval default calls it on 200 resamples",
     "one document": "there is only one document",
     "some documents are NaN": "some documents have the value NaN",
@@ -97,59 +97,61 @@ _PLAIN: Final = {  # the reasons of the document, as the page prints them
 }
 
 
-def _plain(why: str | None) -> str:
-    return _PLAIN.get(why or "", (why or "").replace("a draw has no number: ", "a resample has no value: "))
+def _plain_reason(why: str | None) -> str:
+    return _PLAIN_REASONS.get(why or "", (why or "").replace("a draw has no number: ", "a resample has no value: "))
 
 
 def task_numbers(task: str, scores: TaskScores, numbers: TaskNumbers, job: Job) -> Iterator[TableNumber]:
-    """How sure each number of a task is.
+    """The numbers of a task with their intervals.
 
-    A function of the task's own may cost anything: it is called on draws only where the user asks for an interval.
+    A task's own aggregation function may be slow, so it is called on resamples only if the user asks for an interval.
     """
     method = canonical(job.interval) if job.interval else DEFAULT
     for index, (key, values) in enumerate(scores.values().items()):
         value, how = numbers.metrics.get(key), scores.aggregation(key.rpartition(",")[0])
         if not isinstance(value, (int, float)) or how == "bypass":
             continue
-        undrawn = not isinstance(how, str) and not hasattr(how, "undrawn") and job.interval is None
-        interval = (
-            DocumentSpread(why=CALLED_ONCE)
-            if undrawn
-            else spread(how, values, value, job.confidence, [job.seed, index], method)
-        )
+        if not isinstance(how, str) and not hasattr(how, "undrawn") and job.interval is None:
+            interval = DocumentSpread(why=CALLED_ONCE)
+        else:
+            interval = spread(how, values, value, job.confidence, [job.seed, index], method)
         yield TableNumber(task, key, value, interval, job.confidence, len(values))
 
 
 def group_numbers(
     groups: Sequence[TaskGroup], rows: Mapping[str, Mapping[str, Any]], scores: Mapping[str, TaskScores], job: Job
 ) -> Iterator[TableNumber]:
-    """The same for each number of a group; ``rows`` are those of lm-evaluation-harness' results, by name."""
+    """The numbers of groups with their intervals; ``rows`` are those of lm-evaluation-harness' results, by name."""
     for index, group in enumerate({group.name: group for group in groups}.values()):
-        names = list(dict.fromkeys(leaf.name for leaf in leaves(group.members)))
-        for key in rows[group.name].get("sample_count", {}):
-            there = [name for name in names if name in scores and key in rows[name]]
-            metric = key.rpartition(",")[0]
+        row = rows[group.name]
+        tasks = dict.fromkeys(leaf.name for leaf in leaves(group.members))
+        for key in row.get("sample_count", {}):
+            members = [name for name in tasks if name in scores and key in rows[name]]
             weighted = _weighted(group, key)
-            sizes = [float(rows[name]["sample_len"]) if weighted else 1.0 for name in there]
+            sizes = [float(rows[name]["sample_len"]) if weighted else 1.0 for name in members]
             rng = np.random.Generator(np.random.PCG64([job.seed, 1 << 20, index]))
-            ways = [scores[name].aggregation(metric) for name in there]
-            if job.interval is None and not all(isinstance(how, str) for how in ways):
-                interval = DocumentSpread(why=CALLED_ONCE)
-                yield TableNumber(group.name, key, rows[group.name][key], interval, job.confidence, len(there), "tasks")
-                continue
-            try:
-                draws = [resampled(how, scores[name].values()[key], rng) for how, name in zip(ways, there, strict=True)]
-            except CalipersError as error:
-                interval = DocumentSpread(why=f"a draw has no number: {error}")
-            else:
-                fewest = min(map(len, draws))
-                summed = sum(size * drawn[:fewest] for size, drawn in zip(sizes, draws, strict=True)) / sum(sizes)
-                interval = middle(np.asarray(summed), job.confidence)
-            yield TableNumber(group.name, key, rows[group.name][key], interval, job.confidence, len(there), "tasks")
+            interval = _group_spread(key, [scores[name] for name in members], sizes, job, rng)
+            yield TableNumber(group.name, key, row[key], interval, job.confidence, len(members), "tasks")
+
+
+def _group_spread(
+    key: str, scores: Sequence[TaskScores], sizes: Sequence[float], job: Job, rng: np.random.Generator
+) -> DocumentSpread:
+    """The interval of a mean over tasks, weighted by ``sizes``, from resamples of each task's documents."""
+    hows = [task.aggregation(key.rpartition(",")[0]) for task in scores]
+    if job.interval is None and not all(isinstance(how, str) for how in hows):
+        return DocumentSpread(why=CALLED_ONCE)
+    try:
+        draws = [resampled(how, task.values()[key], rng) for how, task in zip(hows, scores, strict=True)]
+    except CalipersError as error:
+        return DocumentSpread(why=f"a draw has no number: {error}")
+    fewest = min(map(len, draws))
+    summed = sum(size * replicates[:fewest] for size, replicates in zip(sizes, draws, strict=True)) / sum(sizes)
+    return percentile_interval(np.asarray(summed), job.confidence)
 
 
 def _weighted(group: TaskGroup, key: str) -> bool:
-    """Whether a group's number weighs tasks by their documents: as the last entry of its metric and pipeline says."""
+    """Whether a group's number weights tasks by their documents; the last entry for its metric and pipeline decides."""
     metric, _, pipeline = key.rpartition(",")
     weighted = True
     for entry in group.aggregate_metric_list:
@@ -160,18 +162,18 @@ def _weighted(group: TaskGroup, key: str) -> bool:
     return weighted
 
 
-def _shown(value: float) -> str:
-    """A number in few digits; the perplexity of a model that knows nothing has many."""
-    return f"{value:.4f}" if abs(value) < MANY_DIGITS else f"{value:.4g}"
+def _digits(value: float) -> str:
+    """Format a number with four decimals, or four digits if it is huge, as the perplexity of a random model can be."""
+    return f"{value:.4f}" if abs(value) < _MAX_FIXED else f"{value:.4g}"
 
 
 Responses = Mapping[int, Sequence[Sequence[Any]]]
-"""Document -> what was said to each of its requests, by sample: texts, or likelihoods."""
+"""Document -> the responses to each of its requests, by sample: texts or likelihoods."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """What a run comes to in lm-evaluation-harness' own terms."""
+    """A run with lm-evaluation-harness' scores of its documents."""
 
     task: LoadedTask
     responses: Responses
@@ -179,27 +181,26 @@ class ScoredRun:
 
 
 def score_run(task: LoadedTask, log: Path, repeats: int) -> ScoredRun:
-    """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
-    full = {number: texts[:repeats] for number, texts in sorted(responses(log).items()) if len(texts) >= repeats}
-    if not full:
-        raise InputError.at(
-            str(log), "no document has all its completions", (f"expected {repeats} completions of one document")
-        )
-    answers = {number: responses_of(task, number, texts) for number, texts in full.items()}
+    """Score a run from its log of completions; InputError unless at least one document has all its completions."""
+    complete = {number: texts[:repeats] for number, texts in sorted(responses(log).items()) if len(texts) >= repeats}
+    if not complete:
+        expected = f"expected {repeats} completions of one document"
+        raise InputError.at(str(log), "no document has all its completions", expected)
+    answers = {number: responses_of(task, number, texts) for number, texts in complete.items()}
     scores = score_documents(answered(task, answers), scoring(task), way_of(task))
     return ScoredRun(task, answers, scores)
 
 
 def responses(log: Path) -> dict[int, list[str]]:
-    """What a model said to each document, sample by sample up to the first gap; the last attempt counts."""
+    """The completions of each document in sample order, up to the first missing one; the last attempt counts."""
     last: dict[tuple[int, int], tuple[int, str | None]] = {}
     for line, record in _records(log):
         try:
             key = int(record["task"]), int(record.get("sample", 0))
             attempt, completion = int(record.get("attempt", 1)), record.get("completion")
         except (TypeError, ValueError, KeyError):
-            wrong, right = "is not a rollout of a task of lm-evaluation-harness", "expected the log of its run"
-            raise InputError.at(f"{log}:{line}", wrong, right) from None
+            problem = "is not a rollout of a task of lm-evaluation-harness"
+            raise InputError.at(f"{log}:{line}", problem, "expected the log of its run") from None
         if key not in last or attempt > last[key][0]:
             last[key] = attempt, completion if isinstance(completion, str) else None
     documents: dict[int, list[str]] = {}
@@ -211,7 +212,7 @@ def responses(log: Path) -> dict[int, list[str]]:
 
 
 def _records(log: Path) -> Iterator[tuple[int, Any]]:
-    """The records of a log, each with the number of its line; a last one that a crash cut off is none."""
+    """The records of a log with their line numbers; a last line that a crash cut off is ignored."""
     with opened(log) as file:
         end = whole(str(log))
         for number, line in enumerate(file, start=1):
@@ -225,63 +226,64 @@ def _records(log: Path) -> Iterator[tuple[int, Any]]:
                     raise InputError.at(f"{log}:{number}", f"malformed json: {error}") from None
 
 
-def ways(scored: ScoredRun) -> dict[str, Summed]:
-    """How the documents' values become each number of the table, by its key and in its order."""
-    better, summed = scored.scores.higher_is_better(), {}
+def _summaries(scored: ScoredRun) -> dict[str, Summed]:
+    """How each number of the table is computed from the documents' values, by its key and in the table's order."""
+    better, summaries = scored.scores.higher_is_better(), {}
     for key in scored.scores.values():
         metric, _, pipeline = key.rpartition(",")
         how = scored.scores.aggregation(metric)
-        summed[key] = Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric))
-    return summed
+        summaries[key] = Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric))
+    return summaries
 
 
-def document_values(scored: ScoredRun) -> Iterator[DocumentValues]:
-    """What each document keeps for every number of the table."""
+def _document_values(scored: ScoredRun) -> Iterator[DocumentValues]:
+    """Each document's number, hash, and value for every number of the table."""
     for index, number in enumerate(scored.responses):
         values = {
-            f"{metric},{through.scoring.pipeline.name}": value
-            for through in scored.scores.pipelines
-            for metric, value in through.scores[index].items()
+            f"{metric},{scored_pipeline.scoring.pipeline.name}": value
+            for scored_pipeline in scored.scores.pipelines
+            for metric, value in scored_pipeline.scores[index].items()
         }
         yield str(number), digest(dumped(scored.task.docs[number])), values
 
 
-def sample_rows(scored: ScoredRun, local: Local | None = None) -> Iterator[dict[str, Any]]:
+def sample_rows(scored: ScoredRun, chat_template: Local | None = None) -> Iterator[dict[str, Any]]:
     """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next.
 
-    Chats are written as the ``local`` model's template puts them.
+    Chat prompts are written through ``chat_template``.
     """
     task = scored.task
     arguments: dict[int, list[tuple[Any, ...]]] = {}
     for request in requests(task, Asking()):
         if request.doc_id in scored.responses:
-            arguments.setdefault(request.doc_id, []).append((shown(request.args[0], local), *request.args[1:]))
-    for through in scored.scores.pipelines:
-        name = through.scoring.pipeline.name
+            prompt = recorded_prompt(request.args[0], chat_template)
+            arguments.setdefault(request.doc_id, []).append((prompt, *request.args[1:]))
+    for scored_pipeline in scored.scores.pipelines:
+        name = scored_pipeline.scoring.pipeline.name
         for (number, responses), answers, scores in zip(
-            scored.responses.items(), through.answers, through.scores, strict=True
+            scored.responses.items(), scored_pipeline.answers, scored_pipeline.scores, strict=True
         ):
             doc: Any = task.docs[number]
             target = task.target(doc, number)
             yield sample_row(number, doc, target, arguments[number], responses, answers, name, scores)
 
 
-NAMED = 5  # tasks in a note
+_MAX_NAMED: Final = 5  # tasks in a note
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPart:
-    """A finished run: its documents with what was said to them, its numbers, and how sure each is."""
+    """A finished run of one task: its responses and scores, its numbers, and their intervals."""
 
     job: Job
     scored: ScoredRun
     numbers: TaskNumbers
     intervals: list[TableNumber]
-    nodes: Sequence[Node]  # what its benchmark stands for: this task, and those that are run beside it
+    nodes: Sequence[Node]  # the tasks and groups that its benchmark resolves to, this task among them
 
     @property
     def name(self) -> str:
-        """The task's."""
+        """The task's name."""
         return str(self.scored.task.config.task)
 
 
@@ -292,25 +294,25 @@ class HarnessReport:
     model: str
     results: dict[str, Any]  # its results object, without the hashes of samples
     parts: Sequence[TaskPart]
-    numbers: list[TableNumber]  # our interval for each of its numbers
+    numbers: list[TableNumber]  # its numbers with our intervals
     notes: list[str]
 
     @property
     def sentences(self) -> list[str]:
-        """Our interval for each of its numbers, a line each, and why a number is not there."""
+        """Lines with the interval of each number, and notes on numbers that are missing."""
         return [*map(str, self.numbers), *self.notes]
 
     def shown(self, shape: str) -> str:
-        """Its table beneath ours, or alone as Markdown; "" for another shape, and where nothing was scored."""
+        """The text to print below our table, or instead of it for Markdown; "" for other shapes and unscored runs."""
         if self.parts[0].job.predict_only or shape not in ("table", "md"):
             return ""
         if shape == "md":
             return tables(self.results)
-        sure = "".join(f"{line}\n" for line in self.sentences)
-        return f"\nlm-evaluation-harness' own table\n{tables(self.results)}\nintervals\n{sure}"
+        intervals = "".join(f"{line}\n" for line in self.sentences)
+        return f"\nlm-evaluation-harness' own table\n{tables(self.results)}\nintervals\n{intervals}"
 
     def document(self) -> dict[str, Any]:
-        """Every number with its standard error there and its interval here, as strict JSON."""
+        """Every number with its standard error by lm-evaluation-harness and our interval, as strict JSON."""
         document: dict[str, Any] = {"model": self.model, "tasks": {}, "groups": {}}
         for number in self.numbers:
             metric, _, pipeline = number.key.rpartition(",")
@@ -336,17 +338,18 @@ class HarnessReport:
         blocks: Mapping[str, Any] | None = None,
         with_samples: bool = True,
     ) -> list[Path]:
-        """Its results file and its samples files, below a folder, or beside a path that ends in ``.json``.
+        """Write the results file and the samples files below a folder, or beside a path that ends in ``.json``.
 
-        ``name`` is the model's in the names of files, ``blocks`` are further ones of the results.
+        ``name`` is the model's name in file names; ``blocks`` are added to the results object. Returns the paths.
         """
         time = moment.isoformat(timespec="microseconds")
         job = self.parts[0].job
-        chats = local(job)
+        template = chat_template(job)
         parts = self.parts if with_samples else ()
-        samples = {part.name: list(sample_rows(part.scored, chats)) for part in parts}
+        samples = {part.name: list(sample_rows(part.scored, template)) for part in parts}
         hashes = {task: task_hash(rows) for task, rows in samples.items()}
-        results = results_object(**{**self.results, "task_hashes": hashes, **(blocks or {}), **about(job, chats)})
+        prompts = prompt_settings(job, template)
+        results = results_object(**{**self.results, "task_hashes": hashes, **(blocks or {}), **prompts})
         texts = {file_path(folder, name or self.model, time): file_text(results)}
         for task, rows in samples.items():
             texts[file_path(folder, name or self.model, time, task)] = "".join(map(line_text, rows))
@@ -360,14 +363,14 @@ class HarnessReport:
 
 
 def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
-    """A finished run in lm-evaluation-harness' terms.
+    """The finished run in a folder, scored as lm-evaluation-harness scores it.
 
-    InputError where not one document was answered in full, and where its documents are not those that were asked.
+    InputError if no document has all its completions, or if the task's documents have changed since the run.
     """
     tasks = tasks or LoadedTasks()
     task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     check_documents(folder, str(task.config.task), document_hashes(task))
-    with seeded(task.seeds):  # a metric may draw, too
+    with seeded(task.seeds):  # a metric may use random numbers, too
         scored = score_run(task, folder / LOG, job.samples)
     numbers = scored.scores.numbers()
     intervals = task_numbers(str(task.config.task), scored.scores, numbers, job)
@@ -376,48 +379,53 @@ def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
 
 
 def documents(run: TaskPart, folder: Path) -> bytes:
-    """What each document keeps for the numbers of a run, to lie beside its log."""
+    """The content of a run's ``documents.jsonl``: the value of each document for every number of the table."""
     size = (folder / LOG).stat().st_size
-    return b"".join(document_lines(ways(run.scored), size, document_values(run.scored)))
+    return b"".join(document_lines(_summaries(run.scored), size, _document_values(run.scored)))
 
 
 def joined(parts: Sequence[TaskPart]) -> Iterator[HarnessReport]:
-    """The reports of finished runs, one for each model; tasks of one name in several, as it has but one of a name."""
-    for model, alike in groupby(sorted(parts, key=lambda run: run.job.model), key=lambda run: run.job.model):
-        rest = list(alike)
-        while rest:
+    """The reports of finished runs: one per model, or more if several runs of the model have the same task name.
+
+    A results object of lm-evaluation-harness has only one task of a name.
+    """
+    for model, runs in groupby(sorted(parts, key=lambda run: run.job.model), key=lambda run: run.job.model):
+        remaining = list(runs)
+        while remaining:
             first: dict[str, TaskPart] = {}
-            later = [run for run in rest if first.setdefault(run.name, run) is not run]
-            yield _together(model, list(first.values()))
-            rest = later
+            repeated = [run for run in remaining if first.setdefault(run.name, run) is not run]
+            yield _report(model, list(first.values()))
+            remaining = repeated
 
 
-def _together(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
+def _report(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
     ran = [_ran(run) for run in parts]
     scores = {task.name: task.scores for task in ran}
-    whole, notes = [], []
+    groups, notes = [], []
     for group, members in _groups(parts):
-        lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in members]
-        whole += [] if lost else [group]
-        notes += [f"{group.name}: no row, because {', '.join(lost)} has no numbers here"] if lost else []
-    results = run_results(ran, whole, model_source="calipers", model_name=model)
-    notes += [note for group in whole for note in _lacking(group, results["results"])]
+        if missing := [leaf.name for leaf in leaves(group.members) if leaf.name not in members]:
+            notes.append(f"{group.name}: no row, because {', '.join(missing)} has no numbers here")
+        else:
+            groups.append(group)
+    results = run_results(ran, groups, model_source="calipers", model_name=model)
+    notes += [note for group in groups for note in _missing_numbers(group, results["results"])]
     numbers = [number for run in parts for number in run.intervals]
-    numbers += group_numbers(whole, results["results"], scores, parts[0].job)
-    notes += _otherwise(numbers, parts[0].job.interval)
+    numbers += group_numbers(groups, results["results"], scores, parts[0].job)
+    notes += _other_methods(numbers, parts[0].job.interval)
     return HarnessReport(model, results, parts, numbers, notes)
 
 
-def _otherwise(numbers: Sequence[TableNumber], requested: str | None) -> Iterator[str]:
-    """A sentence on the numbers whose interval is not by the method that was asked for."""
-    drawn = [f"{number.name} {number.key}" for number in numbers if number.spread.method == BOOTSTRAP]
-    if requested is not None and canonical(requested) not in (DEFAULT, BOOTSTRAP) and drawn:
-        more = f" and {len(drawn) - NAMED} more" if len(drawn) > NAMED else ""
-        yield f"--interval {requested} is for means of documents: {', '.join(drawn[:NAMED])}{more} are by draws"
+def _other_methods(numbers: Sequence[TableNumber], requested: str | None) -> Iterator[str]:
+    """A note on the numbers whose interval is a bootstrap one although another method was requested."""
+    bootstrapped = [f"{number.name} {number.key}" for number in numbers if number.spread.method == BOOTSTRAP]
+    if requested is not None and canonical(requested) not in (DEFAULT, BOOTSTRAP) and bootstrapped:
+        more = f" and {len(bootstrapped) - _MAX_NAMED} more" if len(bootstrapped) > _MAX_NAMED else ""
+        names = ", ".join(bootstrapped[:_MAX_NAMED])
+        yield f"--interval {requested} is for means of documents: {names}{more} are by draws"
 
 
-def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for each number that a group asks for and that none, or not all, of its tasks have."""
+def _missing_numbers(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A note for each number that a group asks for and that none, or only some, of its tasks have."""
     names = [leaf.name for leaf in leaves(group.members)]
     row = rows[group.name]
     for metric in dict.fromkeys(str(entry["metric"]) for entry in group.aggregate_metric_list):
@@ -426,25 +434,25 @@ def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterato
             yield f"{group.name}: no {metric}, because none of its tasks has it in the pipelines of its filter_list"
         for key in keys:
             without = [name for name in names if key not in rows[name]]
-            more = ", ..." if len(without) > NAMED else ""
+            more = ", ..." if len(without) > _MAX_NAMED else ""
             if without:
-                some = f"{len(names) - len(without)} of {len(names)} tasks"
-                yield f"{group.name} {key}: over {some}; none in {', '.join(without[:NAMED])}{more}"
+                over = f"{len(names) - len(without)} of {len(names)} tasks"
+                yield f"{group.name} {key}: over {over}; none in {', '.join(without[:_MAX_NAMED])}{more}"
 
 
 def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
-    """Each group that was asked for, and the tasks that were run as its members."""
+    """The groups of each benchmark, with the names of the tasks that were run for this benchmark."""
     for benchmark in dict.fromkeys(run.job.benchmark for run in parts):
-        alike = [run for run in parts if run.job.benchmark == benchmark]
-        members = {run.name for run in alike}
-        yield from ((group, members) for group in every_group(alike[0].nodes))
+        runs = [run for run in parts if run.job.benchmark == benchmark]
+        members = {run.name for run in runs}
+        yield from ((group, members) for group in every_group(runs[0].nodes))
 
 
 def _ran(run: TaskPart) -> RanTask:
     task, scored = run.scored.task, run.scored
     source = task.file.path.name if task.file.path else "inline"
     if task.own is not None:
-        source = ""  # a class says itself what is known of it
+        source = ""  # the configuration of a class has no config_source
     return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=run.numbers)
 
 
@@ -452,7 +460,7 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-KEPT: Final = (  # settings of a run that its numbers depend on
+_NUMBER_SETTINGS: Final = (  # the settings of a run that its numbers depend on
     *("samples", "lm_eval", "num_fewshot", "include_path", "load_seeds"),
     *("confidence", "interval", "seed"),
     *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics", "task_metadata"),
@@ -468,27 +476,27 @@ def is_harness_run(path: str) -> bool:
 def stored_reports(
     paths: Sequence[str], *, trust: bool = False, interval: str | None = None
 ) -> tuple[list[HarnessReport], list[str]]:
-    """The reports of the runs in some folders, and notes on task files that have changed; no model is asked.
+    """The reports of the runs in some folders, and notes on task files that have changed; no model is called.
 
-    ``interval`` is how sure a mean is; None: as the run was told.
+    ``interval`` is the interval method of means; None: the method of the run.
 
-    The documents are read again from the task's own files; what a model said to them stands in the log. A run's own
-    word that its code is to be trusted is not enough, as who reads it may be somebody else: ``trust`` is the reader's.
+    The documents are read again from the task's files, and the completions from the log. ``trust`` must be given by
+    the reader: a plan that says its code may be run is not enough, because someone else may have written it.
     """
     tasks = LoadedTasks()
     jobs, notes = [], []
     for path in paths:
         plan, settings = str(Path(path) / PLAN), read_settings(path)
-        named: dict[str, Any] = {name: settings.get(name) for name in ("benchmark", "model")}
-        if not all(isinstance(name, str) for name in named.values()):
+        subject: dict[str, Any] = {name: settings.get(name) for name in ("benchmark", "model")}
+        if not all(isinstance(name, str) for name in subject.values()):
             raise InputError.at(plan, "does not record what was run", "expected the plan of a run")
-        kept = {name: settings[name] for name in KEPT if settings.get(name) is not None}
-        checked = {name: setting(f"{plan}: {name}", name, value) for name, value in kept.items()}
+        recorded = {name: settings[name] for name in _NUMBER_SETTINGS if settings.get(name) is not None}
+        checked = {name: setting(f"{plan}: {name}", name, value) for name, value in recorded.items()}
         checked |= {} if interval is None else {"interval": interval}
-        job = Job(**named, **checked, trust=trust)
-        judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
-        request = replace(request_of(job), predict_only=not judged)
-        questions = suite(tasks.task(job.benchmark, str(job.lm_eval), request), scored=judged)
+        job = Job(**subject, **checked, trust=trust)
+        scored = settings.get("predict_only") is not True  # the plan of a --predict-only run has unscored tasks
+        request = replace(request_of(job), predict_only=not scored)
+        questions = suite(tasks.task(job.benchmark, str(job.lm_eval), request), scored=scored)
         check_documents(Path(path), questions.name, questions.metadata["lm_eval"]["document_hashes"])
         if provenance.identity(job, questions)["tasks"] != read_plan(path).identity.get("tasks"):
             notes.append(f"{path}: {job.benchmark} changed after the run; it is scored in its present form")

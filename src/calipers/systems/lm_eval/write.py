@@ -1,5 +1,6 @@
-"""What lm-evaluation-harness writes: its results object with commits, versions and machine, a line for each document
-and pipeline, and its table.
+"""The outputs of lm-evaluation-harness: the results object, the lines of samples files, and the table.
+
+The results object includes commits, versions and the machine; a samples file has a line per document and pipeline.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from importlib import metadata
@@ -31,8 +32,8 @@ from calipers.systems.lm_eval.tasks.task_file import TaskFields
 if TYPE_CHECKING:
     from calipers.running import Job
 
-LAYOUT: Final = "0.4.13"  # the release whose layout this is
-NOT_AVAILABLE: Final = "N/A"  # a standard error that does not exist, a library that is not installed
+LAYOUT: Final = "0.4.13"  # the release of lm-evaluation-harness whose layout these files have
+NOT_AVAILABLE: Final = "N/A"  # for a standard error that does not exist and a library that is not installed
 ORDER: Final = (
     "results",
     "groups",
@@ -66,36 +67,36 @@ ORDER: Final = (
     "total_evaluation_time_seconds",
 )
 BY_NAME: Final = ("configs", "versions", "n-shot", "higher_is_better")
-"""The blocks whose tasks stand sorted by name."""
+"""The blocks whose tasks are sorted by name."""
 HYPHENED: Final = {"n_shot": "n-shot", "n_samples": "n-samples"}
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
 _UNSAFE: Final = re.compile(r'[<>:"/|\\?*\[\]]+')
 
 
 def hashes(doc: Any, prompt: str, target: Any) -> dict[str, str]:
-    """The three hashes of a sample: of its document as indented JSON, of its prompt, of its target as text."""
+    """The three hashes of a sample: of its document as indented JSON, its prompt, and its target as text."""
     return {"doc_hash": digest(dumped(doc)), "prompt_hash": digest(prompt), "target_hash": digest(str(target))}
 
 
 def task_hash(samples: Sequence[Mapping[str, Any]]) -> str:
-    """The hash of all samples of a task: of their hashes one after another."""
+    """The hash of all samples of a task: the hash of their concatenated hashes."""
     return digest("".join(f"{row['doc_hash']}{row['prompt_hash']}{row['target_hash']}" for row in samples))
 
 
 def task_row(name: str, alias: str | None, sample_len: int, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's entry under ``results``: who it is, how many documents, then each number and its standard error."""
+    """A task's entry under ``results``: its name, number of documents, and each number with its standard error."""
     return {"name": name, "alias": alias or name, "sample_len": sample_len, **available(numbers)}
 
 
 def available(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The same numbers with ``"N/A"`` for those that do not exist."""
+    """The row with ``"N/A"`` in place of None."""
     return {key: NOT_AVAILABLE if value is None else value for key, value in row.items()}
 
 
 def results_object(**blocks: Any) -> dict[str, Any]:
-    """The blocks of a results file in its order; one that is not given is not there.
+    """A results object with the given blocks, in the order of lm-evaluation-harness' results file.
 
-    Keywords spell ``n-shot`` and ``n-samples`` with an underscore.
+    The keywords of ``n-shot`` and ``n-samples`` are written with an underscore.
     """
     named = {HYPHENED.get(key, key): value for key, value in blocks.items()}
     if "groups" in named and not named["groups"]:
@@ -116,13 +117,13 @@ def sample_row(
     pipeline: str,
     scores: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A document's line under one pipeline; ``arguments`` are those of each request, the prompt first.
+    """A document's line for one pipeline; ``arguments`` are the arguments of each request, the prompt first.
 
-    A chat is a list of one text, its turns as JSON.
+    A prompt that is a chat is a list with one text, as `recorded_prompt` writes it.
     """
     prompt = arguments[0][0] if arguments and arguments[0] else ""
     prompt = str(prompt[0] if isinstance(prompt, list) else prompt)
-    named = {
+    named_arguments = {
         f"gen_args_{number}": {f"arg_{index}": value for index, value in enumerate(request)}
         for number, request in enumerate(arguments)
     }
@@ -130,28 +131,28 @@ def sample_row(
         "doc_id": doc_id,
         "doc": doc,
         "target": str(target),
-        "arguments": named,
+        "arguments": named_arguments,
         "resps": [_texts(request) for request in resps],
         "filtered_resps": [_texts(answer) for answer in answers],
         "filter": pipeline,
         "metrics": list(scores),
         **hashes(doc, prompt, target),
-        **{name: _printed(value) if name == "brier_score" else value for name, value in scores.items()},
+        **{name: _with_printed_array(value) if name == "brier_score" else value for name, value in scores.items()},
     }
 
 
 def file_text(results: Mapping[str, Any]) -> str:
-    """A results object as its file has it: indented, characters as they are."""
+    """The text of a results file: indented JSON that is not escaped to ASCII."""
     return json.dumps(results, indent=2, ensure_ascii=False, default=_plain)
 
 
 def line_text(row: Mapping[str, Any]) -> str:
-    """A sample as a line of its file."""
+    """A sample as a line of a samples file."""
     return json.dumps(row, ensure_ascii=False, default=_plain) + "\n"
 
 
 def dumped(doc: Any) -> str:
-    """A document as it is hashed."""
+    """The text of a document that its hash is computed from."""
     return json.dumps(doc, indent=2, default=_plain, ensure_ascii=False)
 
 
@@ -161,19 +162,19 @@ def digest(text: str) -> str:
 
 
 def _texts(value: Any) -> Any:
-    """Every leaf as text, whatever it was."""
+    """A nested list with every leaf converted to text."""
     return [_texts(item) for item in value] if isinstance(value, (list, tuple)) else str(value)
 
 
-def _printed(pair: Any) -> Any:
-    """(gold, chances) with the chances as numpy prints them, which is what lm-eval's file holds."""
+def _with_printed_array(pair: Any) -> Any:
+    """(gold, probabilities) with the probabilities as numpy prints them, as in lm-eval's file."""
     import numpy as np
 
     return (pair[0], str(np.array(pair[1]))) if isinstance(pair, (list, tuple)) else pair
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: a set as a list, an array's number as a number, anything else as its text."""
+    """A value that JSON cannot express: a set as a list, a numpy scalar as a number, anything else as its text."""
     if isinstance(value, (set, frozenset)):
         return list(value)
     item = getattr(value, "item", None)
@@ -183,7 +184,7 @@ def _plain(value: Any) -> Any:
 
 
 def without_address(text: str) -> str:
-    """What Python shows of an object, less where it lay in memory: two exports of one run are the same.
+    """The repr of an object without its memory address, so that two exports of one run are equal.
 
     >>> without_address("<function f at 0x7f2a9c0d5a80>")
     '<function f>'
@@ -193,15 +194,15 @@ def without_address(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RanTask:
-    """A task that was run: what it is, what it came to, and the hash of its samples."""
+    """A task that was run: its configuration, its scores, and the hash of its samples."""
 
     config: TaskFields
-    source: str  # the path of its file, or inline; "": not told
+    source: str  # config_source: the name of its file, or "inline"; "" for none
     scores: TaskScores
-    documents: int  # there are
-    asked: int  # were asked
+    documents: int  # in the evaluated split
+    asked: int  # documents that were run
     samples_hash: str = ""
-    numbers: TaskNumbers | None = None  # where they are known already
+    numbers: TaskNumbers | None = None  # if they are computed already
 
     @property
     def name(self) -> str:
@@ -210,33 +211,34 @@ class RanTask:
 
 
 def run_results(
-    ran: Sequence[RanTask], groups: Sequence[TaskGroup] = (), iterations: int = ITERATIONS, **about: Any
+    ran: Sequence[RanTask], groups: Sequence[TaskGroup] = (), iterations: int = ITERATIONS, **blocks: Any
 ) -> dict[str, Any]:
-    """The results object of some tasks and the groups over them; ``about`` are further blocks of it, by name."""
-    rows = {}
+    """The results object of tasks and their groups; ``blocks`` are further blocks of it, by name."""
+    task_rows = {}
     for task in ran:
         numbers = task.numbers or task.scores.numbers(iterations)
-        rows[task.name] = task_row(task.name, task.config.task_alias, numbers.sample_len, numbers.metrics)
-    every = list({group.name: group for group in every_group(groups)}.values())
-    added = {}
-    for group in _rising(groups):
-        row = aggregate_group(group.name, [*_tasks(group)], rows, group.aggregate_metric_list, group.alias)
-        added[group.name] = available(row)
+        task_rows[task.name] = task_row(task.name, task.config.task_alias, numbers.sample_len, numbers.metrics)
+    distinct_groups = list({group.name: group for group in every_group(groups)}.values())
+    group_rows = {}
+    for group in _inner_first(groups):
+        row = aggregate_group(group.name, [*_tasks(group)], task_rows, group.aggregate_metric_list, group.alias)
+        group_rows[group.name] = available(row)
     better: dict[str, Any] = {task.name: task.scores.higher_is_better() for task in ran}
     shots: dict[str, Any] = {task.name: task.config.num_fewshot or 0 for task in ran}
-    for group in every:  # the outer before the inner, of which it thus knows nothing here: as there
-        below = [member.name for member in group.members]
-        if agreed := _agreed([better[name] for name in below if name in better]):
-            better[group.name] = agreed
-        counts = {shots[name] for name in below if name in shots}
+    # outer groups come first, so an inner group's direction and shots are unknown here, as in lm-evaluation-harness
+    for group in distinct_groups:
+        members = [member.name for member in group.members]
+        if directions := _common_directions([better[name] for name in members if name in better]):
+            better[group.name] = directions
+        counts = {shots[name] for name in members if name in shots}
         if len(counts) == 1:
             shots[group.name] = counts.pop()
     versions = {task.name: task.config.version for task in ran}
-    versions |= {group.name: str(group.metadata.get("version", "N/A")) for group in every}
+    versions |= {group.name: str(group.metadata.get("version", "N/A")) for group in distinct_groups}
     return results_object(
-        results={**rows, **added},
-        groups={group.name: added[group.name] for group in _rising(groups) if group.aggregate_metric_list},
-        group_subtasks={group.name: [member.name for member in group.members] for group in every},
+        results={**task_rows, **group_rows},
+        groups={group.name: group_rows[group.name] for group in _inner_first(groups) if group.aggregate_metric_list},
+        group_subtasks={group.name: [member.name for member in group.members] for group in distinct_groups},
         configs={task.name: _config(task) for task in ran},
         versions=versions,
         n_shot=shots,
@@ -244,19 +246,19 @@ def run_results(
         n_samples={task.name: {"original": task.documents, "effective": task.asked} for task in ran},
         lm_eval_version=LAYOUT,
         task_hashes={task.name: task.samples_hash for task in ran},
-        **about,
+        **blocks,
     )
 
 
 def sanitized(model: str) -> str:
-    """A model's name as the name of a folder."""
+    """A model's name with unsafe characters replaced, for use as a folder name."""
     return _UNSAFE.sub("__", model)
 
 
 def file_path(folder: Path, model: str, time: str, task: str | None = None) -> Path:
-    """Where a file of a run lies: the results, or the samples of a task.
+    """The path of a run's results file, or of the samples file of a ``task``.
 
-    Where a ``.json`` file is named in place of a folder, it lies beside that, as there.
+    If ``folder`` is a ``.json`` file, the path is beside this file, as in lm-evaluation-harness.
 
     >>> str(file_path(Path("out"), "org/m", "2026-01-02T03:04:05.6", "gsm8k"))
     'out/org__m/samples_gsm8k_2026-01-02T03-04-05.6.jsonl'
@@ -268,11 +270,11 @@ def file_path(folder: Path, model: str, time: str, task: str | None = None) -> P
     return folder.parent / name if beside else folder / sanitized(model) / name
 
 
-def _rising(groups: Sequence[Any]) -> Iterator[TaskGroup]:
-    """Every group, the inner before the outer; one that was met may come again."""
+def _inner_first(groups: Sequence[Any]) -> Iterator[TaskGroup]:
+    """Every group, inner groups before outer ones; a group that occurs twice is yielded twice."""
     for group in groups:
         if isinstance(group, TaskGroup):
-            yield from _rising(group.members)
+            yield from _inner_first(group.members)
             yield group
 
 
@@ -284,24 +286,24 @@ def _tasks(group: TaskGroup) -> Iterator[str]:
             yield member.name
 
 
-def _agreed(members: Sequence[Mapping[str, bool | None]]) -> dict[str, bool | None]:
-    """Which way each metric is better, where all that have it agree; null where they do not."""
-    agreed: dict[str, bool | None] = {}
+def _common_directions(members: Sequence[Mapping[str, bool | None]]) -> dict[str, bool | None]:
+    """Whether higher is better, for each metric; None if members that have the metric disagree."""
+    common: dict[str, bool | None] = {}
     for better in members:
-        for metric, way in better.items():
-            agreed[metric] = way if agreed.get(metric, way) == way else None
-    return agreed
+        for metric, higher in better.items():
+            common[metric] = higher if common.get(metric, higher) == higher else None
+    return common
 
 
 def _config(task: RanTask) -> dict[str, Any]:
-    shown = replace(task.config, tag=None, num_fewshot=task.config.num_fewshot or 0)  # a tag only selects
-    config = _dumped(shown.dumped())
+    written = replace(task.config, tag=None, num_fewshot=task.config.num_fewshot or 0)  # a tag only selects tasks
+    config = _dumped(written.dumped())
     source = {"config_source": task.source} if task.source else {}
     return {**config, "metadata": {**(config.get("metadata") or {}), **source}}
 
 
 def _dumped(value: Any, key: str = "") -> Any:
-    """A configuration with its functions as their source; inside filters, as Python shows them, less the address."""
+    """A configuration with each function replaced by its source; inside filters, by its repr without the address."""
     if isinstance(value, Mapping):
         return {str(name): _dumped(inner, key or str(name)) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -318,27 +320,28 @@ def _dumped(value: Any, key: str = "") -> Any:
 
 HEADERS: Final = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
 TITLES: Final = {"results": "Tasks", "groups": "Groups"}
-NARROWEST: Final = 3
+NARROWEST: Final = 3  # width of a column
 _ARROWS: Final[Mapping[Any, str]] = {True: "↑", False: "↓"}
 
 
 def table(results: Mapping[str, Any], column: str = "results") -> str:
-    """The Markdown table of a results object, to the character; ``column`` is results, or groups for those alone.
+    """The Markdown table of a results object, identical to lm-eval's; ``column`` is results, or groups for groups only.
 
-    Numbers are written with four decimals and then read again by the library that draws its tables: a column of
-    numbers is set with as many decimals as its longest needs, to the right. A cell that is no number makes the column
-    one of text, in which whole numbers have no decimals. A cell below more text than anything else is not read at all.
+    lm-eval writes numbers with four decimals, and the library that draws its tables parses them again. It aligns a
+    column of numbers to the right, all with the number of decimals that the longest needs. A cell that is not a number
+    makes the column a text column, in which integers have no decimals. A text cell is not parsed if most cells above
+    it are text.
     """
     return markdown([TITLES[column], *HEADERS], list(_rows(results, column)))
 
 
 def tables(results: Mapping[str, Any]) -> str:
-    """The table of a results object, and that of its groups where there are some."""
+    """The table of a results object and, if it has groups, the table of its groups."""
     return "\n".join([table(results), *([table(results, "groups")] if results.get("groups") else [])])
 
 
 def markdown(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table as the library sets it that draws lm-evaluation-harness' tables."""
+    """A Markdown table in the layout of the library that draws lm-evaluation-harness' tables."""
     columns = [_column(title, [row[index] for row in rows]) for index, title in enumerate(titles)]
     lines = [[cells.head for cells in columns], [cells.rule for cells in columns]]
     lines += [[cells.cells[row] for cells in columns] for row in range(len(rows))]
@@ -356,15 +359,15 @@ def _rows(results: Mapping[str, Any], column: str) -> Iterator[list[Any]]:
             metric, _, pipeline = key.partition(",")
             if metric.endswith("_stderr"):
                 continue
-            value, beside = row_values[key], f"{metric}_stderr,{pipeline}"
+            value, stderr_key = row_values[key], f"{metric}_stderr,{pipeline}"
             row = [alias, version, pipeline, str(shots.get(name, " ")), metric, _ARROWS.get(better.get(metric), "")]
             row += [f"{value:.4f}" if isinstance(value, float) else value]
-            yield [*row, "±", _error(row_values[beside])] if beside in row_values else [*row, "", ""]
+            yield [*row, "±", _error(row_values[stderr_key])] if stderr_key in row_values else [*row, "", ""]
             alias, version = "", ""
 
 
 def _order(results: Mapping[str, Any], column: str) -> list[tuple[str, int]]:
-    """Groups by name, each followed by its members, then what is in no group; and how deep each stands."""
+    """The rows with their depth: groups by name, each followed by its members, then tasks that are in no group."""
     rows, below = results[column], results.get("group_subtasks") or {}
     depths: dict[str, int] = {}
 
@@ -389,38 +392,38 @@ def _error(value: Any) -> str:
 
 
 _TRUTH: Final = {"true": True, "false": False}
-_THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{1,3})+")  # as the library takes them: 1,5 is 15
+_THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{1,3})+")  # as the table library parses them: 1,5 is 15
 
 
 class _Column:
-    """A column as it is set: its head, the rule below it, its cells."""
+    """A formatted column: its head, the rule below it, its cells."""
 
-    def __init__(self, title: str, texts: Sequence[str], right: Sequence[bool], all_right: bool) -> None:
+    def __init__(self, title: str, texts: Sequence[str], right_aligned: Sequence[bool], all_right: bool) -> None:
         width = max([NARROWEST, _width(title), *(_width(text) for text in texts)])
         left = (width - _width(title)) // 2
         self.head = " " * left + title + " " * (width - _width(title) - left)
         self.rule = "-" * (width - 1) + ":" if all_right else "-" * width
-        self.cells = [_padded(text, width, to) for text, to in zip(texts, right, strict=True)]
+        self.cells = [_padded(text, width, right) for text, right in zip(texts, right_aligned, strict=True)]
 
 
 def _column(title: str, cells: Sequence[Any]) -> _Column:
-    read = _read(cells)
-    kinds = {_kind(cell) for cell in read}
-    numeric = not kinds & {"text", "flag"} and (len(kinds) > 1 or bool(kinds & {"whole", "real"}))
-    places = max((_places(cell) for cell in read if isinstance(cell, Decimal)), default=0)
-    texts = [_decimals(cell, places, numeric) if isinstance(cell, Decimal) else str(cell) for cell in read]
-    right = [numeric or (isinstance(cell, Decimal) and cell.is_finite()) for cell in read]
-    return _Column(title, texts, right, numeric)
+    values = _parsed(cells)
+    kinds = {_kind(value) for value in values}
+    numeric = not kinds & {"text", "flag"} and (len(kinds) > 1 or bool(kinds & {"integer", "real"}))
+    decimals = max((_decimals(value) for value in values if isinstance(value, Decimal)), default=0)
+    texts = [_number_text(value, decimals, numeric) if isinstance(value, Decimal) else str(value) for value in values]
+    right_aligned = [numeric or (isinstance(value, Decimal) and value.is_finite()) for value in values]
+    return _Column(title, texts, right_aligned, numeric)
 
 
-def _read(cells: Sequence[Any]) -> list[Any]:
-    """The cells with what looks like a number read as one, but not below more text than anything else."""
-    met: Counter[str] = Counter()
+def _parsed(cells: Sequence[Any]) -> list[Any]:
+    """The cells, those that look like a number parsed; a text is not parsed if most cells above it are text."""
+    counts: Counter[str] = Counter()
     values: list[Any] = []
     for cell in cells:
-        most = met.most_common(1)[0][0] if met else ""
-        values.append(cell if most == "text" and isinstance(cell, str) else _value(cell))
-        met[_kind(values[-1])] += 1
+        most_common = counts.most_common(1)[0][0] if counts else ""
+        values.append(cell if most_common == "text" and isinstance(cell, str) else _value(cell))
+        counts[_kind(values[-1])] += 1
     return values
 
 
@@ -431,11 +434,11 @@ def _kind(cell: Any) -> str:
         return "text" if not isinstance(cell, str) or cell.strip() else "blank"
     if not cell.is_finite():
         return "nan" if cell.is_nan() else "infinity"
-    return "real" if _places(cell) else "whole"
+    return "real" if _decimals(cell) else "integer"
 
 
 def _value(cell: Any) -> Any:
-    """A cell as the number or the truth value that it looks like; any other as it is."""
+    """A cell as the number or the boolean that it looks like; any other cell unchanged."""
     if isinstance(cell, bool) or not isinstance(cell, (int, float, str)):
         return cell
     text = str(cell).strip()
@@ -449,49 +452,49 @@ def _value(cell: Any) -> Any:
     return Decimal(int(number)) if separated else number
 
 
-def _places(number: Decimal) -> int:
-    """The decimals of the number as a float, of which there are 17 digits at most."""
+def _decimals(number: Decimal) -> int:
+    """The number of decimals of a number as a float, which has 17 digits at most."""
     exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent if number.is_finite() else 0
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def _decimals(number: Decimal, places: int, numeric: bool) -> str:
+def _number_text(number: Decimal, decimals: int, numeric: bool) -> str:
     if number.is_nan():
         return "NaN"
     if number.is_infinite():
         return "Infinity" if number > 0 else "-Infinity"
-    text = f"{number:.{places if numeric or _places(number) else 0}f}"
+    text = f"{number:.{decimals if numeric or _decimals(number) else 0}f}"
     return text.removeprefix("-") if not math.fabs(number) else text
 
 
 def _padded(text: str, width: int, right: bool) -> str:
     blanks = " " * (width - _width(text))
-    shown = text.replace("|", "\\|")
-    return blanks + shown if right else shown + blanks
+    escaped = text.replace("|", "\\|")
+    return blanks + escaped if right else escaped + blanks
 
 
 def _width(text: str) -> int:
-    """How many places a text takes, where East Asian characters take two."""
+    """The width of a text in terminal columns; wide East Asian characters take two."""
     return sum(2 if unicodedata.east_asian_width(character) in "FW" else 1 for character in text)
 
 
 LIBRARIES: Final = ("numpy", "torch", "transformers", "tokenizers", "accelerate", "peft", "datasets", "jinja2")
-SECONDS: Final = 10.0  # for one call of git
+GIT_TIMEOUT: Final = 10.0  # seconds per call
 
 
 def environment() -> dict[str, Any]:
-    """The blocks on the commit of the working directory, the versions and the machine."""
-    above = Path(os.getcwd()).parent
+    """The blocks that describe the commit of the working directory, the versions and the machine."""
+    parent = Path.cwd().parent
     return {
-        "git_hash": _git(["describe", "--always"], Path(os.getcwd())),
-        "pretty_env_info": machine(),
+        "git_hash": _git(["describe", "--always"], Path.cwd()),
+        "pretty_env_info": _machine(),
         "transformers_version": _version("transformers"),
-        "upper_git_hash": _git(["rev-parse", "HEAD"], above) if (above / ".git").exists() else None,
+        "upper_git_hash": _git(["rev-parse", "HEAD"], parent) if (parent / ".git").exists() else None,
     }
 
 
-def machine() -> str:
-    """The machine and the versions in lines, from Python's own information: no program is run."""
+def _machine() -> str:
+    """Lines on the machine and the versions, from Python's own information: no program is run."""
     lines = [
         f"calipers version: {__version__}",
         f"PyTorch version: {_version('torch')}",
@@ -503,7 +506,7 @@ def machine() -> str:
         f"CPUs: {os.cpu_count()}",
         "",
         "Versions of relevant libraries:",
-        *(f"{name}=={found}" for name, found in _installed(LIBRARIES)),
+        *(f"{name}=={version}" for name in LIBRARIES if (version := _version(name)) != NOT_AVAILABLE),
     ]
     return "\n".join(lines)
 
@@ -529,10 +532,6 @@ def _system() -> str:
         return f"{platform.system()} {platform.release()}"
 
 
-def _installed(names: Iterable[str]) -> list[tuple[str, str]]:
-    return [(name, found) for name in names if (found := _version(name)) != NOT_AVAILABLE]
-
-
 def _version(name: str) -> str:
     try:
         return metadata.version(name)
@@ -543,16 +542,19 @@ def _version(name: str) -> str:
 def _git(words: list[str], folder: Path) -> str | None:
     """The output of git in a folder; None without git, a repository or a commit."""
     try:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
+        git = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=False
+        )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    return git.stdout.strip() or None if git.returncode == 0 else None
 
 
 def model_blocks(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The facts about a local model: for ``config``, and next to it; empty if it was not loaded or is on a server.
+    """A local model's entries in the results file: inside ``config``, and beside it for its tokenizer.
 
-    A run that reads every answer from the log loads no model.
+    Both are empty for a model on a server, and for a model that this process did not load because all completions
+    were in the log.
     """
     kind, _, name = job.model.partition("/")
     loaded: Any = sys.modules.get("calipers.clients.huggingface.client")
