@@ -10,7 +10,7 @@ from golden.lm_eval_close import settled
 
 from calipers.systems.lm_eval.benchmarks import TaskRequest, load
 from calipers.systems.lm_eval.judges import scoring
-from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
+from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
 from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
@@ -75,8 +75,8 @@ def _task(leaf, said, asked):
         made.setdefault(one.doc_id, []).append(one)
     resps = {number: [said[leaf.name, number, one.idx] for one in held] for number, held in made.items()}
     config = task.config
-    way = Way(config.output_type, task.multiple_targets, config.process_results)
-    scores = score_documents(answered(task, resps), scoring(task), way)
+    way = ScoringSettings(config.output_type, task.multiple_targets, config.process_results)
+    scores = score_documents(answered_documents(task, resps), scoring(task), way)
     lines = []
     for one in scores.pipelines:
         for at, (number, held) in enumerate(made.items()):

@@ -16,7 +16,15 @@ from calipers.systems.lm_eval.entries import (
     scorings,
 )
 from calipers.systems.lm_eval.pipelines import filtered, pipeline
-from calipers.systems.lm_eval.task_scores import Answered, Choices, Way, answered, gold_of, score_documents, score_more
+from calipers.systems.lm_eval.task_scores import (
+    AnsweredDocument,
+    Choices,
+    ScoringSettings,
+    answered_documents,
+    gold_of,
+    score_documents,
+    score_newer_choices,
+)
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
 from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config
@@ -63,7 +71,7 @@ def scored(vector):
         metric_list=config.metric_list,
         scored=config.process_results is None,
     )
-    way = Way(config.output_type, task.multiple_targets, config.process_results)
+    way = ScoringSettings(config.output_type, task.multiple_targets, config.process_results)
     results = given.get("filtered_responses", given.get("results"))
     found = [_one(task, number, _requests(config.output_type, one), plan, way) for number, one in enumerate(results)]
     return settled(found, vector["expected"]), vector["expected"]
@@ -76,7 +84,7 @@ def _requests(kind, result):
 
 def _one(task, number, results, plan, way):
     try:
-        documents = answered(task, {number: [[result] for result in results]})
+        documents = answered_documents(task, {number: [[result] for result in results]})
         return score_documents(documents, plan, way).pipelines[0].scores[0]
     except CalipersError as error:
         return {"error": str(error)}
@@ -107,8 +115,8 @@ def gen_scorer(vector):
         scorer=scorer,
     )
     docs = given["docs"] or [{}] * len(given["targets"])
-    documents = [Answered(*one) for one in zip(docs, given["targets"], [[held] for held in given["resps"]])]
-    scores = score_documents(documents, plan, Way(several=params["multiple_targets"], reduction="pass@k"))
+    documents = [AnsweredDocument(*one) for one in zip(docs, given["targets"], [[held] for held in given["resps"]])]
+    scores = score_documents(documents, plan, ScoringSettings(several=params["multiple_targets"], reduction="pass@k"))
     numbers = scores.numbers(params["bootstrap_iters"]).metrics
     found = {
         "results": {key: "N/A" if value is None else value for key, value in numbers.items()},
@@ -136,7 +144,7 @@ def ll_scorer(vector):
         scores = score_rolling(lls[0], texts[0], names)
     else:
         of = Choices(texts, lls, given["is_greedy"], gold_of(given["target"], texts), given["unconditional_lls"])
-        scores = score_more(of, names, several=params["multiple_targets"])
+        scores = score_newer_choices(of, names, several=params["multiple_targets"])
     found = {name: scores[name] for name in names}
     return settled(found, vector["expected"]), vector["expected"]
 

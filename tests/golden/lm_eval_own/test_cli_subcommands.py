@@ -12,7 +12,7 @@ from calipers.running.settings import load_seeds
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, nodes_of
 from calipers.systems.lm_eval.client import manner
 from calipers.systems.lm_eval.judges import scoring
-from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
+from calipers.systems.lm_eval.task_scores import AnsweredDocument, ScoringSettings, score_documents
 from calipers.systems.lm_eval.tasks.groups import leaves
 
 FILE = "test_cli_subcommands.py"
@@ -109,6 +109,6 @@ def test_a_metric_of_ones_own_in_a_task_file(tmp_path, said, score):
     path = folder(tmp_path, CODE) / "custom_fn_task.yaml"
     task = LoadedTasks().task(str(path), "custom_fn_task", TaskRequest(trust=True))
     assert callable(task.config.process_docs)
-    scores = score_documents([Answered(task.docs[0], "4", [[said]])], scoring(task), Way())
+    scores = score_documents([AnsweredDocument(task.docs[0], "4", [[said]])], scoring(task), ScoringSettings())
     assert scores.numbers(0).metrics["exact,none"] == score
     assert scores.higher_is_better() == {"exact": True}

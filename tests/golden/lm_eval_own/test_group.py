@@ -7,7 +7,7 @@ from golden.lm_eval_own.made import group as of
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.task_scores import aggregate_group, leaves
+from calipers.systems.lm_eval.task_scores import aggregate_group, task_names
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks, every_group
 
 FOUND = {
@@ -198,7 +198,7 @@ def test_a_group_that_adds_nothing_up_has_only_its_name(entries, numbers):
     {"TestGroup::test_get_all_tasks_recursive": [([{"child": ["task_a"]}, "task_b"], ["task_a", "task_b"])]},
 )
 def test_the_tasks_below_a_group(tree, expected):
-    assert list(leaves(tree)) == expected
+    assert list(task_names(tree)) == expected
 
 
 READ = "TestGroupSerialization::test_from_config_"

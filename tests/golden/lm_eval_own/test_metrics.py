@@ -10,7 +10,13 @@ from golden.lm_eval_own.ported import ported
 from calipers.systems.lm_eval.aggregations import bootstrap, choices, mersenne_twister, resampler, stderr
 from calipers.systems.lm_eval.entries import GENERATION, Scoring, entries
 from calipers.systems.lm_eval.pipelines import pipeline
-from calipers.systems.lm_eval.task_scores import Answered, Choices, Way, score_choices, score_documents
+from calipers.systems.lm_eval.task_scores import (
+    AnsweredDocument,
+    Choices,
+    ScoringSettings,
+    score_choices,
+    score_documents,
+)
 
 BOTH = ["acc", "acc_mutual_info"]
 
@@ -63,6 +69,6 @@ def test_every_key_of_an_answer_is_added_up_as_its_metric_is(answer, documents, 
 
     metrics = entries([{"metric": passes, "aggregation": sum}], GENERATION)
     scoring = Scoring(pipeline({"name": "none", "filter": [{"function": "take_first"}]}), metrics)
-    asked = [Answered({"target": "hello"}, "hello", [["hello"]])] * documents
-    found = score_documents(asked, [scoring], Way()).numbers(0).metrics
+    asked = [AnsweredDocument({"target": "hello"}, "hello", [["hello"]])] * documents
+    found = score_documents(asked, [scoring], ScoringSettings()).numbers(0).metrics
     assert {key: found[key] for key in expected} == expected

@@ -9,7 +9,7 @@ from systems.lm_eval.tasks.given import TASK, task, task_folder
 from calipers.errors import InputError
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
 from calipers.systems.lm_eval.judges import scoring
-from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
+from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 
 GUIDE = TaskRequest(default_metrics="guide")
 BARE = TASK.partition("metric_list")[0]
@@ -75,7 +75,9 @@ def test_rolling_perplexity_is_of_the_mean_log_likelihood():
     made = task(output_type="loglikelihood_rolling", metric_list=[{"metric": "perplexity"}])
     lls = [-3.0, -1.0, -2.0, -6.0, -4.0, -2.0]
     scores = score_documents(
-        answered(made, {number: [[ll]] for number, ll in enumerate(lls)}), scoring(made), Way("loglikelihood_rolling")
+        answered_documents(made, {number: [[ll]] for number, ll in enumerate(lls)}),
+        scoring(made),
+        ScoringSettings("loglikelihood_rolling"),
     )
     assert scores.numbers(0).metrics["perplexity,none"] == pytest.approx(math.exp(3.0))
     assert suite(made).notes == []
@@ -85,7 +87,7 @@ def test_decontaminate_keeps_every_response_and_says_so():
     steps = [{"function": "decontaminate", "path": "nowhere"}, {"function": "take_first"}]
     made = task(filter_list=[{"name": "clean", "filter": steps}], metric_list=[{"metric": "exact_match"}])
     said = {number: [[doc["a"] if number else "no"]] for number, doc in enumerate(made.docs)}
-    scores = score_documents(answered(made, said), scoring(made), Way())
+    scores = score_documents(answered_documents(made, said), scoring(made), ScoringSettings())
     assert scores.numbers(0).metrics["exact_match,clean"] == pytest.approx(5 / 6)
     (note,) = suite(made).notes
     assert note.endswith("[0]: decontaminate keeps every response: lm-evaluation-harness 0.4.13 has no code for it")

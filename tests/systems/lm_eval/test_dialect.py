@@ -12,15 +12,15 @@ from calipers.request import resolve
 from calipers.systems.lm_eval.entries import scorings
 from calipers.systems.lm_eval.library import results_of, table_of
 from calipers.systems.lm_eval.read import LM_EVAL
-from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
+from calipers.systems.lm_eval.task_scores import AnsweredDocument, ScoringSettings, score_documents
 
 RUNS = Path(__file__).parents[2] / "golden" / "lm_eval" / "e2e"
 FATAL = "a" * 60 + "!"
 
 
 def scored(resps, targets, way=None, **asked):
-    documents = [Answered({}, target, [held]) for held, target in zip(resps, targets, strict=True)]
-    return score_documents(documents, scorings("generate_until", **asked), way or Way())
+    documents = [AnsweredDocument({}, target, [held]) for held, target in zip(resps, targets, strict=True)]
+    return score_documents(documents, scorings("generate_until", **asked), way or ScoringSettings())
 
 
 def listed(*steps, **more):
@@ -101,7 +101,7 @@ def test_what_a_functions_keys_inherit():
 
 
 def test_a_metric_that_process_results_adds_has_no_better_way():
-    way = Way(process_results=lambda doc, results: {"exact_match": 1.0, "length": 3})
+    way = ScoringSettings(process_results=lambda doc, results: {"exact_match": 1.0, "length": 3})
     found = scored([["x"]], ["x"], way, metric_list=[{"metric": "exact_match"}])
     assert found.higher_is_better() == {"exact_match": True}
     assert found.values() == {"exact_match,none": [1.0], "length,none": [3]}

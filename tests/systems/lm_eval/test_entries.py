@@ -16,12 +16,12 @@ from calipers.systems.lm_eval.entries import (
     entries,
     match_all,
     matches,
-    passed_by,
     process,
     reference_of,
     score_answer,
     score_loglikelihood,
     score_rolling,
+    silently_ignored,
     words,
 )
 from calipers.text.patterns import RegexTimeout
@@ -91,8 +91,8 @@ def test_with_process_results_any_name_will_do():
 
 def test_log_likelihoods_pass_other_metrics_by():
     found = entries([{"metric": "bleu"}, {"metric": "acc"}, {"metric": "f1", "hf_evaluate": True}], "multiple_choice")
-    assert passed_by(found, "multiple_choice") == ["bleu"]
-    assert passed_by(entries(None, "generate_until"), "generate_until") == []
+    assert silently_ignored(found, "multiple_choice") == ["bleu"]
+    assert silently_ignored(entries(None, "generate_until"), "generate_until") == []
 
 
 def add_up(items):

@@ -5,15 +5,15 @@ import calipers
 from calipers.running import Job
 from calipers.systems.lm_eval.judges import scoring
 from calipers.systems.lm_eval.report import task_numbers
-from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
+from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 
 ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_target": "a"}
 LIKELIHOOD = {"output_type": "loglikelihood", "doc_to_target": "a"}
 
 
 def said(made, resps, seed=0):
-    way = Way(made.config.output_type)
-    scores = score_documents(answered(made, dict(enumerate(resps))), scoring(made), way)
+    way = ScoringSettings(made.config.output_type)
+    scores = score_documents(answered_documents(made, dict(enumerate(resps))), scoring(made), way)
     return list(map(str, task_numbers("t", scores, scores.numbers(0), Job("b", "m", seed=seed))))
 
 

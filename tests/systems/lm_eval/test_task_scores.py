@@ -8,17 +8,17 @@ import pytest
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.systems.lm_eval.entries import GENERATION, Entry, scorings
 from calipers.systems.lm_eval.task_scores import (
-    Answered,
-    Way,
+    AnsweredDocument,
+    ScoringSettings,
     aggregate_group,
     aggregate_task,
     base,
     check,
     default_ks,
-    leaves,
     pass_at_k,
     reduced,
     score_documents,
+    task_names,
 )
 
 TASKS = {
@@ -89,7 +89,7 @@ def test_what_a_group_cannot_do(entry, error):
 
 
 def test_leaves_of_a_tree():
-    assert list(leaves(["a", {"x": ["b", {"y": ["c"]}]}])) == ["a", "b", "c"]
+    assert list(task_names(["a", {"x": ["b", {"y": ["c"]}]}])) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("n", "passes"), [(1, 0), (4, 1), (10, 3), (10, 10), (30, 1)])
@@ -168,5 +168,5 @@ def test_a_reduction_that_fails_is_named():
 )
 def test_a_target_keeps_its_type_beside_bypass(names, expected):
     plan = scorings(GENERATION, metric_list=[{"metric": name} for name in names])
-    scored = score_documents([Answered({}, 7, [["7"]])], plan, Way(GENERATION))
+    scored = score_documents([AnsweredDocument({}, 7, [["7"]])], plan, ScoringSettings(GENERATION))
     assert scored.pipelines[0].scores == [expected]

@@ -5,7 +5,15 @@ import math
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.task_scores import NOWHERE, Choices, argmax, gold_of, score_choices, score_more, softmax
+from calipers.systems.lm_eval.task_scores import (
+    NO_CHOICE,
+    Choices,
+    argmax,
+    gold_of,
+    score_choices,
+    score_newer_choices,
+    softmax,
+)
 
 ALL = ["acc_mutual_info", "likelihood", "brier_score", "exact_match", "acc_bytes", "acc_norm", "mcc", "f1", "acc"]
 
@@ -42,11 +50,11 @@ def test_argmax(values, expected):
     ("target", "expected"),
     [
         (1, 1),
-        (2, NOWHERE),
-        (-1, NOWHERE),
+        (2, NO_CHOICE),
+        (-1, NO_CHOICE),
         ("no", 1),
-        ("maybe", NOWHERE),
-        ([0, 5], [0, NOWHERE]),
+        ("maybe", NO_CHOICE),
+        ([0, 5], [0, NO_CHOICE]),
         (["no", "yes"], [1, 0]),
         (True, 1),
     ],
@@ -69,7 +77,7 @@ def test_a_gold_that_is_none_is_refused(target):
         ([0.0, -4.0], ["", "bb"], 1, {"acc": 0.0, "acc_norm": 0.0, "acc_bytes": 0.0}),  # 0 / 0 is no number, and wins
         ([-1.0, -4.0], ["", "bb"], 1, {"acc": 0.0, "acc_norm": 1.0, "acc_bytes": 1.0}),  # -1 / 0
         ([-3.0, -2.0, -1.0], ["a", "b", "c"], [0, 2], {"acc": 1.0, "acc_norm": 1.0, "acc_bytes": 1.0}),
-        ([-1.0, -2.0], ["a", "b"], NOWHERE, {"acc": 0.0, "acc_norm": 0.0, "acc_bytes": 0.0}),
+        ([-1.0, -2.0], ["a", "b"], NO_CHOICE, {"acc": 0.0, "acc_norm": 0.0, "acc_bytes": 0.0}),
     ],
 )
 def test_accuracies(lls, texts, gold, expected):
@@ -105,10 +113,10 @@ def test_mutual_information_needs_both_sides_and_one_target(of):
 
 def test_the_newer_names():
     of = made([-4.0, -6.0, -5.0, -3.5], 1, [" cat", " elephant", " dog", " a"])
-    found = score_more(of, ["brier_score", "bpb"])
+    found = score_newer_choices(of, ["brier_score", "bpb"])
     assert found["brier_score"] == pytest.approx(1.303863860219726)
     assert found["bpb"] == pytest.approx(6 / 9 / math.log(2))
     with pytest.raises(UnknownName, match="choice_logprob"):
-        score_more(of, ["choice_logprb"])
+        score_newer_choices(of, ["choice_logprb"])
     with pytest.raises(InputError, match="multiple_targets"):
-        score_more(made([-1.0, -2.0], [0, 1]), ["acc"])
+        score_newer_choices(made([-1.0, -2.0], [0, 1]), ["acc"])

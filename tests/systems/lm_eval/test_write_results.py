@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from calipers.systems.lm_eval.entries import scorings
-from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
+from calipers.systems.lm_eval.task_scores import AnsweredDocument, ScoringSettings, score_documents
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
 from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config
 from calipers.systems.lm_eval.write import RanTask, run_results
@@ -20,8 +20,8 @@ def ran(name, answers, **fields):
     values = {"task": name, "test_split": "test", "num_fewshot": 2, "tag": "t", **fields}
     file = TaskFile(None, values)
     config = task_config(file)
-    documents = [Answered({}, "a", [[answer]]) for answer in answers]
-    scores = score_documents(documents, scorings("generate_until", metric_list=config.metric_list), Way())
+    documents = [AnsweredDocument({}, "a", [[answer]]) for answer in answers]
+    scores = score_documents(documents, scorings("generate_until", metric_list=config.metric_list), ScoringSettings())
     return RanTask(config, "inline", scores, 9, len(answers), "hash"), Leaf(name, file, config)
 
 

@@ -20,7 +20,7 @@ from calipers.reports.figures import counted
 from calipers.running import LOAD_SEEDS, Job, Seeds
 from calipers.systems.lm_eval.client import manner, prompts, sampling
 from calipers.systems.lm_eval.entries import DEFAULTS, GENERATION, KNOWN, ROLLING, Scoring
-from calipers.systems.lm_eval.judges import VERIFIER, doubts, judge_of, scoring, tried
+from calipers.systems.lm_eval.judges import VERIFIER, judge_of, scoring, scoring_notes, trial_notes
 from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
@@ -297,7 +297,7 @@ def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
         path = task.file.path
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
         metadata = {"lm_eval": described(task)}
-        notes = [*_unused(task), *doubts(task, plan), *tried(task, plan)]
+        notes = [*_unused(task), *scoring_notes(task, plan), *trial_notes(task, plan)]
         return Suite(str(task.config.task), tasks, metadata, path, sha256, notes, rewards=_rewards(task, plan))
 
 

@@ -1,11 +1,11 @@
-"""How a run verifies answers to a task of lm-evaluation-harness: one response at a time.
+"""The verifiers of lm-evaluation-harness' tasks: they score one response at a time while a run is in progress.
 
-Its numbers proper need all responses to a document and all documents; they are made from the log when the
-run is over. What is said here is what the same filters and metrics say of one response alone: a column
-``metric,pipeline`` each, and the first of them as the reward.
+The task's numbers need all responses to a document and all documents, so they are computed from the log when the run
+is over. A verifier applies the same filters and metrics to a single response: each gives a column ``metric,pipeline``,
+and the first column is the reward.
 
-Of likelihoods the reward is the first score that is averaged, such as acc; where there is none, the log-likelihood:
-of a whole text per byte, so that long ones do not outweigh the others.
+For log-likelihoods the reward is the first score that is averaged, such as acc. If there is none, it is the
+log-likelihood; for a whole text the log-likelihood per byte, so that long texts do not outweigh short ones.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from calipers.systems.lm_eval.entries import (
     GENERATION,
     NEWER,
     ROLLING,
-    Entry,
     Scoring,
     metrics_of,
-    passed_by,
     process,
     score_answer,
     scorer_of,
     scorings,
+    silently_ignored,
     words,
 )
 from calipers.systems.lm_eval.pipelines import (
@@ -45,9 +44,9 @@ from calipers.systems.lm_eval.pipelines import (
     settings_of,
 )
 from calipers.systems.lm_eval.task_scores import (
-    NOWHERE,
-    Way,
-    answered,
+    NO_CHOICE,
+    ScoringSettings,
+    answered_documents,
     argmax,
     check,
     gold_of,
@@ -62,31 +61,32 @@ from calipers.verifiers.user_code import ObjectVerifier
 
 VERIFIER = "lm_eval"
 UNPARSED, STOPPED = "unparsed", "filter_timeout"
-OF_MANY: Final = ("f1", "matthews_corrcoef")  # of one document by itself they say nothing
-TRIED: Final = {GENERATION: "", ROLLING: -1.0}
-"""Made-up results on which a class is tried before the first call; of any other request, a likelihood."""
+CORPUS_ONLY: Final = ("f1", "matthews_corrcoef")  # aggregations that are meaningless for a single document
+TRIAL_RESULTS: Final = {GENERATION: "", ROLLING: -1.0}
+"""Made-up results, by kind of request, for a trial of a class before the first call; TRIAL_LIKELIHOOD for others."""
+TRIAL_LIKELIHOOD: Final = (-1.0, False)
 
 
 def judge_of(task: LoadedTask) -> ObjectVerifier:
-    """The verifier of a task; InputError with file and key for a filter, metric or scorer that there is not."""
+    """The verifier of a task; InputError, with file and key, for an unknown filter, metric or scorer."""
     judge: Any = ResponseJudge(task, scoring(task))
     if task.own is not None:
         judge = ClassJudge(task, judge.scorings)
     elif task.config.output_type != GENERATION:
-        judge = LikelihoodJudge(task, judge.scorings, way_of(task))
+        judge = LikelihoodJudge(task, judge.scorings, scoring_settings(task))
     return ObjectVerifier(VERIFIER, judge)
 
 
-def way_of(task: LoadedTask) -> Way:
-    """How a task's documents are scored; those of a class by the class itself, unless nothing is to be scored."""
+def scoring_settings(task: LoadedTask) -> ScoringSettings:
+    """The scoring settings of a task; a class scores its documents itself, unless ``bypass`` is a metric."""
     if task.own is None:
-        return Way(task.config.output_type, task.multiple_targets, task.config.process_results)
-    bypassed = any(entry["metric"] == "bypass" for entry in task.config.metric_list or ())
-    return Way(GENERATION, process_results=None if bypassed else task.own.process)
+        return ScoringSettings(task.config.output_type, task.multiple_targets, task.config.process_results)
+    bypass = any(entry["metric"] == "bypass" for entry in task.config.metric_list or ())
+    return ScoringSettings(GENERATION, process_results=None if bypass else task.own.process)
 
 
 def responses_of(task: LoadedTask, number: int, completions: Sequence[str]) -> list[list[Any]]:
-    """What a log holds of a document as lm-evaluation-harness has it, [requests x repeats]."""
+    """A document's logged completions as lm-evaluation-harness' responses, [requests x repeats]."""
     if task.own is not None:
         repeats = [read_answers(text, request_kinds(task)[number]) for text in completions]
         return [list(answers) for answers in zip(*repeats, strict=True)]
@@ -100,20 +100,20 @@ def _likelihoods(kind: str, lines: Sequence[Line]) -> list[list[Any]]:
 
 
 def scoring(task: LoadedTask) -> list[Scoring]:
-    """The pipelines of a task and their metrics, every name in them found and every setting checked."""
+    """The pipelines of a task and their metrics; InputError for an unknown name or a wrong setting."""
     config, file = task.config, task.file
     if task.own is not None and not config.metric_list:
         metrics, where = task.own.metrics, file.place("class")
         return scorings(GENERATION, filter_list=config.filter_list, metric_list=metrics, scored=False, location=where)
     scored = config.process_results is None
     for number, entry in enumerate(config.filter_list or ()):
-        here = f"{file.place('filter_list')}[{number}]"
-        _at(here, pipeline, entry, here)
-        _at(f"{here}.metric_list", _metrics, entry.get("metric_list"), config, scored)
+        location = f"{file.place('filter_list')}[{number}]"
+        _located(location, pipeline, entry, location)
+        _located(f"{location}.metric_list", _check_metrics, entry.get("metric_list"), config, scored)
         for step in entry["filter"]:
-            _check_step(task, step, here)
-    _at(file.place("scorer"), scorer_of, config.scorer, config.output_type, file.place("scorer"))
-    _at(file.place("metric_list"), _metrics, config.metric_list, config, scored)
+            _check_step(task, step, location)
+    _located(file.place("scorer"), scorer_of, config.scorer, config.output_type, file.place("scorer"))
+    _located(file.place("metric_list"), _check_metrics, config.metric_list, config, scored)
     plan = scorings(
         config.output_type,
         filter_list=config.filter_list,
@@ -122,57 +122,56 @@ def scoring(task: LoadedTask) -> list[Scoring]:
         scored=scored,
         location=file.place(),
     )
-    return checked(task, plan)
+    _check_plan(task, plan)
+    return plan
 
 
-def _metrics(metric_list: Any, config: TaskFields, scored: bool) -> list[Entry]:
-    named = config.scorer is not None
-    entries = metrics_of(metric_list, config.output_type, scored=scored, named=named) if metric_list else []
-    for entry in entries:
+def _check_metrics(metric_list: Any, config: TaskFields, scored: bool) -> None:
+    if not metric_list:
+        return
+    for entry in metrics_of(metric_list, config.output_type, scored=scored, has_scorer=config.scorer is not None):
         if isinstance(entry.aggregation, str) and entry.aggregation not in NAMES:
-            raise UnknownName.of("lm_eval aggregation", entry.aggregation, NAMES)  # there, only when the run is over
-    return entries
+            # lm-evaluation-harness notices it only when the run is over
+            raise UnknownName.of("lm_eval aggregation", entry.aggregation, NAMES)
 
 
 def _check_step(task: LoadedTask, step: Mapping[str, Any], where: str) -> None:
     settings = settings_of(step)
     if step["function"] == "take_first_k" and settings["k"] > task.config.repeats:
-        wrong = f"take_first_k takes {settings['k']} of {task.config.repeats} responses"
-        raise InputError.at(where, wrong, f"expected repeats: {settings['k']} or more, or as many --samples")
+        problem = f"take_first_k takes {settings['k']} of {task.config.repeats} responses"
+        raise InputError.at(where, problem, f"expected repeats: {settings['k']} or more, or as many --samples")
     if step["function"] == "multi_choice_regex" and "choices" not in task.columns:
-        wrong = "multi_choice_regex needs a column 'choices'"
-        raise InputError.at(where, wrong, f"the documents have {', '.join(task.columns)}")
+        problem = "multi_choice_regex needs a column 'choices'"
+        raise InputError.at(where, problem, f"the documents have {', '.join(task.columns)}")
 
 
-def checked(task: LoadedTask, scorings: list[Scoring]) -> list[Scoring]:
-    """The scorings of a task as they are; InputError with file and key for one that cannot come to its end.
+def _check_plan(task: LoadedTask, plan: Sequence[Scoring]) -> None:
+    """InputError, with file and key, for scoring that could not be completed once the run is over.
 
-    Held against the samples that are really taken, ``task.config.repeats``: a reduction that there is not, a k
-    that no document could have. And no pattern may explode.
+    That is an unknown reduction, a k larger than the number of repeats that will be run (``task.config.repeats``) or
+    that a pipeline keeps, and a pattern that may take exponential time.
     """
     config, file = task.config, task.file
     for number, entry in enumerate(config.filter_list or ()):
         for step in entry["filter"]:
-            _at(f"{file.place('filter_list')}[{number}]", _check_patterns, step)
+            _located(f"{file.place('filter_list')}[{number}]", _check_patterns, step)
     for step in scorer_of(config.scorer, config.output_type).default_filter_cfg:
-        _at(file.place("scorer"), _check_patterns, step)
-    inner_lists = [bool(entry.get("metric_list")) for entry in config.filter_list or ()] or [False]
-    for number, (inner, scoring) in enumerate(zip(inner_lists, scorings, strict=True)):
-        where = f"{file.place('filter_list')}[{number}].metric_list" if inner else file.place("metric_list")
-        left = kept_repeats(scoring.pipeline, config.repeats)
+        _located(file.place("scorer"), _check_patterns, step)
+    has_own_metrics = [bool(entry.get("metric_list")) for entry in config.filter_list or ()] or [False]
+    for number, (own_metrics, scoring) in enumerate(zip(has_own_metrics, plan, strict=True)):
+        where = f"{file.place('filter_list')}[{number}].metric_list" if own_metrics else file.place("metric_list")
+        kept = kept_repeats(scoring.pipeline, config.repeats)
         for metric in scoring.metrics:
-            _at(where, check, metric, config.repeats, where)
-            if metric.k is not None and (most := metric.k if isinstance(metric.k, int) else max(metric.k)) > left:
-                wrong = (
-                    f"k is {most}, but pipeline {scoring.pipeline.name!r} keeps only {left} of {config.repeats} repeats"
-                )
-                raise InputError.at(where, wrong, "expected a pipeline without take_first, such as filter: [noop]")
-            _at(where, _check_patterns, metric.settings)
-    return scorings
+            _located(where, check, metric, config.repeats, where)
+            if metric.k is not None and (max_k := metric.k if isinstance(metric.k, int) else max(metric.k)) > kept:
+                pipeline_name = scoring.pipeline.name
+                problem = f"k is {max_k}, but pipeline {pipeline_name!r} keeps only {kept} of {config.repeats} repeats"
+                raise InputError.at(where, problem, "expected a pipeline without take_first, such as filter: [noop]")
+            _located(where, _check_patterns, metric.settings)
 
 
 def kept_repeats(through: Pipeline, repeats: int) -> int:
-    """How many of a document's repeats a pipeline keeps, as far as its own filters say."""
+    """The number of repeats per document that a pipeline keeps, as far as its built-in filters determine it."""
     for step in through.steps:
         if isinstance(step, Select):
             repeats = len(step.keep([""] * repeats))
@@ -184,10 +183,10 @@ def _check_patterns(settings: Mapping[str, Any]) -> None:
         check_ends(pattern)
 
 
-def _at(where: str, check: Callable[..., Any], *arguments: Any) -> None:
-    """Check something; what is wrong with it is said with the place where it stands."""
+def _located(where: str, function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function that raises for bad input; prefix its error message with ``where`` if it is not there yet."""
     try:
-        check(*arguments)
+        function(*arguments)
     except CalipersError as error:
         text = str(error) if str(error).startswith(where) else f"{where}: {error}"
         raise (UnknownName if isinstance(error, UnknownName) else InputError)(text) from None
@@ -195,26 +194,27 @@ def _at(where: str, check: Callable[..., Any], *arguments: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ResponseJudge:
-    """A task's filters and metrics, over one response."""
+    """Scores one response with a task's filters and metrics."""
 
     task: LoadedTask
     scorings: list[Scoring]
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
-        """What each pipeline makes of the response, and what its metrics give for that.
+        """The scores of the response by every pipeline and metric.
 
-        Where one response is too few for all of them, as for a metric that counts passes, it is judged as if
-        every repeat had said the same.
+        If no metric can score a single response, as with a function that needs all repeats, every repeat is assumed to
+        have the same response.
         """
         doc, repeats = self.task.docs[int(task.id)], self.task.config.repeats
         try:
-            alone = self._verdict(task.target, [completion.text], doc)
+            verdict = self._verdict(task.target, [completion.text], doc)
         except PluginError:
             if repeats == 1:
                 raise
-            alone = Verdict(None)
-        several = repeats > 1 and not alone.fields
-        return self._verdict(task.target, [completion.text] * repeats, doc) if several else alone
+            verdict = Verdict(None)
+        if repeats > 1 and not verdict.fields:
+            return self._verdict(task.target, [completion.text] * repeats, doc)
+        return verdict
 
     def _verdict(self, target: Any, responses: list[str], doc: Mapping[str, Any]) -> Verdict:
         columns: dict[str, float] = {}
@@ -222,20 +222,20 @@ class ResponseJudge:
         for index, scoring in enumerate(self.scorings):
             try:
                 filtered_answers = filtered(scoring.pipeline, [responses], [doc])
-            except InputError:  # they are too few for this pipeline
+            except InputError:  # too few responses for this pipeline
                 continue
             value, word = filtered_answers.values[0], filtered_answers.outcome(0)
             if index == 0:
                 answer, outcome = _scalar(value), UNPARSED if word == UNPARSED else ""
                 if word == STOPPED:
-                    wrong = f"pipeline {scoring.pipeline.name!r}: a pattern did not finish matching in time"
-                    raise VerifierError(wrong, outcome=STOPPED)
+                    problem = f"pipeline {scoring.pipeline.name!r}: a pattern did not finish matching in time"
+                    raise VerifierError(problem, outcome=STOPPED)
             scores: dict[str, Any] = {}
             if self.task.config.process_results is not None:
                 scores = process(self.task.config.process_results, doc, [value])
             for entry in scoring.metrics if self.task.config.process_results is None else ():
-                alone = (entry.reduction or scoring.reduction) and isinstance(value, list) and value
-                repeat = value[0] if alone else value  # a reduction looks at each repeat by itself
+                is_reduced = (entry.reduction or scoring.reduction) and isinstance(value, list) and value
+                repeat = value[0] if is_reduced else value  # a metric with a reduction scores each repeat by itself
                 several = self.task.multiple_targets
                 scores |= score_answer([entry], target, repeat, several=several, typed=scoring.typed)
             aggregations = _aggregations(scoring)
@@ -245,14 +245,14 @@ class ResponseJudge:
                     columns[f"{name},{scoring.pipeline.name}"] = number
         first = next(iter(columns), "")
         if first and not math.isfinite(columns[first]):
-            raise VerifierError(self._no_number(first, columns[first]), blameless=True)  # as its number has it
+            raise VerifierError(self._not_finite(first, columns[first]), blameless=True)
         return Verdict(columns.get(first), averaged(columns), answer, outcome, columns)
 
-    def _no_number(self, key: str, value: float) -> str:
+    def _not_finite(self, key: str, value: float) -> str:
         aggregations = {name: how for scoring in self.scorings for name, how in _aggregations(scoring).items()}
         sentence = f"{key} is {value} for this document, so it has no reward; lm-evaluation-harness' number"
-        left_out = aggregations.get(key.rpartition(",")[0], "mean") == "nanmean" and math.isnan(value)
-        return f"{sentence} excludes it, too" if left_out else f"{sentence} includes it"
+        excluded = aggregations.get(key.rpartition(",")[0], "mean") == "nanmean" and math.isnan(value)
+        return f"{sentence} excludes it, too" if excluded else f"{sentence} includes it"
 
 
 def _aggregations(scoring: Scoring) -> dict[str, Any]:
@@ -260,18 +260,18 @@ def _aggregations(scoring: Scoring) -> dict[str, Any]:
 
 
 def averaged(columns: Mapping[str, float]) -> dict[str, float]:
-    """The scores that the dialect knows by a name of their own, such as acc; of several pipelines, the first's."""
-    named: dict[str, float] = {}
+    """The scores that the dialect has a metric for, such as acc, by metric; from the first pipeline that has them."""
+    by_metric: dict[str, float] = {}
     for key, value in columns.items():
         name = key.rpartition(",")[0]
         if name in AVERAGED and math.isfinite(value):
-            named.setdefault(name, value)
-    return named
+            by_metric.setdefault(name, value)
+    return by_metric
 
 
 def number_of(score: Any, how: Any) -> float | None:
-    """A score as a number; of a metric that adds up documents, the metric over this one alone."""
-    if isinstance(score, (bool, int, float)) and how != "perplexity":  # there a document keeps its log-likelihood
+    """A document's score as a number: the score itself, or its aggregate over only this document."""
+    if isinstance(score, (bool, int, float)) and how != "perplexity":  # whose score is a log-likelihood
         return float(score)
     try:
         value = aggregate(how, [score])
@@ -281,89 +281,89 @@ def number_of(score: Any, how: Any) -> float | None:
 
 
 def _scalar(value: Any) -> Any:
-    """An answer as a vote: the only one of a list, nothing where there are several kinds."""
-    only = value[0] if isinstance(value, list) and len(value) == 1 else value
-    return only if isinstance(only, (str, int, float, bool, list)) else None
+    """An answer as the verdict records it: a list of one answer as this answer; None for other types of values."""
+    answer = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return answer if isinstance(answer, (str, int, float, bool, list)) else None
 
 
 @dataclass(frozen=True, slots=True)
 class LikelihoodJudge:
-    """A task's metrics, over the likelihoods of one document."""
+    """Scores the log-likelihoods of one document with a task's metrics."""
 
     task: LoadedTask
     scorings: list[Scoring]
-    way: Way
+    settings: ScoringSettings
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
-        """What each metric gives for the document by itself."""
+        """The scores of the document by every metric that is meaningful for one document."""
         try:
             lines = read_back(completion.text)
-            document = answered(self.task, {int(task.id): _likelihoods(self.way.kind, lines)})
-            scores = score_documents(document, self.scorings, self.way)
+            document = answered_documents(self.task, {int(task.id): _likelihoods(self.settings.kind, lines)})
+            scores = score_documents(document, self.scorings, self.settings)
         except CalipersError as error:
             raise VerifierError(str(error)) from error
-        if self.way.kind == CHOICE and self.way.process_results is None:
-            wrong = _beyond(self.task, int(task.id))
-            if wrong is not None:
-                raise VerifierError(f"{wrong}; lm-evaluation-harness' number counts this document as 0")
+        if self.settings.kind == CHOICE and self.settings.process_results is None:
+            problem = _bad_target_index(self.task, int(task.id))
+            if problem is not None:
+                raise VerifierError(f"{problem}; lm-evaluation-harness' number counts this document as 0")
         columns: dict[str, float] = {}
-        first = None
+        reward = None
         for scored in scores.pipelines:
             aggregations = _aggregations(scored.scoring)
             for name, score in scored.scores[0].items():
                 how = aggregations.get(name, "mean")
-                value = None if how in OF_MANY else number_of(score, how)
+                value = None if how in CORPUS_ONLY else number_of(score, how)
                 if value is None or not math.isfinite(value):
-                    continue  # such as the perplexity of one hopeless text; its log-likelihood says as much
+                    continue  # such as the infinite perplexity of a very unlikely text
                 columns[f"{name},{scored.scoring.pipeline.name}"] = value
-                if first is None and how == "mean":
-                    first = value
-        text = str(document[0].target)
-        named = averaged(columns)
-        if self.way.kind == CHOICE:
-            likeliest = argmax([scored.logprob for scored in lines[: len(document[0].choices or ())]])
-            answer = (document[0].choices or ("",))[likeliest]
-            return Verdict(lines[likeliest].logprob if first is None else first, named, answer, fields=columns)
-        columns |= _sizes(lines[0], text if self.way.kind == ROLLING else None)
-        share = lines[0].logprob / max(1, lines[0].bytes) if self.way.kind == ROLLING else lines[0].logprob
-        return Verdict(share if first is None else first, named, fields=columns)
-
-
-def _sizes(line: Line, text: str | None) -> Mapping[str, float]:
-    """What a perplexity is made of, as columns: the log-likelihood, and how much text it is of."""
-    sizes: dict[str, float] = {"logprob": line.logprob, "scored_tokens": line.tokens, "bytes": line.bytes}
-    return sizes if text is None else sizes | {"words": words(text)}
+                if reward is None and how == "mean":
+                    reward = value
+        metrics = averaged(columns)
+        if self.settings.kind == CHOICE:
+            choices = document[0].choices or ()
+            likeliest = argmax([line.logprob for line in lines[: len(choices)]])
+            answer = (choices or ("",))[likeliest]
+            return Verdict(lines[likeliest].logprob if reward is None else reward, metrics, answer, fields=columns)
+        line = lines[0]
+        columns |= {"logprob": line.logprob, "scored_tokens": line.tokens, "bytes": line.bytes}
+        logprob = line.logprob
+        if self.settings.kind == ROLLING:
+            columns["words"] = words(str(document[0].target))
+            logprob /= max(1, line.bytes)
+        return Verdict(logprob if reward is None else reward, metrics, fields=columns)
 
 
 @dataclass(frozen=True, slots=True)
 class ClassJudge:
-    """A class's own scores, over the results of one document."""
+    """Scores the results of one document with the task's own class."""
 
     task: LoadedTask
     scorings: list[Scoring]
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
-        """What the class gives for the document by itself.
+        """The class's scores of the document.
 
-        The reward is the first score that is a number; where there is none, the first that its aggregation makes one.
+        The reward is the first score that is a number; if there is none, the first that its aggregation turns into one.
         """
         number = int(task.id)
         try:
             results = responses_of(self.task, number, [completion.text])
-            scores = score_documents(answered(self.task, {number: results}), self.scorings, way_of(self.task))
+            scores = score_documents(
+                answered_documents(self.task, {number: results}), self.scorings, scoring_settings(self.task)
+            )
         except CalipersError as error:
             raise VerifierError(str(error)) from error
         columns: dict[str, float] = {}
-        summed: list[tuple[str, Any, Any]] = []
+        unaggregated: list[tuple[str, Any, Any]] = []  # (key, score, the class's own function, which may be slow)
         for scored in scores.pipelines:
             aggregations = _aggregations(scored.scoring)
             for name, score in scored.scores[0].items():
                 key, how = f"{name},{scored.scoring.pipeline.name}", aggregations.get(name, "mean")
                 if callable(how) and not isinstance(score, (bool, int, float)):
-                    summed.append((key, score, how))  # the class's own function, which may take long
+                    unaggregated.append((key, score, how))
                 elif (value := number_of(score, how)) is not None and math.isfinite(value):
                     columns[key] = value
-        for key, score, how in summed:
+        for key, score, how in unaggregated:
             if columns:
                 break
             if (value := number_of(score, how)) is not None and math.isfinite(value):
@@ -372,59 +372,60 @@ class ClassJudge:
         return Verdict(next(iter(columns.values()), None), averaged(columns), answer, fields=columns)
 
 
-def _first_text(
-    scoring: Scoring, results: list[list[Any]], doc: Mapping[str, Any], kinds_asked: Sequence[str]
-) -> str | None:
-    """What the first request for text was answered, as the first pipeline leaves it."""
-    index = next((at for at, kind in enumerate(kinds_asked) if kind == GENERATION), None)
+def _first_text(scoring: Scoring, results: list[list[Any]], doc: Mapping[str, Any], kinds: Sequence[str]) -> str | None:
+    """The response to the first request for text, filtered by the pipeline; None if it is not text."""
+    index = next((index for index, kind in enumerate(kinds) if kind == GENERATION), None)
     if index is None:
         return None
     value = filtered(scoring.pipeline, [results[index]], [doc]).values[0]
     return value if isinstance(value, str) else None
 
 
-def doubts(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
-    """What lm-evaluation-harness does here without a word: metrics passed by, targets that are no choice.
+def scoring_notes(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
+    """Notes on what lm-evaluation-harness does silently: it ignores metrics, and accepts targets that are no choice.
 
-    InputError for a target or a choice that it would stumble over.
+    InputError for a target or a choice of a type that it fails on.
     """
     kind = task.config.output_type
     if kind == GENERATION or task.config.process_results is not None or task.own is not None or not plan:
         return
     known = [entry for scoring in plan for entry in scoring.metrics if entry.name not in NEWER]
-    for name in dict.fromkeys(passed_by(known, kind)):
+    for name in dict.fromkeys(silently_ignored(known, kind)):
         yield f"{task.place('metric_list')}: {name} has no value for {kind}; it is skipped, as in lm-evaluation-harness"
-    lost = [number for number in range(len(task.docs)) if kind == CHOICE and _nowhere(task, number)]
-    beyond = [number for number in lost if _beyond(task, number) is not None]
+    if kind != CHOICE:
+        return
+    no_choice = [number for number in range(len(task.docs)) if _is_no_choice(task, number)]
+    bad_index = [number for number in no_choice if _bad_target_index(task, number) is not None]
     where = task.place("doc_to_target")
-    if texts := [number for number in lost if number not in beyond]:
+    if texts := [number for number in no_choice if number not in bad_index]:
         yield (
-            f"{where}: {len(texts)} documents ({_some(texts)}) have a target "
+            f"{where}: {len(texts)} documents ({_first_three(texts)}) have a target "
             "that is not one of the choices, and count as 0"
         )
-    if beyond:
-        sentence = f"{len(beyond)} documents ({_some(beyond)}) have a target index beyond their choices"
+    if bad_index:
+        sentence = f"{len(bad_index)} documents ({_first_three(bad_index)}) have a target index beyond their choices"
         yield f"{where}: {sentence}: they have no reward, and count as 0 in lm-evaluation-harness' numbers"
 
 
-def _some(numbers: Sequence[int]) -> str:
+def _first_three(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:3])) + (", ..." if len(numbers) > 3 else "")
 
 
-def _beyond(task: LoadedTask, number: int) -> str | None:
-    """What is wrong with a target that is the index of no choice; None for any other.
+def _bad_target_index(task: LoadedTask, number: int) -> str | None:
+    """The description of a target that is an index beyond the choices; None for any other target.
 
-    One of several targets may be wrong: then the others still say what is right.
+    Also None if at least one of several targets is the index of a choice.
     """
     target, choices = target_of(task, number), task.choices(task.docs[number], number) or []
-    several = list(target) if isinstance(target, (list, tuple)) else [target]
-    known = (*range(len(choices)), NOWHERE)  # NOWHERE is its own word for a target that is meant to be no choice
-    if not several or not all(isinstance(index, int) and index not in known for index in several):
+    indices = list(target) if isinstance(target, (list, tuple)) else [target]
+    valid = (*range(len(choices)), NO_CHOICE)  # with NO_CHOICE a task says that no choice is correct
+    if not indices or not all(isinstance(index, int) and index not in valid for index in indices):
         return None
-    return f"the target is choice {several[0]} of {len(choices)}, counted from 0"
+    return f"the target is choice {indices[0]} of {len(choices)}, counted from 0"
 
 
-def _nowhere(task: LoadedTask, number: int) -> bool:
+def _is_no_choice(task: LoadedTask, number: int) -> bool:
+    """Whether a document's target, or one of its targets, is not one of its choices."""
     doc = task.docs[number]
     choices = task.choices(doc, number) or []
     for choice in choices:
@@ -435,17 +436,17 @@ def _nowhere(task: LoadedTask, number: int) -> bool:
         gold = gold_of(target, choices)
     except InputError as error:
         raise InputError(f"{task.place('doc_to_target', number)}: {error}") from None
-    return NOWHERE in gold if isinstance(gold, list) else gold == NOWHERE
+    return NO_CHOICE in gold if isinstance(gold, list) else gold == NO_CHOICE
 
 
-def tried(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
-    """A note for what of the class's scoring fails on the first document, before a model is asked for all of them."""
+def trial_notes(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
+    """A note if a class's scoring fails in a trial on its first document, before the model is called."""
     if task.own is None or not plan:
         return
-    made_up = [TRIED.get(kind, (-1.0, False)) for kind in request_kinds(task)[0]]
+    results = [TRIAL_RESULTS.get(kind, TRIAL_LIKELIHOOD) for kind in request_kinds(task)[0]]
     where = task.place("class")
     try:
-        scores = process(task.own.process, task.docs[0], made_up)
+        scores = process(task.own.process, task.docs[0], results)
     except CalipersError as error:
         yield f"{where}: tried on the first document with an empty answer: {error}"
         return
@@ -453,8 +454,8 @@ def tried(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
         if callable(entry.aggregation) and entry.name in scores:
             try:
                 entry.aggregation([scores[entry.name]])
-            except Exception as error:  # of every class there is, such as a metric that is to be downloaded
-                first = str(error).strip().partition("\n")[0]
-                sentence = f"the aggregation of {entry.name} failed ({type(error).__name__}: {first})"
+            except Exception as error:  # the task's code may raise anything, as when it downloads a metric
+                first_line = str(error).strip().partition("\n")[0]
+                sentence = f"the aggregation of {entry.name} failed ({type(error).__name__}: {first_line})"
                 yield f"{where}: tried on the first document: {sentence}"
                 return

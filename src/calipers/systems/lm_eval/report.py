@@ -40,8 +40,8 @@ from calipers.running.settings import setting
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, percentile_interval, resampled, spread
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
 from calipers.systems.lm_eval.client import chat_template, prompt_settings, recorded_prompt
-from calipers.systems.lm_eval.judges import responses_of, scoring, way_of
-from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered, score_documents
+from calipers.systems.lm_eval.judges import responses_of, scoring, scoring_settings
+from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, seeded
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
@@ -187,7 +187,7 @@ def score_run(task: LoadedTask, log: Path, repeats: int) -> ScoredRun:
         expected = f"expected {repeats} completions of one document"
         raise InputError.at(str(log), "no document has all its completions", expected)
     answers = {number: responses_of(task, number, texts) for number, texts in complete.items()}
-    scores = score_documents(answered(task, answers), scoring(task), way_of(task))
+    scores = score_documents(answered_documents(task, answers), scoring(task), scoring_settings(task))
     return ScoredRun(task, answers, scores)
 
 

@@ -1,10 +1,10 @@
-"""A task of lm-evaluation-harness from responses to numbers: filter, score, reduce, aggregate.
+"""From the responses to an lm-evaluation-harness task to its numbers: filter, score, reduce, aggregate.
 
 ::
 
-    responses ──► pipelines ──► scores of each document ──► reduced over repeats ──► numbers of the task, of its groups
+    responses ──► pipelines ──► scores of each document ──► reduced over repeats ──► numbers of the task and its groups
 
-Of multiple choice the responses are the log-likelihoods of the choices, and a score has lm-eval's name for it.
+The responses to a multiple-choice document are the log-likelihoods of its choices. Scores have lm-eval's names.
 """
 
 from __future__ import annotations
@@ -36,38 +36,39 @@ from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import gold
 from calipers.text.patterns import RegexTimeout
 
-NOWHERE: Final = -100
-"""lm-eval's index for a gold answer that is none of the choices."""
+NO_CHOICE: Final = -100
+"""lm-eval's index for a target that is not one of the choices."""
 
 Gold = int | list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a model said of one document's choices."""
+    """The log-likelihoods of the choices of one document."""
 
     texts: Sequence[str]  # [C]
-    lls: Sequence[float]  # [C] log-likelihood of each, given the question
-    greedy: Sequence[bool]  # [C] whether it is what the model would have said
+    lls: Sequence[float]  # [C] log-likelihood of each choice, given the question
+    greedy: Sequence[bool]  # [C] whether the choice is the model's greedy completion
     gold: Gold
-    unconditional: Sequence[float] | None = None  # [C] log-likelihood of each on its own
+    unconditional: Sequence[float] | None = None  # [C] log-likelihood of each choice without the question
 
     @classmethod
     def of(cls, texts: Sequence[str], results: Sequence[Sequence[Any]], gold: Any, *, mutual: bool = False) -> Choices:
-        """From a document's results, ``[log-likelihood, is_greedy]`` a request.
+        """The choices of a document, from its results: ``[log-likelihood, is_greedy]`` per request.
 
-        With ``mutual`` there may be twice as many, the second half without the question.
+        With ``mutual`` there may be twice as many requests, the second half of them without the question.
         """
         lls = [float(ll) for ll, _ in results]
         count = len(texts)
         if len(lls) not in (count, 2 * count) or (len(lls) != count and not mutual):
             raise InputError.at("multiple_choice", f"{len(lls)} results for {count} choices", "expected one for each")
-        rest = lls[count:] if len(lls) > count else None
-        return cls(texts, lls[:count], [bool(flag) for _, flag in results[:count]], gold_of(gold, texts), rest)
+        unconditional = lls[count:] if len(lls) > count else None
+        greedy = [bool(flag) for _, flag in results[:count]]
+        return cls(texts, lls[:count], greedy, gold_of(gold, texts), unconditional)
 
 
 def gold_of(target: Any, texts: Sequence[str]) -> Gold:
-    """The index of the right choice, or the list of several; a text is looked up; NOWHERE for what is no choice.
+    """The index (or list of indices) of the correct choice, from indices or texts; NO_CHOICE for any other target.
 
     >>> gold_of("no", ["yes", "no"]), gold_of([0, 7], ["a", "b"]), gold_of("maybe", ["yes", "no"])
     (1, [0, -100], -100)
@@ -75,15 +76,15 @@ def gold_of(target: Any, texts: Sequence[str]) -> Gold:
     if isinstance(target, (list, tuple)):
         return [index for choice in target if isinstance(index := gold_of(choice, texts), int)]
     if isinstance(target, str):
-        return texts.index(target) if target in texts else NOWHERE
+        return texts.index(target) if target in texts else NO_CHOICE
     if not isinstance(target, int):
-        right = "expected the index or the text of a choice"
-        raise InputError.at("multiple_choice", f"the target is {target!r}", right)
-    return target if 0 <= target < len(texts) else NOWHERE  # there a negative one is no choice of acc either
+        expected = "expected the index or the text of a choice"
+        raise InputError.at("multiple_choice", f"the target is {target!r}", expected)
+    return target if 0 <= target < len(texts) else NO_CHOICE  # acc of lm-eval has no negative index either
 
 
 def argmax(values: Sequence[float]) -> int:
-    """The place of the largest value, the first of equals; the first NaN counts as the largest."""
+    """The index of the largest value, the first of equal ones; the first NaN counts as the largest."""
     best = 0
     for index, value in enumerate(values):
         if math.isnan(value):
@@ -94,56 +95,58 @@ def argmax(values: Sequence[float]) -> int:
 
 
 def softmax(values: Sequence[float]) -> list[float]:
-    """The values as chances that add up to 1."""
+    """The probabilities, which sum to 1, from unnormalised log-probabilities."""
     highest = max(values)
     weights = [math.exp(value - highest) for value in values]
-    whole = math.fsum(weights)
-    return [weight / whole for weight in weights]
+    sum_of_weights = math.fsum(weights)
+    return [weight / sum_of_weights for weight in weights]
 
 
-def acc(of: Choices) -> float:
-    """1.0 when the likeliest choice is right."""
-    return _right(of, of.lls)
+def acc(choices: Choices) -> float:
+    """1.0 if the likeliest choice is correct, else 0.0."""
+    return _correct(choices, choices.lls)
 
 
-def acc_norm(of: Choices) -> float:
-    """1.0 when the choice that is likeliest per character is right."""
-    return _right(of, [_per(ll, len(text)) for ll, text in zip(of.lls, of.texts, strict=True)])
+def acc_norm(choices: Choices) -> float:
+    """1.0 if the choice with the highest log-likelihood per character is correct, else 0.0."""
+    return _correct(choices, [_per_unit(ll, len(text)) for ll, text in zip(choices.lls, choices.texts, strict=True)])
 
 
-def acc_bytes(of: Choices) -> float:
-    """1.0 when the choice that is likeliest per UTF-8 byte is right."""
-    return _right(of, _per_byte(of))
+def acc_bytes(choices: Choices) -> float:
+    """1.0 if the choice with the highest log-likelihood per UTF-8 byte is correct, else 0.0."""
+    return _correct(choices, _per_byte(choices))
 
 
-def acc_mutual_info(of: Choices) -> float:
-    """1.0 when the choice that the question makes likelier by most is right."""
-    if of.unconditional is None:
-        right = "expected the unconditional log-likelihoods, too"
-        raise InputError.at("acc_mutual_info", "no log-likelihoods of the choices on their own", right)
-    if isinstance(of.gold, list) and len(of.gold) > 1:
+def acc_mutual_info(choices: Choices) -> float:
+    """1.0 if the choice whose log-likelihood the question raises most is correct, else 0.0."""
+    if choices.unconditional is None:
+        expected = "expected the unconditional log-likelihoods, too"
+        raise InputError.at("acc_mutual_info", "no log-likelihoods of the choices on their own", expected)
+    if isinstance(choices.gold, list) and len(choices.gold) > 1:
         raise InputError.at("acc_mutual_info", "several targets", "expected a single one")
-    return _right(of, [ll - alone for ll, alone in zip(of.lls, of.unconditional, strict=True)])
+    return _correct(
+        choices, [ll - unconditional for ll, unconditional in zip(choices.lls, choices.unconditional, strict=True)]
+    )
 
 
-def exact_match(of: Choices) -> int:
-    """1 when a right choice is just what the model would have said."""
-    return int(any(of.greedy[choice] for choice in _golds(of) if choice != NOWHERE))
+def exact_match(choices: Choices) -> int:
+    """1 if a correct choice is the model's greedy completion, else 0."""
+    return int(any(choices.greedy[choice] for choice in _golds(choices) if choice != NO_CHOICE))
 
 
-def pair(of: Choices) -> tuple[Gold, int]:
-    """(gold, likeliest): for f1 and mcc, which look at all documents together."""
-    return of.gold, argmax(of.lls)
+def pair(choices: Choices) -> tuple[Gold, int]:
+    """(gold, likeliest choice), for f1 and mcc, which are computed from all documents together."""
+    return choices.gold, argmax(choices.lls)
 
 
-def brier_pair(of: Choices) -> tuple[Gold, list[float]]:
-    """(gold, the chance of each choice): for brier_score."""
-    return of.gold, softmax(of.lls)
+def brier_pair(choices: Choices) -> tuple[Gold, list[float]]:
+    """(gold, probability of each choice), for brier_score."""
+    return choices.gold, softmax(choices.lls)
 
 
-def likelihood(of: Choices) -> tuple[Gold, list[float]]:
-    """(gold, log-likelihoods)."""
-    return of.gold, list(of.lls)
+def likelihood(choices: Choices) -> tuple[Gold, list[float]]:
+    """(gold, log-likelihood of each choice)."""
+    return choices.gold, list(choices.lls)
 
 
 SCORES: Final[Mapping[str, Callable[[Choices], Any]]] = {  # in the order of lm-eval's results
@@ -160,43 +163,43 @@ SCORES: Final[Mapping[str, Callable[[Choices], Any]]] = {  # in the order of lm-
 }
 
 
-def score_choices(of: Choices, names: Sequence[str]) -> dict[str, Any]:
-    """A document's scores, of the names that mean something here; in lm-eval's order, whatever was asked first."""
-    return {name: score(of) for name, score in SCORES.items() if name in names}
+def score_choices(choices: Choices, names: Sequence[str]) -> dict[str, Any]:
+    """A document's scores, in lm-eval's order; names that are not metrics of choices are ignored."""
+    return {name: score(choices) for name, score in SCORES.items() if name in names}
 
 
-def brier(of: Choices) -> float:
-    """The squared distance between the chances and the truth, 0 to 2."""
-    gold = _only(of, "brier_score")
-    return squared_distance(softmax(of.lls), gold)
+def brier(choices: Choices) -> float:
+    """The squared distance of the probabilities from the truth, 0 to 2."""
+    gold = _only(choices, "brier_score")
+    return squared_distance(softmax(choices.lls), gold)
 
 
-def bpb(of: Choices) -> float:
-    """Bits per byte of the right choice."""
-    return -_per_byte(of)[_only(of, "bpb")] / math.log(2)
+def bpb(choices: Choices) -> float:
+    """Bits per byte of the correct choice."""
+    return -_per_byte(choices)[_only(choices, "bpb")] / math.log(2)
 
 
-def logprob(of: Choices) -> float:
-    """The log-likelihood of the right choice."""
-    return of.lls[_only(of, "logprob")]
+def logprob(choices: Choices) -> float:
+    """The log-likelihood of the correct choice."""
+    return choices.lls[_only(choices, "logprob")]
 
 
-def choice_logprob(of: Choices) -> float:
-    """The log of the right choice's chance among the choices."""
-    return _log_softmax(of.lls)[_only(of, "choice_logprob")]
+def choice_logprob(choices: Choices) -> float:
+    """The log of the correct choice's probability among the choices."""
+    return _log_softmax(choices.lls)[_only(choices, "choice_logprob")]
 
 
-def choice_prob_norm(of: Choices) -> float:
-    """The right choice's chance among the choices, by log-likelihoods per byte."""
-    return softmax(_per_byte(of))[_only(of, "choice_prob_norm")]
+def choice_prob_norm(choices: Choices) -> float:
+    """The correct choice's probability among the choices, from log-likelihoods per byte."""
+    return softmax(_per_byte(choices))[_only(choices, "choice_prob_norm")]
 
 
-def choice_logprob_norm(of: Choices) -> float:
+def choice_logprob_norm(choices: Choices) -> float:
     """The log of `choice_prob_norm`."""
-    return _log_softmax(_per_byte(of))[_only(of, "choice_logprob_norm")]
+    return _log_softmax(_per_byte(choices))[_only(choices, "choice_logprob_norm")]
 
 
-MORE: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of the unreleased 0.5 line, whose brier_score is per document
+NEWER_SCORES: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of lm-eval 0.5, not released yet
     **SCORES,
     "exact_match_mc": exact_match,
     "brier_score": brier,
@@ -208,60 +211,62 @@ MORE: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of the unreleased 0.5
 }
 
 
-def score_more(of: Choices, names: Sequence[str], *, several: bool = False) -> dict[str, Any]:
-    """A document's scores by the names of the 0.5 line, in the order asked for; one target unless ``several``."""
-    if isinstance(of.gold, list) and not several:
-        raise InputError.at("multiple_choice", f"the target is {of.gold!r}", "expected one, or multiple_targets: true")
+def score_newer_choices(choices: Choices, names: Sequence[str], *, several: bool = False) -> dict[str, Any]:
+    """A document's scores by lm-eval 0.5, in the order of ``names``; it must have one target unless ``several``."""
+    if isinstance(choices.gold, list) and not several:
+        raise InputError.at(
+            "multiple_choice", f"the target is {choices.gold!r}", "expected one, or multiple_targets: true"
+        )
     for name in names:
-        if name not in MORE:
-            raise UnknownName.of("lm_eval metric", name, MORE)
-    return {name: MORE[name](of) for name in names}
+        if name not in NEWER_SCORES:
+            raise UnknownName.of("lm_eval metric", name, NEWER_SCORES)
+    return {name: NEWER_SCORES[name](choices) for name in names}
 
 
-def _golds(of: Choices) -> list[int]:
-    return of.gold if isinstance(of.gold, list) else [of.gold]
+def _golds(choices: Choices) -> list[int]:
+    return choices.gold if isinstance(choices.gold, list) else [choices.gold]
 
 
-def _right(of: Choices, values: Sequence[float]) -> float:
-    return float(argmax(values) in _golds(of))
+def _correct(choices: Choices, values: Sequence[float]) -> float:
+    return float(argmax(values) in _golds(choices))
 
 
-def _only(of: Choices, name: str) -> int:
-    golds = _golds(of)
-    if len(golds) == 1 and golds[0] != NOWHERE:
+def _only(choices: Choices, name: str) -> int:
+    golds = _golds(choices)
+    if len(golds) == 1 and golds[0] != NO_CHOICE:
         return golds[0]
-    raise InputError.at(name, f"the target is {of.gold!r}", "expected the index of one choice")
+    raise InputError.at(name, f"the target is {choices.gold!r}", "expected the index of one choice")
 
 
-def _per(ll: float, length: int) -> float:
-    """The share of each unit of length; nothing at all weighs infinitely, and 0 / 0 is no number."""
+def _per_unit(ll: float, length: int) -> float:
+    """The log-likelihood per unit of length; for an empty text infinite, or NaN if the log-likelihood is 0."""
     if length:
         return ll / length
     return math.nan if ll == 0 or math.isnan(ll) else math.copysign(math.inf, ll)
 
 
-def _per_byte(of: Choices) -> list[float]:
-    return [_per(ll, len(text.encode("utf-8", "surrogatepass"))) for ll, text in zip(of.lls, of.texts, strict=True)]
+def _per_byte(choices: Choices) -> list[float]:
+    sizes = (len(text.encode("utf-8", "surrogatepass")) for text in choices.texts)
+    return [_per_unit(ll, size) for ll, size in zip(choices.lls, sizes, strict=True)]
 
 
 def _log_softmax(values: Sequence[float]) -> list[float]:
     highest = max(values)
-    whole = highest + math.log(math.fsum(math.exp(value - highest) for value in values))
-    return [value - whole for value in values]
+    log_sum = highest + math.log(math.fsum(math.exp(value - highest) for value in values))
+    return [value - log_sum for value in values]
 
 
-STEPS: Final = (1, 3, 5, 10, 20, 50, 100)
+STEPS: Final = (1, 3, 5, 10, 20, 50, 100)  # the default k of pass_at_k
 NAMES: Final = ("take_first", "mean", "pass_at_k", "pass@k", "majority")
 
 Reduction = str | Callable[..., Any]
 
 
 def pass_at_k(scores: Sequence[Any], k: int | Sequence[int] | None = None) -> dict[str, float]:
-    """Chance that k of a document's n repeats include a pass, for each k; a score that is not 0 is a pass.
+    """The probability that k of a document's n repeats include a pass, for each k; a nonzero score is a pass.
 
-    ``1 - C(n - c, k) / C(n, k)`` for c passes (Chen et al. 2021). Without k: 1, 3, 5, 10, 20, 50 and 100 as
-    far as they go, n itself, and points between 100 and n. A k beyond n is an error where nothing passed:
-    then nobody knows.
+    ``1 - C(n - c, k) / C(n, k)`` for c passes (Chen et al. 2021). The default k are those of `default_ks`. A k larger
+    than n is an error if no repeat passed, because the estimate is then undefined.
 
     >>> pass_at_k([1, 0, 0, 1], 1)
     {'pass@1': 0.5}
@@ -277,7 +282,7 @@ def pass_at_k(scores: Sequence[Any], k: int | Sequence[int] | None = None) -> di
 
 
 def default_ks(n: int) -> list[int]:
-    """The k that are worth a number for n repeats.
+    """The default k for n repeats: 1, 3, 5, 10, 20, 50 and 100 up to n, n, and for a larger n values from 100 to n.
 
     >>> default_ks(12)
     [1, 3, 5, 10, 12]
@@ -291,9 +296,9 @@ def default_ks(n: int) -> list[int]:
 
 
 def reduced(name: str, values: Sequence[Any], how: Reduction, k: Any = None, reference: Any = None) -> dict[str, Any]:
-    """One document's scores of a metric as one number, or as several under ``part(metric)``.
+    """Reduce a metric's values over one document's repeats: to one number, or several under ``part(metric)``.
 
-    A single value is passed on as it is.
+    A single value without k is returned unchanged.
 
     >>> reduced("exact_match", [1, 0], "pass_at_k")
     {'pass@1(exact_match)': 0.5, 'pass@2(exact_match)': 1.0}
@@ -323,7 +328,7 @@ def reduced(name: str, values: Sequence[Any], how: Reduction, k: Any = None, ref
 
 
 def check(entry: Entry, repeats: int | None = None, location: str = "metric_list") -> None:
-    """Refuse a reduction that does not exist, and a k that no document could have."""
+    """InputError for a reduction that does not exist, and for a k larger than the number of repeats."""
     how = entry.reduction
     if isinstance(how, str) and how not in NAMES:
         raise UnknownName.of("reduction", how, NAMES)
@@ -331,15 +336,16 @@ def check(entry: Entry, repeats: int | None = None, location: str = "metric_list
         if how not in ("pass_at_k", "pass@k"):
             raise InputError.at(location, f"metric {entry.name!r} has k", "expected reduction: pass_at_k with it")
         pass_at_k([1] * (repeats or 1), entry.k)
-        most = entry.k if isinstance(entry.k, int) else max(entry.k)
-        if repeats is not None and most > repeats:
-            raise InputError.at(location, f"k is {most}, but repeats is {repeats}", f"expected repeats: {most} or more")
+        max_k = entry.k if isinstance(entry.k, int) else max(entry.k)
+        if repeats is not None and max_k > repeats:
+            expected = f"expected repeats: {max_k} or more"
+            raise InputError.at(location, f"k is {max_k}, but repeats is {repeats}", expected)
 
 
 def base(key: str) -> str:
-    """The metric that a key of a reduction belongs to: ``pass@1(exact_match)`` to exact_match."""
-    head, opened, rest = key.partition("(")
-    return rest.removesuffix(")") if opened and head and rest.endswith(")") else key
+    """The metric that a reduction's key belongs to: exact_match for ``pass@1(exact_match)``."""
+    part, parenthesis, metric = key.partition("(")
+    return metric.removesuffix(")") if part and parenthesis and metric.endswith(")") else key
 
 
 def _chance(n: int, passes: int, k: int) -> float:
@@ -349,42 +355,42 @@ def _chance(n: int, passes: int, k: int) -> float:
 
 
 Numbers = dict[str, Any]
-"""``metric,pipeline`` to its value, ``metric_stderr,pipeline`` to its standard error or None."""
+"""``metric,pipeline`` -> value, ``metric_stderr,pipeline`` -> standard error or None."""
 
-OF_TEXT: Final = 100
-"""The most iterations for the metrics called bleu, chrf, chrf++ and ter, which are slow to resample."""
+OVERLAP_ITERATIONS: Final = 100
+"""The most bootstrap iterations for bleu, chrf, chrf++ and ter, which are slow to resample."""
 
 _GROUP_KEYS: Final = ("metric", "aggregation", "weight_by_size", "filter_list")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskNumbers:
-    """What a task comes to."""
+    """The numbers of a task."""
 
     metrics: Numbers
-    sample_len: int  # documents of the metric that has most
+    sample_len: int  # the largest number of documents that any metric has
 
 
 def aggregate_task(
     values: Mapping[str, Sequence[Any]], aggregations: Mapping[str, How], iterations: int = ITERATIONS
 ) -> TaskNumbers:
-    """The numbers of a task, from its documents' values under ``metric,pipeline``; an unknown metric is averaged."""
+    """The numbers of a task, from its documents' values by ``metric,pipeline``; an unknown metric is averaged."""
     numbers: Numbers = {}
     for key, items in values.items():
         metric, _, pipeline = key.rpartition(",")
         how = aggregations.get(metric, aggregations.get(base(metric), "mean"))
         numbers[key] = aggregate(how, items)
-        most = min(iterations, OF_TEXT) if metric in OVERLAP else iterations
-        numbers[f"{metric}_stderr,{pipeline}"] = stderr(how, items, most)
-    return TaskNumbers(numbers, max((len(items) for items in values.values()), default=0))
+        draws = min(iterations, OVERLAP_ITERATIONS) if metric in OVERLAP else iterations
+        numbers[f"{metric}_stderr,{pipeline}"] = stderr(how, items, draws)
+    return TaskNumbers(numbers, max(map(len, values.values()), default=0))
 
 
-def leaves(tree: Sequence[Any]) -> Iterator[str]:
-    """The tasks of a group, those of its groups included; a group is a mapping of its name to its members."""
+def task_names(tree: Sequence[Any]) -> Iterator[str]:
+    """The task names in a tree, in which a group is a mapping from its name to its members."""
     for member in tree:
         if isinstance(member, Mapping):
             for inner in member.values():
-                yield from leaves(inner)
+                yield from task_names(inner)
         else:
             yield member
 
@@ -398,35 +404,36 @@ def aggregate_group(
 ) -> dict[str, Any]:
     """A group's row, from the rows of its tasks.
 
-    A mean is weighted by documents unless ``weight_by_size: false``. Its standard error is that of the
-    pooled sample when weighted, ``sqrt(sum s^2) / k`` when not, and none when a task has none. Tasks
-    without a row, or without the metric, are passed by; where none has it, the group has no number of it either.
+    A mean is weighted by documents unless ``weight_by_size: false``. The standard error of a weighted mean is that of
+    the pooled sample, of an unweighted one ``sqrt(sum s^2) / k``; it is None if any task has none. Tasks without a row,
+    or without the metric, are ignored; if no task has the metric, the group has no number for it.
     """
-    names = [task for task in dict.fromkeys(leaves(tree)) if task in tasks]
+    names = [task for task in dict.fromkeys(task_names(tree)) if task in tasks]
     row: dict[str, Any] = {"alias": alias or name, "name": name}
     if not aggregate_metric_list:
         return row
     row["sample_len"] = sum(tasks[task].get("sample_len", 0) for task in names)
     counts: dict[str, int] = {}
     for entry in aggregate_metric_list:
-        metric = _checked(entry)
+        metric = _metric_name(entry)
         for pipeline in _pipelines(entry, metric, [tasks[task] for task in names]):
-            key, beside = f"{metric},{pipeline}", f"{metric}_stderr,{pipeline}"
-            there = [tasks[task] for task in names if key in tasks[task]]
-            if not there:
+            key, stderr_key = f"{metric},{pipeline}", f"{metric}_stderr,{pipeline}"
+            members = [tasks[task] for task in names if key in tasks[task]]
+            if not members:
                 continue
-            sizes = [task["sample_len"] for task in there]
-            errors = [_number(task.get(beside)) for task in there]
+            sizes = [task["sample_len"] for task in members]
+            errors = [_number(task.get(stderr_key)) for task in members]
             weighted = entry.get("weight_by_size", True)
-            row[key] = _mean([task[key] for task in there], sizes if weighted else [1] * len(there))
-            row[beside] = _error(errors, sizes, weighted)
+            row[key] = _mean([task[key] for task in members], sizes if weighted else [1] * len(members))
+            row[stderr_key] = _error(errors, sizes, weighted)
             counts[key] = sum(sizes)
     if counts:
         row["sample_count"] = counts
     return row
 
 
-def _checked(entry: Mapping[str, Any]) -> str:
+def _metric_name(entry: Mapping[str, Any]) -> str:
+    """The metric of an entry of aggregate_metric_list; InputError for an entry that is not valid."""
     for key in entry:
         if key not in _GROUP_KEYS:
             raise UnknownName.of("key of aggregate_metric_list", key, _GROUP_KEYS)
@@ -443,12 +450,11 @@ def _pipelines(entry: Mapping[str, Any], metric: str, rows: Sequence[Mapping[str
     if listed is not None:
         return [listed] if isinstance(listed, str) else list(listed)
     keys = {key for row in rows for key in row if "," in key}
-    return sorted({pipeline for head, _, pipeline in (key.rpartition(",") for key in keys) if head == metric})
+    return sorted({pipeline for name, _, pipeline in (key.rpartition(",") for key in keys) if name == metric})
 
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    whole = sum(weights)
-    return math.fsum(value * weight for value, weight in zip(values, weights, strict=True)) / whole
+    return math.fsum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
 
 
 def _error(errors: Sequence[float | None], sizes: Sequence[int], weighted: bool) -> float | None:
@@ -457,11 +463,11 @@ def _error(errors: Sequence[float | None], sizes: Sequence[int], weighted: bool)
         return None
     if not weighted:
         return math.sqrt(math.fsum(error * error for error in known)) / len(known)
-    whole, k = sum(sizes), len(sizes)
-    if whole <= k:
+    documents, k = sum(sizes), len(sizes)
+    if documents <= k:
         return None
-    pooled = math.fsum((n - 1) * n * error * error for n, error in zip(sizes, known, strict=True)) / (whole - k)
-    return math.sqrt(pooled / whole)
+    pooled = math.fsum((n - 1) * n * error * error for n, error in zip(sizes, known, strict=True)) / (documents - k)
+    return math.sqrt(pooled / documents)
 
 
 def _number(value: Any) -> float | None:
@@ -472,45 +478,45 @@ Process = Callable[[Mapping[str, Any], list[Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A document and what a model said to it."""
+class AnsweredDocument:
+    """A document and the responses to it."""
 
     doc: Mapping[str, Any]
-    target: Any  # what is right: a text, the index of a choice, a list of either, the text itself when rolling
+    target: Any  # a text, the index of a choice, or a list of either; for a rolling log-likelihood, the scored text
     resps: Sequence[Sequence[Any]]  # [requests x repeats] texts, (log-likelihood, is_greedy), or log-likelihoods
     choices: Sequence[str] | None = None
-    delimiter: str = ""  # stood before each of them
+    delimiter: str = ""  # between the context and each choice
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How documents of a task are scored, besides its pipelines and metrics."""
+class ScoringSettings:
+    """The settings of a task's scoring other than its pipelines and metrics."""
 
-    kind: str = GENERATION
-    several: bool = False  # any of several targets is right
+    kind: str = GENERATION  # the output type
+    several: bool = False  # whether a document has several targets, any of which is correct
     process_results: Process | None = None
-    reduction: str | None = None  # of repeats that no filter picked from, where neither metric nor scorer says
+    reduction: str | None = None  # of repeats, for a metric without one and a task without a scorer
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredPipeline:
-    """What one pipeline made of all documents."""
+    """The answers and scores of all documents under one pipeline."""
 
     scoring: Scoring
-    answers: list[list[Any]]  # [D x requests] what came out of the filters
-    outcomes: list[str]  # [D] the ledger's word
-    repeats: list[dict[str, list[Any]]]  # [D] each metric's scores, one a repeat; nothing for a gap
-    scores: list[dict[str, Any]]  # [D] each metric's score; nothing for a gap
+    answers: list[list[Any]]  # [D x requests] output of the filters
+    outcomes: list[str]  # [D] outcome words
+    repeats: list[dict[str, list[Any]]]  # [D] each metric's score per repeat; empty for a gap
+    scores: list[dict[str, Any]]  # [D] each metric's score; empty for a gap
 
 
 @dataclass(frozen=True, slots=True)
 class TaskScores:
-    """What a task's documents are worth, pipeline by pipeline."""
+    """The scores of a task's documents, by pipeline."""
 
     pipelines: list[ScoredPipeline] = field(default_factory=list)
 
     def values(self) -> dict[str, list[Any]]:
-        """The documents' values under ``metric,pipeline``; gaps are not among them."""
+        """The documents' values by ``metric,pipeline``, without gaps."""
         values: dict[str, list[Any]] = {}
         for scored in self.pipelines:
             for scores in scored.scores:
@@ -519,51 +525,58 @@ class TaskScores:
         return values
 
     def numbers(self, iterations: int = ITERATIONS) -> TaskNumbers:
-        """The task's numbers; a metric that a function made up has the aggregation of the one it stands beside."""
+        """The task's numbers."""
         return aggregate_task(self.values(), self._aggregations(), iterations)
 
     def aggregation(self, metric: str) -> Any:
-        """How a metric's values become its number: a name, or somebody's function."""
+        """The aggregation of a metric: a name, or a user's function."""
         known = self._aggregations()
         return known.get(metric, known.get(base(metric), "mean"))
 
     def _aggregations(self) -> dict[str, Any]:
-        known = {entry.name: entry.aggregation for scored in self.pipelines for entry in scored.scoring.metrics}
-        return {**self._spread("aggregation"), **known}
+        return {**self._inherited("aggregation"), **self._listed("aggregation")}
 
     def higher_is_better(self) -> dict[str, bool | None]:
-        """Which way each metric is better: those asked for, then those made of them, where that is known."""
-        known = {entry.name: entry.higher_is_better for scored in self.pipelines for entry in scored.scoring.metrics}
-        spread = self._spread("higher_is_better")
-        made = {key.rpartition(",")[0] for key in self.values()} - set(known)
-        order = [metric for key in self.values() if (metric := key.rpartition(",")[0]) in made]
-        ways = {metric: known.get(base(metric), spread.get(metric)) for metric in order}
-        return known | {metric: way for metric, way in ways.items() if way is not None}
+        """Whether higher is better: for each listed metric, then for each computed one for which it is known."""
+        listed, inherited = self._listed("higher_is_better"), self._inherited("higher_is_better")
+        computed = [metric for key in self.values() if (metric := key.rpartition(",")[0]) not in listed]
+        directions = {metric: listed.get(base(metric), inherited.get(metric)) for metric in computed}
+        return listed | {metric: higher for metric, higher in directions.items() if higher is not None}
 
-    def _spread(self, what: str) -> dict[str, Any]:
-        """What the keys of a function's answer inherit: of the only function there is among a pipeline's metrics."""
+    def _listed(self, attribute: str) -> dict[str, Any]:
+        """An attribute of each metric that the task lists."""
+        entries = (entry for scored in self.pipelines for entry in scored.scoring.metrics)
+        return {entry.name: getattr(entry, attribute) for entry in entries}
+
+    def _inherited(self, attribute: str) -> dict[str, Any]:
+        """An attribute of each metric that is a key of a function's result: the function's own attribute.
+
+        It is known only if the function is the only one among a pipeline's metrics.
+        """
         inherited = {}
         for scored in self.pipelines:
             functions = [entry for entry in scored.scoring.metrics if entry.function is not None]
+            if len(functions) != 1:
+                continue
             names = {entry.name for entry in scored.scoring.metrics}
-            for metric in {key for scores in scored.scores for key in scores} - names if len(functions) == 1 else ():
-                inherited[metric] = getattr(functions[0], what)
+            for metric in {key for scores in scored.scores for key in scores} - names:
+                inherited[metric] = getattr(functions[0], attribute)
         return inherited
 
 
-def answered(task: LoadedTask, resps: Mapping[int, Sequence[Sequence[Any]]]) -> list[Answered]:
-    """A task's documents with what is right for each, from the responses to them by their number."""
+def answered_documents(task: LoadedTask, resps: Mapping[int, Sequence[Sequence[Any]]]) -> list[AnsweredDocument]:
+    """A task's documents with their targets and responses; ``resps`` are by document number."""
     delimiter = "" if task.multiple_inputs else task.config.target_delimiter
     documents = []
     for number, responses in resps.items():
         doc = task.docs[number]
         choices = task.choices(doc, number)
-        documents.append(Answered(doc, right_answer(task, number), responses, choices, delimiter))
+        documents.append(AnsweredDocument(doc, right_answer(task, number), responses, choices, delimiter))
     return documents
 
 
 def right_answer(task: LoadedTask, number: int) -> Any:
-    """What counts as right for a document, as a task of its kind is scored."""
+    """The target of a document, in the form that tasks of its output type are scored with."""
     doc = task.docs[number]
     if task.own is None and task.config.output_type != GENERATION:
         return target_of(task, number)
@@ -573,52 +586,62 @@ def right_answer(task: LoadedTask, number: int) -> Any:
 
 
 def target_of(task: LoadedTask, number: int) -> Any:
-    """What is right where likelihoods are asked for: the target, or the context to choose where those differ."""
+    """The target of a document with log-likelihoods; with multiple inputs, it is the context to choose."""
     doc = task.docs[number]
     return task.text(doc, number) if task.multiple_inputs else task.target(doc, number)
 
 
-def score_documents(documents: Sequence[Answered], scorings: Sequence[Scoring], way: Way) -> TaskScores:
-    """The scores of all documents, by every pipeline of a task."""
-    if way.kind != GENERATION and any(len(each) > 1 for document in documents for each in document.resps):
-        raise InputError(f"several repeats of a {way.kind} request; expected one, because all would be the same")
+def score_documents(
+    documents: Sequence[AnsweredDocument], scorings: Sequence[Scoring], settings: ScoringSettings
+) -> TaskScores:
+    """Score all documents with every pipeline of a task."""
+    repeats = max((len(each) for document in documents for each in document.resps), default=None)
+    if settings.kind != GENERATION and repeats is not None and repeats > 1:
+        raise InputError(f"several repeats of a {settings.kind} request; expected one, because all would be the same")
     for scoring in scorings:
         for entry in scoring.metrics:
-            check(entry, max((len(each) for document in documents for each in document.resps), default=None))
-    return TaskScores([_pipeline(documents, scoring, way) for scoring in scorings])
+            check(entry, repeats)
+    return TaskScores([_pipeline(documents, scoring, settings) for scoring in scorings])
 
 
-def _pipeline(documents: Sequence[Answered], scoring: Scoring, way: Way) -> ScoredPipeline:
+def _pipeline(documents: Sequence[AnsweredDocument], scoring: Scoring, settings: ScoringSettings) -> ScoredPipeline:
     flat = [resps for document in documents for resps in document.resps]
     docs = [document.doc for document in documents for _ in document.resps]
-    through_filters = filtered(scoring.pipeline, flat, docs)
-    matched = _matched(documents, through_filters, scoring, way)
+    filtered_answers = filtered(scoring.pipeline, flat, docs)
+    matched = _matched(documents, filtered_answers, scoring, settings)
     if matched is not None:
         return matched
     answers, outcomes, repeats, scores, start = [], [], [], [], 0
     for number, document in enumerate(documents):
         rows = range(start, start + len(document.resps))
         start = rows.stop
-        answers.append([through_filters.values[row] for row in rows])
-        outcomes.append(next((word for word in map(through_filters.outcome, rows)), "scored"))
-        kept = None if STOPPED in outcomes[-1:] else [_without_gaps(through_filters, row) for row in rows]
-        try:
-            each, reduced_scores = ({}, {}) if kept is None else _document(document, kept, scoring, way)
-        except RegexTimeout:  # of what exact_match ignores
-            (each, reduced_scores), outcomes[-1] = ({}, {}), STOPPED
-        except InputError as error:
-            raise InputError(f"pipeline {scoring.pipeline.name!r}, document {number}: {error}") from None
-        repeats.append(each)
-        scores.append(reduced_scores)
+        answers.append([filtered_answers.values[row] for row in rows])
+        outcome = filtered_answers.outcome(rows[0]) if rows else "scored"
+        by_repeat: dict[str, list[Any]] = {}
+        document_scores: dict[str, Any] = {}
+        if outcome != STOPPED:
+            results = [_without_gaps(filtered_answers, row) for row in rows]
+            try:
+                by_repeat, document_scores = _document(document, results, scoring, settings)
+            except RegexTimeout:  # of a pattern in regexes_to_ignore
+                outcome = STOPPED
+            except InputError as error:
+                raise InputError(f"pipeline {scoring.pipeline.name!r}, document {number}: {error}") from None
+        outcomes.append(outcome)
+        repeats.append(by_repeat)
+        scores.append(document_scores)
     return ScoredPipeline(scoring, answers, outcomes, repeats, scores)
 
 
 def _matched(
-    documents: Sequence[Answered], filtered_answers: FilteredAnswers, scoring: Scoring, way: Way
+    documents: Sequence[AnsweredDocument],
+    filtered_answers: FilteredAnswers,
+    scoring: Scoring,
+    settings: ScoringSettings,
 ) -> ScoredPipeline | None:
-    """All documents at once, where they are texts and exact_match is all that is asked; None where not."""
-    alone = way.kind == GENERATION and way.process_results is None and not way.several
-    if not alone or [entry.name for entry in scoring.metrics] != ["exact_match"] or scoring.metrics[0].function:
+    """The scores of all documents at once, if exact_match of single texts is the only metric; otherwise None."""
+    single = settings.kind == GENERATION and settings.process_results is None and not settings.several
+    if not single or [entry.name for entry in scoring.metrics] != ["exact_match"] or scoring.metrics[0].function:
         return None
     entry = scoring.metrics[0]
     targets = [document.target for document in documents]
@@ -627,7 +650,7 @@ def _matched(
     try:
         values = match_all(filtered_answers.values, targets, entry.rules)
     except RegexTimeout:
-        return None  # one by one, only the document that took too long is a gap
+        return None  # scored one by one, only the document that took too long is a gap
     hit: tuple[dict[str, list[Any]], dict[str, Any]] = _once({"exact_match": 1.0})
     miss = _once({"exact_match": 0.0})
     each = [hit if value else miss for value in values]
@@ -644,43 +667,44 @@ def _without_gaps(filtered_answers: FilteredAnswers, row: int) -> Any:
 
 
 def _document(
-    document: Answered, results: list[Any], scoring: Scoring, way: Way
+    document: AnsweredDocument, results: list[Any], scoring: Scoring, settings: ScoringSettings
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """A document's scores, repeat by repeat and as one."""
-    if way.process_results is not None:
-        return _once(process(way.process_results, document.doc, results))
+    """A document's scores: of each repeat, and reduced over the repeats."""
+    if settings.process_results is not None:
+        return _once(process(settings.process_results, document.doc, results))
     names = [entry.name for entry in scoring.metrics]
-    if way.kind != GENERATION:  # a pipeline that picks none of the repeats leaves the only one in a list
+    if settings.kind != GENERATION:  # a pipeline without a selection of repeats returns the only one in a list
         results = [result[0] if isinstance(result, list) and len(result) == 1 else result for result in results]
-    if way.kind == CHOICE:
+    if settings.kind == CHOICE:
         mutual = "acc_mutual_info" in names
-        of = Choices.of(document.choices or (), results, document.target, mutual=mutual)
+        choices = Choices.of(document.choices or (), results, document.target, mutual=mutual)
         if scoring.reduction is None:
-            return _once(score_choices(of, names))
-        of = replace(of, texts=[f"{document.delimiter}{text}" for text in of.texts])  # a scorer's lengths are of it all
-        return _once(score_more(of, [name for name in names if name in MORE], several=way.several))
-    if way.kind == ROLLING:
+            return _once(score_choices(choices, names))
+        # with a scorer, the delimiter counts for the length of a choice
+        choices = replace(choices, texts=[f"{document.delimiter}{text}" for text in choices.texts])
+        return _once(
+            score_newer_choices(choices, [name for name in names if name in NEWER_SCORES], several=settings.several)
+        )
+    if settings.kind == ROLLING:
         return _once(score_rolling(float(results[0]), str(document.target), names))
-    if way.kind != GENERATION:
+    if settings.kind != GENERATION:
         return _once(score_loglikelihood(results[0], names))
-    each: dict[str, list[Any]] = {}
+    by_repeat: dict[str, list[Any]] = {}
     scores: dict[str, Any] = {}
     for entry in scoring.metrics:
-        how = entry.reduction or way.reduction or scoring.reduction
+        how = entry.reduction or settings.reduction or scoring.reduction
         answers = results[0] if how is not None and isinstance(results[0], list) else [results[0]]
-        for key, values in _repeats(entry, document.target, answers, way.several, scoring.typed).items():
-            each[key] = values
+        values_by_key: dict[str, list[Any]] = {}
+        for answer in answers:
+            answer_scores = score_answer(
+                [entry], document.target, answer, several=settings.several, typed=scoring.typed
+            )
+            for key, score in answer_scores.items():
+                values_by_key.setdefault(key, []).append(score)
+        for key, values in values_by_key.items():
+            by_repeat[key] = values
             scores |= reduced(key, values, how or "take_first", entry.k, document.target)
-    return each, scores
-
-
-def _repeats(entry: Entry, target: Any, answers: Sequence[Any], several: bool, typed: bool) -> dict[str, list[Any]]:
-    """A metric's scores, one for each answer: each repeat where they are to be reduced, else what there is of them."""
-    scores: dict[str, list[Any]] = {}
-    for answer in answers:
-        for key, score in score_answer([entry], target, answer, several=several, typed=typed).items():
-            scores.setdefault(key, []).append(score)
-    return scores
+    return by_repeat, scores
 
 
 def _once(scores: dict[str, Any]) -> tuple[dict[str, list[Any]], dict[str, Any]]:

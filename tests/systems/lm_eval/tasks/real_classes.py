@@ -45,14 +45,14 @@ def theirs(name: str) -> dict[str, Any]:
 def ours(name: str) -> dict[str, Any]:
     """By us."""
     from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest
-    from calipers.systems.lm_eval.judges import scoring, way_of
-    from calipers.systems.lm_eval.task_scores import answered, score_documents
+    from calipers.systems.lm_eval.judges import scoring, scoring_settings
+    from calipers.systems.lm_eval.task_scores import answered_documents, score_documents
     from calipers.systems.lm_eval.tasks.requests import requests
 
     task = LoadedTasks().task(name, name, TaskRequest(trust=True))
     asked = list(requests(task))
     said = {one.doc_id: [[write(one.args[0])]] for one in asked}
-    scores = score_documents(answered(task, said), scoring(task), way_of(task))
+    scores = score_documents(answered_documents(task, said), scoring(task), scoring_settings(task))
     numbers = {key: "N/A" if value is None else value for key, value in scores.numbers().metrics.items()}
     return {
         "requests": [list(one.args) for one in asked],
