@@ -124,7 +124,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         patterns, "_run", lambda action, pattern, text, case, limit: run(action, pattern, text, case, min(limit, 0.2))
     )
-    monkeypatch.setattr(pipelines, "SECONDS", 0.2)
+    monkeypatch.setattr(pipelines, "PROBE_SECONDS", 0.2)
 
 
 @pytest.fixture

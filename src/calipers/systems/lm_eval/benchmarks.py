@@ -395,9 +395,9 @@ class _LmEvalPlan(msgspec.Struct):
 
 def document_hashes(task: LoadedTask) -> list[str]:
     """The hash of each document of the evaluated split, in its order."""
-    if "hashes" not in task.kept:
-        task.kept["hashes"] = [digest(dumped(dict(doc)))[:DIGITS] for doc in task.docs]
-    hashes: list[str] = task.kept["hashes"]
+    if "hashes" not in task.cache:
+        task.cache["hashes"] = [digest(dumped(dict(doc)))[:DIGITS] for doc in task.docs]
+    hashes: list[str] = task.cache["hashes"]
     return hashes
 
 

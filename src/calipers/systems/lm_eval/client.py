@@ -264,11 +264,11 @@ def prompts(task: LoadedTask) -> Iterator[tuple[int, Prompt]]:
 
 def request_kinds(task: LoadedTask) -> Mapping[int, list[str]]:
     """The kind of each request, by document number."""
-    if "kinds" not in task.kept:
-        task.kept["kinds"] = {
+    if "kinds" not in task.cache:
+        task.cache["kinds"] = {
             number: [instance.request_type for instance in instances] for number, instances in _by_document(task)
         }
-    kinds: Mapping[int, list[str]] = task.kept["kinds"]
+    kinds: Mapping[int, list[str]] = task.cache["kinds"]
     return kinds
 
 

@@ -107,10 +107,10 @@ class HarnessCommand:
         settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
         cached_requests = [
             (asking, manner, [replace(request, args=(request.args[0], settings)) for request in requests])
-            for asking, manner, requests in task.kept.get("requests", ())
+            for asking, manner, requests in task.cache.get("requests", ())
         ]
         config = replace(task.config, generation_kwargs=settings)
-        shown_task = replace(task, config=config, kept={**task.kept, "requests": cached_requests})
+        shown_task = replace(task, config=config, cache={**task.cache, "requests": cached_requests})
         return replace(part, scored=replace(part.scored, task=shown_task))
 
     def _headline(self) -> str:

@@ -70,7 +70,7 @@ def of_samples(inputs: Sequence[Input], task: str | None, pipeline: str) -> Docu
                 document = str(row["doc_id"])
                 hashes[document] = str(row.get("doc_hash") or "")
                 for name, value in row.items():
-                    if name in read.OTHERS or value is None:
+                    if name in read.NOT_METRICS or value is None:
                         continue
                     if name not in ways:
                         ways[name] = _way(name, pipeline, results, task or "")

@@ -27,8 +27,8 @@ from calipers.systems.lm_eval import benchmarks, client, command_line, report
 from calipers.systems.lm_eval.aggregations import ITERATIONS
 from calipers.systems.lm_eval.entries import KNOWN
 from calipers.systems.lm_eval.read import (
-    IN_RESULTS,
-    OTHERS,
+    NOT_METRICS,
+    RESULTS_BLOCKS,
     is_results,
     listed_aggregation,
     results_beside,
@@ -60,7 +60,7 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
     results file, or "N/A": its samples may be written with a loss (brier_score's probabilities are rounded to text),
     or the task's own function may aggregate it.
     """
-    combined: dict[str, Any] = {block: {} for block in IN_RESULTS}
+    combined: dict[str, Any] = {block: {} for block in RESULTS_BLOCKS}
     samples: list[str] = []
     for path in _files(paths):
         if not _holds_results(path):
@@ -68,7 +68,7 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
             continue
         samples += samples_beside(path)
         blocks = _blocks(path, results_in(path))
-        for block in IN_RESULTS:  # groups, and tasks without samples files, keep these values
+        for block in RESULTS_BLOCKS:  # groups, and tasks without samples files, keep these values
             combined[block] |= blocks[block]
     firsts: dict[str, str] = {}
     for path in samples:
@@ -141,7 +141,7 @@ def _values(path: str) -> dict[str, list[Any]]:
     with Source(path) as source:
         for row in rows_of(source):
             for name, value in row.items():
-                if name not in OTHERS:
+                if name not in NOT_METRICS:
                     values.setdefault(f"{name},{row.get('filter', 'none')}", []).append(value)
     return values
 

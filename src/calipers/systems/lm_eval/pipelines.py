@@ -1,7 +1,7 @@
-"""lm-evaluation-harness' filters, and its pipelines: the steps of a ``filter_list``, over all responses.
+"""lm-evaluation-harness' filters and pipelines: the steps of a ``filter_list``, applied to all responses.
 
-Three kinds of filters: `Each` looks at one response at a time, `Select` says which repeats to keep, `Whole` is handed
-everything at once, as somebody else's code wants it. A pipeline can be tried out before a run.
+There are three kinds of filters: `Each` maps one response at a time, `Select` chooses which repeats to keep, and
+`Whole` gets everything at once, as lm-eval's filter classes do. `check_ends` tests a pattern before a run.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 Doc = Mapping[str, Any]
 INVALID: Final = "[invalid]"
-"""What lm-eval writes where its regex filters find no answer."""
+"""lm-eval's answer if a regex filter finds none."""
 
 MARKED: Final = r"#### (\-?[0-9\.\,]+)"
-"""lm-eval's pattern where a regex filter is given none: the number after GSM8K's marker."""
-
+"""lm-eval's default pattern of a regex filter: the number after GSM8K's marker."""
 
 PAIR: Final = r"\('([^']*)', '([^']*)'\)"
 LABELS: Final = (
@@ -50,33 +49,33 @@ _SPAN: Final = re.compile(r"(PER|LOC|ORG|DATE):\s*([^$]+)")
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """A filter of one response: its answer, and whether it found one or fell back."""
+    """A filter of one response: it returns the answer, and False if the answer is only a fallback."""
 
     answer: Callable[[Any, Doc], tuple[Any, bool]]
-    pattern: tuple[str, int, Any] | None = None  # of `regex`: pattern, which match, fallback; None for all others
+    pattern: tuple[str, int, Any] | None = None  # `regex` only: pattern, group_select, fallback
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A filter of repeats: which of a document's responses to keep, by place."""
+    """A filter of repeats: it returns the indices of a document's responses to keep."""
 
     keep: Callable[[Sequence[Any]], Sequence[int]]
-    alone: bool = False  # what it keeps is one answer and no list
-    votes: bool = False  # a repeat without an answer has no say
+    alone: bool = False  # whether the result is a single answer instead of a list
+    votes: bool = False  # whether repeats without an answer are excluded first
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Somebody else's filter: all responses and all documents in, an entry for each document out."""
+    """A user's filter, from all responses and all documents to one entry per document."""
 
     apply: Callable[[list[Any], list[Doc]], Iterable[Any]]
 
 
 def regex(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any = INVALID) -> Each:
-    r"""Match number ``group_select`` of a pattern, stripped; the fallback where there is none.
+    r"""Match number ``group_select`` of a pattern, stripped; the fallback if there is no such match.
 
-    Of several groups the first that is not empty counts; a single group that matched nothing is an
-    empty answer, not a missing one. What is no text has no match.
+    If the pattern has several groups, the answer is the first that is not empty; a single group that matched nothing
+    is an empty answer, not a missing one. A response that is not text has no match.
 
     >>> regex().answer("so #### 12", {}), regex(regex_pattern=r"\d").answer("none", {})
     (('12', True), ('[invalid]', False))
@@ -106,10 +105,10 @@ def multi_choice_regex(
     ignore_punctuation: bool = False,
     regexes_to_ignore: Sequence[str] | str | None = None,
 ) -> Each:
-    """A letter in parentheses: by the pattern, else by the text of a choice, else by what follows a colon.
+    """The letter of a choice: from a match of the pattern, else the text of a choice, else a letter after a colon.
 
-    The document's ``choices`` are looked for, longest first, in the response; both are stripped of what
-    is to be ignored. Last comes a bare letter after a colon, then the fallback.
+    The document's ``choices`` are searched in the response, longest first, after removing what is to be ignored from
+    both. If nothing is found, the answer is the fallback.
     """
     ignored = ignored_patterns(regexes_to_ignore, "filter 'multi_choice_regex'")
     patterns.check(regex_pattern)
@@ -131,7 +130,7 @@ def multi_choice_regex(
         letter_of = {normal(choice.strip()): letter for choice, letter in zip(choices, letters, strict=True)}
         hits = _occurrences(sorted(letter_of, key=len, reverse=True), normal(text))
         hit = (_at(hits, group_select) or "").strip()
-        if hit:  # itself, where a choice begins or ends with a blank once what is to be ignored is gone
+        if hit:  # not in letter_of if removing what is ignored left whitespace at an end of the choice
             return f"({letter_of[hit]})" if hit in letter_of else hit, True
         after_colon = _match(rf":[\s]*({'|'.join(map(re.escape, letters))})", text, group_select) if letters else None
         if isinstance(after_colon, str) and after_colon.strip():
@@ -142,36 +141,36 @@ def multi_choice_regex(
 
 
 def remove_whitespace() -> Each:
-    """The response without blanks at its ends; those inside it stay."""
-    return Each(lambda response, doc: (text_of("remove_whitespace", response).strip(), True))
+    """The response without whitespace at its ends; whitespace inside it stays."""
+    return Each(lambda response, doc: (_text("remove_whitespace", response).strip(), True))
 
 
 def lowercase() -> Each:
     """The response in lower case."""
-    return Each(lambda response, doc: (text_of("lowercase", response).lower(), True))
+    return Each(lambda response, doc: (_text("lowercase", response).lower(), True))
 
 
 def uppercase() -> Each:
     """The response in upper case."""
-    return Each(lambda response, doc: (text_of("uppercase", response).upper(), True))
+    return Each(lambda response, doc: (_text("uppercase", response).upper(), True))
 
 
 def regex_pos(*, regex_pattern: str = "", group_select: int = 0, fallback: Any = None) -> Each:
-    """The tags of all pairs ``('word', 'TAG')``, as a list; the pattern and the selection change nothing."""
-    instead = ["invalid"] if fallback is None else fallback
+    """The list of tags of all pairs ``('word', 'TAG')``; as in lm-eval, the pattern and the selection are ignored."""
+    default = ["invalid"] if fallback is None else fallback
 
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        tags = [pair[1] for pair in patterns.find_all(PAIR, text_of("regex_pos", response))]
-        return (tags, True) if tags else (instead, False)
+        tags = [pair[1] for pair in patterns.find_all(PAIR, _text("regex_pos", response))]
+        return (tags, True) if tags else (default, False)
 
     return Each(answer)
 
 
 def format_span() -> Each:
-    """Named entities in one shape: ``per: jane doe $ loc: kenya``, whatever words and lines the response used."""
+    """The named entities of a response in a uniform format, ``per: jane doe $ loc: kenya``."""
 
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        text = text_of("format_span", response).lower()
+        text = _text("format_span", response).lower()
         for label, words in _LABELLED:
             text = words.sub(f"{label}:", text)
         spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
@@ -182,7 +181,7 @@ def format_span() -> Each:
 
 
 def mapped(*, mapping_dict: Mapping[Any, Any] | None = None, default_value: Any = None) -> Each:
-    """What a table says for the response; the default, as no answer, for one that is not in it."""
+    """The value of the response in a mapping; for a response not in it the default, which counts as no answer."""
     table = mapping_dict or {}
     if not isinstance(table, Mapping):
         raise InputError.at("filter 'map'", f"mapping_dict is {mapping_dict!r}", "expected a mapping")
@@ -195,12 +194,12 @@ def mapped(*, mapping_dict: Mapping[Any, Any] | None = None, default_value: Any 
 
 
 def decontaminate(*, path: str) -> Select:
-    """Every repeat as it is: lm-evaluation-harness 0.4.13 has this filter without a body, and never reads ``path``."""
+    """Every repeat unchanged, because lm-evaluation-harness 0.4.13 does not implement this filter or read ``path``."""
     return noop()
 
 
 def take_first() -> Select:
-    """The first repeat alone."""
+    """The first repeat, as a single answer."""
     return Select(lambda values: [0], alone=True)
 
 
@@ -211,41 +210,41 @@ def take_first_k(*, k: int) -> Select:
 
     def keep(values: Sequence[Any]) -> Sequence[int]:
         if len(values) < k:
-            right = f"expected repeats: {k} or more"
-            raise InputError.at("filter 'take_first_k'", f"{len(values)} responses, but k is {k}", right)
+            expected = f"expected repeats: {k} or more"
+            raise InputError.at("filter 'take_first_k'", f"{len(values)} responses, but k is {k}", expected)
         return range(k)
 
     return Select(keep)
 
 
 def majority_vote() -> Select:
-    """The answer that most repeats gave, the earliest of equals; a fallback votes like any other."""
+    """The most frequent answer of the repeats, the first of equally frequent ones; fallbacks count as answers."""
 
     def keep(values: Sequence[Any]) -> Sequence[int]:
         try:
             winner = Counter(values).most_common(1)[0][0]
         except TypeError:
-            right = "expected answers that can be compared, such as text"
-            raise InputError.at("filter 'majority_vote'", "an answer is a list", right) from None
+            expected = "expected answers that can be compared, such as text"
+            raise InputError.at("filter 'majority_vote'", "an answer is a list", expected) from None
         return [values.index(winner)]
 
     return Select(keep, votes=True)
 
 
 def custom(*, filter_fn: Callable[[list[Any], list[Doc]], Iterable[Any]]) -> Whole:
-    """A function of the user's own, ``filter_fn(resps, docs)``."""
+    """A user's function, ``filter_fn(resps, docs)``."""
     if not callable(filter_fn):
         raise InputError.at("filter 'custom'", f"filter_fn is {filter_fn!r}", "expected a function (!function)")
     return Whole(filter_fn)
 
 
 def noop() -> Select:
-    """Every repeat as it is."""
+    """Every repeat unchanged."""
     return Select(lambda values: range(len(values)))
 
 
 def _match(pattern: str, response: Any, select: int) -> str | tuple[str, ...] | None:
-    """A match by its number, as `re.findall` lists them; None when there is none of that number."""
+    """The match of this number in the list that `re.findall` returns; None if there are too few."""
     matches: Sequence[Any] = patterns.find_all(pattern, response if isinstance(response, str) else "")
     match: str | tuple[str, ...] | None = _at(matches, select)
     return match
@@ -255,45 +254,45 @@ def _at(matches: Sequence[Any], index: int) -> Any:
     return matches[index] if -len(matches) <= index < len(matches) else None
 
 
-def text_of(name: str, response: Any) -> str:
-    """A response that has to be text."""
+def _text(name: str, response: Any) -> str:
     if isinstance(response, str):
         return response
     raise InputError.at(f"filter {name!r}", f"a response is {response!r}", "expected text")
 
 
 def ignored_patterns(given: Any, location: str) -> tuple[str, ...]:
-    """The patterns of ``regexes_to_ignore``: one, a list of them, or none; InputError for anything else."""
-    several = (given,) if isinstance(given, str) else given or ()
-    if not isinstance(several, (list, tuple)):
+    """The patterns of ``regexes_to_ignore``, given as one, a list, or None; InputError for anything else."""
+    listed = (given,) if isinstance(given, str) else given or ()
+    if not isinstance(listed, (list, tuple)):
         raise InputError.at(location, f"regexes_to_ignore is {given!r}", "expected a list of patterns as text")
-    for pattern in several:
+    for pattern in listed:
         if not isinstance(pattern, str):
             raise InputError.at(location, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
         patterns.check(pattern)
-    return tuple(several)
+    return tuple(listed)
 
 
 def _choices(doc: Doc) -> Sequence[str]:
     choices = doc.get("choices")
     if isinstance(choices, (list, tuple)) and all(isinstance(choice, str) for choice in choices):
         return choices
-    wrong = f"choices is {choices!r}" if "choices" in doc else "the document has no 'choices'"
-    raise InputError.at("filter 'multi_choice_regex'", wrong, "expected a column 'choices' with a list of texts")
+    problem = f"choices is {choices!r}" if "choices" in doc else "the document has no 'choices'"
+    raise InputError.at("filter 'multi_choice_regex'", problem, "expected a column 'choices' with a list of texts")
 
 
 def _occurrences(texts: Sequence[str], within: str) -> list[str]:
-    """Which of some texts stand in another, left to right, none overlapping; earlier in the list wins at a place.
+    """The occurrences of some texts in another, left to right and not overlapping, as `re.findall` lists them.
 
-    What `re.findall` makes of their alternatives: an empty text is found at every place where no other is.
+    If two texts occur at the same position, the first in the list is taken. An empty text occurs at every position
+    where no other one does.
     """
-    filled = [text for text in texts if text]
-    hits, at = [], 0
-    while at <= len(within):
-        hit = next((text for text in filled if within.startswith(text, at)), "")
-        if hit or len(filled) < len(texts):
+    nonempty = [text for text in texts if text]
+    hits, position = [], 0
+    while position <= len(within):
+        hit = next((text for text in nonempty if within.startswith(text, position)), "")
+        if hit or len(nonempty) < len(texts):
             hits.append(hit)
-        at += len(hit) or 1
+        position += len(hit) or 1
     return hits
 
 
@@ -304,72 +303,73 @@ def _without_punctuation(text: str) -> str:
     return "".join(character for character in text if not unicodedata.category(character).startswith("P"))
 
 
-ENDS: Final = (0, -1)  # the matches that can be had without listing all: the first, the last
+FIRST, LAST = 0, -1  # the only values of group_select for which a search need not list all matches
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
-    """What a pattern found in N texts."""
+class _Search:
+    """The result of searching N texts for a pattern at once."""
 
-    answers: list[Any]  # [N] the fallback where there is none
-    found: Bools  # [N]
-    left: Ints  # the places of texts that have to be looked at singly
+    answers: list[Any]  # [N] the fallback where there is no match
+    matched: Bools  # [N]
+    unsearched: Ints  # indices of the texts that must be searched one by one
 
 
-def searched(pattern: str, select: int, fallback: Any, texts: Sequence[str]) -> Searched | None:
-    """The answers in many texts; None when they have to be looked at singly, all of them.
+def _search(pattern: str, select: int, fallback: Any, texts: Sequence[str]) -> _Search | None:
+    """Search many texts at once; None if all must be searched one by one.
 
-    That is when the pattern is not plain, another match than the first or last is asked for, or there
-    are too few texts for it to pay.
+    That is so if the pattern is not plain, if neither the first nor the last match is selected, or if there are too
+    few texts for it to be faster.
 
-    >>> searched("#### ([0-9]+)", 0, "[invalid]", ["#### 12", "none"] * 50).answers[:2]
+    >>> _search("#### ([0-9]+)", 0, "[invalid]", ["#### 12", "none"] * 50).answers[:2]
     ['12', '[invalid]']
     """
-    rust = plain(pattern) if len(texts) >= WORTH and select in ENDS else None
+    rust = plain(pattern) if len(texts) >= WORTH and select in (FIRST, LAST) else None
     if rust is None:
         return None
-    odd = np.array([not text.isascii() for text in texts]) if rust.ascii_only else np.zeros(len(texts), dtype=bool)
+    unsearched = [index for index, text in enumerate(texts) if not text.isascii()] if rust.ascii_only else []
     try:
-        answers, matched = _extracted(rust, texts, fallback, last=select == ENDS[1])
-    except UnicodeEncodeError:  # half of a surrogate pair, which is no text to Rust
+        answers, matched = _extracted(rust, texts, fallback, last=select == LAST)
+    except UnicodeEncodeError:  # half of a surrogate pair, which Rust does not accept as text
         return None
-    return Searched(answers, matched, np.flatnonzero(odd))
+    return _Search(answers, matched, np.array(unsearched, dtype=np.int64))
 
 
 def _extracted(rust: Plain, texts: Sequence[str], fallback: Any, *, last: bool) -> tuple[list[Any], Bools]:
+    """The answer in each text, and whether there was one."""
     import polars as pl
 
     series = pl.Series(texts, dtype=pl.String)
-    if last:  # a match is found again in itself, groups and all, as nothing plain looks beyond it
+    if last:  # matching the last match again gives the same groups, because a plain pattern has no lookaround
         series = series.str.extract_all(rust.pattern).list.last()
     if not rust.groups:
-        whole = series if last else series.str.extract(rust.pattern, 0)
-        return _filled(whole, fallback), whole.is_not_null().to_numpy()
-    there = series.is_not_null() if last else series.str.contains(rust.pattern)
+        matches = series if last else series.str.extract(rust.pattern, 0)
+        return _stripped(matches, fallback), matches.is_not_null().to_numpy()
+    has_match = series.is_not_null() if last else series.str.contains(rust.pattern)
     groups = [series.str.extract(rust.pattern, group) for group in range(1, rust.groups + 1)]
-    if rust.groups == 1:  # one that has no part in the match is an empty answer
-        group_texts = pl.select(pl.when(there).then(groups[0].fill_null(""))).to_series()
-        return _filled(group_texts, fallback), there.to_numpy()
-    filled = pl.select(pl.coalesce([pl.when(group != "").then(group) for group in groups])).to_series()
-    answers = _filled(filled, fallback)
-    matched = filled.is_not_null().to_numpy()
-    if isinstance(fallback, str) and fallback.strip() != fallback:  # which lm-eval strips where all groups are empty
-        for row in np.flatnonzero(there.to_numpy() & ~matched).tolist():
+    if rust.groups == 1:  # a group that did not take part in the match is an empty answer
+        group_texts = pl.select(pl.when(has_match).then(groups[0].fill_null(""))).to_series()
+        return _stripped(group_texts, fallback), has_match.to_numpy()
+    first_nonempty = pl.select(pl.coalesce([pl.when(group != "").then(group) for group in groups])).to_series()
+    answers = _stripped(first_nonempty, fallback)
+    matched = first_nonempty.is_not_null().to_numpy()
+    if isinstance(fallback, str) and fallback.strip() != fallback:  # lm-eval strips it if all groups are empty
+        for row in np.flatnonzero(has_match.to_numpy() & ~matched).tolist():
             answers[row] = fallback.strip()
     return answers, matched
 
 
-def _filled(series: pl.Series, fallback: Any) -> list[Any]:
-    """Answers stripped as Python strips, the fallback in the gaps."""
-    stripped = series.str.strip_chars(_blanks())
+def _stripped(series: pl.Series, fallback: Any) -> list[Any]:
+    """Answers stripped as Python's `str.strip` does, with the fallback in place of nulls."""
+    stripped = series.str.strip_chars(_whitespace())
     if isinstance(fallback, str):
         return stripped.fill_null(fallback).to_list()
     return [fallback if answer is None else answer for answer in stripped.to_list()]
 
 
 @cache
-def _blanks() -> str:
-    """Every character that `str.strip` takes for a blank; Rust's list is another."""
+def _whitespace() -> str:
+    """Every character that `str.strip` removes; Rust strips a different set."""
     return "".join(filter(str.isspace, map(chr, range(sys.maxunicode + 1))))
 
 
@@ -395,10 +395,10 @@ FILTERS: Final = Index(
 )
 
 WORDS: Final = ("scored", "unparsed", "filter_timeout")
-"""What the ledger says of an answer, the best first."""
+"""The outcome words of an answer, best first; their indices are the codes."""
 
-LOSE, STOP = 1, 2  # the codes of the latter two
-STOPPED: Final = WORDS[STOP]
+_UNPARSED, _TIMED_OUT = 1, 2
+STOPPED: Final = WORDS[_TIMED_OUT]
 Step = Each | Select | Whole
 
 
@@ -413,30 +413,30 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class FilteredAnswers:
-    """What a pipeline made of each document's responses."""
+    """A pipeline's answers for each document."""
 
     values: list[Any]  # [D] an answer after take_first, else a list over the repeats that were kept
-    words: NDArray[np.uint8]  # codes of WORDS, for each repeat that was kept, document after document
-    starts: Ints  # [D + 1] where each document's words begin
+    words: NDArray[np.uint8]  # index into WORDS of each repeat that was kept, document after document
+    starts: Ints  # [D + 1] index of each document's first entry in ``words``
 
     def outcomes(self, document: int) -> list[str]:
-        """The ledger's word for each repeat of a document that was kept: scored, unparsed or filter_timeout."""
+        """The outcome word of each kept repeat of a document: scored, unparsed or filter_timeout."""
         return [WORDS[code] for code in self.words[self.starts[document] : self.starts[document + 1]].tolist()]
 
     def outcome(self, document: int) -> str:
-        """The ledger's word for a document: the best of its repeats."""
+        """The outcome word of a document: the best of its repeats."""
         codes = self.words[self.starts[document] : self.starts[document + 1]]
         return WORDS[int(codes.min())] if len(codes) else WORDS[0]
 
     def all_outcomes(self) -> list[str]:
-        """The ledger's word for every document."""
+        """The outcome word of every document."""
         if len(self.words) == len(self.values) and bool((np.diff(self.starts) == 1).all()):
             return [WORDS[code] for code in self.words.tolist()]
         return [self.outcome(document) for document in range(len(self.values))]
 
 
 def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipeline:
-    """The pipeline of an entry of a ``filter_list``, with its settings checked.
+    """The pipeline of an entry of a ``filter_list``; InputError if a setting is wrong.
 
     >>> import calipers
     >>> entry = {"name": "strict", "filter": [{"function": "regex"}, {"function": "take_first"}]}
@@ -446,60 +446,59 @@ def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipelin
     steps = entry.get("filter") or ()
     if isinstance(steps, (str, Mapping)) or not all(isinstance(step, Mapping) for step in steps):
         raise InputError.at(location, f"filter is {steps!r}", "expected a list of {function: NAME, ...}")
-    made = [step_of(step, location) for step in steps]
     names = tuple(str(getattr(step["function"], "__name__", step["function"])) for step in steps)
-    return Pipeline(str(entry.get("name", "none")), tuple(made), names)
+    return Pipeline(str(entry.get("name", "none")), tuple(step_of(step, location) for step in steps), names)
 
 
-def step_of(settings: Mapping[str, Any], location: str = "filter_list") -> Step:
-    """One step: ``{function: NAME, setting: value, ...}``, the settings also under ``kwargs``."""
-    if "function" not in settings:
-        raise InputError.at(location, f"a step is {dict(settings)!r}", "expected a key 'function'")
-    function, given = settings["function"], settings_of(settings, ("function",))
+def step_of(entry: Mapping[str, Any], location: str = "filter_list") -> Step:
+    """The filter of a step ``{function: NAME, setting: value, ...}``; settings may also be under ``kwargs``."""
+    if "function" not in entry:
+        raise InputError.at(location, f"a step is {dict(entry)!r}", "expected a key 'function'")
+    function, settings = entry["function"], settings_of(entry, ("function",))
     if not isinstance(function, str):
-        return _foreign(function, given)
+        return _user_filter(function, settings)
     if function in FILTERS.entries:
-        return _made(function, FILTERS.load(function), given, location)
+        return _built_in_filter(function, FILTERS.load(function), settings, location)
     plugin = FILTERS.plugin(function)
     if plugin is None:
         raise FILTERS.unknown(function)
-    return _foreign(plugin, given)
+    return _user_filter(plugin, settings)
 
 
 def settings_of(entry: Mapping[str, Any], others: Collection[str] = ()) -> dict[str, Any]:
-    """The settings of a filter or a metric: its keys, but for ``others``, and those below ``kwargs``."""
-    further = entry.get("kwargs") or {}
-    if not isinstance(further, Mapping):
-        raise InputError(f"kwargs is {further!r}; expected a mapping from setting to value")
-    return {key: value for key, value in entry.items() if key != "kwargs" and key not in others} | dict(further)
+    """The settings of a filter or a metric: its keys except ``others``, and those under ``kwargs``."""
+    kwargs = entry.get("kwargs") or {}
+    if not isinstance(kwargs, Mapping):
+        raise InputError(f"kwargs is {kwargs!r}; expected a mapping from setting to value")
+    return {key: value for key, value in entry.items() if key != "kwargs" and key not in others} | dict(kwargs)
 
 
 def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[Doc]) -> FilteredAnswers:
-    """The answers of all documents, ``resps`` being their responses, [documents x repeats].
+    """Apply a pipeline to the responses of all documents, ``resps`` [documents x repeats].
 
-    A filter that follows `take_first` sees the one response as a list of one. Where a pattern runs out of
-    time the answer is None, later filters pass it by, and it does not vote.
+    A filter after `take_first` gets the single response as a list of one. If a pattern exceeds its time limit, the
+    answer is None, later filters skip it, and majority_vote ignores it.
     """
     state = _Responses.of(resps)
     for step in through.steps:
         if isinstance(step, Whole):
-            state = _whole(step, state, docs)
+            state = _apply_whole(step, state, docs)
         elif isinstance(step, Each):
-            state = _each(step, state, docs)
+            state = _apply_each(step, state, docs)
         else:
-            state = _selected(step, state)
+            state = _apply_select(step, state)
     values = state.values if state.alone else state.lists()
     return FilteredAnswers(values, state.words, state.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Responses:
-    """Responses on their way, document after document in one list."""
+    """The responses between two steps, all in one list, document after document."""
 
     values: list[Any]  # [R]
-    words: NDArray[np.uint8]  # [R]
-    starts: Ints  # [D + 1]
-    alone: bool = False  # each document has one answer and no list
+    words: NDArray[np.uint8]  # [R] index into WORDS
+    starts: Ints  # [D + 1] index of each document's first response
+    alone: bool = False  # whether each document has a single answer instead of a list
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[Any]]) -> _Responses:
@@ -508,132 +507,130 @@ class _Responses:
         return cls(values, np.zeros(len(values), dtype=np.uint8), starts)
 
     def lists(self) -> list[Any]:
-        bounds = self.starts.tolist()
-        return [self.values[first:last] for first, last in pairwise(bounds)]
+        return [self.values[start:stop] for start, stop in pairwise(self.starts.tolist())]
 
 
-def _made(name: str, maker: Any, given: Mapping[str, Any], location: str) -> Step:
-    known = inspect.signature(maker).parameters
-    for key in given:
+def _built_in_filter(name: str, factory: Any, settings: Mapping[str, Any], location: str) -> Step:
+    known = inspect.signature(factory).parameters
+    for key in settings:
         if key not in known:
             raise UnknownName.of(f"setting of filter {name!r}", str(key), known, "" if known else "it takes none")
     for key, parameter in known.items():
-        if key not in given and parameter.default is parameter.empty:
+        if key not in settings and parameter.default is parameter.empty:
             raise InputError.at(location, f"filter {name!r} has no {key}", f"expected {key}: VALUE")
-        right = _right(key, given.get(key, parameter.default))
-        if right:
-            raise InputError.at(location, f"filter {name!r}: {key} is {given[key]!r}", f"expected {right}")
-    step: Step = maker(**given)
+        expected = _expected_type(key, settings.get(key, parameter.default))
+        if expected:
+            raise InputError.at(location, f"filter {name!r}: {key} is {settings[key]!r}", f"expected {expected}")
+    step: Step = factory(**settings)
     return step
 
 
-def _right(key: str, value: Any) -> str:
-    """What a setting should have been; nothing when it is that."""
-    wholes, flags = ("group_select", "k"), ("ignore_case", "ignore_punctuation")
-    if key in wholes and (not isinstance(value, int) or isinstance(value, bool)):
+def _expected_type(key: str, value: Any) -> str:
+    """The type that a setting should have, for an error message; "" if the value has it."""
+    if key in ("group_select", "k") and (not isinstance(value, int) or isinstance(value, bool)):
         return "an integer"
-    if key in flags and not isinstance(value, bool):
+    if key in ("ignore_case", "ignore_punctuation") and not isinstance(value, bool):
         return "true or false"
     return "a pattern as text" if key == "regex_pattern" and not isinstance(value, str) else ""
 
 
-def _foreign(thing: Any, given: Mapping[str, Any]) -> Step:
-    """A filter of somebody else's: a class with ``apply(resps, docs)``, or a function of one text."""
-    if inspect.isfunction(thing):
-        return Each(partial(_of_text, thing, given))
+def _user_filter(factory: Any, settings: Mapping[str, Any]) -> Step:
+    """A filter of a user or a plugin: a class with ``apply(resps, docs)``, or a function of one text."""
+    if inspect.isfunction(factory):
+        return Each(partial(_call_on_text, factory, settings))
     try:
-        made = thing if isinstance(thing, (Each, Select, Whole)) else thing(**given)
+        created = factory if isinstance(factory, (Each, Select, Whole)) else factory(**settings)
     except Exception as error:
-        raise PluginError(f"filter {thing!r} cannot be created: {type(error).__name__}: {error}") from error
-    if isinstance(made, (Each, Select, Whole)):
-        return made
-    if not callable(getattr(made, "apply", None)):
-        raise PluginError(f"filter {thing!r} creates {made!r}; expected an object with apply(resps, docs)")
-    return Whole(made.apply)
+        raise PluginError(f"filter {factory!r} cannot be created: {type(error).__name__}: {error}") from error
+    if isinstance(created, (Each, Select, Whole)):
+        return created
+    if not callable(getattr(created, "apply", None)):
+        raise PluginError(f"filter {factory!r} creates {created!r}; expected an object with apply(resps, docs)")
+    return Whole(created.apply)
 
 
-def _of_text(find: Any, given: Mapping[str, Any], response: Any, doc: Doc) -> tuple[Any, bool]:
+def _call_on_text(function: Any, settings: Mapping[str, Any], response: Any, doc: Doc) -> tuple[Any, bool]:
     try:
-        answer = find(response, **given)
+        answer = function(response, **settings)
     except RegexTimeout:
         raise
     except Exception as error:
-        raise PluginError(f"filter {find.__name__!r} failed: {type(error).__name__}: {error}") from error
+        raise PluginError(f"filter {function.__name__!r} failed: {type(error).__name__}: {error}") from error
     return (INVALID, False) if answer is None else (answer, True)
 
 
-def _each(step: Each, state: _Responses, docs: Sequence[Doc]) -> _Responses:
+def _apply_each(step: Each, state: _Responses, docs: Sequence[Doc]) -> _Responses:
     values, words = state.values, state.words.copy()
-    known = None
+    search = None
     if step.pattern is not None:
-        known = searched(*step.pattern, [value if isinstance(value, str) else "" for value in values])
+        search = _search(*step.pattern, [value if isinstance(value, str) else "" for value in values])
     rows: Sequence[int] = range(len(values))
-    stopped = words == STOP
-    if known is not None:
-        words[~known.found & ~stopped] = LOSE
-        words[known.left] = state.words[known.left]
-        kept, values = values, known.answers
-        rows = known.left.tolist()
-        for row in (*rows, *np.flatnonzero(stopped).tolist()):
-            values[row] = kept[row]
+    timed_out = words == _TIMED_OUT
+    if search is not None:
+        words[~search.matched & ~timed_out] = _UNPARSED
+        words[search.unsearched] = state.words[search.unsearched]
+        values = search.answers
+        rows = search.unsearched.tolist()
+        for row in (*rows, *np.flatnonzero(timed_out).tolist()):
+            values[row] = state.values[row]
     else:
         values = list(values)
     documents = np.searchsorted(state.starts, rows, side="right") - 1
     for row, document in zip(rows, documents.tolist(), strict=True):
-        if words[row] == STOP:
+        if words[row] == _TIMED_OUT:
             continue
         try:
             values[row], matched = step.answer(values[row], docs[document] if document < len(docs) else {})
         except RegexTimeout:
-            values[row], words[row], matched = None, STOP, True
+            values[row], words[row], matched = None, _TIMED_OUT, True
         if not matched:
-            words[row] = LOSE
+            words[row] = _UNPARSED
     return _Responses(values, words, state.starts)
 
 
-def _selected(step: Select, state: _Responses) -> _Responses:
+def _apply_select(step: Select, state: _Responses) -> _Responses:
     sizes = np.diff(state.starts)
     if len(sizes) and sizes.min() == 0:
         raise InputError("a document has no responses; expected at least one for each")
     if step.alone:
-        firsts = state.starts[:-1]
-        if len(firsts) == len(state.values):
+        first_rows = state.starts[:-1]
+        if len(first_rows) == len(state.values):
             return replace(state, alone=True)
-        values = [state.values[row] for row in firsts.tolist()]
-        return _Responses(values, state.words[firsts], np.arange(len(firsts) + 1), alone=True)
+        values = [state.values[row] for row in first_rows.tolist()]
+        return _Responses(values, state.words[first_rows], np.arange(len(first_rows) + 1), alone=True)
     kept: list[list[int]] = []
-    for first, last in zip(state.starts[:-1].tolist(), state.starts[1:].tolist(), strict=True):
-        there = list(range(first, last))
+    for start, stop in pairwise(state.starts.tolist()):
+        rows = list(range(start, stop))
         if step.votes:
-            there = [row for row in there if state.words[row] != STOP] or there[:1]
-        kept.append([there[index] for index in step.keep([state.values[row] for row in there])])
-    places = list(chain.from_iterable(kept))
+            rows = [row for row in rows if state.words[row] != _TIMED_OUT] or rows[:1]
+        kept.append([rows[index] for index in step.keep([state.values[row] for row in rows])])
+    kept_rows = list(chain.from_iterable(kept))
     starts = np.concatenate([[0], np.cumsum([len(rows) for rows in kept])]).astype(np.int64)
-    return _Responses([state.values[row] for row in places], state.words[places], starts)
+    return _Responses([state.values[row] for row in kept_rows], state.words[kept_rows], starts)
 
 
-def _whole(step: Whole, state: _Responses, docs: Sequence[Doc]) -> _Responses:
-    """What lm-eval hands a filter: lists over repeats, or bare answers after take_first."""
-    given = list(state.values) if state.alone else state.lists()
+def _apply_whole(step: Whole, state: _Responses, docs: Sequence[Doc]) -> _Responses:
+    """Apply a user's filter to the lists of repeats or, after take_first, to the answers, as lm-eval does."""
+    resps = list(state.values) if state.alone else state.lists()
     try:
-        answers = list(step.apply(given, list(docs)))
+        answers = list(step.apply(resps, list(docs)))
     except Exception as error:
         raise PluginError(f"a filter failed: {type(error).__name__}: {error}") from error
-    if len(answers) != len(given):
-        raise PluginError(f"a filter returned {len(answers)} entries for {len(given)} documents; expected one for each")
+    if len(answers) != len(resps):
+        raise PluginError(f"a filter returned {len(answers)} entries for {len(resps)} documents; expected one for each")
     if all(isinstance(answer, (list, tuple)) for answer in answers):
         return _Responses.of(answers)
     return replace(_Responses.of([[answer] for answer in answers]), alone=True)
 
 
-TRIED: Final = "aA0 .,_-\n"  # besides the letters and digits of the pattern itself
-TIMES: Final = 40  # a doubling each is 2^40 steps
-SECONDS: Final = 0.5
-LAST: Final = "\0"  # what no pattern expects
+PROBE_CHARACTERS: Final = "aA0 .,_-\n"  # tried together with the letters and digits of the pattern
+PROBE_LENGTH: Final = 40  # a pattern with exponential backtracking needs 2^40 steps
+PROBE_SECONDS: Final = 0.5
+PROBE_END: Final = "\0"  # a character that makes the match fail at the end
 
 
 def check_ends(pattern: str) -> None:
-    """InputError for a pattern that comes to no end on one character many times over; of others nothing is proven.
+    """InputError for a pattern that times out on one repeated character; it does not prove that others never do.
 
     >>> check_ends("#### ([0-9]+)")
     >>> check_ends("(a+)+$")
@@ -641,19 +638,19 @@ def check_ends(pattern: str) -> None:
     ...
     calipers.errors.InputError: pattern '(a+)+$' does not finish matching 40 times 'a'; expected no nested repetitions
     """
-    for character in sorted({*TRIED, *filter(str.isalnum, pattern)}):
+    for character in sorted({*PROBE_CHARACTERS, *filter(str.isalnum, pattern)}):
         try:
-            patterns.find_all(pattern, character * TIMES + LAST, limit=SECONDS)
-        except patterns.RegexTimeout:
+            patterns.find_all(pattern, character * PROBE_LENGTH + PROBE_END, limit=PROBE_SECONDS)
+        except RegexTimeout:
             shown = pattern if len(pattern) <= 80 else f"{pattern[:77]}..."
-            wrong = f"pattern {shown!r} does not finish matching {TIMES} times {character!r}"
-            raise InputError(f"{wrong}; expected no nested repetitions") from None
+            problem = f"pattern {shown!r} does not finish matching {PROBE_LENGTH} times {character!r}"
+            raise InputError(f"{problem}; expected no nested repetitions") from None
 
 
-def patterns_of(settings: Mapping[str, Any]) -> Iterator[str]:
+def patterns_of(entry: Mapping[str, Any]) -> Iterator[str]:
     """Every pattern among the settings of a filter or a metric, also under ``kwargs``."""
-    given = settings_of(settings)
-    several = given.get("regexes_to_ignore") or ()
-    for pattern in (given.get("regex_pattern"), *([several] if isinstance(several, str) else several)):
+    settings = settings_of(entry)
+    ignored = settings.get("regexes_to_ignore") or ()
+    for pattern in (settings.get("regex_pattern"), *([ignored] if isinstance(ignored, str) else ignored)):
         if isinstance(pattern, str):
             yield pattern

@@ -1,6 +1,7 @@
-"""What lm-evaluation-harness writes: a line for each document and pipeline, results files, and its output folder.
+"""Reads the files of lm-evaluation-harness: samples files, results files, and its output folder.
 
-Its dialect is a mean of each metric over documents, by the names of its results.
+A samples file has a line for each document and pipeline. The dialect's metrics are means over documents, with the
+names that they have in a results file.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ LIKELIHOODS: Final = {
     "byte_perplexity": "bytes",
     "bits_per_byte": "bytes",
 }
-"""Metrics of log-likelihoods, and what else a document keeps for them."""
+"""Metrics of log-likelihoods, with the name of the second number of a document's value, if there is one."""
 
 
 @dataclass(slots=True)
-class Odd:
-    """What the records cannot say themselves, found on the way."""
+class _Collected:
+    """What the reader of a samples file collects besides the converted records."""
 
-    numbers: list[tuple[int, str, float]] = field(default_factory=list)  # (row, metric, NaN or an infinity)
-    paired: set[str] = field(default_factory=set)  # metrics that are pairs, of which only all together are a number
+    not_finite: list[tuple[int, str, float]] = field(default_factory=list)  # (row, metric, NaN or an infinity)
+    corpus_metrics: set[str] = field(default_factory=set)  # metrics that only all documents together determine
     rows: int = 0
-    seen: Counter[str] = field(default_factory=Counter)  # document -> its rows, for `with_pipeline`
+    seen: Counter[str] = field(default_factory=Counter)  # document -> its rows so far, for `with_pipeline`
 
 
-def sizes(name: str, value: Any) -> dict[str, float]:
-    """What a document keeps for a perplexity, as columns: its log-likelihood, and the words or bytes it is of."""
+def likelihood_columns(name: str, value: Any) -> dict[str, float]:
+    """A document's value of a perplexity as columns: its log-likelihood, and its number of words or bytes."""
     numbers = value if isinstance(value, list) else [value]
     largest = sys.float_info.max  # an integer may be larger
     if name not in LIKELIHOODS or not all(isinstance(n, (int, float)) and abs(n) <= largest for n in numbers):
@@ -71,15 +72,15 @@ def sizes(name: str, value: Any) -> dict[str, float]:
     return {column: float(number) for column, number in zip(("logprob", LIKELIHOODS[name]), numbers, strict=False)}
 
 
-def lost(answers: Any, fallbacks: Collection[str]) -> bool:
-    """Whether all that a pipeline left is a fallback."""
+def only_fallbacks(answers: Any, fallbacks: Collection[str]) -> bool:
+    """Whether all answers of a pipeline are fallbacks; false if there are no answers."""
     responses = answers if isinstance(answers, list) else [answers]
-    flat = [text for answer in responses for text in (answer if isinstance(answer, list) else [answer])]
-    return bool(flat) and all(isinstance(text, str) and text in fallbacks for text in flat)
+    texts = [text for answer in responses for text in (answer if isinstance(answer, list) else [answer])]
+    return bool(texts) and all(isinstance(text, str) and text in fallbacks for text in texts)
 
 
 def finite(value: Any) -> Any:
-    """A JSON value with null for every number that strict JSON cannot say."""
+    """A JSON value with null in place of NaN and infinities, which strict JSON does not have."""
     if isinstance(value, dict):
         return {str(key): finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -87,39 +88,39 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def with_odd(part: Part, odd: Odd, path: str) -> Part:
-    """The rollouts of a file with the numbers that are not finite, and a note on what is a number of all together."""
+def _completed(part: Part, collected: _Collected, path: str) -> Part:
+    """The rollouts of a file with their numbers that are not finite, and a note on its corpus metrics."""
     rewards = dict(part.rewards)
-    for row, name, value in odd.numbers:
+    for row, name, value in collected.not_finite:
         column = rewards[name]
         values = np.array(column.values)
         values[row] = value
         rewards[name] = Column(values, column.given)
-    if not odd.paired:
+    if not collected.corpus_metrics:
         return replace(part, rewards=rewards)
-    names = ", ".join(sorted(odd.paired))
-    verb = "is a number" if len(odd.paired) == 1 else "are numbers"
+    names = ", ".join(sorted(collected.corpus_metrics))
+    verb = "is a number" if len(collected.corpus_metrics) == 1 else "are numbers"
     note = f"{path}: {names} {verb} of all documents together, {COMPARED}"
     return replace(part, rewards=rewards, notes=[*part.notes, note])
 
 
 KEYS: Final = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
-"""What every line has, of any version."""
+"""The keys that a line of every version has."""
 
-OTHERS: Final = frozenset(
+NOT_METRICS: Final = frozenset(
     {
         *(*KEYS, "target", "arguments", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash"),
         "scores_per_repeat",
     }
 )
-IN_RESULTS: Final = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
-"""What of a results file numbers are taken from."""
+RESULTS_BLOCKS: Final = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
+"""The blocks of a results file that numbers are taken from."""
 
 INVALID: Final = "[invalid]"
 UNNAMED: Final = "none"
 _TIME: Final = r"_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)"
 _NAME: Final = re.compile(rf"samples_(?P<task>.+?)(?:{_TIME})?\.jsonl(?:\.\w+)?")
-RESULTS_NAME: Final = re.compile(rf"(?:results|.+{_TIME})\.json")  # of --output_path STEM.json it is STEM_TIME
+RESULTS_NAME: Final = re.compile(rf"(?:results|.+{_TIME})\.json")  # with --output_path STEM.json it is STEM_TIME.json
 _RESULTS: Final = re.compile(rb'\{\s*"results"\s*:\s*\{')
 
 
@@ -129,7 +130,7 @@ class _FilterPipeline(msgspec.Struct):
 
 
 class _TaskConfiguration(msgspec.Struct):
-    """A task's configuration in a results file, as far as it says what its pipelines are and what they fall back to."""
+    """The part of a task's configuration in a results file that defines its pipelines and their fallbacks."""
 
     filter_list: list[_FilterPipeline] | None = None
 
@@ -140,64 +141,64 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 
 def is_line(line: bytes) -> bool:
-    """Whether a line that is no strict JSON is one of lm-eval's samples, with a NaN in it."""
+    """Whether a line is one of lm-eval's samples; NaN and infinities are accepted."""
     row = decoded(line)
     return row is not None and is_row(row)
 
 
 def is_results(head: bytes) -> bool:
-    """Whether a file that begins like this is a results file."""
+    """Whether a file with this beginning is a results file."""
     return _RESULTS.match(head.removeprefix(BOM).lstrip()) is not None
 
 
 def read_samples(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file of samples."""
-    about = _about(source.path)
+    """The rollouts of a samples file."""
+    context = _file_context(source.path)
     source.head = source.head.removeprefix(BOM)
-    reader, odd = JsonLines(source.path, names, labels), Odd()
+    reader, collected = JsonLines(source.path, names, labels), _Collected()
     try:
         for block in line_blocks(source.readinto):
             lines = enumerate(bytes(block).split(b"\n"), reader.lines + 1)
-            reader.read(b"\n".join([_record(line, number, about, odd) for number, line in lines]))
+            reader.read(b"\n".join([_record(line, number, context, collected) for number, line in lines]))
             progress(len(block))
         part = reader.finish()
     except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one sample per line") from None
+        problem = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+        raise InputError.at(f"{source.path}:{reader.lines + 1}", problem, "expected one sample per line") from None
     except LineError as error:
         raise error.at(source.path) from None
-    return [with_odd(part, odd, source.path)]
+    return [_completed(part, collected, source.path)]
 
 
 def read_results(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts that a results file tells of: those in the files of samples beside it."""
+    """The rollouts of a results file, from the samples files beside it."""
     text = source.everything(LARGEST_WHOLE)
-    refuse_twice(text.removeprefix(BOM), source.path, IN_RESULTS)
+    refuse_twice(text.removeprefix(BOM), source.path, RESULTS_BLOCKS)
     progress(len(text))
-    beside = samples_beside(source.path)
-    if not beside:
-        right = "expected samples_*.jsonl of the same time beside it (lm_eval writes them with --log_samples)"
-        raise InputError.at(source.path, "contains numbers but no rollouts", right)
+    sample_paths = samples_beside(source.path)
+    if not sample_paths:
+        expected = "expected samples_*.jsonl of the same time beside it (lm_eval writes them with --log_samples)"
+        raise InputError.at(source.path, "contains numbers but no rollouts", expected)
     parts = []
-    for path in beside:
+    for path in sample_paths:
         with Source(path) as samples:
-            parts += read_samples(samples, names, labels, lambda more: None)
+            parts += read_samples(samples, names, labels, lambda size: None)
     return parts
 
 
 def samples_beside(path: str) -> list[str]:
-    """The files of samples that were written together with a results file."""
+    """The paths of the samples files that were written together with a results file."""
     folder, name = os.path.split(path)
     results = RESULTS_NAME.fullmatch(name)
     time = results["time"] if results else None
-    names = [(other, _NAME.fullmatch(other)) for other in sorted(os.listdir(folder or "."))]
-    return [os.path.join(folder, other) for other, match in names if match and match["time"] in (None, time)]
+    matches = [_NAME.fullmatch(other) for other in sorted(os.listdir(folder or "."))]
+    return [os.path.join(folder, match.string) for match in matches if match and match["time"] in (None, time)]
 
 
 def rows_of(source: Source) -> Iterator[dict[str, Any]]:
-    """The lines of a file of samples as they are, NaN and infinities included."""
+    """The decoded lines of a samples file, including NaN and infinities."""
     source.head = source.head.removeprefix(BOM)
-    number, about, seen = 0, _about(source.path), Counter[str]()
+    number, context, seen = 0, _file_context(source.path), Counter[str]()
     for block in line_blocks(source.readinto):
         for line in bytes(block).split(b"\n"):
             number += 1
@@ -211,87 +212,90 @@ def rows_of(source: Source) -> Iterator[dict[str, Any]]:
                     check_once(line, number)
                 except LineError as error:
                     raise error.at(source.path) from None
-                yield with_pipeline(row, about, seen)
+                yield with_pipeline(row, context, seen)
 
 
 def task_of(path: str) -> str:
-    """The task that a file of samples is named after."""
+    """The task of a samples file, by the file's name."""
     match = _NAME.fullmatch(os.path.basename(path))
     return match["task"] if match else os.path.basename(path).partition(".")[0]
 
 
 def results_in(path: str) -> dict[str, Any]:
-    """The object that a results file is, NaN and infinities included; empty where it is no object."""
+    """The object of a results file, including NaN and infinities; empty if the file is not a JSON object."""
     with Source(path) as source:
         text = source.everything(LARGEST_WHOLE)
-    refuse_twice(text.removeprefix(BOM), path, IN_RESULTS)
+    refuse_twice(text.removeprefix(BOM), path, RESULTS_BLOCKS)
     return decoded(text) or {}
 
 
 def results_beside(path: str) -> tuple[str, dict[str, Any]]:
-    """The results file that was written together with a file of samples, and its object; empty where there is none."""
+    """The path and object of the results file that was written together with a samples file; empty if there is none."""
     match = _NAME.fullmatch(os.path.basename(path))
     folder, names = os.path.dirname(path), ["results.json"]
     if match and match["time"]:
-        of_then = f"_{match['time']}.json"
-        names = [f"results{of_then}", *(name for name in sorted(os.listdir(folder or ".")) if name.endswith(of_then))]
+        ending = f"_{match['time']}.json"
+        names = [f"results{ending}", *(name for name in sorted(os.listdir(folder or ".")) if name.endswith(ending))]
     for name in names:
-        beside = os.path.join(folder, name)
-        if os.path.isfile(beside) and os.path.getsize(beside) <= LARGEST_WHOLE:
-            results = results_in(beside)
+        results_path = os.path.join(folder, name)
+        if os.path.isfile(results_path) and os.path.getsize(results_path) <= LARGEST_WHOLE:
+            results = results_in(results_path)
             if "results" in results:
-                return beside, results
+                return results_path, results
     return "", {}
 
 
 def inner(block: Any, *keys: str | None) -> Mapping[str, Any]:
-    """The object below these keys of an object; an empty one where there is none."""
+    """The object at this path of keys in an object; an empty one if there is none."""
     for key in keys:
         block = block.get(key) if isinstance(block, dict) else None
     return block if isinstance(block, dict) else {}
 
 
 def listed_aggregation(config: Mapping[str, Any], metric: str) -> str | None:
-    """How a task's configuration adds up a metric: a name, or the source of its function; None: it does not say."""
+    """The aggregation of a metric in a task's configuration: a name, or a function's source; None if not given."""
     listed = config.get("metric_list")
     entries = [entry for entry in listed if inner(entry).get("metric") == metric] if isinstance(listed, list) else []
     how = entries[-1].get("aggregation") if entries else None
     return how if isinstance(how, str) else None
 
 
-class _About(NamedTuple):
-    """What is known of a file of samples beside its lines."""
+class _FileContext(NamedTuple):
+    """The facts on a samples file from its name and from the results file beside it."""
 
     task: str
     model: str | None
-    fallbacks: frozenset[str]  # what its filters fall back to
+    fallbacks: frozenset[str]  # of its filters
     pipelines: Sequence[str | None] = ()  # their names, in order
 
 
-def with_pipeline(row: dict[str, Any], about: _About, seen: Counter[str]) -> dict[str, Any]:
-    """A sample with its pipeline. Versions before 0.4.7 do not write it: the n-th row of a document is of the n-th."""
-    if "filter" in row or len(about.pipelines) < 2 or None in about.pipelines:
+def with_pipeline(row: dict[str, Any], context: _FileContext, seen: Counter[str]) -> dict[str, Any]:
+    """A sample with the name of its pipeline.
+
+    Versions before 0.4.7 do not write the name; in their files the n-th row of a document belongs to the n-th pipeline.
+    """
+    if "filter" in row or len(context.pipelines) < 2 or None in context.pipelines:
         return row
     document = str(row["doc_id"])
     seen[document] += 1
-    number = min(seen[document], len(about.pipelines))  # one more is a row twice, to be refused as such
-    return {**row, "filter": about.pipelines[number - 1]}
+    number = min(seen[document], len(context.pipelines))  # a further row is a duplicate, which is refused later
+    return {**row, "filter": context.pipelines[number - 1]}
 
 
-def _about(path: str) -> _About:
-    task, (_, beside) = task_of(path), results_beside(path)
-    model = beside.get("model_name")
+def _file_context(path: str) -> _FileContext:
+    task, (_, results) = task_of(path), results_beside(path)
+    model = results.get("model_name")
     fallbacks, pipelines = {INVALID}, list[str | None]()
-    with suppress(msgspec.ValidationError, UnicodeEncodeError):  # it is no configuration of theirs
-        config = msgspec.convert(inner(beside, "configs", task), _TaskConfiguration)
+    with suppress(msgspec.ValidationError, UnicodeEncodeError):  # not a configuration of lm-evaluation-harness
+        config = msgspec.convert(inner(results, "configs", task), _TaskConfiguration)
         pipelines = [pipeline.name for pipeline in config.filter_list or ()]
         steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
         fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
-    return _About(task, model if isinstance(model, str) else None, frozenset(fallbacks), pipelines)
+    return _FileContext(task, model if isinstance(model, str) else None, frozenset(fallbacks), pipelines)
 
 
 def check_once(text: bytes, number: int) -> None:
-    """LineError for a sample with a key twice."""
+    """LineError for a sample that has a key twice."""
     if not once_by_raws(text):
         key = None
         with suppress(ValueError, RecursionError):
@@ -300,28 +304,28 @@ def check_once(text: bytes, number: int) -> None:
             raise LineError(number, *said_twice(key))
 
 
-def _record(line: bytes, number: int, about: _About, odd: Odd) -> bytes:
-    """A sample as a record of ours; a bad line as it is, to be refused where it stands."""
+def _record(line: bytes, number: int, context: _FileContext, collected: _Collected) -> bytes:
+    """A sample as a record of our format; a bad line unchanged, so that the reader refuses it with its line number."""
     row = decoded(line) if line.strip() else None
     if row is None or not is_row(row):
         return line
     check_once(line, number)
-    row = with_pipeline(row, about, odd.seen)
+    row = with_pipeline(row, context, collected.seen)
     scores: dict[str, float] = {}
     counts: dict[str, float] = {}
     for name, value in row.items():
-        if name in OTHERS or value is None:
+        if name in NOT_METRICS or value is None:
             continue
         if name in LIKELIHOODS or not isinstance(value, (int, float)):
-            odd.paired.add(name)
-            counts |= sizes(name, value)
+            collected.corpus_metrics.add(name)
+            counts |= likelihood_columns(name, value)
             continue
         try:
             score = float(value)
-        except OverflowError:  # an integer of hundreds of digits: refused as any number that no double holds
+        except OverflowError:  # an integer of hundreds of digits; the reader refuses this record's reward, too
             return b'{"task":"","reward":1e999}'
         if not math.isfinite(score):
-            odd.numbers.append((odd.rows, name, score))
+            collected.not_finite.append((collected.rows, name, score))
         scores[name] = score if math.isfinite(score) else 0.0
     if not scores and "logprob" in counts:
         scores["reward"] = counts["logprob"] / max(1.0, counts.get("bytes", 1.0))
@@ -330,24 +334,24 @@ def _record(line: bytes, number: int, about: _About, odd: Odd) -> bytes:
     record = {
         "task": str(row["doc_id"]),
         "rewards": scores,
-        "outcome": "unparsed" if lost(answers, about.fallbacks) else None,
+        "outcome": "unparsed" if only_fallbacks(answers, context.fallbacks) else None,
         "answer": answers[0] if isinstance(answers, list) and len(answers) == 1 else None,
         "agent": None if pipeline == UNNAMED else str(pipeline),
-        "model": about.model,
-        "dataset": about.task,
+        "model": context.model,
+        "dataset": context.task,
         "metadata": row["doc"] if isinstance(row["doc"], dict) else None,
         **counts,
     }
     try:
-        written = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "replace")
+        encoded = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "replace")
     except RecursionError:
         return line
-    odd.rows += 1
-    return written
+    collected.rows += 1
+    return encoded
 
 
 def decoded(text: bytes) -> dict[str, Any] | None:
-    """A JSON object, with the NaN and Infinity that Python writes; None for anything else."""
+    """A decoded JSON object, which may contain NaN and Infinity as Python writes them; None for anything else."""
     content: Any
     try:
         content = msgspec.json.decode(text)
@@ -359,17 +363,15 @@ def decoded(text: bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-HEAD: Final = 4096  # bytes of a file that say whether it holds results
-NAMED: Final = 3  # files that a note names
+HEAD: Final = 4096  # bytes at the beginning of a file by which a results file is recognised
+MAX_NAMED: Final = 3  # files in a note
 
 
 @dataclass(frozen=True, slots=True)
 class _ResultsFile:
-    """A results file."""
-
     folder: str
     name: str
-    time: str  # when it was written, by its name; "" where that does not say
+    time: str  # when it was written, from its name; "" if the name does not contain it
     model: str | None
 
     @property
@@ -382,9 +384,9 @@ class _ModelName(msgspec.Struct):
 
 
 def newest(path: str) -> tuple[list[str], list[str]]:
-    """The newest results file of each model in a folder, sorted; and notes on those that are passed over.
+    """The newest results file of each model in a folder, sorted, and notes on the files that are ignored.
 
-    Nothing where the folder is none of lm-evaluation-harness'. InputError where a model has two folders.
+    Both are empty if the folder has no results files. InputError if a model has results in two folders.
     """
     by_folder: dict[tuple[str | None, str], list[_ResultsFile]] = {}
     for folder in [path, *_folders(path)]:
@@ -393,21 +395,21 @@ def newest(path: str) -> tuple[list[str], list[str]]:
     first: dict[str, str] = {}
     for model, folder in by_folder:
         if model is not None and first.setdefault(model, folder) != folder:
-            wrong = f"the model {model!r} also appears in {first[model]}"
-            raise InputError.at(folder, wrong, "expected one folder for each model; pass only one of the two")
-    taken: list[str] = []
+            problem = f"the model {model!r} also appears in {first[model]}"
+            raise InputError.at(folder, problem, "expected one folder for each model; pass only one of the two")
+    paths: list[str] = []
     notes: list[str] = []
-    for those in by_folder.values():
-        *older, last = sorted(those, key=lambda results: (results.time, results.name))
-        taken.append(last.path)
-        notes += [_passed_over(last, [results.name for results in reversed(older)])] if older else []
-    return sorted(taken), notes
+    for files in by_folder.values():
+        *older, last = sorted(files, key=lambda results: (results.time, results.name))
+        paths.append(last.path)
+        notes += [_ignored_note(last, [results.name for results in reversed(older)])] if older else []
+    return sorted(paths), notes
 
 
-def _passed_over(last: _ResultsFile, older: Sequence[str]) -> str:
-    names = ", ".join(older[:NAMED]) + (f" and {len(older) - NAMED} more" if len(older) > NAMED else "")
-    what = "is" if len(older) == 1 else "are"
-    note = f"{last.path} is the newest file of its model: {names} beside it {what} ignored"
+def _ignored_note(last: _ResultsFile, older: Sequence[str]) -> str:
+    names = ", ".join(older[:MAX_NAMED]) + (f" and {len(older) - MAX_NAMED} more" if len(older) > MAX_NAMED else "")
+    verb = "is" if len(older) == 1 else "are"
+    note = f"{last.path} is the newest file of its model: {names} beside it {verb} ignored"
     return f"{note}; to read one of them, pass the file itself"
 
 
@@ -420,26 +422,25 @@ def _results_in(folder: str) -> Iterator[_ResultsFile]:
 
 
 def _model(path: str) -> str | None:
-    """The model that a results file tells of; None where it says none."""
+    """The name of the model in a results file; None if the file does not name it."""
     if os.path.getsize(path) > LARGEST_WHOLE:
         raise InputError.at(path, f"larger than {LARGEST_WHOLE >> 20} MiB", "expected a results file")
     raw = _read(path, LARGEST_WHOLE).removeprefix(BOM)
     try:
         return msgspec.json.decode(raw, type=_ModelName).model_name
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        content = decoded(raw)  # NaN, as Python writes it
+        content = decoded(raw)  # it may contain NaN, as Python writes it
     if content is None:
-        raise InputError.at(
-            path, "is not complete JSON", ("expected a file that lm_eval wrote; to read another file, pass that file")
-        )
+        expected = "expected a file that lm_eval wrote; to read another file, pass that file"
+        raise InputError.at(path, "is not complete JSON", expected)
     name = content.get("model_name")
     return name if isinstance(name, str) else None
 
 
-def _read(path: str, most: int) -> bytes:
+def _read(path: str, max_bytes: int) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(most)
+            return file.read(max_bytes)
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
@@ -452,27 +453,27 @@ def _names(folder: str) -> list[str]:
 
 
 def _folders(path: str) -> list[str]:
-    """The folders in a folder, no links, sorted; those that may not be looked into hold nothing."""
+    """The folders in a folder, sorted, without links and unreadable folders."""
     paths = [os.path.join(path, name) for name in _names(path)]
     return [each for each in paths if os.path.isdir(each) and not os.path.islink(each) and os.access(each, os.R_OK)]
 
 
-_GREEDY = ("True", "False")  # whether a choice is what the model would have said itself, written as text by some
+_GREEDY: Final = ("True", "False")  # whether a choice is the model's greedy completion; some versions write text
 
 
 def extras(part: Part, columns: Columns) -> Extras:
-    """What each sample of a file says beside numbers: its document is the metadata."""
+    """The fields of each sample that are not numbers; its document is the metadata."""
     with Source(part.places.path) as source:
         for row in rows_of(source):
             answers = row["filtered_resps"]
-            known = {
+            answer = answers[0] if isinstance(answers, list) and len(answers) == 1 else None
+            fields = {
                 "prompt": _prompt(row),
                 "completion": row["resps"],
-                "answer": answers[0] if isinstance(answers, list) and len(answers) == 1 else None,
+                "answer": None if isinstance(answer, dict) else answer,
                 "metadata": row["doc"] if isinstance(row["doc"], dict) else None,
             }
-            known["answer"] = None if isinstance(known["answer"], dict) else known["answer"]
-            yield finite(placed(known, {} if row.get("target") is None else {TARGET: row["target"]}))
+            yield finite(placed(fields, {} if row.get("target") is None else {TARGET: row["target"]}))
 
 
 def _prompt(row: Mapping[str, Any]) -> str | None:
@@ -483,7 +484,7 @@ def _prompt(row: Mapping[str, Any]) -> str | None:
 
 
 def texts(path: str) -> Iterator[Text]:
-    """The texts of every sample in a file; its prompt by its hash where the prompt itself is not kept."""
+    """The texts of every sample in a file; the hash of a prompt if the file does not contain the prompt."""
     task = task_of(path)
     with Source(path) as source:
         for row in rows_of(source):
@@ -496,15 +497,15 @@ def texts(path: str) -> Iterator[Text]:
                 task=str(row["doc_id"]),
                 sample=0,
                 document=str(row.get("doc_hash") or ""),
-                completion=_chosen(row["resps"]),
+                completion=_likeliest(row["resps"]),
                 prompt=str(row.get("prompt_hash") or "") if prompt is None else prompt,
-                answer=_chosen(row["filtered_resps"]),
+                answer=_likeliest(row["filtered_resps"]),
                 target=target_hash(row.get("target")) or str(row.get("target_hash") or "")[:HASH_DIGITS],
             )
 
 
-def _chosen(answers: Any) -> Any:
-    """The likeliest of several choices by its number; any other answer as it is."""
+def _likeliest(answers: Any) -> Any:
+    """The number of the likeliest choice, for the log-likelihoods of several choices; any other answer unchanged."""
     pairs = answers if isinstance(answers, list) else []
     if len(pairs) < 2 or not all(
         isinstance(pair, list) and len(pair) == 2 and str(pair[1]) in _GREEDY for pair in pairs
@@ -512,12 +513,12 @@ def _chosen(answers: Any) -> Any:
         return answers
     try:
         return f"choice {max(range(len(pairs)), key=lambda choice: float(pairs[choice][0]))}"
-    except (TypeError, ValueError):  # pairs of something else
+    except (TypeError, ValueError):  # not log-likelihoods
         return answers
 
 
 def _is_sample(start: Beginning) -> bool:
-    if start.row is None:  # no strict JSON: there may be a NaN in it
+    if start.row is None:  # not strict JSON, but perhaps a sample with NaN
         return is_line(start.line)
     return not start.is_record and is_row(start.row)
 
@@ -532,7 +533,7 @@ def _settings(path: str, dataset: str | None) -> Settings:
 
 
 def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
-    """What a results file says of a task: its version, its shots, how answers were drawn."""
+    """A task's settings in a results file: its version, its number of shots, and how completions were sampled."""
     for key, name in (("versions", "task version"), ("n-shot", "number of shots")):
         by_task = inner(results, key)
         if task is not None and task in by_task:
@@ -575,5 +576,5 @@ LM_EVAL = Dialect(
     "lm_eval",
     metrics=SYSTEM.card.words,
     default=SYSTEM.card.default,
-    over_datasets=False,  # rewards are of many kinds; groups say which belong together
+    over_datasets=False,  # rewards of different tasks are not comparable; lm-eval's groups define which to combine
 )

@@ -49,7 +49,7 @@ def test_a_class_makes_its_documents_and_its_requests_in_the_order_of_idx(home):
         ("generate_until", 0, ("Say 0: the cat 0 is", {"until": ["."], "max_gen_toks": 7})),
         ("loglikelihood", 1, ("Say 0: the cat 0 is", " not")),
     ]
-    assert made.own.made.seeds[-1] == 1234
+    assert made.own.instance.seeds[-1] == 1234
     assert made.config.version == 3
 
 

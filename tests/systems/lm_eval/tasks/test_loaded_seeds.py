@@ -11,7 +11,7 @@ from waiting import PATIENCE
 
 from calipers.running import LOAD_SEEDS
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
-from calipers.systems.lm_eval.tasks.loaded import drawn, reseed, seeded
+from calipers.systems.lm_eval.tasks.loaded import has_drawn, reseed, seeded
 from calipers.systems.lm_eval.tasks.requests import requests
 
 
@@ -101,13 +101,13 @@ def test_the_callers_generators_are_left_as_they_were():
 
 def test_whether_anything_was_drawn():
     with seeded(LOAD_SEEDS):
-        assert not drawn(LOAD_SEEDS)
+        assert not has_drawn(LOAD_SEEDS)
         random.random()
-        assert drawn(LOAD_SEEDS)
+        assert has_drawn(LOAD_SEEDS)
         reseed(LOAD_SEEDS)
-        assert not drawn(LOAD_SEEDS)
+        assert not has_drawn(LOAD_SEEDS)
         np.random.random()
-        assert drawn(LOAD_SEEDS)
+        assert has_drawn(LOAD_SEEDS)
 
 
 def test_torch_is_seeded_where_it_is_loaded_and_never_imported(monkeypatch):

@@ -1,1 +1,1 @@
-"""Task files of lm-evaluation-harness: what they say, their documents, and the requests they make of a model."""
+"""Task files of lm-evaluation-harness, the documents of tasks, and the requests that tasks make of a model."""

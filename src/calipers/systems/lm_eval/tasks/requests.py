@@ -188,7 +188,7 @@ def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:
     They are made once: a prompt that is drawn at random is the same whenever somebody looks at it.
     """
     manner = asking.manner or task.manner
-    kept: list[tuple[Asking, Manner, list[Instance]]] = task.kept.setdefault("requests", [])
+    kept: list[tuple[Asking, Manner, list[Instance]]] = task.cache.setdefault("requests", [])
     made = next((made for before, how, made in kept if (before, how) == (asking, manner)), None)
     if made is None:
         with seeded(task.seeds):
@@ -318,7 +318,7 @@ class RequestCache:
         path = self.folder / f"{PREFIX}{_plain_name(str(task.config.task))}-{key[:16]}{SUFFIX}"
         asking, kept = Asking(), None if self.refresh else _read(path, key)
         if kept is not None:
-            task.kept.setdefault("requests", []).append((asking, task.manner, kept))
+            task.cache.setdefault("requests", []).append((asking, task.manner, kept))
             return []
         made = list(requests(task, asking))
         content = _written(key, made)
