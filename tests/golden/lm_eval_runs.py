@@ -13,7 +13,7 @@ from calipers.systems.lm_eval.judges import scoring
 from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import Asking, requests
+from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
 from calipers.systems.lm_eval.write import RanTask, file_text, line_text, run_results, sample_row, table, task_hash
 
 
@@ -65,7 +65,7 @@ def _lines(path):
 
 def _task(leaf, said, asked):
     task = load(leaf, TaskRequest(num_fewshot=asked.get("num_fewshot"), trust=True))
-    asking = Asking(
+    asking = RequestOptions(
         asked.get("limit"),
         (asked.get("samples") or {}).get(leaf.name),
         manner=Manner(system=asked.get("system_instruction")),

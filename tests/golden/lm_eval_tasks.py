@@ -7,7 +7,7 @@ from pathlib import Path
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
 from calipers.systems.lm_eval.tasks.prompts import Manner, choices_of, target_of, text_of
-from calipers.systems.lm_eval.tasks.requests import Asking, effective_limit, requests, selected
+from calipers.systems.lm_eval.tasks.requests import RequestOptions, effective_limit, requests, selected
 from calipers.systems.lm_eval.tasks.task_file import TaskFile, read_task_file, task_config, with_functions
 
 
@@ -57,7 +57,8 @@ def made_requests(vector):
     asked = {names.get(key, key): value for key, value in build.items() if key in known}
     task = load_task(task_config(with_functions_of(file)), file, Splits("made", readers))
     made = requests(
-        task, Asking(**asked, seed=params["fewshot_seed"], manner=Manner(system=build.get("system_instruction")))
+        task,
+        RequestOptions(**asked, seed=params["fewshot_seed"], manner=Manner(system=build.get("system_instruction"))),
     )
     found = [
         {"request_type": one.request_type, "doc_id": one.doc_id, "idx": one.idx, "args": list(one.args)} for one in made

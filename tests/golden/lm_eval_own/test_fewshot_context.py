@@ -8,7 +8,7 @@ from systems.lm_eval.tasks.given import config, task
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, ChatTurn, Manner, prompt
-from calipers.systems.lm_eval.tasks.requests import Asking, joined, requests, turns, written
+from calipers.systems.lm_eval.tasks.requests import RequestOptions, example_turns, joined, requests, turns
 
 FILE = "test_fewshot_context.py"
 ONE_TURN = Manner(chat=True, multiturn=False)
@@ -111,7 +111,7 @@ def example(doc, prefix, delimiter, ending):
     """A document as an example: its turns, and what parts the first from the second."""
     choices = {"doc_to_choice": "c"} if "c" in doc else {}
     fields = {"gen_prefix": prefix, "target_delimiter": delimiter, "fewshot_delimiter": ending, **choices}
-    return written(task([doc], output_type="loglikelihood", **fields), [doc])
+    return example_turns(task([doc], output_type="loglikelihood", **fields), doc)
 
 
 @ported(
@@ -234,7 +234,7 @@ MATHS = "Answer math questions.\n"
 
 def contexts(doc, examples, fields, manner=PLAIN):
     made = task([doc], examples, **{**FIRST, **fields}, num_fewshot=len(examples))
-    return [one.args[0] for one in requests(made, Asking(manner=manner))]
+    return [one.args[0] for one in requests(made, RequestOptions(manner=manner))]
 
 
 @ported(

@@ -106,8 +106,8 @@ class HarnessCommand:
             return part
         settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
         cached_requests = [
-            (asking, manner, [replace(request, args=(request.args[0], settings)) for request in requests])
-            for asking, manner, requests in task.cache.get("requests", ())
+            (options, manner, [replace(request, args=(request.args[0], settings)) for request in requests])
+            for options, manner, requests in task.cache.get("requests", ())
         ]
         config = replace(task.config, generation_kwargs=settings)
         shown_task = replace(task, config=config, cache={**task.cache, "requests": cached_requests})

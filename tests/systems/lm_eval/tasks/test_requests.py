@@ -5,13 +5,13 @@ from systems.lm_eval.tasks.given import DOCS, task
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import Asking, gold, requests
+from calipers.systems.lm_eval.tasks.requests import RequestOptions, gold, requests
 
 TRAIN = [{"q": f"t{i}", "a": f"b{i}", "c": ["x", "y"], "n": i % 2} for i in range(5)]
 
 
 def prompts(made, **asking):
-    return [one.args[0] for one in requests(made, Asking(**asking))]
+    return [one.args[0] for one in requests(made, RequestOptions(**asking))]
 
 
 def test_examples_of_a_split_of_their_own_are_drawn_by_one_generator():
@@ -152,7 +152,7 @@ def test_what_stands_before_it_all(system, description, head):
     ],
 )
 def test_which_documents_are_asked(asking, ids):
-    assert [one.doc_id for one in requests(task(), Asking(**asking))] == ids
+    assert [one.doc_id for one in requests(task(), RequestOptions(**asking))] == ids
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_which_documents_are_asked(asking, ids):
 )
 def test_a_chat_template_parts_question_and_choice(prefix, continuation):
     made = task(output_type="multiple_choice", doc_to_choice="c", doc_to_target="n", gen_prefix=prefix)
-    assert next(requests(made, Asking(manner=Manner(chat=True)))).args[1] == continuation
+    assert next(requests(made, RequestOptions(manner=Manner(chat=True)))).args[1] == continuation
 
 
 def test_each_request_has_settings_of_its_own():

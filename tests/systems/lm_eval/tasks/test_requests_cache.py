@@ -139,7 +139,7 @@ def test_another_command_has_its_own_prompts(home, request_):
 
 def test_other_code_has_its_own_prompts(home, monkeypatch):
     prompts("true")
-    monkeypatch.setattr(requests, "_code", lambda: "another release")
+    monkeypatch.setattr(requests, "_code_digest", lambda: "another release")
     mark(kept(home)[0])
     assert "from the cache" not in str(prompts("true"))
     assert len(kept(home)) == 2

@@ -13,7 +13,7 @@ import pytest
 from systems.lm_eval.tasks.given import task
 
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import Asking, requests
+from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
 
 FIRST, *CASES = map(json.loads, Path(__file__).with_name("chat_cases.jsonl").read_text(encoding="utf-8").splitlines())
 
@@ -25,7 +25,7 @@ def made(case):
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_turns_are_those_of_lm_eval(case):
     manner = Manner(chat=True, multiturn=case["multiturn"], system=case["system"])
-    found = [list(one.args[: len(case["expected"][0])]) for one in requests(made(case), Asking(manner=manner))]
+    found = [list(one.args[: len(case["expected"][0])]) for one in requests(made(case), RequestOptions(manner=manner))]
     expected = [
         [[{"role": role, "content": content} for role, content in before], *after]
         for before, *after in case["expected"]
@@ -45,4 +45,4 @@ def test_a_task_has_a_manner_of_its_own():
     case = next(one for one in CASES if one["num_fewshot"] and one["config"]["output_type"] == "generate_until")
     plain = [one.args[0] for one in requests(made(case))]
     assert all(isinstance(one, str) for one in plain)
-    assert plain == [one.args[0] for one in requests(made(case), Asking(manner=Manner()))]
+    assert plain == [one.args[0] for one in requests(made(case), RequestOptions(manner=Manner()))]

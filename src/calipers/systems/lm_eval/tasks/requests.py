@@ -1,10 +1,10 @@
-"""The requests that a task makes of a model, document by document, exactly as lm-evaluation-harness makes them; and
-their cache on disk, ``--cache_requests``.
+"""The requests of a task, document by document, exactly as lm-evaluation-harness makes them, and their cache on disk.
 
-lm-evaluation-harness finds cached requests by a task's name and number of examples, so that a changed task gets its old
-prompts. Here the key is a digest of everything that a prompt is made from: the task's fields, every document and
-example, the seeds, the chat format, and the code, ours and that of the templates. Prompts that a task's own code makes,
-or that a template draws at random, are not cached: no digest covers everything that code may read.
+The cache is that of ``--cache_requests``. lm-evaluation-harness finds cached requests by a task's name and number of
+examples, so that a changed task gets its old prompts. Here the key is a digest of everything that determines a prompt:
+the task's fields, every document and example, the seeds, the chat format, and the code, ours and that of the templates.
+Prompts that a task's own code makes, or that a template makes at random, are not cached, because no digest covers
+everything that such code may read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from calipers.tasks import Prompt
 
 
 def selected(total: int, limit: float | None = None, samples: Sequence[int] | None = None) -> list[int]:
-    """Which documents are asked: the first ``limit``, a share of them below 1, or the ``samples``, each once.
+    """The numbers of the documents to run: the first ``limit`` (below 1, this share), or the ``samples``.
 
     >>> selected(7, 0.3), selected(4, 1.0), selected(9, samples=[5, 2, 5])
     ([0, 1, 2], [0], [2, 5])
@@ -45,16 +45,16 @@ def selected(total: int, limit: float | None = None, samples: Sequence[int] | No
     if samples:
         if limit is not None:
             raise InputError.at("--limit", "given together with samples", "expected one of the two")
-        odd = [row for row in samples if not 0 <= row < total]
-        if odd:
-            raise InputError.at("samples", f"no document {odd[0]}", f"expected numbers from 0 to {total - 1}")
+        for number in samples:
+            if not 0 <= number < total:
+                raise InputError.at("samples", f"no document {number}", f"expected numbers from 0 to {total - 1}")
         return sorted(set(samples))
-    most = effective_limit(total, limit)
-    return list(range(total if most is None else min(most, total)))
+    count = effective_limit(total, limit)
+    return list(range(total if count is None else min(count, total)))
 
 
 def effective_limit(total: int, limit: float | None) -> int | None:
-    """How many documents a limit means; 1.0 is one document, not all of them."""
+    """The number of documents that a limit stands for; 1.0 is one document, not all of them."""
     if limit is None:
         return None
     if not 0 < limit < math.inf:
@@ -63,48 +63,43 @@ def effective_limit(total: int, limit: float | None) -> int | None:
 
 
 class Sampler:
-    """Draws the examples of one task."""
+    """Draws the few-shot examples of a task."""
 
     def __init__(self, task: LoadedTask, seed: int | None = None) -> None:
         self._task, self._pool = task, list(task.examples)
         self._random = Random(task.seeds[3] if seed is None else seed)
         shots = task.config.fewshot_config
-        self._same = shots.split == task.config.test_split  # the document itself may be drawn
+        self._same_split = shots.split == task.config.test_split  # the pool contains the evaluated document
 
     def draw(self, doc: Doc, count: int) -> Sequence[Mapping[str, Any]]:
-        """The examples before a document: at random, or the first ones."""
+        """The examples before a document: random ones, or the first ones."""
         sampler, location = self._task.config.fewshot_config.sampler, self._task.place("fewshot_config")
-        needed = count + (self._same and sampler == "default")
+        needed = count + (self._same_split and sampler == "default")
         if needed > len(self._pool):
-            raise InputError.at(
-                location, (f"{needed} examples are needed, but there are only {len(self._pool)}"), "use fewer"
-            )
+            problem = f"{needed} examples are needed, but there are only {len(self._pool)}"
+            raise InputError.at(location, problem, "use fewer")
         if callable(sampler):
-            made = called(sampler, self._pool, location)
-            examples = list(called(made.sample, count, location))
+            own_sampler = called(sampler, self._pool, location)
+            examples = list(called(own_sampler.sample, count, location))
         elif sampler == "first_n":
-            others = (example for example in self._pool if not self._same or example != doc)
+            others = (example for example in self._pool if not self._same_split or example != doc)
             examples = list(islice(others, count))
         else:
-            examples = self._drawn(doc, count, needed)
+            examples = self._random_examples(doc, count, needed)
         if len(examples) != count:
             raise InputError.at(location, f"{len(examples)} examples differ from the document", f"expected {count}")
         return examples
 
-    def _drawn(self, doc: Doc, count: int, needed: int) -> list[Any]:
-        """Examples at random. Where several equal the document, they are drawn again from those that do not."""
+    def _random_examples(self, doc: Doc, count: int, needed: int) -> list[Any]:
+        """Random examples; if several of them equal the document, they are drawn again from those that do not."""
         sampled = self._random.sample(self._pool, needed)
-        examples = [example for example in sampled if not self._same or example != doc][:count]
+        examples = [example for example in sampled if not self._same_split or example != doc][:count]
         others = [example for example in self._pool if example != doc] if len(examples) < count else []
         return examples if len(others) < count else self._random.sample(others, count)
 
 
-def written(task: LoadedTask, examples: Sequence[Doc]) -> list[ChatTurn]:
-    """The examples as they stand before a question."""
-    return [turn for example in examples for turn in _example(task, example)]
-
-
-def _example(task: LoadedTask, example: Doc) -> list[ChatTurn]:
+def example_turns(task: LoadedTask, example: Doc) -> list[ChatTurn]:
+    """The question and answer of a few-shot example."""
     shots = task.config.fewshot_config
     question, choices, answer = (
         task.text(example, shots=shots),
@@ -113,29 +108,29 @@ def _example(task: LoadedTask, example: Doc) -> list[ChatTurn]:
     )
     prefix = field_of(shots.gen_prefix, example, task.place("gen_prefix"))
     if task.multiple_inputs:
-        question, choices = _chosen(task, choices, question), None
-    return turns(
-        task, question, _answer(task, choices, answer), prefix, shots.target_delimiter, shots.fewshot_delimiter
-    )
+        question, choices = _choice(task, choices, question), None
+    answer_text = _answer(task, choices, answer)
+    return turns(task, question, answer_text, prefix, shots.target_delimiter, shots.fewshot_delimiter)
 
 
 def turns(
     task: LoadedTask, question: Any, answer: str, prefix: str | None, delimiter: str, ending: str = ""
 ) -> list[ChatTurn]:
-    """A question and its answer; without an answer, the question and how its answer begins."""
+    """The turns of a question and its answer; without an answer, of the question and the prefix of its answer."""
     if not isinstance(question, str):
         raise InputError.at(task.place("doc_to_text"), f"is {shown(question)}", "expected a text")
     if not (answer or prefix):
         return [ChatTurn("user", question)]
-    parted = _needs_space(question, prefix) if prefix else True
+    if prefix and not _needs_space(question, prefix):
+        delimiter = ""
     reply = (
         ChatTurn("assistant", joined(prefix, answer, " "), ending) if answer else ChatTurn("assistant", prefix or "")
     )
-    return [ChatTurn("user", question, delimiter if parted else ""), reply]
+    return [ChatTurn("user", question, delimiter), reply]
 
 
 def joined(left: str | None, right: str | None, delimiter: str) -> str:
-    """Two texts with the delimiter between them, unless one is empty or a blank parts them already.
+    """Two texts with the delimiter between them, unless one is empty or whitespace separates them already.
 
     >>> joined("a", "b", " "), joined("a\\n", "b", " "), joined("", "b", " ")
     ('a b', 'a\\nb', 'b')
@@ -150,80 +145,81 @@ def _needs_space(left: str, right: str) -> bool:
 
 
 def _answer(task: LoadedTask, choices: Sequence[Any] | None, answer: Any) -> str:
-    """An example's answer as text: a choice by its index, the first of several."""
+    """An example's answer as text: the choice with this index, or the first of several answers."""
     if answer is None:
         return ""
     if choices and isinstance(answer, int):
-        text = _chosen(task, choices, answer)
+        text = _choice(task, choices, answer)
     else:
         text = answer[0] if isinstance(answer, list) and answer else answer
     if not isinstance(text, str):
-        right = "expected a text, or an index with doc_to_choice"
-        raise InputError.at(task.place("doc_to_target"), f"the answer of an example is {shown(text)}", right)
+        expected = "expected a text, or an index with doc_to_choice"
+        raise InputError.at(task.place("doc_to_target"), f"the answer of an example is {shown(text)}", expected)
     return text
 
 
-def _chosen(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
+def _choice(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
     if not choices or not isinstance(index, int) or not -len(choices) <= index < len(choices):
-        wrong = f"an example points at choice {shown(index)}, but there are {len(choices or ())} choices"
-        raise InputError.at(task.place("doc_to_target"), wrong, "expected the index of a choice")
+        problem = f"an example points at choice {shown(index)}, but there are {len(choices or ())} choices"
+        raise InputError.at(task.place("doc_to_target"), problem, "expected the index of a choice")
     return choices[index]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """How a task's requests are made, where the command says so."""
+class RequestOptions:
+    """The options of a command that decide which requests a task makes."""
 
     limit: float | None = None
     samples: Sequence[int] | None = None
     rank: int = 0  # of `world` processes that share the documents
     world: int = 1
-    seed: int | None = None  # of the examples; None: the one that the task was loaded with
+    seed: int | None = None  # of the examples; None: the seed that the task was loaded with
     manner: Manner | None = None  # None: the task's own
 
 
-def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:  # noqa: B008
-    """Every request, in order. Examples are drawn document after document, so order is part of the matter.
+def requests(task: LoadedTask, options: RequestOptions = RequestOptions()) -> Iterator[Instance]:  # noqa: B008
+    """Every request of a task, in order; the order matters, because examples are drawn document after document.
 
-    They are made once: a prompt that is drawn at random is the same whenever somebody looks at it.
+    The requests are made once and cached, so that a random prompt stays the same.
     """
-    manner = asking.manner or task.manner
-    kept: list[tuple[Asking, Manner, list[Instance]]] = task.cache.setdefault("requests", [])
-    made = next((made for before, how, made in kept if (before, how) == (asking, manner)), None)
-    if made is None:
+    manner = options.manner or task.manner
+    cache: list[tuple[RequestOptions, Manner, list[Instance]]] = task.cache.setdefault("requests", [])
+    key = options, manner
+    instances = next((cached for *cached_key, cached in cache if tuple(cached_key) == key), None)
+    if instances is None:
         with seeded(task.seeds):
-            made = list(_requests(task, asking, manner))
-        kept.append((asking, manner, made))
-    yield from made
+            instances = list(_requests(task, options, manner))
+        cache.append((options, manner, instances))
+    yield from instances
 
 
-def _requests(task: LoadedTask, asking: Asking, manner: Manner) -> Iterator[Instance]:
+def _requests(task: LoadedTask, options: RequestOptions, manner: Manner) -> Iterator[Instance]:
     if task.own is not None:
-        seed = task.seeds[3] if asking.seed is None else asking.seed
-        yield from task.own.requests(chosen(task, asking), manner, seed)
+        seed = task.seeds[3] if options.seed is None else options.seed
+        yield from task.own.requests(_documents(task, options), manner, seed)
         return
-    sampler = Sampler(task, asking.seed)
-    for doc_id, doc in chosen(task, asking):
-        yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, manner), manner.chat)
+    sampler = Sampler(task, options.seed)
+    for doc_id, doc in _documents(task, options):
+        yield from _document_requests(task, doc_id, doc, contexts(task, sampler, doc_id, doc, manner), manner.chat)
 
 
-def chosen(task: LoadedTask, asking: Asking) -> Iterator[tuple[int, Doc]]:
-    """The documents that are asked, and the row of each in its split."""
-    rows = selected(len(task.docs), asking.limit, asking.samples)[asking.rank :: asking.world]
+def _documents(task: LoadedTask, options: RequestOptions) -> Iterator[tuple[int, Doc]]:
+    """The documents to run, with their row numbers in the split."""
+    rows = selected(len(task.docs), options.limit, options.samples)[options.rank :: options.world]
     if not rows:
         raise InputError.at(task.place("dataset_path"), "no documents are left to evaluate", "expected at least one")
     yield from ((row, task.docs[row]) for row in rows)
 
 
 def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: Manner) -> list[Prompt]:
-    """What the model sees before the answer: one prompt, or one per choice where the choices are contexts."""
+    """The context of the answer: one prompt, or one per choice if the choices are contexts."""
     config = task.config
     description = field_of(config.description, doc, task.place("description", number))
     system = joined(manner.system, description, config.fewshot_delimiter)
     head = [ChatTurn("system", system)] if system else []
     count = config.num_fewshot or 0
     if count:
-        head += written(task, sampler.draw(doc, count))
+        head += [turn for example in sampler.draw(doc, count) for turn in example_turns(task, example)]
     prefix = task.prefix(doc, number)
     if task.multiple_inputs:
         choices = task.choices(doc, number) or []
@@ -231,70 +227,75 @@ def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: 
     return [prompt([*head, *turns(task, task.text(doc, number), "", prefix, config.target_delimiter)], manner)]
 
 
-def _of(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: bool) -> Iterator[Instance]:
+def _document_requests(
+    task: LoadedTask, doc_id: int, doc: Doc, prompts: list[Prompt], chat: bool
+) -> Iterator[Instance]:
     config = task.config
     if config.output_type == "multiple_choice":
-        pairs = _pairs(task, doc_id, doc, before, chat)
+        pairs = _choice_pairs(task, doc_id, doc, prompts, chat)
         yield from (Instance("loglikelihood", doc_id, idx, pair) for idx, pair in enumerate(pairs))
         return
     if task.multiple_inputs and config.output_type != "loglikelihood_rolling":
-        wrong = f"choices can be contexts only in multiple_choice, but this task is {config.output_type}"
-        raise InputError.at(task.place("doc_to_text", doc_id), wrong, "expected a text")
+        problem = f"choices can be contexts only in multiple_choice, but this task is {config.output_type}"
+        raise InputError.at(task.place("doc_to_text", doc_id), problem, "expected a text")
     if config.output_type == "generate_until":
-        args: tuple[Any, ...] = (before[0], deepcopy(dict(config.generation_kwargs or {})))
+        args: tuple[Any, ...] = (prompts[0], deepcopy(dict(config.generation_kwargs or {})))
     else:
         target = task.target(doc, doc_id)
-        args = (before[0], target) if config.output_type == "loglikelihood" else (target,)
+        args = (prompts[0], target) if config.output_type == "loglikelihood" else (target,)
     yield Instance(config.output_type, doc_id, 0, args)
 
 
-def _pairs(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: bool) -> list[tuple[Prompt, str]]:
+def _choice_pairs(
+    task: LoadedTask, doc_id: int, doc: Doc, prompts: list[Prompt], chat: bool
+) -> list[tuple[Prompt, str]]:
+    """The (context, continuation) pairs of a multiple-choice document, whose log-likelihoods are requested."""
     config, delimiter = task.config, task.config.target_delimiter
     if chat and (not config.gen_prefix or config.gen_prefix[-1].isspace()):
         delimiter = ""
     choices = task.choices(doc, doc_id)
     if choices is None:
-        wrong = "a multiple_choice task without doc_to_choice"
-        raise InputError.at(task.place("output_type"), wrong, "expected doc_to_choice")
+        problem = "a multiple_choice task without doc_to_choice"
+        raise InputError.at(task.place("output_type"), problem, "expected doc_to_choice")
     if task.multiple_inputs:
         target = task.target(doc, doc_id)
-        pairs = [(context, f"{delimiter}{target}") for context in before]
+        pairs = [(context, f"{delimiter}{target}") for context in prompts]
     else:
-        pairs = [(before[0], f"{delimiter}{choice}") for choice in choices]
+        pairs = [(prompts[0], f"{delimiter}{choice}") for choice in choices]
     if any(entry["metric"] == "acc_mutual_info" for entry in config.metric_list or ()):
         pairs += [("", f"{delimiter}{choice}") for choice in choices]
     return pairs
 
 
 def gold(task: LoadedTask, doc_id: int, doc: Doc) -> Any:
-    """What a generated answer is compared with: the target, or the choice it points at."""
+    """The target of a generated answer: ``doc_to_target``, or the choice with this index."""
     target, choices = task.target(doc, doc_id), task.choices(doc, doc_id)
     if choices is None:
         return target
     if not isinstance(target, int):
-        right = "expected the index of a choice, because the task has doc_to_choice"
-        raise InputError.at(task.place("doc_to_target", doc_id), f"the target is {shown(target)}", right)
+        expected = "expected the index of a choice, because the task has doc_to_choice"
+        raise InputError.at(task.place("doc_to_target", doc_id), f"the target is {shown(target)}", expected)
     check_index(task, choices, target, doc_id)
     return choices[target]
 
 
 CacheUse = Literal["true", "refresh", "delete"]
 USES: Final[tuple[str, ...]] = get_args(CacheUse)
-FOLDER: Final = "LM_HARNESS_CACHE_PATH"  # lm-evaluation-harness' own variable for the folder
+FOLDER: Final = "LM_HARNESS_CACHE_PATH"  # lm-evaluation-harness' environment variable for the folder
 PREFIX, SUFFIX = "requests-", ".calipers"
 LARGEST: Final = 1 << 30  # bytes of a file that is read
-NOT_WRITTEN_INTO_PROMPTS: Final = {  # fields of a task that choose its documents, which are hashed, or score answers
+NOT_WRITTEN_INTO_PROMPTS: Final = {  # fields that select documents, which are hashed themselves, or score answers
     *("custom_dataset", "dataset_path", "dataset_name", "dataset_kwargs", "process_docs", "unsafe_code"),
     *("process_results", "metric_list", "filter_list", "scorer", "should_decontaminate"),
     *("doc_to_decontamination_query", "metadata", "tag", "task_alias", "repeats", "formats"),
 }
-CHOOSES_EXAMPLES: Final = {"process_docs", "samples", "fewshot_indices"}  # of fewshot_config, likewise
+SELECTS_EXAMPLES: Final = {"process_docs", "samples", "fewshot_indices"}  # the same for fewshot_config
 
-Row = tuple[str, int, int, int, list[Any]]  # kind, document, number, first argument among the texts, further arguments
+Row = tuple[str, int, int, int, list[Any]]  # kind, document, idx, index of the first argument in texts, other arguments
 
 
-class _KeptRequests(msgspec.Struct):
-    """The file of a task's requests; a text that several requests begin with is stored once."""
+class _CachedRequests(msgspec.Struct):
+    """The file of a task's requests; a first argument that several requests share is stored once, in ``texts``."""
 
     key: str
     texts: list[Any]
@@ -303,42 +304,42 @@ class _KeptRequests(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RequestCache:
-    """The folder of cached requests, and whether to make them again."""
+    """The folder of cached requests; with ``refresh`` they are made again."""
 
     folder: Path
     refresh: bool = False
 
     def fill(self, task: LoadedTask) -> list[str]:
-        """Give a task its requests, from the cache or new; returns a note if they cannot be cached."""
+        """Give a task its requests, from the cache or newly made; returns a note if they cannot be cached."""
         key = _key(task)
         if key is None:
-            own = task.own is not None or _own_code(task)
-            why = "its own code makes them" if own else "a document contains an object"
+            own_code = task.own is not None or _own_code(task)
+            why = "its own code makes them" if own_code else "a document contains an object"
             return [f"{task.config.task}: its prompts are not cached: {why}"]
         path = self.folder / f"{PREFIX}{_plain_name(str(task.config.task))}-{key[:16]}{SUFFIX}"
-        asking, kept = Asking(), None if self.refresh else _read(path, key)
-        if kept is not None:
-            task.cache.setdefault("requests", []).append((asking, task.manner, kept))
+        options, cached = RequestOptions(), None if self.refresh else _read(path, key)
+        if cached is not None:
+            task.cache.setdefault("requests", []).append((options, task.manner, cached))
             return []
-        made = list(requests(task, asking))
-        content = _written(key, made)
-        if content is None or _decoded(content, key) != made:
+        instances = list(requests(task, options))
+        content = _encoded(key, instances)
+        if content is None or _decoded(content, key) != instances:
             return [f"{task.config.task}: its prompts are not cached: they contain more than text and numbers"]
         keep_file(path, content)
         return []
 
 
 def request_cache(use: str) -> tuple[RequestCache | None, list[str]]:
-    """The cache for a value of ``--cache_requests``, and notes; ``delete`` removes all cached requests."""
+    """The cache for a value of ``--cache_requests``, with notes; ``delete`` removes all cached requests."""
     if use not in USES:
         raise InputError.at("--cache_requests", f"is {use!r}", f"expected {', '.join(USES)}")
     base = os.environ.get(FOLDER)
     folder = Path(base) if base else cache_folder() / "requests"
-    return (None, [_deleted(folder)]) if use == "delete" else (RequestCache(folder, use == "refresh"), [])
+    return (None, [_delete(folder)]) if use == "delete" else (RequestCache(folder, use == "refresh"), [])
 
 
-def _deleted(folder: Path) -> str:
-    """Remove the files of requests in a folder and no others; returns a note."""
+def _delete(folder: Path) -> str:
+    """Remove the files of cached requests in a folder, and no others; returns a note."""
     removed = 0
     try:
         for path in sorted(folder.iterdir()):
@@ -353,64 +354,64 @@ def _deleted(folder: Path) -> str:
 
 
 def _plain_name(name: str) -> str:
-    """A task's name for a file's name: short, without separators."""
+    """A task's name for use in a file name: at most 40 letters, digits and underscores."""
     return "".join(letter if letter.isalnum() else "_" for letter in name)[:40]
 
 
-def _writing_fields(config: TaskFields) -> dict[str, Any]:
-    """The fields of a task that its prompts are made from."""
-    rest = {name: value for name, value in values_of(config).items() if name not in NOT_WRITTEN_INTO_PROMPTS}
-    shots = values_of(rest.pop("fewshot_config"))
-    inner = {name: value for name, value in shots.items() if name not in CHOOSES_EXAMPLES}
-    names = [str(entry.get("metric")) for entry in config.metric_list or ()]  # acc_mutual_info asks for more
-    return {**rest, "shots": inner, "metrics": names, "own_scores": config.process_results is not None}
+def _prompt_fields(config: TaskFields) -> dict[str, Any]:
+    """The fields of a task that determine its prompts."""
+    values = {name: value for name, value in values_of(config).items() if name not in NOT_WRITTEN_INTO_PROMPTS}
+    fewshot = values_of(values.pop("fewshot_config"))
+    shots = {name: value for name, value in fewshot.items() if name not in SELECTS_EXAMPLES}
+    names = [str(entry.get("metric")) for entry in config.metric_list or ()]  # acc_mutual_info adds requests
+    return {**values, "shots": shots, "metrics": names, "own_scores": config.process_results is not None}
 
 
 def _own_code(task: LoadedTask) -> bool:
-    """Whether a prompt is made by a function or drawn by a template, whose draws scoring needs, too."""
-    written = _writing_fields(task.config)
-    values = [*written.values(), *written["shots"].values()]
+    """Whether a prompt is made by a function, or at random by a template, whose random values scoring needs, too."""
+    prompt_fields = _prompt_fields(task.config)
+    values = [*prompt_fields.values(), *prompt_fields["shots"].values()]
     return any(callable(value) or (isinstance(value, str) and "random" in value) for value in values)
 
 
 def _key(task: LoadedTask) -> str | None:
-    """A digest of everything that a task's requests are made from; None if there cannot be one."""
+    """A digest of everything that determines a task's requests; None if no digest can cover it."""
     if task.own is not None or _own_code(task):
         return None
     manner, modes = task.manner, (task.multiple_inputs, task.multiple_targets)
-    about = [
-        *(_writing_fields(task.config), list(task.columns), list(task.seeds), list(modes)),
+    inputs = [
+        *(_prompt_fields(task.config), list(task.columns), list(task.seeds), list(modes)),
         *(manner.chat, manner.multiturn, manner.system),
         *([dict(doc) for doc in task.docs], [dict(doc) for doc in task.examples]),
     ]
-    try:  # of Python's plain values alone, each in its own type; version 0 writes equal values in one way
-        content = marshal.dumps(about, 0)
+    try:  # marshal accepts only Python's basic types and keeps them apart; in version 0 equal values have equal bytes
+        content = marshal.dumps(inputs, 0)
     except ValueError:
         return None
-    return hashlib.sha256(_code().encode() + content).hexdigest()
+    return hashlib.sha256(_code_digest().encode() + content).hexdigest()
 
 
 @cache
-def _code() -> str:
-    """A digest of the code that writes prompts: ours, that of the templates, and Python's, which draws examples."""
-    whole = hashlib.sha256(f"{__version__} {sys.version}".encode())
+def _code_digest() -> str:
+    """A digest of the code that makes prompts: ours, that of the templates, and Python, which draws examples."""
+    code = hashlib.sha256(f"{__version__} {sys.version}".encode())
     for name in ("jinja2", "markupsafe"):
-        whole.update(metadata.version(name).encode())
+        code.update(metadata.version(name).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()
+        code.update(path.read_bytes())
+    return code.hexdigest()
 
 
-def _written(key: str, made: list[Instance]) -> bytes | None:
+def _encoded(key: str, instances: list[Instance]) -> bytes | None:
     """Requests as the bytes of a file; None if a value cannot be stored."""
-    texts: dict[int, tuple[int, Any]] = {}  # by identity: the choices of a document share their context
+    texts: dict[int, tuple[int, Any]] = {}  # by identity, because the choices of a document share their context
     rows: list[Row] = []
-    for request in made:
-        first, *more = request.args
-        number, _ = texts.setdefault(id(first), (len(texts), first))
-        rows.append((request.request_type, request.doc_id, request.idx, number, more))
+    for instance in instances:
+        first, *more = instance.args
+        index, _ = texts.setdefault(id(first), (len(texts), first))
+        rows.append((instance.request_type, instance.doc_id, instance.idx, index, more))
     try:
-        return msgspec.msgpack.encode(_KeptRequests(key, [text for _, text in texts.values()], rows))
+        return msgspec.msgpack.encode(_CachedRequests(key, [text for _, text in texts.values()], rows))
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
 
@@ -423,9 +424,9 @@ def _read(path: Path, key: str) -> list[Instance] | None:
 def _decoded(content: bytes, key: str) -> list[Instance] | None:
     """The requests in the bytes of a file; None for a file of another key, or one that cannot be read."""
     try:
-        kept = msgspec.msgpack.decode(content, type=_KeptRequests)
-        texts = kept.texts
-        made = [Instance(kind, doc, idx, (texts[number], *more)) for kind, doc, idx, number, more in kept.rows]
+        cached = msgspec.msgpack.decode(content, type=_CachedRequests)
+        texts = cached.texts
+        instances = [Instance(kind, doc, idx, (texts[index], *more)) for kind, doc, idx, index, more in cached.rows]
     except (msgspec.MsgspecError, UnicodeError, RecursionError, IndexError):
         return None
-    return made if kept.key == key and made else None
+    return instances if cached.key == key and instances else None

@@ -1,10 +1,10 @@
-"""A task file: YAML by a safe loader, its includes merged, and what it says, field by field.
+"""Reads a task file: YAML by a safe loader, with its includes merged, every field checked and every default filled in.
 
-Nothing in it is run until somebody trusts it: ``!function module.name`` becomes a `Function`, which is a name and a
-folder. Where the user trusts the file, the code is loaded: from beside the file, else by an import.
+No code of a task file is run unless the user trusts it: ``!function module.name`` becomes a `Function`, which is only
+a name and a folder. For a trusted file the code is loaded from the file's folder, else by an import.
 
-Every field is checked, every default filled in. The fields stand in the order in which lm-evaluation-harness 0.4.13
-dumps them; the last two are of its guide "Scoring & Metrics".
+The fields are in the order in which lm-evaluation-harness 0.4.13 dumps them; the last two are from its guide "Scoring &
+Metrics".
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from calipers.errors import InputError, PluginError, UnknownName
 from calipers.formats.source import opened, read_up_to
 
 LARGEST: Final = 8 << 20  # bytes of a file
-DEEPEST: Final = 64  # lists and mappings in one another
-MOST: Final = 1 << 25  # values and characters, each alias counted as what it stands for
+MAX_DEPTH: Final = 64  # of nested lists and mappings
+MAX_SIZE: Final = 1 << 25  # values and characters, with every alias expanded
 NEVER_INHERITED: Final = "task_list"
 _FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``!function module.name`` of a task file: code that lies in data, named and not yet loaded."""
+    """``!function module.name`` in a task file: a reference to code that is not loaded yet."""
 
     module: str
     name: str
@@ -51,28 +51,28 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class TaskFile:
-    """The mapping that a task file is, and the line on which each of its keys stands."""
+    """The content of a task file, with the location of each of its keys."""
 
-    path: Path | None  # None: given inline
+    path: Path | None  # None for a task given inline
     values: Mapping[str, Any]
-    lines: Mapping[str, str] = field(default_factory=dict)  # key -> path:line, of the file that it comes from
+    lines: Mapping[str, str] = field(default_factory=dict)  # key -> path:line, in the file that contains the key
 
     def place(self, key: str = "") -> str:
-        """Where a key stands, for an error: ``task.yaml:3: metric_list``."""
+        """The location of a key for an error message: ``task.yaml:3: metric_list``."""
         where = self.lines.get(key) or str(self.path or "inline task")
         return f"{where}: {key}" if key else where
 
 
 def read_task_file(path: Path) -> TaskFile:
-    """A file with its includes merged: those left to right, then its own keys; nothing is merged within a value.
+    """Read a file and merge its includes: first they, from left to right, then its own keys. Values are not merged.
 
-    InputError for a file that is reached twice, as it is an error in lm-evaluation-harness.
+    InputError for a file that is included twice, which lm-evaluation-harness refuses, too.
     """
     return with_includes(load_file(path), {path.resolve(): path})
 
 
 def with_includes(file: TaskFile, reached: dict[Path, Path]) -> TaskFile:
-    """A mapping with what it includes; ``reached``: every file read so far, and the one that included it."""
+    """A task file with its includes merged; ``reached`` maps every file read so far to the file that included it."""
     values: dict[str, Any] = {}
     lines: dict[str, str] = {}
     path = file.path or Path()
@@ -81,8 +81,9 @@ def with_includes(file: TaskFile, reached: dict[Path, Path]) -> TaskFile:
         if not os.path.isfile(other):
             raise InputError.at(file.place("include"), f"no file {other}", "expected a path from this file's folder")
         if (real := other.resolve()) in reached:
-            wrong = f"{name} is included twice, also by {reached[real]}"
-            raise InputError.at(file.place("include"), wrong, "expected each file once, and none that includes itself")
+            problem = f"{name} is included twice, also by {reached[real]}"
+            expected = "expected each file once, and none that includes itself"
+            raise InputError.at(file.place("include"), problem, expected)
         reached[real] = path
         inner = with_includes(load_file(other), reached)
         values |= {key: value for key, value in inner.values.items() if key != NEVER_INHERITED}
@@ -92,16 +93,16 @@ def with_includes(file: TaskFile, reached: dict[Path, Path]) -> TaskFile:
 
 
 def included(file: TaskFile) -> list[str]:
-    """The files that a file includes, as it names them."""
-    names = file.values.get("include")
-    several = [] if names is None else names if isinstance(names, list) else [names]
-    if not all(isinstance(name, str) and name for name in several):
-        raise InputError.at(file.place("include"), f"is {names!r}", "expected a path or a list of paths")
-    return several
+    """The paths under ``include``, as they are written in the file."""
+    include = file.values.get("include")
+    names = [] if include is None else include if isinstance(include, list) else [include]
+    if not all(isinstance(name, str) and name for name in names):
+        raise InputError.at(file.place("include"), f"is {include!r}", "expected a path or a list of paths")
+    return names
 
 
 def load_file(path: Path) -> TaskFile:
-    """One file as it stands, its includes unread."""
+    """Read one file without its includes."""
     with opened(path) as stream:
         content = read_up_to(stream, LARGEST + 1)
     if len(content) > LARGEST:
@@ -136,8 +137,8 @@ def _load(text: str, path: Path) -> TaskFile:
 
 
 def _measure(text: str, path: Path) -> None:
-    """Refuse what would grow beyond all measure once its aliases are followed; nothing is built to find out."""
-    sizes: dict[str, int | None] = {}  # anchor -> size; None while it is open
+    """Refuse YAML that is too large once its aliases are expanded, without expanding them."""
+    sizes: dict[str, int | None] = {}  # anchor -> size; None until its end is reached
     stack: list[tuple[str | None, int]] = []  # (anchor, size so far) of each open list or mapping
     for event in yaml.parse(text, Loader=_LOADER):
         size, anchor = 0, getattr(event, "anchor", None)
@@ -155,31 +156,31 @@ def _measure(text: str, path: Path) -> None:
             if anchor:
                 sizes[anchor] = None
             stack.append((anchor, 1))
-            if len(stack) > DEEPEST:
-                raise InputError.at(location, f"more than {DEEPEST} levels deep", "expected a task file")
+            if len(stack) > MAX_DEPTH:
+                raise InputError.at(location, f"more than {MAX_DEPTH} levels deep", "expected a task file")
         elif isinstance(event, yaml.CollectionEndEvent):
             name, size = stack.pop()
             if name:
                 sizes[name] = size
         if stack and size:
-            outer, sofar = stack[-1]
-            stack[-1] = outer, sofar + size
-            if sofar + size > MOST:
+            outer, total = stack[-1][0], stack[-1][1] + size
+            stack[-1] = outer, total
+            if total > MAX_SIZE:
                 raise InputError.at(location, "its aliases expand to more than the limit", "expected a task file")
 
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same loader in C, where it was built
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version of the loader, if it is installed
 
 
-class _Loader(_LOADER):  # type: ignore[misc]  # which of the two it is, only the machine knows
+class _Loader(_LOADER):  # type: ignore[misc]  # one of two classes, known only at run time
     folder: Path
 
 
 def _function(loader: _Loader, node: yaml.Node) -> Function:
     text = node.value if isinstance(node, yaml.ScalarNode) else None
     if text is None or not _FUNCTION.fullmatch(text.strip()):
-        wrong = f"!function {text!r}" if text is not None else "!function of a list or mapping"
-        raise yaml.constructor.ConstructorError(None, None, f"{wrong}; expected module.name", node.start_mark)
+        problem = f"!function {text!r}" if text is not None else "!function of a list or mapping"
+        raise yaml.constructor.ConstructorError(None, None, f"{problem}; expected module.name", node.start_mark)
     module, _, name = text.strip().rpartition(".")
     return Function(module, name, loader.folder)
 
@@ -189,20 +190,20 @@ _Loader.add_constructor("!function", _function)
 
 def _syntax(path: Path, error: yaml.YAMLError) -> InputError:
     mark = getattr(error, "problem_mark", None)
-    wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return InputError.at(f"{path}:{mark.line + 1}" if mark else str(path), f"is not valid YAML ({wrong})")
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return InputError.at(f"{path}:{mark.line + 1}" if mark else str(path), f"is not valid YAML ({problem})")
 
 
 _loaded: dict[Path, ModuleType] = {}
-_generators: dict[Path, list[tuple[Any, Any]]] = {}  # of each module, with the state that its import left
+_generators: dict[Path, list[tuple[Any, Any]]] = {}  # the generators of each module with their states after its import
 
 
 class Trusted(dict[str, Any]):
-    """A mapping of a task file whose code the user lets run; what it names may be loaded."""
+    """A mapping from a trusted task file: code that it names may be loaded and run."""
 
 
 def functions_in(value: Any) -> Iterator[Function]:
-    """Every function that a value names, however deep."""
+    """Every function in a nested value."""
     if isinstance(value, Function):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -214,13 +215,13 @@ def functions_in(value: Any) -> Iterator[Function]:
 
 
 def refuse_untrusted(value: Any, location: str) -> None:
-    """InputError where a value names a function: it is code that came with the data."""
+    """InputError for a value that names a function, because the function is code that came with the data."""
     for function in functions_in(value):
         raise InputError.at(location, f"is {function}, code from the task", "read it first, then run it with --trust")
 
 
 def with_functions(value: Any, location: str) -> Any:
-    """The value with every function in it loaded. To be called for trusted files only."""
+    """The value with every function in it loaded; only for values from trusted files."""
     if isinstance(value, Function):
         return load_function(value, location)
     if isinstance(value, list):
@@ -231,33 +232,32 @@ def with_functions(value: Any, location: str) -> Any:
 
 
 def load_function(function: Function, location: str) -> Callable[..., Any]:
-    """The object behind a trusted function; PluginError says why there is none."""
+    """Load a trusted function; PluginError if it cannot be loaded."""
     try:
         module = _module(function)
-    except (Exception, SystemExit) as error:  # a module may also be a script that ends itself
-        raise PluginError(f"{location}: {function} cannot be loaded: {_why(error)}") from error
+    except (Exception, SystemExit) as error:  # the module may be a script that calls sys.exit
+        raise PluginError(f"{location}: {function} cannot be loaded: {_reason(error)}") from error
     target: Callable[..., Any] | None = getattr(module, function.name, None)
     if target is None or not callable(target):
         raise PluginError(f"{location}: {function}: {module.__name__} has no function of that name")
     return target
 
 
-def _why(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     name = getattr(error, "name", None) or ""
     for package, remedy in (
         ("lm_eval", "it works only where lm-evaluation-harness is installed"),
         ("datasets", "install calipers[hf]"),
     ):
-        absent = isinstance(error, ImportError) and name.partition(".")[0] == package and not is_installed(package)
-        if absent:
+        if isinstance(error, ImportError) and name.partition(".")[0] == package and not is_installed(package):
             return f"it imports {package}, which is not installed; {remedy}"
     return f"{type(error).__name__}: {error}"
 
 
 def rewind() -> None:
-    """Put the generators that tasks' modules hold back to where their import left them.
+    """Reset the random generators of tasks' modules to their states after the import.
 
-    Several tasks may share a module: the documents of one must not depend on those loaded before it.
+    Several tasks may share a module, and the documents of a task must not depend on the tasks loaded before it.
     """
     for states in _generators.values():
         for generator, state in states:
@@ -265,7 +265,7 @@ def rewind() -> None:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be found, without importing it."""
+    """Whether a package is installed; it is not imported."""
     return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
 
 
@@ -283,9 +283,9 @@ def _module(function: Function) -> ModuleType:
         if spec is None or spec.loader is None:
             raise ImportError(f"{file} is not a Python file")
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # dataclasses and pickle look a class up by its module's name
+        sys.modules[name] = module  # dataclasses and pickle look up a class by the name of its module
         try:
-            with _importable_from(real.parent):  # a utils.py may import the file next to it
+            with _importable_from(real.parent):  # a utils.py may import another file of its folder
                 spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
@@ -299,7 +299,7 @@ def _module(function: Function) -> ModuleType:
 
 @contextmanager
 def _importable_from(folder: Path | None) -> Iterator[None]:
-    """The import path with a task's folder last, so that it hides no library, and without the working directory."""
+    """Import from a task's folder, too, but last, so that it hides no library; and not from the working directory."""
     before = sys.path.copy()
     sys.path[:] = [entry for entry in before if entry not in ("", ".")] + ([str(folder)] if folder else [])
     try:
@@ -309,7 +309,7 @@ def _importable_from(folder: Path | None) -> Iterator[None]:
 
 
 def state_of(value: Any) -> Any:
-    """The state of a generator of Python's or numpy's; None for whatever else."""
+    """The state of one of Python's or numpy's random generators; None for any other value."""
     if isinstance(value, random.Random):
         return None if isinstance(value, random.SystemRandom) else value.getstate()
     numpy = sys.modules.get("numpy.random")
@@ -319,7 +319,7 @@ def state_of(value: Any) -> Any:
 
 
 def set_state(generator: Any, state: Any) -> None:
-    """Put a generator into a state that `state_of` told."""
+    """Restore a state that `state_of` returned."""
     if isinstance(generator, random.Random):
         generator.setstate(state)
     elif hasattr(generator, "bit_generator"):
@@ -333,12 +333,12 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True)
 class PromptFormat:
-    """How a question is put. Texts may hold ``{{ }}``, also of ``_num_choices`` and the lists of labels."""
+    """The layout of a prompt. Texts may contain ``{{ }}`` with ``_num_choices`` and the lists of labels."""
 
     output_type: str = "multiple_choice"
     instruction: str | None = None
     question_prefix: str | None = "Question: "
-    choice_labels: str | list[str] | None = "letters"  # letters, numbers, a list; None: choices are not shown
+    choice_labels: str | list[str] | None = "letters"  # letters, numbers, or a list; None if choices are not shown
     choice_delimiter: str = "\n"
     section_separator: str = "\n"
     answer_instruction: str | None = None
@@ -377,21 +377,27 @@ FORMATS: Final[Mapping[str, PromptFormat]] = {
 
 
 def with_format(given: Mapping[str, Any], location: str, chosen: str | None) -> dict[str, Any]:
-    """A task's fields with its format written out; as they are where it has none."""
+    """A task's fields with its format expanded into templates; unchanged if it has no format."""
     formats = given.get("formats")
     if formats is None:
         if chosen:
-            raise InputError.at(
-                location, f"the task has no formats, so none called {chosen!r}", "remove the part after @"
-            )
+            problem = f"the task has no formats, so none called {chosen!r}"
+            raise InputError.at(location, problem, "remove the part after @")
         return dict(given)
-    format = _chosen(formats, location, chosen)
-    chooses = format.output_type == "multiple_choice" or format.choice_labels is not None
-    usual = {"doc_to_text": "question", "doc_to_choice": "choices" if chooses else None, "doc_to_target": "answer"}
-    question, choices, answer = (_expression(given.get(name, usual[name]), f"{location}: {name}") for name in usual)
+    format = _selected_format(formats, location, chosen)
+    has_choices = format.output_type == "multiple_choice" or format.choice_labels is not None
+    columns = {
+        "doc_to_text": "question",
+        "doc_to_choice": "choices" if has_choices else None,
+        "doc_to_target": "answer",
+    }
+    question, choices, answer = (
+        _expression(given.get(name, column), f"{location}: {name}") for name, column in columns.items()
+    )
     if choices is None and format.output_type == "multiple_choice":
         raise InputError.at(location, "a format with choices needs doc_to_choice", "expected a column with the choices")
-    fields_of_format = {
+    added = {"gen_prefix": format.gen_prefix, "scorer": format.scorer}
+    return {
         **given,
         "doc_to_text": _text(format, question or "question", choices),
         "doc_to_target": _target(format, answer or "answer", choices),
@@ -399,16 +405,15 @@ def with_format(given: Mapping[str, Any], location: str, chosen: str | None) -> 
         "output_type": format.output_type,
         "target_delimiter": format.target_delimiter,
         "fewshot_delimiter": format.fewshot_delimiter,
-    }
-    added = {"gen_prefix": format.gen_prefix, "scorer": format.scorer}
-    return {
-        **fields_of_format,
         **{key: value for key, value in added.items() if value is not None and given.get(key) is None},
     }
 
 
-def _chosen(formats: Any, location: str, chosen: str | None) -> PromptFormat:
-    """One format out of ``mcqa``, ``{type: mcqa, ...}`` or ``{mcqa: {...}, generate: {...}}``; there the first."""
+def _selected_format(formats: Any, location: str, chosen: str | None) -> PromptFormat:
+    """The format given as ``mcqa``, ``{type: mcqa, ...}``, or by name in ``{mcqa: {...}, generate: {...}}``.
+
+    Without a name (``chosen``) it is the first one.
+    """
     if isinstance(formats, str):
         formats = {formats: None}
     if "type" in formats:
@@ -418,25 +423,25 @@ def _chosen(formats: Any, location: str, chosen: str | None) -> PromptFormat:
         raise UnknownName(f"{location}: {UnknownName.of('format of this task', name, list(map(str, formats)))}")
     if name not in FORMATS:
         raise UnknownName(f"{location}: {UnknownName.of('format', str(name), FORMATS)}")
-    changed = formats[name] or {}
-    if not isinstance(changed, Mapping):
-        raise InputError.at(f"{location}.{name}", f"is {shown(changed)}", "expected a mapping")
+    changes = formats[name] or {}
+    if not isinstance(changes, Mapping):
+        raise InputError.at(f"{location}.{name}", f"is {shown(changes)}", "expected a mapping")
     known = [field.name for field in fields(PromptFormat)]
-    for key in changed:
+    for key in changes:
         if key not in known:
             raise UnknownName(f"{location}.{name}: {UnknownName.of('field of a format', str(key), known)}")
-    return replace(FORMATS[name], **changed)
+    return replace(FORMATS[name], **changes)
 
 
 def _expression(value: Any, location: str) -> str | None:
-    """A column, template, list or integer as an expression of a template; None for nothing."""
+    """A column, template, list or integer as a template expression; None for None."""
     if value is None:
         return None
     if isinstance(value, Function) or callable(value):
         raise InputError.at(location, "a format cannot be combined with a function", "expected a column or a template")
     if isinstance(value, str) and "{{" in value:
-        inner = value.replace("{{", "").replace("}}", "").strip()
-        return inner if inner.isidentifier() else f"({inner})"
+        expression = value.replace("{{", "").replace("}}", "").strip()
+        return expression if expression.isidentifier() else f"({expression})"
     return value if isinstance(value, str) else f"({value!r})"
 
 
@@ -455,15 +460,13 @@ def _labels(format: PromptFormat, choices: str) -> str:
 
 
 def _text(format: PromptFormat, question: str, choices: str | None) -> str:
-    head = f"{format.instruction or ''}{format.question_prefix or ''}{{{{{question}}}}}"
-    shown = ""
+    body = f"{format.instruction or ''}{format.question_prefix or ''}{{{{{question}}}}}"
     if format.choice_labels and choices:
-        shown = (
+        body += (
             f"{format.section_separator}{{% for choice in {choices} %}}{{{{ {_label(format, 'loop.index0')} }}}}. "
             f"{{{{ choice }}}}{{% if not loop.last %}}{format.choice_delimiter}{{% endif %}}{{% endfor %}}"
         )
-    tail = f"{format.section_separator}{format.answer_instruction or ''}{format.answer_prompt}"
-    body = head + shown + tail
+    body += f"{format.section_separator}{format.answer_instruction or ''}{format.answer_prompt}"
     names = ("_num_choices", "_choice_labels", "_choice_list_and", "_choice_list_or")
     if not (format.choice_labels and choices and any(name in body for name in names)):
         return body
@@ -473,21 +476,21 @@ def _text(format: PromptFormat, question: str, choices: str | None) -> str:
 
 
 def _target(format: PromptFormat, answer: str, choices: str | None) -> str:
-    """The template of the answer: an index among the choices, its label, or its text."""
-    as_it_is = f"{{{{ {answer} }}}}"
+    """The template of the target: the index of the correct choice, its label, or its text."""
+    unchanged = f"{{{{ {answer} }}}}"
     if format.output_type == "multiple_choice":
-        number, other = as_it_is, f"{{{{ {choices}.index({answer}) }}}}"
+        if_number, if_text = unchanged, f"{{{{ {choices}.index({answer}) }}}}"
     elif format.choice_labels:
-        number, other = f"{{{{ {_label(format, answer)} }}}}", as_it_is
+        if_number, if_text = f"{{{{ {_label(format, answer)} }}}}", unchanged
     elif choices:
-        number, other = f"{{{{ {choices}[{answer}] }}}}", as_it_is
+        if_number, if_text = f"{{{{ {choices}[{answer}] }}}}", unchanged
     else:
-        return as_it_is
-    return f"{{% if {answer} is number %}}{number}{{% else %}}{other}{{% endif %}}"
+        return unchanged
+    return f"{{% if {answer} is number %}}{if_number}{{% else %}}{if_text}{{% endif %}}"
 
 
 def _choices(format: PromptFormat, choices: str | None) -> str | None:
-    """The template of the choices that are scored: their labels where they have some; none where text is generated."""
+    """The template of the choices to score: their labels, or their texts without labels; None for generated text."""
     if choices is None or format.output_type == "generate_until":
         return None
     return f"{{{{ {_labels(format, choices) if format.choice_labels else choices} }}}}"
@@ -495,25 +498,25 @@ def _choices(format: PromptFormat, choices: str | None) -> str | None:
 
 OUTPUT_TYPES: Final = ("generate_until", "multiple_choice", "loglikelihood", "loglikelihood_rolling")
 SAMPLERS: Final = ("default", "first_n")
-GREEDY: Final = {"temperature": 0.0, "do_sample": False, "max_gen_toks": 256}  # when a task says nothing
+GREEDY: Final = {"temperature": 0.0, "do_sample": False, "max_gen_toks": 256}  # the default generation_kwargs
 
 Code = Any
-"""A `Function`, and once it is trusted what it names."""
+"""A `Function`, or the loaded function if the task is trusted."""
 
 
 def values_of(record: FewShot | TaskFields) -> dict[str, Any]:
-    """The fields of a record by name; nothing is copied."""
-    return {spec.name: getattr(record, spec.name) for spec in fields(record)}
+    """The fields of a record by name, not copied."""
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 @dataclass(frozen=True, slots=True)
 class FewShot:
-    """How the examples before a question are chosen and written; what it leaves open is the task's own."""
+    """The selection and the layout of few-shot examples; fields that are not given are the task's."""
 
     sampler: str | Code = "default"
     split: str | None = None
     process_docs: Code | None = None
-    fewshot_indices: Sequence[int] | None = None  # read, and used by nobody: 0.4.13 does not look at it
+    fewshot_indices: Sequence[int] | None = None  # accepted and ignored, as in 0.4.13
     samples: Sequence[Mapping[str, Any]] | Code | None = None
     doc_to_text: Any = None
     doc_to_choice: Any = None
@@ -525,7 +528,7 @@ class FewShot:
 
 @dataclass(frozen=True, slots=True)
 class TaskFields:
-    """One task of lm-evaluation-harness. None: not given."""
+    """The fields of a task of lm-evaluation-harness; None for a field that is not given."""
 
     task: str | None = None
     task_alias: str | None = None
@@ -566,21 +569,21 @@ class TaskFields:
 
     @property
     def evaluated_split(self) -> str | None:
-        """The split whose documents are asked: test, else validation."""
+        """The split to evaluate: test, else validation."""
         return self.test_split or self.validation_split
 
     @property
     def version(self) -> Any:
-        """What the task calls its version; lm-evaluation-harness says Yaml where it does not."""
+        """The task's version; "Yaml", as in lm-evaluation-harness, if it has none."""
         return (self.metadata or {}).get("version", "Yaml")
 
     def dumped(self) -> dict[str, Any]:
-        """Every field that is given, as lm-evaluation-harness dumps it; ``fewshot_config`` with its gaps."""
+        """Every field that is given, as lm-evaluation-harness dumps it; ``fewshot_config`` with all of its fields."""
         values = {**values_of(self), "fewshot_config": values_of(self.fewshot_config)}
         return {name: value for name, value in values.items() if value is not None}
 
 
-NAMES: Final = tuple(one.name for one in fields(TaskFields))
+NAMES: Final = tuple(each.name for each in fields(TaskFields))
 INHERITED: Final = ("process_docs", "doc_to_text", "doc_to_choice", "doc_to_target", "gen_prefix")
 
 _TEXT: Final = "text"
@@ -613,7 +616,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "fewshot_indices": (list,),
     "samples": (list, Function),
 }
-_LEAST: Final[Mapping[str, int]] = {"num_fewshot": 0, "repeats": 1}
+_MINIMUM: Final[Mapping[str, int]] = {"num_fewshot": 0, "repeats": 1}
 _NEVER_NULL: Final = (
     "output_type",
     "repeats",
@@ -625,9 +628,9 @@ _NEVER_NULL: Final = (
 
 
 def task_config(file: TaskFile, chosen_format: str | None = None) -> TaskFields:
-    """The configuration that a file's mapping is; InputError with file, line and key for what cannot be one.
+    """The configuration in a task file; InputError, with file, line and key, for a field that is not valid.
 
-    ``chosen_format`` picks one of the task's ``formats``: the part after ``@`` in ``task@format``.
+    ``chosen_format`` selects one of the task's ``formats``: it is the part after ``@`` in ``task@format``.
     """
     for key in file.values:
         if key not in NAMES:
@@ -654,32 +657,32 @@ def _check(location: str, key: str, value: Any) -> None:
         return
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise InputError.at(location, f"is {shown(value)}", f"expected {' or '.join(_WORDS[kind] for kind in kinds)}")
-    if key in _LEAST and isinstance(value, int) and value < _LEAST[key]:
-        raise InputError.at(location, f"is {value}", f"expected an integer >= {_LEAST[key]}")
+    if key in _MINIMUM and isinstance(value, int) and value < _MINIMUM[key]:
+        raise InputError.at(location, f"is {value}", f"expected an integer >= {_MINIMUM[key]}")
 
 
 def _check_metrics(location: str, metrics: Any) -> None:
     for number, entry in enumerate(metrics or ()):
         if not isinstance(entry, Mapping) or not _is_name(entry.get("metric")):
-            right = "expected a mapping with metric: NAME"
-            raise InputError.at(f"{location}[{number}]", f"is {shown(entry)}", right)
+            expected = "expected a mapping with metric: NAME"
+            raise InputError.at(f"{location}[{number}]", f"is {shown(entry)}", expected)
 
 
 def _check_pipelines(location: str, pipelines: Any) -> None:
     for number, pipeline in enumerate(pipelines or ()):
-        here = f"{location}[{number}]"
+        place = f"{location}[{number}]"
         if not isinstance(pipeline, Mapping) or not isinstance(pipeline.get("name"), str):
-            raise InputError.at(here, f"is {shown(pipeline)}", "expected a mapping with name: and filter:")
+            raise InputError.at(place, f"is {shown(pipeline)}", "expected a mapping with name: and filter:")
         steps = pipeline.get("filter")
         if not isinstance(steps, list):
-            raise InputError.at(f"{here}.filter", f"is {shown(steps)}", "expected a list of steps")
-        for step, setting in enumerate(steps):
-            if not isinstance(setting, Mapping) or not _is_name(setting.get("function")):
-                right = "expected a mapping with function: NAME"
-                raise InputError.at(f"{here}.filter[{step}]", f"is {shown(setting)}", right)
+            raise InputError.at(f"{place}.filter", f"is {shown(steps)}", "expected a list of steps")
+        for index, step in enumerate(steps):
+            if not isinstance(step, Mapping) or not _is_name(step.get("function")):
+                expected = "expected a mapping with function: NAME"
+                raise InputError.at(f"{place}.filter[{index}]", f"is {shown(step)}", expected)
         if not isinstance(pipeline.get("metric_list", []), list):
-            raise InputError.at(f"{here}.metric_list", f"is {shown(pipeline['metric_list'])}", "expected a list")
-        _check_metrics(f"{here}.metric_list", pipeline.get("metric_list"))
+            raise InputError.at(f"{place}.metric_list", f"is {shown(pipeline['metric_list'])}", "expected a list")
+        _check_metrics(f"{place}.metric_list", pipeline.get("metric_list"))
 
 
 def _is_name(value: Any) -> bool:
@@ -687,7 +690,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _generation(location: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The generation settings as lm-evaluation-harness completes them; greedy where the task says nothing."""
+    """The generation settings with lm-evaluation-harness' defaults; greedy if the task gives none."""
     delimiter = given.get("fewshot_delimiter", "\n\n")
     until = [] if delimiter is None else [delimiter]
     kwargs = given.get("generation_kwargs")
@@ -710,7 +713,7 @@ def _generation(location: str, given: Mapping[str, Any]) -> dict[str, Any] | Non
 
 def _few_shot(location: str, given: Mapping[str, Any]) -> FewShot:
     shots: Mapping[str, Any] = given.get("fewshot_config") or {}
-    known = tuple(spec.name for spec in fields(FewShot))
+    known = tuple(each.name for each in fields(FewShot))
     for key, value in shots.items():
         if key not in known:
             raise UnknownName(f"{location}: {UnknownName.of('field of fewshot_config', str(key), known)}")
@@ -727,6 +730,6 @@ def _few_shot(location: str, given: Mapping[str, Any]) -> FewShot:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it, cut short."""
+    """The repr of a value for an error message, shortened."""
     text = repr(value) if not isinstance(value, Function) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
