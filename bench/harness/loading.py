@@ -124,7 +124,7 @@ def _measured(side: str, name: str, rows: Path, home: Path, turn: int, *, whole:
         WHOLE: str(int(whole)),
     }
     if side == SIDES[2] and not cache.exists():  # make the index that an earlier command would have cached
-        kept = "from calipers.systems.lm_eval.tasks.groups import *; kept_heads(installed())"
+        kept = "from calipers.systems.lm_eval.tasks.groups import *; indexed_heads(installed())"
         subprocess.run([sys.executable, "-c", kept], cwd=home, check=True, env=environment)
     command = [sys.executable, __file__, name, "--side", side, "--rows", str(rows), "--out", str(out)]
     start, before = time.time(), os.times()

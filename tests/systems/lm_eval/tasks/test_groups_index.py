@@ -11,7 +11,7 @@ import pytest
 
 from calipers.systems.lm_eval import benchmarks
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, is_known, nodes_of
-from calipers.systems.lm_eval.tasks.groups import Tasks, heads, installed, is_task_file, kept_heads, leaves
+from calipers.systems.lm_eval.tasks.groups import Tasks, heads, indexed_heads, installed, is_task_file, leaves
 
 FIELDS = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"
 
@@ -101,7 +101,7 @@ def kept_file(tmp_path):
 
 
 def test_an_index_is_kept_and_read_again(package, tmp_path):
-    before = kept_heads(package)
+    before = indexed_heads(package)
     assert [head.name for head in before] == ["a", "b", "c", "g"]
     path = kept_file(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -109,16 +109,16 @@ def test_an_index_is_kept_and_read_again(package, tmp_path):
     kept = msgspec.json.decode(path.read_bytes())
     kept["heads"][0][2] = "from_the_file"
     path.write_bytes(msgspec.json.encode(kept))
-    assert next((head.name, head.path) for head in kept_heads(package)) == ("from_the_file", package / "a.yaml")
+    assert next((head.name, head.path) for head in indexed_heads(package)) == ("from_the_file", package / "a.yaml")
 
 
 def test_what_changed_in_the_library_is_seen(package):
-    kept_heads(package)
+    indexed_heads(package)
     (package / "d.yaml").write_text("task: d\n")
-    assert "d" in [head.name for head in kept_heads(package)]
+    assert "d" in [head.name for head in indexed_heads(package)]
     (package / "_base").write_text(FIELDS + "tag: new\n")
     (package / "d.yaml").write_text("include: _base\ntask: d\n")
-    assert [list(head.tags) for head in kept_heads(package) if head.name == "d"] == [["new"]]
+    assert [list(head.tags) for head in indexed_heads(package) if head.name == "d"] == [["new"]]
 
 
 def spoilt(change):
@@ -149,27 +149,27 @@ def spoilt(change):
     ],
 )
 def test_a_kept_index_that_is_broken_or_not_ours_is_made_anew(package, tmp_path, spoil):
-    kept_heads(package)
+    indexed_heads(package)
     spoil(kept_file(tmp_path))
     for _ in range(2):
-        assert [head.name for head in kept_heads(package)] == ["a", "b", "c", "g"]
+        assert [head.name for head in indexed_heads(package)] == ["a", "b", "c", "g"]
 
 
 def test_where_nothing_can_be_kept_the_index_is_made_each_time(package, tmp_path):
     (tmp_path / "cache").write_text("a file")
-    assert [head.name for head in kept_heads(package)] == ["a", "b", "c", "g"]
+    assert [head.name for head in indexed_heads(package)] == ["a", "b", "c", "g"]
 
 
 def test_nothing_is_left_beside_a_kept_index(package, tmp_path):
-    kept_heads(package)
+    indexed_heads(package)
     (package / "d.yaml").write_text("task: d\n")
-    kept_heads(package)
+    indexed_heads(package)
     assert len(list(kept_file(tmp_path).parent.iterdir())) == 1
 
 
 def test_several_commands_keep_an_index_at_once(package, tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        several = list(pool.map(lambda _: [head.name for head in kept_heads(package)], range(40)))
+        several = list(pool.map(lambda _: [head.name for head in indexed_heads(package)], range(40)))
     assert several == [["a", "b", "c", "g"]] * 40
     assert len(list(kept_file(tmp_path).parent.iterdir())) == 1
 

@@ -170,7 +170,7 @@ def test_a_template_does_what_jinja_does(template, expected):
 )
 def test_a_template_that_makes_too_much_is_refused(monkeypatch, template):
     monkeypatch.setattr(prompts, "SECONDS", PATIENCE)  # of size, however long a busy machine takes
-    monkeypatch.setattr(prompts, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
+    monkeypatch.setattr(prompts, "MAX_LENGTH", 1 << 18)  # less than there is, so that it is soon reached
     with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format has| makes) "):
         render(template, {}, "f.yaml:3: doc_to_text")
 
@@ -221,7 +221,7 @@ KEEP = "{{% set ns = namespace(x=[], t='ab' * 40000) %}}{{% for i in range(99999
 )
 def test_all_that_a_template_makes_is_bounded_together(monkeypatch, template):
     """Each value is small, and there is no end to them: they are kept, so that nothing is freed meanwhile."""
-    monkeypatch.setattr(prompts, "TOTAL", 8 << 20)
+    monkeypatch.setattr(prompts, "MAX_BYTES", 8 << 20)
     monkeypatch.setattr(prompts, "SECONDS", PATIENCE)
     compiled(template)
     tracemalloc.start()

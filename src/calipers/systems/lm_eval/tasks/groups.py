@@ -1,14 +1,14 @@
-"""Tasks by name: an index of folders, groups and tags, and which tasks a name refers to.
+"""Finds tasks by name: an index of the tasks, groups and tags in folders, and the tasks that a name refers to.
 
 ::
 
     name ──► task                      one leaf
-         ──► group ──► its members     tasks, groups, tags, and inline ones, with overrides on the way
-         ──► tag   ──► its tasks       by name; a tag is a selector and has no row of its own
+         ──► group ──► its members     tasks, groups and tags by name or inline, with overrides
+         ──► tag   ──► its tasks       by name; a tag only selects tasks and has no row of its own
 
-The index has the few keys of each file that finding it needs. That of an installed lm-evaluation-harness is kept in
-the user's cache, for its version and its very files: to read 14,000 files takes seconds, and to see that none has
-changed takes a tenth of one.
+The index contains only the keys of a file that are needed to find it. The index of an installed lm-evaluation-harness
+is stored in the user's cache, together with its version and a digest of its files, because reading 14,000 files takes
+seconds, and checking that none has changed takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ Keys = dict[str, Any]
 
 SKIPPED: Final = ("__pycache__", ".ipynb_checkpoints")
 FILES: Final = (".yaml", ".yml")
-FORM: Final = 1  # of a kept index; another number is another form, and is not read
-LARGEST_KEPT: Final = 64 << 20  # bytes
-LISTED: Final = 100  # names at most that an error lists
+INDEX_FORMAT: Final = 1  # version of the cached index; an index of another version is not read
+MAX_INDEX_BYTES: Final = 64 << 20
+MAX_LISTED: Final = 100  # names in an error message
 _KEYS: Final = re.compile(
     rb"^(task|group|tag|class|include)[ \t]*:(?=[ \t\r\n]).*\n(?:(?:[ \t#-].*)?\r?\n)*", re.MULTILINE
 )
 _SIMPLE: Final = re.compile(rb"^(?:[\w-]+[ \t]*:|[ \t#-]|\r?$)")
-_WORD: Final = rb"[A-Za-z_][\w./-]*"  # a text that YAML takes for nothing else, but for the words below
+_WORD: Final = rb"[A-Za-z_][\w./-]*"  # a text that YAML reads as text, except for _NOT_TEXT
 _LINE: Final = re.compile(rb"\w+[ \t]*:[ \t]+(" + _WORD + rb")[ \t]*\r?\n(?:[ \t]*(?:#.*)?\r?\n)*")
 _LIST: Final = re.compile(rb"\w+[ \t]*:[ \t]*\r?\n((?:  - " + _WORD + rb"[ \t]*\r?\n)+)\s*")
-_OTHERWISE: Final = frozenset((b"true", b"false", b"yes", b"no", b"on", b"off", b"null"))
+_NOT_TEXT: Final = frozenset((b"true", b"false", b"yes", b"no", b"on", b"off", b"null"))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHead:
-    """What a file is, as far as finding it goes."""
+    """The entry of a task file in the index."""
 
     file: str
     kind: Kind
@@ -77,29 +77,29 @@ class TaskHead:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the file."""
         return Path(self.file)
 
 
 def heads(root: Path) -> Iterator[TaskHead]:
-    """Every task and group below a folder, by path; a file that is neither, or is no YAML, is passed over."""
-    read: dict[str, Keys] = {}
-    for folder, below, names in os.walk(root):
-        below[:] = sorted(name for name in below if name not in SKIPPED)
+    """Every task and group below a folder, sorted by path; other files, and files that are not YAML, are ignored."""
+    included_keys: dict[str, Keys] = {}
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = sorted(name for name in subfolders if name not in SKIPPED)
         for name in sorted(names):
             if name.endswith(FILES):
                 try:
-                    head = _head(os.path.join(folder, name), read)
+                    head = _head(os.path.join(folder, name), included_keys)
                 except InputError:
-                    continue  # as in lm-evaluation-harness: a broken file says so when it is asked for
+                    continue  # a broken file is an error only if it is requested, as in lm-evaluation-harness
                 if head is not None:
                     yield head
 
 
-def by_name(several: Iterable[TaskHead]) -> Mapping[str, TaskHead]:
-    """The first of each name."""
+def by_name(heads: Iterable[TaskHead]) -> dict[str, TaskHead]:
+    """The first entry of each name."""
     names: dict[str, TaskHead] = {}
-    for head in several:
+    for head in heads:
         names.setdefault(head.name, head)
     return names
 
@@ -112,9 +112,9 @@ def is_task_file(path: Path) -> bool:
         return False
 
 
-def _head(path: str, read: dict[str, Keys]) -> TaskHead | None:
-    """The head of a file, its includes counted in; None for a file that is no task and no group."""
-    keys = _keys(path, read, ())
+def _head(path: str, included_keys: dict[str, Keys]) -> TaskHead | None:
+    """The index entry of a file with its includes; None for a file that is neither a task nor a group."""
+    keys = _keys(path, included_keys, ())
     name, group = keys.get("task"), keys.get("group")
     if isinstance(keys.get("class"), str) or ("class" in keys and "task" in keys):
         return TaskHead(path, "class", str(keys.get("task", Path(path).stem)), _tags(keys))
@@ -130,97 +130,99 @@ def _tags(keys: Keys) -> Sequence[str]:
     return tuple(str(tag) for tag in (tags if isinstance(tags, list) else [tags] if tags else ()))
 
 
-def _keys(path: str, read: dict[str, Keys], reached: tuple[str, ...]) -> Keys:
-    """The few keys of a file and of what it includes; ``read`` keeps those of included files, which many share."""
-    keys_of_file = dict(_few(path))
-    names = keys_of_file.pop("include", None)
+def _keys(path: str, included_keys: dict[str, Keys], reached: tuple[str, ...]) -> Keys:
+    """The index keys of a file and its includes; ``included_keys`` caches those of included files, which many share."""
+    own_keys = dict(_own_keys(path))
+    names = own_keys.pop("include", None)
     if not names:
-        return keys_of_file
+        return own_keys
     keys: Keys = {}
     reached = (*reached, os.path.realpath(path))
     for name in names if isinstance(names, list) else [names]:
         other = os.path.normpath(os.path.join(os.path.dirname(path), str(name)))
-        if other not in read and os.path.isfile(other):
+        if other not in included_keys and os.path.isfile(other):
             if os.path.realpath(other) in reached:
                 continue
-            read[other] = _keys(other, read, reached)
-        keys |= {key: value for key, value in read.get(other, {}).items() if key != NEVER_INHERITED}
-    return keys | keys_of_file
+            included_keys[other] = _keys(other, included_keys, reached)
+        keys |= {key: value for key, value in included_keys.get(other, {}).items() if key != NEVER_INHERITED}
+    return keys | own_keys
 
 
-def _few(path: str) -> Keys:
+def _own_keys(path: str) -> Keys:
+    """The index keys of a file; a simple file is searched for them, any other is parsed completely."""
     try:
         with open(path, "rb") as stream:
             content = read_up_to(stream, LARGEST) + b"\n"
         if all(map(_SIMPLE.match, content.split(b"\n", 50)[:50])):
-            pieces = list(_KEYS.finditer(content))
-            keys = _plain(pieces)
+            matches = list(_KEYS.finditer(content))
+            keys = _plain_keys(matches)
             if keys is None:
-                keys = yaml.load(b"".join(piece[0] for piece in pieces).replace(b"!function", b""), _Plain) or {}
+                keys = yaml.load(b"".join(match[0] for match in matches).replace(b"!function", b""), _Loader) or {}
             return keys if isinstance(keys, dict) else {}
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
         pass
-    whole = load_file(Path(path))
-    kept = {key: value for key, value in whole.values.items() if key in ("task", "group", "tag", "class")}
-    return {**kept, "include": included(whole)}
+    file = load_file(Path(path))
+    keys = {key: value for key, value in file.values.items() if key in ("task", "group", "tag", "class")}
+    return {**keys, "include": included(file)}
 
 
-_Plain: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _plain(pieces: Sequence[re.Match[bytes]]) -> Keys | None:
-    """The keys where each is a plain word or a list of them, as nearly all are; None where only YAML can say."""
+def _plain_keys(matches: Sequence[re.Match[bytes]]) -> Keys | None:
+    """The keys if each is a plain word or a list of plain words, as in nearly all files; None if YAML must parse it."""
     keys: Keys = {}
-    for piece in pieces:
-        if line := _LINE.fullmatch(piece[0]):
+    for match in matches:
+        if line := _LINE.fullmatch(match[0]):
             words = [line[1]]
-        elif listed := _LIST.fullmatch(piece[0]):
-            words = [item.strip()[2:] for item in listed[1].splitlines()]
+        elif items := _LIST.fullmatch(match[0]):
+            words = [item.strip()[2:] for item in items[1].splitlines()]
         else:
             return None
-        if any(word.lower() in _OTHERWISE for word in words):
+        if any(word.lower() in _NOT_TEXT for word in words):
             return None
         texts = [word.decode("ascii") for word in words]
-        keys[piece[1].decode()] = texts[0] if line else texts
+        keys[match[1].decode()] = texts[0] if line else texts
     return keys
 
 
 def installed() -> Path | None:
-    """The task folder of an installed lm-evaluation-harness; it is found, not imported."""
+    """The task folder of an installed lm-evaluation-harness, which is not imported; None if it is not installed."""
     try:
         spec = importlib.util.find_spec("lm_eval")
     except (ImportError, ValueError):
         return None
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    folder = Path(places[0]) / "tasks" if places else None
+    packages = list(spec.submodule_search_locations or ()) if spec else []
+    folder = Path(packages[0]) / "tasks" if packages else None
     return folder if folder and folder.is_dir() else None
 
 
-class _KeptIndex(msgspec.Struct):
-    """The file of a kept index; paths are from the folder."""
+class _CachedIndex(msgspec.Struct):
+    """The file of a cached index; paths are relative to the folder."""
 
     form: int
     version: str
     folder: str
-    files: str  # a digest of every file's path, size and time
+    files: str  # a digest of the path, size and modification time of every file
     heads: list[tuple[str, Kind, str, list[str]]]
 
 
-def kept_heads(root: Path) -> list[TaskHead]:
-    """The heads of an installed library, from the index that an earlier command kept where it is of these very files.
+def indexed_heads(root: Path) -> list[TaskHead]:
+    """The index entries of an installed library, from the index in the user's cache if the files are unchanged.
 
-    What cannot be read, was written by somebody else or is about other files is made anew; where nothing can be
-    kept, the index is made each time.
+    If the cached index cannot be read, was written by another user or is out of date, it is made and written again. If
+    it cannot be written, it is made each time.
     """
     folder, version = str(root.resolve()), _version()
-    path, files = _kept_path(folder, version), _digest(folder)
-    kept = _read(path)
-    if kept is not None and (kept.form, kept.version, kept.folder, kept.files) == (FORM, version, folder, files):
-        return [TaskHead(os.path.join(root, name), kind, task, tags) for name, kind, task, tags in kept.heads]
-    made = list(heads(root))
-    rows = [(os.path.relpath(head.file, root), head.kind, head.name, list(head.tags)) for head in made]
-    keep_file(path, msgspec.json.encode(_KeptIndex(FORM, version, folder, files, rows)))
-    return made
+    path, files = _index_path(folder, version), _digest(folder)
+    index = _read_index(path)
+    key = INDEX_FORMAT, version, folder, files
+    if index is not None and (index.form, index.version, index.folder, index.files) == key:
+        return [TaskHead(os.path.join(root, name), kind, task, tags) for name, kind, task, tags in index.heads]
+    entries = list(heads(root))
+    rows = [(os.path.relpath(head.file, root), head.kind, head.name, list(head.tags)) for head in entries]
+    write_cached(path, msgspec.json.encode(_CachedIndex(*key, rows)))
+    return entries
 
 
 def _version() -> str:
@@ -230,96 +232,99 @@ def _version() -> str:
         return "unknown"
 
 
-def _kept_path(folder: str, version: str) -> Path:
+def _index_path(folder: str, version: str) -> Path:
     key = sha256(f"{version}\0{folder}".encode(errors="surrogateescape")).hexdigest()[:16]
     return cache_folder() / f"index-{key}.json"
 
 
 def cache_folder() -> Path:
-    """Where files are kept that can be made again, for this user."""
+    """The user's folder for files that can be made again."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     return home / "calipers" / "lm_eval"
 
 
 def _digest(folder: str) -> str:
-    """Of all files below a folder but Python's own, as an included file has any name: path, size and time of each."""
-    whole, rest = [], [folder]
-    while rest:
-        with suppress(OSError), os.scandir(rest.pop()) as entries:
+    """The path, size and modification time of all files below a folder, as a digest.
+
+    Python and Markdown files are ignored; any other file may be included by a task file.
+    """
+    lines, folders = [], [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.is_dir():
-                    rest += [] if entry.name in SKIPPED or entry.is_symlink() else [entry.path]
+                    folders += [] if entry.name in SKIPPED or entry.is_symlink() else [entry.path]
                 elif not entry.name.endswith((".py", ".md")):
                     status = entry.stat()
-                    whole.append(f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}")
-    return sha256("\n".join(sorted(whole)).encode(errors="surrogateescape")).hexdigest()
+                    lines.append(f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}")
+    return sha256("\n".join(sorted(lines)).encode(errors="surrogateescape")).hexdigest()
 
 
-def _read(path: Path) -> _KeptIndex | None:
-    content = read_kept(path, LARGEST_KEPT)
+def _read_index(path: Path) -> _CachedIndex | None:
+    content = read_cached(path, MAX_INDEX_BYTES)
     try:
-        kept = None if content is None else msgspec.json.decode(content, type=_KeptIndex)
+        index = None if content is None else msgspec.json.decode(content, type=_CachedIndex)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return kept if kept is not None and all(_is_below(name) for name, *_ in kept.heads) else None
+    return index if index is not None and all(_is_below(name) for name, *_ in index.heads) else None
 
 
-def read_kept(path: Path, most: int) -> bytes | None:
-    """The bytes of a kept file; None where there is none, it is too large, or somebody else can write it."""
+def read_cached(path: Path, max_bytes: int) -> bytes | None:
+    """The bytes of a file in the user's cache; None if it is missing or too large, or if another user can write it."""
     try:
         with open(path, "rb", opener=_opener) as stream:
             status = os.fstat(stream.fileno())
-            mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-            if not mine or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
+            is_owner = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+            if not is_owner or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
                 return None
-            return read_up_to(stream, most)
+            return read_up_to(stream, max_bytes)
     except (OSError, ValueError):
         return None
 
 
 def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe of that name is not waited for
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # do not wait for a writer if the file is a pipe
 
 
 def _is_below(name: str) -> bool:
     return not os.path.isabs(name) and ".." not in Path(name).parts
 
 
-def keep_file(path: Path, content: bytes) -> None:
-    """Keep a file for this user alone: whole or not at all, whoever else writes it at the same time."""
+def write_cached(path: Path, content: bytes) -> None:
+    """Write a file to the user's cache atomically, if it can be written; only the user may read it."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number, beside = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # readable by the user alone
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # only the user may read it
         try:
-            with os.fdopen(number, "wb") as stream:
+            with os.fdopen(descriptor, "wb") as stream:
                 stream.write(content)
-            os.replace(beside, path)
+            os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
-                os.unlink(beside)
+                os.unlink(temporary)
             raise
 
 
-OWN: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
-AGGREGATING: Final = ("metric", "aggregation", "weight_by_size", "filter_list")  # of an entry of a group's list
-UNTRUE: Final = ("false", "no", "off", "0")
-DEEPEST: Final = 32  # groups in one another
+GROUP_FIELDS: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
+AGGREGATE_KEYS: Final = ("metric", "aggregation", "weight_by_size", "filter_list")  # of aggregate_metric_list entries
+FALSE_WORDS: Final = ("false", "no", "off", "0")
+MAX_DEPTH: Final = 32  # of nested groups
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A task that is asked for."""
+    """A requested task."""
 
     name: str
     file: TaskFile
-    config: TaskFields  # of a class, its name alone: the rest is known once it is made
-    code: Any = None  # the class that the file names; None: its fields are the task
+    config: TaskFields  # for a class only its name and repeats; the rest is known once it is created
+    code: Any = None  # the class that the file names; None if the task is defined by fields
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """A group that is asked for: a row of its own over the tasks below it."""
+    """A requested group, which has its own row over the tasks below it."""
 
     name: str
     alias: str
@@ -332,13 +337,13 @@ Node = Leaf | TaskGroup
 
 
 class Tasks:
-    """The tasks and groups of some folders; a later folder's name hides the same of an earlier one.
+    """The tasks and groups in folders; a name in a later folder overrides the same name in an earlier one.
 
-    The folders are looked through once a name is to be found in them: a file that is named by its path needs none.
+    The folders are read when a name is looked up for the first time; a task file given by its path needs no index.
     """
 
     def __init__(self, roots: Sequence[Path] = (), *, library: Path | None = None) -> None:
-        """``library`` comes before all of them; its index is kept from one command to the next."""
+        """``library`` is the first folder; its index is cached on disk."""
         for root in roots:
             if not os.path.isdir(root):
                 raise InputError.at(str(root), "no such folder", "expected a folder of task files")
@@ -346,15 +351,15 @@ class Tasks:
 
     @cached_property
     def heads(self) -> Mapping[str, TaskHead]:
-        """What there is, by name."""
-        names = dict(by_name(kept_heads(self._library))) if self._library else {}
+        """The tasks and groups, by name."""
+        names = by_name(indexed_heads(self._library)) if self._library else {}
         for root in self._roots:
             names |= by_name(heads(root))
         return names
 
     @cached_property
     def tags(self) -> Mapping[str, Sequence[str]]:
-        """The tasks of each tag."""
+        """The names of the tasks of each tag."""
         tagged: dict[str, list[str]] = {}
         for name, head in self.heads.items():
             for tag in head.tags:
@@ -362,21 +367,21 @@ class Tasks:
         return tagged
 
     def has(self, query: str) -> bool:
-        """Whether a name, a tag or a pattern is of anything here; what it stands for is not looked at."""
+        """Whether a name, tag or pattern matches anything; the files are not read."""
         if any(sign in query for sign in "*?"):
             return any(fnmatchcase(name, query) for name in (*self.heads, *self.tags))
         name = query.partition("@")[0]
         return name in self.heads or name in self.tags
 
     def find(self, query: str) -> list[Node]:
-        """What a path, a name, a tag or a pattern such as ``mmlu_*`` means; ``name@format`` picks a format."""
+        """The tasks and groups of a path, name, tag or pattern such as ``mmlu_*``; ``name@format`` selects a format."""
         if Path(query).suffix in (".yaml", ".yml"):
-            return [self._of_file(Path(query), {}, 0)]
+            return [self._from_file(Path(query), {}, 0)]
         if not self.heads:
-            wrong = (
+            problem = (
                 f"no task, group or tag named {query!r}: lm_eval is not installed, and no folder contains a task file"
             )
-            raise UnknownName(f"{wrong}; install lm_eval, or give a folder of tasks to include")
+            raise UnknownName(f"{problem}; install lm_eval, or give a folder of tasks to include")
         if any(sign in query for sign in "*?"):
             names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, query))
             if not names:
@@ -385,28 +390,30 @@ class Tasks:
         return self._named(query, {}, query, 0)
 
     def unknown(self, name: str) -> UnknownName:
-        """The error for a name that is no task, group or tag; an installed lm-eval has too many names to print."""
+        """The error for an unknown name; it does not list the names if there are many, as with an installed lm-eval."""
         names = (*self.heads, *self.tags)
-        hint = "" if len(names) <= LISTED or nearest(name, names) else f"calipers list tasks shows {len(names):,} names"
+        hint = ""
+        if len(names) > MAX_LISTED and not nearest(name, names):
+            hint = f"calipers list tasks shows {len(names):,} names"
         return UnknownName.of("task, group or tag", name, names, hint)
 
     def _named(self, query: str, overrides: Mapping[str, Any], location: str, depth: int) -> list[Node]:
         name, _, chosen = query.partition("@")
         if name in self.heads:
-            return [self._of_file(self.heads[name].path, overrides, depth, chosen or None)]
+            return [self._from_file(self.heads[name].path, overrides, depth, chosen or None)]
         if name in self.tags:
             tagged = sorted(self.tags[name])
             return [node for task in tagged for node in self._named(task, overrides, location, depth)]
         error = self.unknown(name)
         if location == query:
             raise error
-        nowhere = "" if self.heads else "; give the folder of the group's tasks with --include-path"
-        raise UnknownName(f"{location}: {error}{nowhere}")
+        advice = "" if self.heads else "; give the folder of the group's tasks with --include-path"
+        raise UnknownName(f"{location}: {error}{advice}")
 
-    def _of_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
+    def _from_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
         file = read_task_file(path)
         if "class" in file.values:
-            return _class(file, overrides)
+            return _class_leaf(file, overrides)
         if isinstance(file.values.get("group"), str):
             return self._group(file, overrides, depth)
         if not isinstance(file.values.get("task"), str):
@@ -414,57 +421,57 @@ class Tasks:
         return _leaf(file, overrides, chosen)
 
     def _group(self, file: TaskFile, overrides: Mapping[str, Any], depth: int, name: str | None = None) -> TaskGroup:
-        """``overrides`` come from outside and win over the group's own for its members."""
-        if depth > DEEPEST:
+        """The group of a file; for its members, ``overrides`` have precedence over the group's own fields."""
+        if depth > MAX_DEPTH:
             raise InputError.at(file.place("group"), "groups contain each other", "expected groups without a cycle")
         values = file.values
         name = name or str(values["group"])
-        settings = {key: value for key, value in values.items() if key not in OWN}
+        settings = {key: value for key, value in values.items() if key not in GROUP_FIELDS}
         for key in settings:
             if key not in NAMES:
-                known = UnknownName.of("field of a group or task", key, (*OWN, *NAMES))
+                known = UnknownName.of("field of a group or task", key, (*GROUP_FIELDS, *NAMES))
                 raise UnknownName(f"{file.place(key)}: {known}")
         listed, location = values.get("task"), file.place("task")
         if not isinstance(listed, list) or not listed:
             raise InputError.at(location, f"is {shown(listed)}", "expected a list of tasks")
-        passed = {**settings, **overrides}
-        members = [node for member in listed for node in self._member(file, name, member, passed, location, depth + 1)]
+        inherited = {**settings, **overrides}
+        nodes = [node for each in listed for node in self._member(file, name, each, inherited, location, depth + 1)]
         return TaskGroup(
             name,
             str(values.get("group_alias") or name),
-            list({node.name: node for node in members}.values()),  # listed twice is one member, the last, as there
-            _entries(file),
+            list({node.name: node for node in nodes}.values()),  # the last of members with one name, as in lm-eval
+            _aggregate_entries(file),
             values.get("metadata") or {},
         )
 
     def _member(
-        self, file: TaskFile, group: str, member: Any, passed: Mapping[str, Any], location: str, depth: int
+        self, file: TaskFile, group: str, member: Any, inherited: Mapping[str, Any], location: str, depth: int
     ) -> list[Node]:
+        """The nodes of a member of a group: a name, a name with further fields, or a task or group defined inline."""
         if isinstance(member, str):
-            return self._named(member, passed, location, depth)
+            return self._named(member, inherited, location, depth)
         if not isinstance(member, Mapping):
             raise InputError.at(location, f"a member is {shown(member)}", "expected a name or a mapping")
+        lines = {key: file.lines.get("task", "") for key in member}
         if isinstance(member.get("group"), str):
             name = str(member["group"])
             if name in self.heads and "task" not in member:
-                mine = {key: value for key, value in member.items() if key == "metadata" or key not in OWN}
-                return self._named(name, {**passed, **mine}, location, depth)
-            inline = TaskFile(file.path, dict(member), {key: file.lines.get("task", "") for key in member})
-            return [self._group(inline, passed, depth, f"{group}::{name}")]
-        name, mine = str(member.get("task", "")), {key: value for key, value in member.items() if key != "task"}
+                own = {key: value for key, value in member.items() if key == "metadata" or key not in GROUP_FIELDS}
+                return self._named(name, {**inherited, **own}, location, depth)
+            return [self._group(TaskFile(file.path, dict(member), lines), inherited, depth, f"{group}::{name}")]
+        name, own = str(member.get("task", "")), {key: value for key, value in member.items() if key != "task"}
         if name in self.heads or name in self.tags:
-            for key in mine:
-                if key not in NAMES and key not in OWN:
+            for key in own:
+                if key not in NAMES and key not in GROUP_FIELDS:
                     raise UnknownName(f"{location}: {UnknownName.of('field of a task', str(key), NAMES)}")
-            return self._named(name, {**passed, **mine}, location, depth)
+            return self._named(name, {**inherited, **own}, location, depth)
         if not name:
             raise InputError.at(location, f"a member is {shown(member)}", "expected task: NAME or group: NAME")
-        if not mine.keys() & {"dataset_path", "include", "custom_dataset"} and not passed.keys() & {"dataset_path"}:
+        if not own.keys() & {"dataset_path", "include", "custom_dataset"} and "dataset_path" not in inherited:
             raise UnknownName(f"{location}: {self.unknown(name)}")
-        lines = {key: file.lines.get("task", "") for key in member}
-        inline = with_includes(TaskFile(file.path, mine, lines), {})
-        whole = {**passed, **inline.values, "task": f"{group}::{name}"}
-        return [_leaf(TaskFile(file.path, whole, inline.lines), {}, None)]
+        inline = with_includes(TaskFile(file.path, own, lines), {})
+        values = {**inherited, **inline.values, "task": f"{group}::{name}"}
+        return [_leaf(TaskFile(file.path, values, inline.lines), {}, None)]
 
 
 def _leaf(file: TaskFile, overrides: Mapping[str, Any], chosen: str | None) -> Leaf:
@@ -472,8 +479,8 @@ def _leaf(file: TaskFile, overrides: Mapping[str, Any], chosen: str | None) -> L
     return Leaf(str(file.values["task"]), merged, task_config(merged, chosen))
 
 
-def _class(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
-    """A task written as a Python class, which is not loaded here: it is code that came with the data."""
+def _class_leaf(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
+    """A task that is a Python class, which is not loaded here, because it is code that came with the data."""
     name = file.values.get("task")
     if not isinstance(name, str):
         raise InputError.at(file.place("task"), f"is {shown(name)}", "expected a name: task: my_task")
@@ -483,39 +490,40 @@ def _class(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
     return Leaf(name, merged, config, merged.values["class"])
 
 
-def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
-    """What a group aggregates, checked before anything is run: every entry names a metric, and says how.
+def _aggregate_entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
+    """The entries of a group's aggregate_metric_list; InputError for an entry that is not valid.
 
-    lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we. It also
-    takes one for the metric, which is the name of no number of any task: such an entry has no value.
+    For the aggregation lm-evaluation-harness accepts a function, but never calls it and uses the mean; so do we. It
+    also accepts a function for the metric; as no task has a metric of this name, such an entry has no value.
     """
-    entries, location = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
-    several = [] if entries is None else entries if isinstance(entries, list) else [entries]
-    for number, entry in enumerate(several):
-        here = f"{location}[{number}]"
+    listed, location = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
+    entries = [] if listed is None else listed if isinstance(listed, list) else [listed]
+    for number, entry in enumerate(entries):
+        place = f"{location}[{number}]"
         if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
-            raise InputError.at(here, f"is {shown(entry)}", "expected a mapping with metric: NAME")
+            raise InputError.at(place, f"is {shown(entry)}", "expected a mapping with metric: NAME")
         for key in entry:
-            if key not in AGGREGATING:
-                known = UnknownName.of("key of aggregate_metric_list", str(key), AGGREGATING)
-                raise UnknownName(f"{here}: {known}")
+            if key not in AGGREGATE_KEYS:
+                known = UnknownName.of("key of aggregate_metric_list", str(key), AGGREGATE_KEYS)
+                raise UnknownName(f"{place}: {known}")
         aggregation, weighted = entry.get("aggregation", "mean"), entry.get("weight_by_size", True)
         if aggregation != "mean" and not isinstance(aggregation, Function):
-            raise InputError.at(f"{here}.aggregation", f"is {shown(aggregation)}", "expected mean")
-        if isinstance(weighted, str) and weighted.strip().lower() in UNTRUE:  # any text is true there
-            raise InputError.at(f"{here}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
-        pipelines = entry.get("filter_list")
-        named = [] if pipelines is None else [pipelines] if isinstance(pipelines, str) else pipelines
-        if not isinstance(named, list) or not all(isinstance(pipeline, str) for pipeline in named):
-            raise InputError.at(
-                f"{here}.filter_list", f"is {shown(pipelines)}", "expected a pipeline, or a list of them"
-            )
-    named_entries = ({**entry, "metric": str(entry["metric"])} for entry in several)
-    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in named_entries]
+            raise InputError.at(f"{place}.aggregation", f"is {shown(aggregation)}", "expected mean")
+        if isinstance(weighted, str) and weighted.strip().lower() in FALSE_WORDS:  # any text is true in lm-eval
+            raise InputError.at(f"{place}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
+        filter_list = entry.get("filter_list")
+        pipelines = [] if filter_list is None else [filter_list] if isinstance(filter_list, str) else filter_list
+        if not isinstance(pipelines, list) or not all(isinstance(pipeline, str) for pipeline in pipelines):
+            expected = "expected a pipeline, or a list of them"
+            raise InputError.at(f"{place}.filter_list", f"is {shown(filter_list)}", expected)
+    return [
+        {**entry, "metric": str(entry["metric"]), **({"aggregation": "mean"} if "aggregation" in entry else {})}
+        for entry in entries
+    ]
 
 
 def leaves(nodes: Sequence[Node]) -> list[Leaf]:
-    """The tasks below some nodes, in order; InputError for one that is reached twice."""
+    """The tasks below the nodes, in order; InputError for a task that is reached twice."""
     by_name: dict[str, Leaf] = {}
     for leaf in _below(nodes):
         if leaf.name in by_name:
@@ -525,7 +533,7 @@ def leaves(nodes: Sequence[Node]) -> list[Leaf]:
 
 
 def every_group(nodes: Sequence[Node]) -> list[TaskGroup]:
-    """The groups among some nodes and below them, the outer before the inner."""
+    """The groups among the nodes and below them, outer groups before inner ones."""
     return [group for node in nodes if isinstance(node, TaskGroup) for group in (node, *every_group(node.members))]
 
 

@@ -29,7 +29,7 @@ import msgspec
 from calipers import __version__
 from calipers.errors import InputError
 from calipers.reports.figures import counted
-from calipers.systems.lm_eval.tasks.groups import cache_folder, keep_file, read_kept
+from calipers.systems.lm_eval.tasks.groups import cache_folder, read_cached, write_cached
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index, seeded
 from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
 from calipers.systems.lm_eval.tasks.task_file import TaskFields, shown, values_of
@@ -325,7 +325,7 @@ class RequestCache:
         content = _encoded(key, instances)
         if content is None or _decoded(content, key) != instances:
             return [f"{task.config.task}: its prompts are not cached: they contain more than text and numbers"]
-        keep_file(path, content)
+        write_cached(path, content)
         return []
 
 
@@ -417,7 +417,7 @@ def _encoded(key: str, instances: list[Instance]) -> bytes | None:
 
 
 def _read(path: Path, key: str) -> list[Instance] | None:
-    content = read_kept(path, LARGEST)
+    content = read_cached(path, LARGEST)
     return None if content is None else _decoded(content, key)
 
 
