@@ -590,9 +590,8 @@ API_ARGS: Final = {  # model argument -> name and type of our setting
     "timeout": ("timeout", float),
     "seed": ("seed", int),
 }
-API_ACCEPTED: Final[
-    Mapping[str, Sequence[Any] | None]
-] = {  # model argument -> the values that agree with what Calipers does; None: any value
+# model argument -> the values that agree with what Calipers does; None: any value
+API_ACCEPTED: Final[Mapping[str, Sequence[Any] | None]] = {
     **dict.fromkeys(("model", "pretrained", "batch_size", "trust_remote_code")),
     **dict.fromkeys(("tokenizer", "tokenizer_backend", "tokenized_requests", "use_fast_tokenizer", "revision")),
     **{"truncate": (False,), "add_bos_token": (False,), "verify_certificate": (True,), "max_gen_toks": (256,)},

@@ -44,11 +44,6 @@ class Rules:
                 raise InputError.at(location, f"{name} is {value!r}", "expected true or false")
         return cls(patterns, **given)
 
-    @property
-    def any(self) -> bool:
-        """Whether anything is ignored at all."""
-        return bool(self.regexes_to_ignore) or self.ignore_case or self.ignore_punctuation or self.ignore_numbers
-
 
 NO_RULES: Final = Rules()
 
@@ -59,7 +54,7 @@ def normalised(text: Any, rules: Rules) -> Any:
     >>> normalised("$1,200.", Rules(regexes_to_ignore=(",",), ignore_punctuation=True))
     '1200'
     """
-    if not rules.any:
+    if rules == NO_RULES:
         return text
     if not isinstance(text, str):
         raise InputError.at("exact_match", f"{text!r} is not text", "expected text when something is to be ignored")
@@ -99,7 +94,7 @@ def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rule
     >>> match_all(["a", "B."], ["a", "b"], Rules(ignore_case=True, ignore_punctuation=True))
     [1.0, 1.0]
     """
-    if not rules.any:
+    if rules == NO_RULES:
         return [1.0 if left == right else 0.0 for left, right in zip(predictions, references, strict=True)]
     cache: dict[str, str] = {}
 

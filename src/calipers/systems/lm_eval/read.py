@@ -140,12 +140,6 @@ def is_row(row: Mapping[str, Any]) -> bool:
     return row.keys() >= KEYS
 
 
-def is_line(line: bytes) -> bool:
-    """Whether a line is one of lm-eval's samples; NaN and infinities are accepted."""
-    row = decoded(line)
-    return row is not None and is_row(row)
-
-
 def is_results(head: bytes) -> bool:
     """Whether a file with this beginning is a results file."""
     return _RESULTS.match(head.removeprefix(BOM).lstrip()) is not None
@@ -519,17 +513,14 @@ def _likeliest(answers: Any) -> Any:
 
 def _is_sample(start: Beginning) -> bool:
     if start.row is None:  # not strict JSON, but perhaps a sample with NaN
-        return is_line(start.line)
+        row = decoded(start.line)
+        return row is not None and is_row(row)
     return not start.is_record and is_row(start.row)
 
 
 def _texts_beside(path: str, columns: Columns, wanted: frozenset[str]) -> Iterator[Text]:
     for samples in samples_beside(path):
         yield from texts(samples)
-
-
-def _settings(path: str, dataset: str | None) -> Settings:
-    yield from of_results(results_in(path), dataset)
 
 
 def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
@@ -564,7 +555,7 @@ RESULTS = Format(
     read_results,
     recognise=lambda start: is_results(start.head),
     texts=_texts_beside,
-    provenance=_settings,
+    provenance=lambda path, dataset: of_results(results_in(path), dataset),
     folder=newest,
     stands_for_others=True,
     extras=extras,

@@ -634,10 +634,7 @@ def _pipeline(documents: Sequence[AnsweredDocument], scoring: Scoring, settings:
 
 
 def _matched(
-    documents: Sequence[AnsweredDocument],
-    filtered_answers: FilteredAnswers,
-    scoring: Scoring,
-    settings: ScoringSettings,
+    documents: Sequence[AnsweredDocument], answers: FilteredAnswers, scoring: Scoring, settings: ScoringSettings
 ) -> ScoredPipeline | None:
     """The scores of all documents at once, if exact_match of single texts is the only metric; otherwise None."""
     single = settings.kind == GENERATION and settings.process_results is None and not settings.several
@@ -645,18 +642,21 @@ def _matched(
         return None
     entry = scoring.metrics[0]
     targets = [document.target for document in documents]
-    if entry.k is not None or {type(text) for text in (*filtered_answers.values, *targets)} != {str}:
+    if entry.k is not None or {type(text) for text in (*answers.values, *targets)} != {str}:
         return None
     try:
-        values = match_all(filtered_answers.values, targets, entry.rules)
+        values = match_all(answers.values, targets, entry.rules)
     except RegexTimeout:
         return None  # scored one by one, only the document that took too long is a gap
-    hit: tuple[dict[str, list[Any]], dict[str, Any]] = _once({"exact_match": 1.0})
-    miss = _once({"exact_match": 0.0})
-    each = [hit if value else miss for value in values]
-    answers = [[value] for value in filtered_answers.values]
-    repeats, scores = [pair[0] for pair in each], [pair[1] for pair in each]
-    return ScoredPipeline(scoring, answers, filtered_answers.all_outcomes(), repeats, scores)
+    repeats: dict[float, dict[str, list[Any]]] = {value: {"exact_match": [value]} for value in (0.0, 1.0)}
+    scores: dict[float, dict[str, Any]] = {value: {"exact_match": value} for value in (0.0, 1.0)}
+    return ScoredPipeline(
+        scoring,
+        [[answer] for answer in answers.values],
+        answers.all_outcomes(),
+        [repeats[value] for value in values],
+        [scores[value] for value in values],
+    )
 
 
 def _without_gaps(filtered_answers: FilteredAnswers, row: int) -> Any:
@@ -682,9 +682,8 @@ def _document(
             return _once(score_choices(choices, names))
         # with a scorer, the delimiter counts for the length of a choice
         choices = replace(choices, texts=[f"{document.delimiter}{text}" for text in choices.texts])
-        return _once(
-            score_newer_choices(choices, [name for name in names if name in NEWER_SCORES], several=settings.several)
-        )
+        names = [name for name in names if name in NEWER_SCORES]
+        return _once(score_newer_choices(choices, names, several=settings.several))
     if settings.kind == ROLLING:
         return _once(score_rolling(float(results[0]), str(document.target), names))
     if settings.kind != GENERATION:
@@ -694,16 +693,14 @@ def _document(
     for entry in scoring.metrics:
         how = entry.reduction or settings.reduction or scoring.reduction
         answers = results[0] if how is not None and isinstance(results[0], list) else [results[0]]
-        values_by_key: dict[str, list[Any]] = {}
+        values: dict[str, list[Any]] = {}  # of this metric, or of each metric that its function returns
         for answer in answers:
-            answer_scores = score_answer(
-                [entry], document.target, answer, several=settings.several, typed=scoring.typed
-            )
-            for key, score in answer_scores.items():
-                values_by_key.setdefault(key, []).append(score)
-        for key, values in values_by_key.items():
-            by_repeat[key] = values
-            scores |= reduced(key, values, how or "take_first", entry.k, document.target)
+            options = {"several": settings.several, "typed": scoring.typed}
+            for key, score in score_answer([entry], document.target, answer, **options).items():
+                values.setdefault(key, []).append(score)
+        by_repeat |= values
+        for key in values:
+            scores |= reduced(key, values[key], how or "take_first", entry.k, document.target)
     return by_repeat, scores
 
 

@@ -34,36 +34,12 @@ if TYPE_CHECKING:
 
 LAYOUT: Final = "0.4.13"  # the release of lm-evaluation-harness whose layout these files have
 NOT_AVAILABLE: Final = "N/A"  # for a standard error that does not exist and a library that is not installed
-ORDER: Final = (
-    "results",
-    "groups",
-    "group_subtasks",
-    "configs",
-    "versions",
-    "n-shot",
-    "higher_is_better",
-    "n-samples",
-    "config",
-    "git_hash",
-    "date",
-    "pretty_env_info",
-    "transformers_version",
-    "lm_eval_version",
-    "upper_git_hash",
-    "tokenizer_pad_token",
-    "tokenizer_eos_token",
-    "tokenizer_bos_token",
-    "eot_token_id",
-    "max_length",
-    "task_hashes",
-    "model_source",
-    "model_name",
-    "model_name_sanitized",
-    "system_instruction",
-    "system_instruction_sha",
-    "fewshot_as_multiturn",
-    "chat_template",
-    "chat_template_sha",
+ORDER: Final = (  # of the blocks in a results file
+    *("results", "groups", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples"),
+    *("config", "git_hash", "date", "pretty_env_info", "transformers_version", "lm_eval_version", "upper_git_hash"),
+    *("tokenizer_pad_token", "tokenizer_eos_token", "tokenizer_bos_token", "eot_token_id", "max_length"),
+    *("task_hashes", "model_source", "model_name", "model_name_sanitized"),
+    *("system_instruction", "system_instruction_sha", "fewshot_as_multiturn", "chat_template", "chat_template_sha"),
     "total_evaluation_time_seconds",
 )
 BY_NAME: Final = ("configs", "versions", "n-shot", "higher_is_better")
@@ -343,9 +319,7 @@ def tables(results: Mapping[str, Any]) -> str:
 def markdown(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A Markdown table in the layout of the library that draws lm-evaluation-harness' tables."""
     columns = [_column(title, [row[index] for row in rows]) for index, title in enumerate(titles)]
-    lines = [[cells.head for cells in columns], [cells.rule for cells in columns]]
-    lines += [[cells.cells[row] for cells in columns] for row in range(len(rows))]
-    return "".join(f"|{'|'.join(line)}|\n" for line in lines)
+    return "".join(f"|{'|'.join(line)}|\n" for line in zip(*columns, strict=True))
 
 
 def _rows(results: Mapping[str, Any], column: str) -> Iterator[list[Any]]:
@@ -395,25 +369,21 @@ _TRUTH: Final = {"true": True, "false": False}
 _THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{1,3})+")  # as the table library parses them: 1,5 is 15
 
 
-class _Column:
-    """A formatted column: its head, the rule below it, its cells."""
-
-    def __init__(self, title: str, texts: Sequence[str], right_aligned: Sequence[bool], all_right: bool) -> None:
-        width = max([NARROWEST, _width(title), *(_width(text) for text in texts)])
-        left = (width - _width(title)) // 2
-        self.head = " " * left + title + " " * (width - _width(title) - left)
-        self.rule = "-" * (width - 1) + ":" if all_right else "-" * width
-        self.cells = [_padded(text, width, right) for text, right in zip(texts, right_aligned, strict=True)]
-
-
-def _column(title: str, cells: Sequence[Any]) -> _Column:
+def _column(title: str, cells: Sequence[Any]) -> list[str]:
+    """The lines of a column: its head, the rule below it, and its cells."""
     values = _parsed(cells)
     kinds = {_kind(value) for value in values}
     numeric = not kinds & {"text", "flag"} and (len(kinds) > 1 or bool(kinds & {"integer", "real"}))
     decimals = max((_decimals(value) for value in values if isinstance(value, Decimal)), default=0)
     texts = [_number_text(value, decimals, numeric) if isinstance(value, Decimal) else str(value) for value in values]
-    right_aligned = [numeric or (isinstance(value, Decimal) and value.is_finite()) for value in values]
-    return _Column(title, texts, right_aligned, numeric)
+    width = max([NARROWEST, _width(title), *map(_width, texts)])
+    left = (width - _width(title)) // 2
+    lines = [" " * left + title + " " * (width - _width(title) - left)]
+    lines.append("-" * (width - 1) + ":" if numeric else "-" * width)
+    for value, text in zip(values, texts, strict=True):
+        right_aligned = numeric or (isinstance(value, Decimal) and value.is_finite())
+        lines.append(_padded(text, width, right_aligned))
+    return lines
 
 
 def _parsed(cells: Sequence[Any]) -> list[Any]:
