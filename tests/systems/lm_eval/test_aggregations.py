@@ -45,13 +45,20 @@ def test_no_numbers_have_no_nanmean(items):
         ("mean", []),
         ("mean", [(0, 1)]),  # what likelihood keeps is no number, and its mean none
         ("mean", ["1"]),
+        ("median", [10**400]),  # larger than any double
         ("f1", [(0, 1), (1, 2)]),
         ("f1", [(0, 2), (0, 0)]),  # which of them is positive?
         ("f1", [([0, 1], 1)]),
         ("brier_score", [(0, [0.7, 0.3]), (2, [0.1, 0.3, 0.6])]),
         ("brier_score", [(-1, [0.7, 0.3])]),
         ("brier_score", [(0, "[0.7 0.3]")]),  # as lm-eval's own file has it
+        ("brier_score", [(0, [10**400, 0.3])]),
+        ("brier_score", [(0, [1e200, 0.3])]),  # so is its square
         ("weighted_perplexity", [-10.0]),
+        ("weighted_perplexity", [("x", 3)]),
+        ("weighted_perplexity", [([-1.0, -2.0], 3)]),
+        ("bits_per_byte", [(-(10**400), 3)]),
+        ("bits_per_byte", [(None, 3)]),  # no log-likelihood is not NaN
         ("bits_per_byte", [(0.0, 0)]),  # an empty text has no bytes to divide by
         ("bleu", []),
     ],

@@ -219,8 +219,20 @@ def test_an_error_that_is_no_number_is_shown_as_it_is(tmp_path):
     assert "unknown" in table_of([str(path)])
 
 
-def test_classes_that_are_objects_have_no_number(tmp_path):
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ("f1", "[{}, 1]"),
+        ("word_perplexity", '["x", 3]'),
+        ("word_perplexity", f"[{-(10**400)}, 3]"),
+        ("brier_score", f"[0, [{10**400}, 0.5]]"),
+    ],
+)
+def test_values_that_are_no_numbers_have_no_number(tmp_path, metric, value):
     path = written(tmp_path)
     samples = path.with_name("samples_t_2026-01-01T00-00-00.jsonl")
-    samples.write_text(samples.read_text().replace('"odd": 0', '"f1": [{}, 1]').replace('"odd": 1', '"f1": [0, 1]'))
-    assert results_of([str(samples)])["results"]["t"]["f1,none"] == "N/A"
+    text = samples.read_text()
+    for number in (0, 1):
+        text = text.replace(f'"odd": {number}', f'"{metric}": {value}')
+    samples.write_text(text)
+    assert results_of([str(samples)])["results"]["t"][f"{metric},none"] == "N/A"

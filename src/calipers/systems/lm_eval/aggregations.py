@@ -179,12 +179,15 @@ def numbers(items: Sequence[Any]) -> Array:
     for item in items:
         if not isinstance(item, (int, float, np.number, np.bool_)):
             raise InputError(f"a document's value is {item!r}; expected a number")
-    return np.array(items, dtype=np.float64)
+    try:
+        return np.array(items, dtype=np.float64)
+    except OverflowError:  # an integer of hundreds of digits
+        raise InputError("a document's value is too large; expected a number that a double can hold") from None
 
 
 def pairs(items: Sequence[Any]) -> Array:
     """The documents' (log-likelihood, weight) pairs as an array, [N, 2]."""
-    return np.array([_pair(item) for item in items], dtype=np.float64).reshape(-1, 2)
+    return numbers([number for item in items for number in _pair(item)]).reshape(-1, 2)
 
 
 def classes(items: Sequence[Any]) -> Array:
@@ -222,7 +225,10 @@ def distances(items: Sequence[Any]) -> Array:
     for gold, chances in items:
         if not isinstance(gold, int) or not 0 <= gold < len(chances):
             raise InputError(f"brier_score: the target is {gold!r}; expected the index of one choice")
-    return np.array([squared_distance(chances, gold) for gold, chances in items], dtype=np.float64)
+    try:
+        return np.array([squared_distance(chances, gold) for gold, chances in items], dtype=np.float64)
+    except OverflowError:  # such as the square of 1e200
+        raise InputError("brier_score: a probability is too large; expected at most 1") from None
 
 
 def squared_distance(chances: Sequence[float], gold: int) -> float:
