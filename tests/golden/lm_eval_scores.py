@@ -116,7 +116,8 @@ def gen_scorer(vector):
     )
     docs = given["docs"] or [{}] * len(given["targets"])
     documents = [AnsweredDocument(*one) for one in zip(docs, given["targets"], [[held] for held in given["resps"]])]
-    scores = score_documents(documents, plan, ScoringSettings(several=params["multiple_targets"], reduction="pass@k"))
+    settings = ScoringSettings(multiple_targets=params["multiple_targets"], reduction="pass@k")
+    scores = score_documents(documents, plan, settings)
     numbers = scores.numbers(params["bootstrap_iters"]).metrics
     found = {
         "results": {key: "N/A" if value is None else value for key, value in numbers.items()},
@@ -144,7 +145,7 @@ def ll_scorer(vector):
         scores = score_rolling(lls[0], texts[0], names)
     else:
         of = Choices(texts, lls, given["is_greedy"], gold_of(given["target"], texts), given["unconditional_lls"])
-        scores = score_newer_choices(of, names, several=params["multiple_targets"])
+        scores = score_newer_choices(of, names, multiple_targets=params["multiple_targets"])
     found = {name: scores[name] for name in names}
     return settled(found, vector["expected"]), vector["expected"]
 

@@ -114,6 +114,7 @@ def test_how_many_examples(own, asked, used):
         ("doc_to_image: q\n", "doc_to_image: is not supported here"),
         ("generation_kwargs: {until: 3}\n", "generation_kwargs.until: is 3; expected a text or a list of texts"),
         ("generation_kwargs: {max_gen_toks: many}\n", "generation_kwargs.max_gen_toks: is 'many'; expected an integer"),
+        ("generation_kwargs: {max_tokens: true}\n", "generation_kwargs.max_tokens: is True; expected an integer"),
     ],
 )
 def test_what_cannot_be_run_is_refused_without_a_document(home, text, said):

@@ -266,33 +266,38 @@ HALF = Entry("half", function=half)
 def test_exact_match_of_a_document(target, answer, several, expected):
     if isinstance(expected, str):
         with pytest.raises(InputError, match=expected):
-            score_answer(EXACT, target, answer, several=several)
+            score_answer(EXACT, target, answer, multiple_targets=several)
     else:
-        assert score_answer(EXACT, target, answer, several=several) == pytest.approx(expected)
+        assert score_answer(EXACT, target, answer, multiple_targets=several) == pytest.approx(expected)
 
 
 def test_a_target_that_cannot_be_read_as_the_answer_is():
-    assert reference_of("2", 2, several=False) == 2
+    assert reference_of("2", 2, multiple_targets=False) == 2
     with pytest.raises(InputError, match="read as int"):
-        reference_of("two", 2, several=False)
+        reference_of("two", 2, multiple_targets=False)
 
 
 def test_corpus_metrics_keep_pairs_with_every_reference():
     found = entries([{"metric": "bleu"}, {"metric": "ter"}], "generate_until")
     assert score_answer(found, "the cat", "a cat") == {"bleu": ("the cat", "a cat"), "ter": ("the cat", "a cat")}
-    assert score_answer(found, ["a", "b"], "c", several=True)["bleu"] == (["a", "b"], "c")  # there: 1.0, and a crash
+    assert score_answer(found, ["a", "b"], "c", multiple_targets=True)["bleu"] == (
+        ["a", "b"],
+        "c",
+    )  # there: 1.0, and a crash
 
 
 def test_the_keys_of_a_functions_answer_are_metrics_and_the_best_target_counts():
     assert score_answer([HALF], "ab", "ab") == {"half": 0.5, "length": 2}
-    assert score_answer([HALF], ["xx", "ab"], "ab", several=True) == {"half": 0.5, "length": 2}  # there: 1.0
+    assert score_answer([HALF], ["xx", "ab"], "ab", multiple_targets=True) == {"half": 0.5, "length": 2}  # there: 1.0
 
 
 def test_exact_match_does_not_spoil_what_comes_after_it():
     def is_text(references, predictions):
         return float(isinstance(predictions[0], str))
 
-    assert score_answer([*EXACT, Entry("is_text", function=is_text)], ["a"], "a", several=True)["is_text"] == 1.0
+    assert (
+        score_answer([*EXACT, Entry("is_text", function=is_text)], ["a"], "a", multiple_targets=True)["is_text"] == 1.0
+    )
 
 
 def test_a_function_of_one_list():

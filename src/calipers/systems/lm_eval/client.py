@@ -150,7 +150,7 @@ def sampling(generation_kwargs: Mapping[str, Any], where: str) -> dict[str, Any]
     stops = [] if until is None else [until] if isinstance(until, str) else until
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
         raise InputError.at(f"{where}.until", f"is {until!r}", "expected a text or a list of texts")
-    if not isinstance(max_tokens, int) or max_tokens < 1:
+    if type(max_tokens) is not int or max_tokens < 1:
         raise InputError.at(f"{where}.{name}", f"is {max_tokens!r}", "expected an integer >= 1")
     # do_sample is not sent on, because to a server the temperature says the same
     temperature, do_sample = remaining.pop("temperature", None), remaining.pop("do_sample", None)

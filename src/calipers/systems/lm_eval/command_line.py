@@ -705,9 +705,9 @@ def _api_model(kind: str, options: Mapping[str, Any]) -> tuple[str, dict[str, An
     return f"openai/{name}", settings
 
 
-def _converted(argument: str, value: Any, kind: Callable[[Any], Any]) -> Any:
+def _converted(argument: str, value: Any, convert: Callable[[Any], Any]) -> Any:
     try:
-        return kind(value)
+        return convert(value)
     except (TypeError, ValueError, OverflowError):
         raise InputError.at("--model_args", f"{argument}={value} cannot be read", "expected a number") from None
 
@@ -723,7 +723,7 @@ def _positive_integer(where: str, value: Any) -> int:
 
 
 def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[str]:
-    """What ``--tasks`` names, without repeats: names and patterns, files, or the files of one folder."""
+    """The names, patterns and files that ``--tasks`` gives, without repeats; a single folder stands for its files."""
     from calipers.systems.lm_eval.benchmarks import nodes_of, tasks_in
     from calipers.systems.lm_eval.tasks.groups import leaves
 
@@ -757,7 +757,7 @@ def _one_per_task(jobs: Sequence[Job]) -> list[Job]:
     return [replace(job, among=len(distinct) > 1) for job in distinct]
 
 
-def _list(what: str, include_path: str | None) -> str:
+def _list(kind: str, include_path: str | None) -> str:
     """The output of ``ls``: tables of groups, tags and tasks."""
     from calipers.systems.lm_eval.benchmarks import tasks_in
     from calipers.systems.lm_eval.write import markdown
@@ -766,11 +766,11 @@ def _list(what: str, include_path: str | None) -> str:
     groups = [[name, _location(head.path)] for name, head in sorted(index.heads.items()) if head.kind == "group"]
     tags = [[name] for name in sorted(index.tags)]
     tables = []
-    if what in ("tasks", "groups"):
+    if kind in ("tasks", "groups"):
         tables.append(markdown(["Group", "Config Location"], groups))
-    if what in ("tasks", "tags"):
+    if kind in ("tasks", "tags"):
         tables.append(markdown(["Tag"], tags))
-    if what in ("tasks", "subtasks"):
+    if kind in ("tasks", "subtasks"):
         rows = [
             [name, _location(head.path), _output_type(head.path)]
             for name, head in sorted(index.heads.items())
@@ -807,17 +807,17 @@ def _validate(tasks: str, include_path: str | None) -> Answer:
     return Answer(f"{text}All tasks found and valid\n")
 
 
-def listed(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
+def listed(kind: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
     """The ``tasks``, ``groups`` or ``tags`` that match a pattern: location (or for a tag, number of tasks) by name."""
     from calipers.systems.lm_eval.benchmarks import tasks_in
 
     index = tasks_in(tuple(include_path))
     if not index.heads:
         problem = "lm_eval is not installed" if not include_path else f"no task file in {', '.join(include_path)}"
-        raise InputError.at(what, problem, "expected --include-path DIR with a folder of tasks")
-    if what == "tags":
+        raise InputError.at(kind, problem, "expected --include-path DIR with a folder of tasks")
+    if kind == "tags":
         names = {tag: f"{len(members):,} task{'s' if len(members) > 1 else ''}" for tag, members in index.tags.items()}
     else:
-        wanted = ("group",) if what == "groups" else ("task", "class")
+        wanted = ("group",) if kind == "groups" else ("task", "class")
         names = {name: _location(head.path) for name, head in index.heads.items() if head.kind in wanted}
     return {name: names[name] for name in sorted(names) if fnmatchcase(name, pattern)}

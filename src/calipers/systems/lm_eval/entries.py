@@ -28,7 +28,7 @@ _MAX_REMEMBERED: Final = 200_000  # normalised texts
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What exact_match ignores, in this order: patterns, case, ASCII punctuation, ASCII digits."""
+    """The rules of exact_match: it ignores, in this order, patterns, case, ASCII punctuation and ASCII digits."""
 
     regexes_to_ignore: tuple[str, ...] = ()
     ignore_case: bool = False
@@ -308,16 +308,16 @@ So it is for any metric that a function of the task's own aggregates.
 """
 
 
-def reference_of(target: Any, answer: Any, *, several: bool, typed: bool = True) -> Any:
+def reference_of(target: Any, answer: Any, *, multiple_targets: bool, typed: bool = True) -> Any:
     """The reference that an answer is compared with: the target converted to the answer's type, as in lm-eval.
 
-    With ``several`` targets, any of which is correct, it is the list of them, unconverted. The target stays as it is
+    With ``multiple_targets``, any of which is correct, it is the list of them, unconverted. The target stays as it is
     if it is not to be ``typed``, or if the answer is None or a list.
 
-    >>> reference_of(7, "7", several=False), reference_of("2", 2, several=False)
+    >>> reference_of(7, "7", multiple_targets=False), reference_of("2", 2, multiple_targets=False)
     ('7', 2)
     """
-    if several:
+    if multiple_targets:
         return list(target) if isinstance(target, (list, tuple)) else [target]
     if not typed or answer is None or isinstance(answer, list) or type(target) is type(answer):
         return target
@@ -329,13 +329,13 @@ def reference_of(target: Any, answer: Any, *, several: bool, typed: bool = True)
 
 
 def score_answer(
-    metrics: Sequence[Entry], target: Any, answer: Any, *, several: bool = False, typed: bool = True
+    metrics: Sequence[Entry], target: Any, answer: Any, *, multiple_targets: bool = False, typed: bool = True
 ) -> dict[str, Any]:
     """A document's scores by metric: numbers, pairs for corpus metrics, and one per key of a function's result."""
-    reference = reference_of(target, answer, several=several, typed=typed)
+    reference = reference_of(target, answer, multiple_targets=multiple_targets, typed=typed)
     scores: dict[str, Any] = {}
     for entry in metrics:
-        scores |= _score(entry, reference, answer, several)
+        scores |= _score(entry, reference, answer, multiple_targets)
     return scores
 
 
@@ -352,16 +352,16 @@ def process(function: Callable[..., Any], doc: Mapping[str, Any], results: Seque
     return dict(scores)
 
 
-def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str, Any]:
+def _score(entry: Entry, reference: Any, answer: Any, multiple_targets: bool) -> dict[str, Any]:
     if entry.function is not None:
-        if not several:
+        if not multiple_targets:
             return _named_scores(entry, _called(entry, reference, answer))
         by_target = [_named_scores(entry, _called(entry, target, answer)) for target in reference]
         return {key: max(scores[key] for scores in by_target) for key in by_target[0]} if by_target else {}
     if entry.name == "bypass":
         return {entry.name: None}
     if entry.name == "exact_match":
-        return {entry.name: matches(answer, reference if several else [reference], entry.rules)}
+        return {entry.name: matches(answer, reference if multiple_targets else [reference], entry.rules)}
     if entry.name in CORPUS_METRICS or callable(entry.aggregation):
         return {entry.name: (reference, "" if answer is None else answer)}
     raise InputError(

@@ -236,8 +236,8 @@ class ResponseJudge:
             for entry in scoring.metrics if self.task.config.process_results is None else ():
                 is_reduced = (entry.reduction or scoring.reduction) and isinstance(value, list) and value
                 repeat = value[0] if is_reduced else value  # a metric with a reduction scores each repeat by itself
-                several = self.task.multiple_targets
-                scores |= score_answer([entry], target, repeat, several=several, typed=scoring.typed)
+                options = {"multiple_targets": self.task.multiple_targets, "typed": scoring.typed}
+                scores |= score_answer([entry], target, repeat, **options)
             aggregations = _aggregations(scoring)
             for name, score in scores.items():
                 number = number_of(score, aggregations.get(name, "mean"))

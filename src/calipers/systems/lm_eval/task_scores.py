@@ -211,9 +211,9 @@ NEWER_SCORES: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of lm-eval 0.
 }
 
 
-def score_newer_choices(choices: Choices, names: Sequence[str], *, several: bool = False) -> dict[str, Any]:
-    """A document's scores by lm-eval 0.5, in the order of ``names``; it must have one target unless ``several``."""
-    if isinstance(choices.gold, list) and not several:
+def score_newer_choices(choices: Choices, names: Sequence[str], *, multiple_targets: bool = False) -> dict[str, Any]:
+    """A document's scores by lm-eval 0.5, in the order of ``names``; several targets need ``multiple_targets``."""
+    if isinstance(choices.gold, list) and not multiple_targets:
         raise InputError.at(
             "multiple_choice", f"the target is {choices.gold!r}", "expected one, or multiple_targets: true"
         )
@@ -493,7 +493,7 @@ class ScoringSettings:
     """The settings of a task's scoring other than its pipelines and metrics."""
 
     kind: str = GENERATION  # the output type
-    several: bool = False  # whether a document has several targets, any of which is correct
+    multiple_targets: bool = False  # whether a document has several targets, any of which is correct
     process_results: Process | None = None
     reduction: str | None = None  # of repeats, for a metric without one and a task without a scorer
 
@@ -637,7 +637,7 @@ def _matched(
     documents: Sequence[AnsweredDocument], answers: FilteredAnswers, scoring: Scoring, settings: ScoringSettings
 ) -> ScoredPipeline | None:
     """The scores of all documents at once, if exact_match of single texts is the only metric; otherwise None."""
-    single = settings.kind == GENERATION and settings.process_results is None and not settings.several
+    single = settings.kind == GENERATION and settings.process_results is None and not settings.multiple_targets
     if not single or [entry.name for entry in scoring.metrics] != ["exact_match"] or scoring.metrics[0].function:
         return None
     entry = scoring.metrics[0]
@@ -683,7 +683,7 @@ def _document(
         # with a scorer, the delimiter counts for the length of a choice
         choices = replace(choices, texts=[f"{document.delimiter}{text}" for text in choices.texts])
         names = [name for name in names if name in NEWER_SCORES]
-        return _once(score_newer_choices(choices, names, several=settings.several))
+        return _once(score_newer_choices(choices, names, multiple_targets=settings.multiple_targets))
     if settings.kind == ROLLING:
         return _once(score_rolling(float(results[0]), str(document.target), names))
     if settings.kind != GENERATION:
@@ -695,7 +695,7 @@ def _document(
         answers = results[0] if how is not None and isinstance(results[0], list) else [results[0]]
         values: dict[str, list[Any]] = {}  # of this metric, or of each metric that its function returns
         for answer in answers:
-            options = {"several": settings.several, "typed": scoring.typed}
+            options = {"multiple_targets": settings.multiple_targets, "typed": scoring.typed}
             for key, score in score_answer([entry], document.target, answer, **options).items():
                 values.setdefault(key, []).append(score)
         by_repeat |= values
