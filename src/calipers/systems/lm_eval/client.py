@@ -324,11 +324,8 @@ def task_client(client: Client, job: Job, suite: Suite) -> Client:
     if not of_class and not needs_likelihoods:
         return client
     if not of_class and job.samples > 1:
-        raise InputError.at(
-            job.place("samples"),
-            f"is {job.samples}",
-            "expected 1, because every sample of a log-likelihood would be the same",
-        )
+        expected = "expected 1, because every sample of a log-likelihood would be the same"
+        raise InputError.at(job.place("samples"), f"is {job.samples}", expected)
     if job.system_prompt is not None:
         problem = "a log-likelihood request is plain text without a system message"
         if of_class:

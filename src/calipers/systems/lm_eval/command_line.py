@@ -259,9 +259,8 @@ def _json_object(where: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError.at(
-            where, f"is not JSON ({error})", "expected an object, with names in double quotes"
-        ) from None
+        expected = "expected an object, with names in double quotes"
+        raise InputError.at(where, f"is not JSON ({error})", expected) from None
     if not isinstance(value, dict):
         raise InputError.at(where, f"is {shown(value)}", "expected a JSON object")
     return value
@@ -296,6 +295,7 @@ def _value(text: str) -> Any:
 
 
 PAIRS: Final[Mapping[str, Any]] = {"nargs": "+", "action": _Pairs, "metavar": "KEY=VALUE"}
+UPLOADS: Final = ("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args")  # options without effect here
 
 
 def _run_parser() -> _Parser:
@@ -316,39 +316,24 @@ def _run_parser() -> _Parser:
     option("--batch_size", "-b", metavar="N", help="Number of prompts per batch: an integer, auto or auto:N.")
     option("--max_batch_size", type=int, metavar="N", help="Largest batch size of --batch_size auto.")
     option = group("Tasks")
-    option(
-        "--tasks",
-        "-t",
-        nargs="+",
-        action=_Names,
-        metavar="NAME",
-        help="Tasks, groups, tags, patterns such as mmlu_*, or files such as FILE.yaml.",
-    )
+    tasks_help = "Tasks, groups, tags, patterns such as mmlu_*, or files such as FILE.yaml."
+    option("--tasks", "-t", nargs="+", action=_Names, metavar="NAME", help=tasks_help)
     option("--include_path", metavar="DIR", help="Folder with more task files.")
     option("--num_fewshot", "-f", type=int, metavar="N", help="Number of few-shot examples in a prompt.")
     option("--metadata", **PAIRS, help="Metadata for tasks that need it, such as ruler.")
     option("--check_integrity", action="store_true", help="Check the tasks before the first request.")
-    option(
-        "--trust", action="store_true", help="Trust and run code that came with a task (!function); only in Calipers."
-    )
+    trust_help = "Trust and run code that came with a task (!function); only in Calipers."
+    option("--trust", action="store_true", help=trust_help)
     option("--trust_remote_code", action="store_true", help="Accepted together with --trust.")
     option("--confirm_run_unsafe_code", action="store_true", help="Accepted together with --trust.")
     option = group("Sampling")
     option("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="Send prompts as chat messages.")
-    option(
-        "--fewshot_as_multiturn",
-        nargs="?",
-        const="true",
-        metavar="BOOL",
-        help="Send each few-shot example as its own messages.",
-    )
+    multiturn_help = "Send each few-shot example as its own messages."
+    option("--fewshot_as_multiturn", nargs="?", const="true", metavar="BOOL", help=multiturn_help)
     option("--system_instruction", metavar="TEXT", help="Text to put before a task's description.")
     option("--gen_kwargs", **PAIRS, help="Sampling parameters that override the task's generation_kwargs.")
-    option(
-        "--seed",
-        metavar="N,N,N,N",
-        help="Seeds for random, numpy, torch and the few-shot examples.  [default: 0,1234,1234,1234]",
-    )
+    seed_help = "Seeds for random, numpy, torch and the few-shot examples.  [default: 0,1234,1234,1234]"
+    option("--seed", metavar="N,N,N,N", help=seed_help)
     option = group("Limits")
     option("--limit", "-L", type=float, metavar="N", help="Use only the first N documents, or this fraction below 1.")
     option("--samples", "-E", metavar="JSON", help='Use only these documents: {"task": [0, 3]}, or a JSON file.')
@@ -362,15 +347,10 @@ def _run_parser() -> _Parser:
     option = group("General")
     option("--config", "-C", metavar="FILE", help="YAML file with options; the command line overrides it.")
     option("--verbosity", "-v", metavar="LEVEL", help="Accepted without effect: notes go to standard error.")
-    option(
-        "--cache_requests",
-        nargs="?",
-        const="true",
-        metavar="HOW",
-        help="Cache prompts on disk: true, refresh or delete.",
-    )
-    for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
-        option(name, **PAIRS, help="Not supported: Calipers uploads nothing.")
+    cache_help = "Cache prompts on disk: true, refresh or delete."
+    option("--cache_requests", nargs="?", const="true", metavar="HOW", help=cache_help)
+    for name in UPLOADS:
+        option(f"--{name}", **PAIRS, help="Not supported: Calipers uploads nothing.")
     return parser
 
 
@@ -400,14 +380,10 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("trust_remote_code", "confirm_run_unsafe_code", "apply_chat_template", "trust"), False),
     **{"model": "hf", "model_args": {}, "batch_size": 1, "device": "cuda:0", "gen_kwargs": {}, "metadata": {}},
     **{"cache_requests": None, "seed": LOAD_SEEDS},
-    **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args")),
+    **dict.fromkeys(UPLOADS),
 }
 """Every option of a run, with its default."""
 MAPPINGS: Final = ("model_args", "gen_kwargs", "metadata")
-UNUSED: Final = {  # option -> what the error says is expected
-    **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args"), "expected none: results go to --output_path"),
-    "hf_hub_log_args": "expected none: results go to --output_path",
-}
 
 
 def _run(given: Mapping[str, Any]) -> HarnessCommand:
@@ -463,9 +439,9 @@ def _from_config(path: str | None) -> dict[str, Any]:
 
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     """Validate and convert every option; InputError for contradictions and for options that have no effect here."""
-    for name, expected in UNUSED.items():
+    for name in UPLOADS:
         if options[name]:
-            raise InputError.at(f"--{name}", "has no effect here", expected)
+            raise InputError.at(f"--{name}", "has no effect here", "expected none: results go to --output_path")
     for name in MAPPINGS:
         if isinstance(options[name], str):
             options[name] = _pairs(f"--{name}", options[name])
@@ -478,9 +454,8 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     tasks = options["tasks"]
     listed = tasks.split(",") if isinstance(tasks, str) else tasks
     if not listed or not isinstance(listed, list) or not all(isinstance(name, str) and name for name in listed):
-        raise InputError.at(
-            "--tasks", "does not name a task" if not tasks else f"is {shown(tasks)}", "expected names: a,b"
-        )
+        problem = f"is {shown(tasks)}" if tasks else "does not name a task"
+        raise InputError.at("--tasks", problem, "expected names: a,b")
     options["tasks"] = [name.strip() for item in listed for name in item.split(",")]
     options["seed"] = _seeds(options["seed"])
     options["cache_requests"] = _cache_use(options["cache_requests"])
@@ -646,9 +621,8 @@ def _local_model(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     given = options["model_args"]
     name = given.get("pretrained")
     if not isinstance(name, str) or not name:
-        raise InputError.at(
-            "--model_args", "does not name a model", "expected pretrained=PATH, or a name in the hub's cache"
-        )
+        expected = "expected pretrained=PATH, or a name in the hub's cache"
+        raise InputError.at("--model_args", "does not name a model", expected)
     load_options = {key: value for key, value in given.items() if key not in HF_ACCEPTED}
     LoadOptions.of(load_options, "--model_args")
     _refuse_unused(given, HF_ACCEPTED, list(load_options))

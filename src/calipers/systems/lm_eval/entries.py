@@ -571,9 +571,8 @@ def scorings(
     names = [scoring.pipeline.name for scoring in plan]
     for name in names:
         if names.count(name) > 1:
-            raise InputError.at(
-                f"{location}: filter_list", f"two pipelines are called {name!r}", "expected different names"
-            )
+            problem = f"two pipelines are called {name!r}"
+            raise InputError.at(f"{location}: filter_list", problem, "expected different names")
     return plan
 
 

@@ -222,11 +222,8 @@ def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnP
     """lm-evaluation-harness' tables of the runs that have just ended; with ``export``, also write its files."""
     parts = [each.part for each in reports if each.part is not None]
     if export is not None and not any(each.job.lm_eval for each in reports):
-        raise InputError.at(
-            "--export",
-            "none of the runs is of a task of lm-evaluation-harness",
-            "expected a task of lm-evaluation-harness",
-        )
+        problem = "none of the runs is of a task of lm-evaluation-harness"
+        raise InputError.at("--export", problem, "expected a task of lm-evaluation-harness")
     if not parts or (shape not in ("table", "md") and export is None):
         return OwnPage("")
     own_reports = list(report.joined(parts))
@@ -235,12 +232,8 @@ def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnP
     if export is not None:
         for each in own_reports:
             _, tokenizer_block = model_blocks(each.parts[0].job)
-            blocks = {
-                **environment(),
-                **tokenizer_block,
-                "date": time.time(),
-                "model_name_sanitized": sanitized(each.model),
-            }
+            blocks = {**environment(), **tokenizer_block, "date": time.time()}
+            blocks["model_name_sanitized"] = sanitized(each.model)
             written += map(str, each.write(export, datetime.now(UTC).replace(tzinfo=None), blocks=blocks))
     return OwnPage(("\n" if shape == "md" else "").join(texts), remarks=written)
 

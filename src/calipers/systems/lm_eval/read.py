@@ -199,9 +199,8 @@ def rows_of(source: Source) -> Iterator[dict[str, Any]]:
             if line.strip():
                 row = decoded(line)
                 if row is None or not is_row(row):
-                    raise InputError.at(
-                        f"{source.path}:{number}", "not a sample of lm-eval", "expected doc_id, resps, ..."
-                    )
+                    location = f"{source.path}:{number}"
+                    raise InputError.at(location, "not a sample of lm-eval", "expected doc_id, resps, ...")
                 try:
                     check_once(line, number)
                 except LineError as error:

@@ -214,9 +214,8 @@ NEWER_SCORES: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of lm-eval 0.
 def score_newer_choices(choices: Choices, names: Sequence[str], *, multiple_targets: bool = False) -> dict[str, Any]:
     """A document's scores by lm-eval 0.5, in the order of ``names``; several targets need ``multiple_targets``."""
     if isinstance(choices.gold, list) and not multiple_targets:
-        raise InputError.at(
-            "multiple_choice", f"the target is {choices.gold!r}", "expected one, or multiple_targets: true"
-        )
+        problem = f"the target is {choices.gold!r}"
+        raise InputError.at("multiple_choice", problem, "expected one, or multiple_targets: true")
     for name in names:
         if name not in NEWER_SCORES:
             raise UnknownName.of("lm_eval metric", name, NEWER_SCORES)

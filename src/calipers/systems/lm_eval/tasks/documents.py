@@ -363,10 +363,8 @@ def _refuse_path(path: str, location: str) -> None:
     if path in READERS:
         return
     if path in BUILDERS:
-        problem = f"{path} is a builder of the library datasets"
-        raise InputError.at(
-            location, problem, f"expected {', '.join(READERS)} or a dataset of the hub; else {TRUST_ADVICE}"
-        )
+        expected = f"expected {', '.join(READERS)} or a dataset of the hub; else {TRUST_ADVICE}"
+        raise InputError.at(location, f"{path} is a builder of the library datasets", expected)
     if not _HUB.fullmatch(path) or path.endswith(".py") or os.path.lexists(path):
         expected = f"expected {', '.join(READERS)}, a folder of such files or the name of a dataset on the hub"
         raise InputError.at(location, f"is {shown(path)}", f"{expected}; else {TRUST_ADVICE}")

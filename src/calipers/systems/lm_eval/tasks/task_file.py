@@ -128,9 +128,8 @@ def _load(text: str, path: Path) -> TaskFile:
     except (ValueError, OverflowError) as error:  # a date with a thirteenth month
         raise InputError.at(str(path), f"is not valid YAML ({error})") from None
     if not isinstance(values, dict):
-        raise InputError.at(
-            str(path), f"is a {type(values).__name__}", "expected a mapping: task: ..., dataset_path: ..."
-        )
+        expected = "expected a mapping: task: ..., dataset_path: ..."
+        raise InputError.at(str(path), f"is a {type(values).__name__}", expected)
     keys = (key for key, _ in node.value) if isinstance(node, yaml.MappingNode) else ()
     lines = {str(key.value): f"{path}:{key.start_mark.line + 1}" for key in keys}
     return TaskFile(path, {str(key): value for key, value in values.items()}, lines)
@@ -385,12 +384,8 @@ def with_format(given: Mapping[str, Any], location: str, chosen: str | None) -> 
             raise InputError.at(location, problem, "remove the part after @")
         return dict(given)
     format = _selected_format(formats, location, chosen)
-    has_choices = format.output_type == "multiple_choice" or format.choice_labels is not None
-    columns = {
-        "doc_to_text": "question",
-        "doc_to_choice": "choices" if has_choices else None,
-        "doc_to_target": "answer",
-    }
+    choices_column = "choices" if format.output_type == "multiple_choice" or format.choice_labels is not None else None
+    columns = {"doc_to_text": "question", "doc_to_choice": choices_column, "doc_to_target": "answer"}
     question, choices, answer = (
         _expression(given.get(name, column), f"{location}: {name}") for name, column in columns.items()
     )
@@ -704,9 +699,8 @@ def _generation(location: str, given: Mapping[str, Any]) -> dict[str, Any] | Non
         except (TypeError, ValueError):
             completed["temperature"] = -1.0
         if not 0 <= completed["temperature"] < math.inf:
-            raise InputError.at(
-                f"{location}.temperature", f"is {shown(kwargs['temperature'])}", "expected a number >= 0"
-            )
+            problem = f"is {shown(kwargs['temperature'])}"
+            raise InputError.at(f"{location}.temperature", problem, "expected a number >= 0")
     completed.setdefault("until", until)
     return completed
 
