@@ -1,4 +1,4 @@
-"""Aggregations of all documents; sums of what documents contribute give the same, also over any draw of them."""
+"""Aggregations of all documents; sums of statistics give the same number, also for bootstrap draws."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_sums_give_the_metric(how, items):
 
 
 def test_the_references_that_count_are_those_that_every_document_has():
-    """Else a draw without the document that has fewest would be another metric."""
+    """Otherwise a draw without the document with the fewest references would compute another metric."""
     pytest.importorskip("sacrebleu", reason="sacrebleu comes with calipers[text]")
     items = [(["a b c d", "something else stands here"], "something else stands here"), (["a b c d"], "a b c d")]
     found = sums("bleu", items)

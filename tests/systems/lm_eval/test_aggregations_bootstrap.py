@@ -98,7 +98,7 @@ def rng(seed=0):
 
 
 def one_by_one(how, items, seed=0):
-    """The plainest way: each draw a list of documents, added up by itself."""
+    """The reference implementation: each draw is a list of documents, aggregated by itself."""
     raw = rng(seed).bit_generator.random_raw(draw_count(how, len(items)) * len(items)) % np.uint64(len(items))
     rows = raw.astype(int).reshape(-1, len(items))[:50]
     return [aggregate(how, [items[place] for place in row]) for row in rows.tolist()]

@@ -1,4 +1,4 @@
-"""The metrics of a task that names none: as the release has them, or the guide."""
+"""The default metrics of a task without a metric_list: those of the release, or of the guide."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A task of lm-evaluation-harness from responses to numbers, and its own files added up again."""
+"""A task of lm-evaluation-harness from responses to numbers, and numbers computed again from its own files."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_results_file_stands_for_the_samples_beside_it_and_its_groups():
 
 
 def two_models(folder, names=("small", "large")):
-    """A folder of lm-eval's with the same task run by two models."""
+    """An output folder of lm-eval in which two models ran the same task."""
     for number, name in enumerate(names):
         place = folder / f"place{number}"
         place.mkdir()

@@ -1,4 +1,4 @@
-"""Entries of a metric_list, odd ones of shipped tasks among them, and what answers are worth by them."""
+"""Entries of a metric_list, also odd ones from shipped tasks, and the scores of answers."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_stored_answers_of_another_task_are_no_likelihoods(text):
     [("mc_group", "alpha", "e2e_mc_alpha"), ("mc_group", "beta", "e2e_mc_beta"), ("rolling", "task", "e2e_rolling")],
 )
 def test_a_log_gives_the_numbers_and_samples_of_lm_eval(folder, file, name, tmp_path):
-    """Its own responses, in a log as a run of ours writes it."""
+    """The responses of lm-evaluation-harness, written as a log of Calipers."""
     made = LoadedTasks().task(str(E2E / folder / "inputs" / f"{file}.yaml"), name, TaskRequest())
     said = {}
     for one in map(json.loads, (E2E / folder / "fixtures.jsonl").read_text().splitlines()):

@@ -1,4 +1,4 @@
-"""One response of several, judged while a run goes; and what is refused before it begins."""
+"""Verifying one of several responses during a run, and errors that are found before the run."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Tasks that ask for likelihoods, run by the command against a real server with a real, small model."""
+"""Log-likelihood tasks, run by the command against a real server with a small model."""
 
 import json
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ def home(tmp_path):
 
 @contextmanager
 def likely(*arguments):
-    """The server's base URL, as long as it runs."""
+    """The base URL of the running server."""
     with FORKS.server("clients.likely", *arguments) as port:
         yield f"http://127.0.0.1:{int(port)}/v1"
 
@@ -187,7 +187,7 @@ def test_whole_texts_are_refused_by_a_server_that_puts_nothing_before_them(home)
 
 
 def test_a_text_that_the_server_cannot_read_is_a_gap(home):
-    """Its limit is its own; a document beyond it is told with the server's words, and the rest is scored."""
+    """A document beyond the server's limit is reported with the server's message; the others are scored."""
     with likely("--bos", "--longest", "14") as url:
         done = run(home, "roll", url, "--out", "r")
     assert done.returncode == 3

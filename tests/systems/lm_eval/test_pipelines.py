@@ -1,4 +1,4 @@
-"""Pipelines beyond the golden vectors: what the ledger says, what is refused, exploding patterns found before a run."""
+"""Pipelines beyond the golden vectors: outcomes, errors, and exponential patterns that are found before a run."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_responses_that_a_filter_cannot_take(steps, resps, docs, said):
 
 
 class Shout:
-    """A filter of somebody's own, as lm-eval wants it."""
+    """A user's filter class in lm-eval's form."""
 
     def __init__(self, mark="!"):
         self.mark = mark

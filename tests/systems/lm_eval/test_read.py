@@ -1,4 +1,4 @@
-"""What lm-evaluation-harness wrote yesterday, likelihoods and whole folders too, read as rollouts."""
+"""Files of lm-evaluation-harness read as rollouts, also log-likelihoods and whole folders."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ OLD, NEW = "2026-01-02T03-04-05.678901", "2026-03-02T03-04-05"  # no fraction wh
 
 
 def output(folder, time=NEW, model="m", acc=1.0, task="t", stem="results"):
-    """A model's folder after one run of one task; its path."""
+    """Write the folder of a model after one run of a task; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     held = {"results": {task: {"acc,none": acc}}, "model_name": model}
     (folder / f"{stem}_{time}.json").write_text(json.dumps(held, indent=2))
@@ -188,7 +188,7 @@ def output(folder, time=NEW, model="m", acc=1.0, task="t", stem="results"):
 
 
 def groups(*paths):
-    """(model, task, its accuracy) of all that was read; the files; what was said."""
+    """The (model, task, accuracy) of everything that was read, the files, and the notes."""
     table, inputs = read([str(path) for path in paths])
     rows = [(row.get("model"), row["dataset"], row["reward acc"]) for row in seen(table)]
     return rows, [os.path.basename(one.path) for one in inputs], list(table.notes)
@@ -196,7 +196,7 @@ def groups(*paths):
 
 @pytest.mark.parametrize("name", ["gen_repeats", "mc_group", "rolling"])
 def test_what_lm_eval_wrote(tmp_path, name):
-    """Its files, under the names it gives them; another file of the folder is none of them."""
+    """Files are recognised by lm-eval's names; other files of the folder are ignored."""
     model = tmp_path / "out" / "fixture-v1"
     model.mkdir(parents=True)
     shutil.copy(GOLDEN / name / "results.json", model / f"results_{NEW}.json")
@@ -243,7 +243,7 @@ def test_of_many_that_are_passed_over_a_few_are_named(tmp_path):
 
 
 def test_models_that_share_a_folder_are_told_apart(tmp_path):
-    """With --output_path x.json there is no folder for a model, and another name for its results."""
+    """With --output_path x.json there is no folder per model, and the results file has another name."""
     output(tmp_path, OLD, model="m", stem="x")
     output(tmp_path, NEW, model="n", stem="y", acc=0.0)
     found, files, notes = groups(tmp_path)
@@ -325,7 +325,7 @@ def test_a_folder_of_anything_else_says_what_it_would_take(tmp_path, name):
 
 
 def test_other_folders_mean_what_they_meant(tmp_path):
-    """A job of Harbor's stays one, whatever lies beside its trials."""
+    """A Harbor job is read as such, whatever other files are beside its trials."""
     shutil.copytree(JOB, tmp_path / "job")
     output(tmp_path / "job")
     _, (one,) = read([str(tmp_path / "job")])

@@ -1,4 +1,4 @@
-"""What several runs of lm-evaluation-harness' tasks come to together."""
+"""The joint report of several runs of lm-evaluation-harness' tasks."""
 
 import json
 from datetime import datetime
@@ -122,7 +122,7 @@ def test_what_a_group_asks_for_in_vain_is_said(home, entries, said):
 
 
 def test_two_entries_of_a_metric_are_weighed_each_in_its_way(home):
-    """By documents in one pipeline, alike in the other: the interval is around the number that is shown."""
+    """Weighted by documents in one pipeline, equally in the other: the interval contains the number that is shown."""
     for name, size, gold in (("one", 60, 0), ("two", 12, 1)):
         rows = [{"q": "word", "c": ["sat", "ran" * 3], "n": gold if i % 6 else 1 - gold} for i in range(size)]
         (home / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -80,7 +80,7 @@ class Model:
 
 @pytest.fixture
 def counting(tmp_path, monkeypatch):
-    """A group of two tasks whose aggregation counts its calls; a function that runs it and says how many there were."""
+    """A group of two tasks whose aggregation counts its calls, and a function that runs it and returns the count."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs.jsonl").write_text("".join(f'{{"q": "{n}", "a": "yes"}}\n' for n in range(5)))
     (tmp_path / "code.py").write_text(CODE)

@@ -18,7 +18,7 @@ def logged(path, rows):
 
 @pytest.fixture
 def rows():
-    """lm-evaluation-harness' own responses, as the log of a run of ours holds them."""
+    """The responses of lm-evaluation-harness, written as a log of Calipers."""
     lines = map(json.loads, (RUN / "fixtures.jsonl").read_text().splitlines())
     return [{"task": str(one["doc_id"]), "sample": one["repeat"], "completion": one["response"]} for one in lines]
 

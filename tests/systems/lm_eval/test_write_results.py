@@ -1,4 +1,4 @@
-"""The results object of a run; the golden runs hold whole ones."""
+"""The results object of a run; the golden runs compare complete ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Answers:
 
 
 def test_functions_have_no_address():
-    """Two exports of one run are the same: an address differs from process to process."""
+    """Two exports of one run must be equal, although memory addresses differ between processes."""
     steps = [{"function": processed}, {"function": Answers}, {"function": Answers(), "kwargs": {"key": processed}}]
     one, leaf = ran("one", "a")
     config = replace(one.config, filter_list=[{"name": "own", "filter": steps}], doc_to_text=Answers())

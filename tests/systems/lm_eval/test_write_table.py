@@ -1,4 +1,4 @@
-"""The printed table; the golden vectors hold whole ones, these the rules of its columns."""
+"""The rules of the printed table's columns; the golden vectors compare complete tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from calipers.systems.lm_eval.write import table
 
 
 def made(*numbers, versions=None, names="abcdefgh"):
-    """A task for each (value, stderr)."""
+    """A results object with a task per (value, stderr)."""
     rows = {
         name: {"alias": name, "m,none": value, "m_stderr,none": error}
         for name, (value, error) in zip(names, numbers, strict=False)

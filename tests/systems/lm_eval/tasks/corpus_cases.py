@@ -1,4 +1,4 @@
-"""The cases of the corpus: what a model says to each document of a task file, and the numbers by hand.
+"""The cases of the corpus: the completions for each document of a task file, and the numbers computed by hand.
 
 ``GENERATED`` are run from file to number; ``LOADED`` need log-likelihoods, so their requests are looked at.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Generated:
-    """A generation task: for each document what the model says, one text a repeat; the results row."""
+    """A generation task: the completions of each document, one per repeat, and the expected row of the results."""
 
     file: str
     says: list[str | list[str]]
@@ -23,7 +23,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A task of log-likelihoods: the requests of its first document, its metrics and their aggregations."""
+    """A log-likelihood task: the expected requests of its first document, its metrics and their aggregations."""
 
     file: str
     requests: list[tuple[Any, ...]]

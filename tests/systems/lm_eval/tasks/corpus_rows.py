@@ -1,4 +1,4 @@
-"""What the task files that lm-evaluation-harness 0.4.13 ships use, counted: every row wants a case in the corpus.
+"""The features that the task files of lm-evaluation-harness 0.4.13 use, with counts; each needs a case in the corpus.
 
 The rows are those of the count over its 13,093 tasks; the numbers are how many of them have it.
 """
@@ -122,7 +122,7 @@ ROWS: dict[str, int] = {
 
 
 def claims(values: dict, config) -> set[str]:
-    """The rows that a task file has something of, read off its own fields and off what they came to."""
+    """The features that a task file uses, from its own fields and from its resolved configuration."""
     found = {f"output_type: {config.output_type}", f"repeats: {config.repeats}"}
     found |= {"output_type: unset"} - ({"output_type: unset"} if "output_type" in values else set())
     found |= _of_metrics(values, config.output_type) | _of_filters(values) | _of_functions(values) | _of_fields(values)
@@ -132,7 +132,7 @@ def claims(values: dict, config) -> set[str]:
 
 
 def group_claims(values: dict) -> set[str]:
-    """The rows that a group's file has something of."""
+    """The features that a group's file uses."""
     entries = values.get("aggregate_metric_list") or []
     entries = entries if isinstance(entries, list) else [entries]
     found = {"group: aggregates" if entries else "group: gathers"}

@@ -25,7 +25,7 @@ metric_list:
 
 
 def task_folder(folder: Path, text: str = TASK, *, docs: Any = None, name: str = "task.yaml", **files: str) -> Path:
-    """A task file beside its data; other files by name, ``utils_py`` for ``utils.py``. Its path."""
+    """Write a task file with its data, and other files by name (``utils_py`` for ``utils.py``); return its path."""
     rows = DOCS if docs is None else docs
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for other, content in files.items():
@@ -35,12 +35,12 @@ def task_folder(folder: Path, text: str = TASK, *, docs: Any = None, name: str =
 
 
 def config(**fields: Any) -> TaskFields:
-    """A configuration of these fields."""
+    """A task configuration with these fields."""
     return task_config(TaskFile(None, fields))
 
 
 def task(docs: Any = None, train: Any = None, **fields: Any) -> LoadedTask:
-    """A task over these documents."""
+    """A loaded task with these documents."""
     given = {"task": "made", "test_split": "test", "doc_to_text": "q", "doc_to_target": "a", **fields}
     rows = {"test": DOCS if docs is None else docs, **({"train": train} if train is not None else {})}
     splits = Splits("made", {name: lambda held=held: held for name, held in rows.items()})

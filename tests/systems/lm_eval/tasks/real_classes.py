@@ -1,4 +1,4 @@
-"""Classes of the installed lm-evaluation-harness, run by it and by us on one made-up model; the results as JSON."""
+"""Run classes of an installed lm-evaluation-harness by it and by Calipers, on a made-up model; print the results."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ os.environ.setdefault("HF_DATASETS_CACHE", os.path.abspath("cache"))
 
 
 def write(context: str) -> str:
-    """What the model writes: now the right value, now something else."""
+    """The model's completion: sometimes the correct value, sometimes another one."""
     word = context.split()[1]
     return f"it is {word}" if word[-1] in "024" else "nothing"
 
 
 def theirs(name: str) -> dict[str, Any]:
-    """By lm-evaluation-harness."""
+    """The results of lm-evaluation-harness."""
     from lm_eval.api.model import LM
     from lm_eval.evaluator import simple_evaluate
 
@@ -43,7 +43,7 @@ def theirs(name: str) -> dict[str, Any]:
 
 
 def ours(name: str) -> dict[str, Any]:
-    """By us."""
+    """The results of Calipers."""
     from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest
     from calipers.systems.lm_eval.judges import scoring, scoring_settings
     from calipers.systems.lm_eval.task_scores import answered_documents, score_documents

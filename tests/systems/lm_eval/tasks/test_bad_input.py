@@ -1,4 +1,4 @@
-"""Task files that cannot be run: one line with file and key, exit 2, before any call and without a run's folder."""
+"""Task files with errors: one line with file and key and exit code 2, before any request and without a run folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def home(tmp_path, monkeypatch):
 
 
 def refused(home, capsys, text, *more):
-    """The one line that is said of a task file."""
+    """The error line for a task file."""
     (home / "task.yaml").write_text(text)
     before = sorted(home.rglob("*"))
     assert run(["run", "task.yaml", "--model", "python/model.py:answer", *more]) == 2

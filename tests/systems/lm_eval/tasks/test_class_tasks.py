@@ -1,4 +1,4 @@
-"""Tasks written as classes. The stand-in is for tests of ours; what the real classes make is in `real_classes`."""
+"""Tasks written as classes, with a stand-in for lm_eval; `real_classes` runs classes of the real library."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ PATHS = "PYTHONPATH"
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A folder of class tasks, with the stand-in importable here and in other processes."""
+    """A folder of class tasks; the stand-in for lm_eval can be imported in this and in other processes."""
     write_classes(tmp_path)
     if not HERE:
         stand_in = str(write_stand_in(tmp_path / "stand_in"))

@@ -1,4 +1,4 @@
-"""A made-up corpus with everything that lm-evaluation-harness' own task files use, from file to number."""
+"""A made-up corpus of tasks with every feature of lm-evaluation-harness' own task files, from file to number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def home(tmp_path, monkeypatch):
 
 
 def run(home, file, model, code=0):
-    """The command, in this process; its results object as lm-evaluation-harness writes it, and ours."""
+    """Run the command in this process; return the results object in lm-evaluation-harness' form, and ours."""
     asked = ["run", str(path(file)), "--include-path", str(CORPUS), "--model", model]
     trust = ["--trust"] if "functions." in _whole(path(file)) else []  # the others need none
     done = CliRunner().invoke(commands, [*asked, *trust, "--export", "lm_eval=theirs", "--format", "json"])
@@ -47,7 +47,7 @@ def run(home, file, model, code=0):
 
 
 def _whole(file):
-    """The text of a file and of what it includes."""
+    """The text of a file and of the files that it includes."""
     text = file.read_text()
     included = [line.split()[1] for line in text.splitlines() if line.startswith("include:")]
     return text + "".join(_whole(CORPUS / name) for name in included)

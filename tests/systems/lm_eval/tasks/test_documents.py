@@ -126,7 +126,7 @@ def test_a_dataset_of_the_hub_needs_the_library(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")  # the library's own, where it is installed
 def test_the_library_reads_what_we_do_not(data):
-    """The real loading code, on local data."""
+    """The code that calls the library ``datasets``, on local data."""
     pytest.importorskip("datasets")
     from calipers.systems.lm_eval.tasks.documents import _library
 
@@ -222,7 +222,7 @@ def test_json_lines_are_typed_column_by_column(tmp_path):
     ],
 )
 def test_json_is_typed_as_datasets_types_it(tmp_path, cells, expected):
-    """Each of these was compared with what ``datasets`` 5.2.0 makes of it."""
+    """The expectations were compared with ``datasets`` 5.2.0."""
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"c": cell}) + "\n" for cell in cells))
     assert repr([row["c"] for row in read_json(path)]) == repr(expected)
@@ -285,7 +285,7 @@ def test_packed_files_are_unpacked(tmp_path, suffix):
     ],
 )
 def test_a_packed_file_that_is_not_whole_is_refused(tmp_path, suffix, content):
-    """Each reader: the rows before the cut are not the file's rows."""
+    """A reader must not return the rows before the cut as if they were the whole file."""
     path = tmp_path / f"rows{suffix}"
     path.write_bytes(content)
     for read in (read_json, read_csv, read_text):
@@ -295,7 +295,7 @@ def test_a_packed_file_that_is_not_whole_is_refused(tmp_path, suffix, content):
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 def test_a_small_file_takes_little_room(tmp_path, suffix):
-    """A reader that asks for as much as a file may hold takes that much first: 2 GiB."""
+    """A reader that asks for the maximum size at once allocates 2 GiB first."""
     path = tmp_path / f"rows.jsonl{suffix}"
     text = b'{"a": "x"}\n'
     path.write_bytes({"": text, ".gz": gzip.compress(text), ".zst": zstandard.compress(text)}[suffix])

@@ -1,4 +1,4 @@
-"""What is found below a folder, and the index of an installed lm-evaluation-harness that is kept."""
+"""The tasks found below a folder, and the cached index of an installed lm-evaluation-harness."""
 
 import os
 import stat
@@ -79,7 +79,7 @@ def test_an_installed_harness_is_found_and_not_imported(tmp_path, monkeypatch):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """An installed library of three tasks, and an empty cache."""
+    """A fake installed library with three tasks, and an empty cache."""
     tasks = tmp_path / "site" / "lm_eval" / "tasks"
     tasks.mkdir(parents=True)
     (tasks.parent / "__init__.py").write_text("raise RuntimeError('imported')")

@@ -220,7 +220,7 @@ KEEP = "{{% set ns = namespace(x=[], t='ab' * 40000) %}}{{% for i in range(99999
     ],
 )
 def test_all_that_a_template_makes_is_bounded_together(monkeypatch, template):
-    """Each value is small, and there is no end to them: they are kept, so that nothing is freed meanwhile."""
+    """Each value is small, but there are many; the template keeps them all, so that no memory is freed meanwhile."""
     monkeypatch.setattr(prompts, "MAX_BYTES", 8 << 20)
     monkeypatch.setattr(prompts, "SECONDS", PATIENCE)
     compiled(template)
@@ -271,7 +271,7 @@ def test_a_template_that_does_not_end_is_stopped(monkeypatch, template):
 
 
 def in_a_thread(template):
-    """What a template comes to away from the main thread: its text, or what is said of it."""
+    """The rendered text of a template outside the main thread, or the error message."""
     said = []
 
     def work():

@@ -1,4 +1,4 @@
-"""What would fail when a run is over, or hang while it goes, is refused before it begins."""
+"""Errors that would fail after a run, or make it hang, are refused before it begins."""
 
 from __future__ import annotations
 

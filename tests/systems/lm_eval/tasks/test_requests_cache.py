@@ -1,4 +1,4 @@
-"""Prompts that are kept on disk: used where nothing they are made from has changed, and never otherwise."""
+"""Cached prompts on disk: they are used if and only if nothing that determines them has changed."""
 
 import os
 
@@ -50,7 +50,7 @@ def kept(home):
 
 
 def mark(path, text="from the cache"):
-    """Change what a kept file says, so that whoever reads it can be told from whoever does not."""
+    """Change the content of a cached file, so that a test can tell whether it was read."""
     file = msgspec.msgpack.decode(path.read_bytes())
     file["texts"] = [text for _ in file["texts"]]
     path.write_bytes(msgspec.msgpack.encode(file))

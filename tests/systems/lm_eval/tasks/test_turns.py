@@ -1,4 +1,4 @@
-"""Chats as lm-evaluation-harness 0.4.13 makes them: what it was recorded to hand its chat template, turn by turn.
+"""Chat prompts, compared with recordings of the messages that lm-evaluation-harness 0.4.13 gives its chat template.
 
 ``chat_cases.jsonl`` holds the documents, then a case a line: no examples and two, in turns of their own or in one,
 with and without a system instruction, a description, and beginnings of answers that vary by document.

@@ -12,7 +12,7 @@ from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 @pytest.fixture
 def library(monkeypatch):
-    """A stand-in for the library ``datasets`` that writes down what it was asked for."""
+    """A stand-in for the library ``datasets`` that records its calls."""
     asked = []
 
     def load_dataset(path, name=None, **kwargs):

@@ -13,7 +13,7 @@ RUNS = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e"
 
 
 def recorded(name):
-    """(task, document, number) -> what the model was given."""
+    """(task, document, number of the request) -> its arguments."""
     lines = map(json.loads, (RUNS / name / "fixtures.jsonl").read_text().splitlines())
     return {(line["task"], line["doc_id"], line["idx"]): line["args"] for line in lines}
 
