@@ -452,7 +452,7 @@ def _ran(run: TaskPart) -> RanTask:
     task, scored = run.scored.task, run.scored
     source = task.file.path.name if task.file.path else "inline"
     if task.own is not None:
-        source = ""  # the configuration of a class has no config_source
+        source = ""  # the metadata of a class contains its config_source already
     return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=run.numbers)
 
 

@@ -173,7 +173,7 @@ class RanTask:
     """A task that was run: its configuration, its scores, and the hash of its samples."""
 
     config: TaskFields
-    source: str  # config_source: the name of its file, or "inline"; "" for none
+    source: str  # config_source: the name of its file, or "inline"; "" if the metadata contains it already
     scores: TaskScores
     documents: int  # in the evaluated split
     asked: int  # documents that were run
