@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import calipers
-from calipers.analyses.compare.source import said
+from calipers.analyses.compare.source import stored_text
 from calipers.web.gather import ManyData, PairData, gather, with_texts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "formats"
@@ -46,10 +46,10 @@ def test_a_report_has_the_texts_that_convert_writes(file, tmp_path):
         for row, text in run.rollouts.texts.items():
             task = int(table.task[row])
             known = said_by[(*table.keys[0], table.tasks[task], int(table.sample[row]))]
-            assert (text.completion or None) == (said(known.get("completion")) or None), known
+            assert (text.completion or None) == (stored_text(known.get("completion")) or None), known
             assert run.rollouts.prompts[task]
             texts += bool(text.completion)
-    assert texts == sum(bool(said(row.get("completion"))) for row in rows) > 0
+    assert texts == sum(bool(stored_text(row.get("completion"))) for row in rows) > 0
 
 
 def test_a_comparison_shows_the_answers_of_rows_that_only_convert_read(tmp_path):

@@ -283,8 +283,8 @@ def _standing(run: ReadRun, part: Rollouts, estimate: Estimate | None, why: str 
     return Standing(
         name=run.name,
         source=run.path,
-        agent=run.who[0],
-        model=run.who[1],
+        agent=run.identity[0],
+        model=run.identity[1],
         value=None if estimate is None else estimate.value,
         interval=None if estimate is None else estimate.interval,
         missing=Ledger.of(run.rollouts).gaps,
@@ -372,7 +372,7 @@ def _ranked(
         pairs=rivals,
         # of the best values the first that stands on the page: equal ones are worth the same
         winner=replace(ranked.best, run=0),
-        optimism=ranked.drawn.optimism,
+        optimism=ranked.bootstrap.optimism,
         baseline=baseline,
     )
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calipers.analyses.compare import Comparison
 from calipers.analyses.compare.compare import compare
-from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said
+from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, stored_text
 from calipers.analyses.items import Flags, read_flags
 from calipers.analyses.leaderboard import Leaderboard, leaderboard
 from calipers.analyses.matrix import matrix
@@ -486,7 +486,7 @@ def with_texts(run: RunData, budget: int = TEXT_BUDGET, preferred: Iterable[int]
             continue
         if code not in prompts and (prompt := prompt_of(text)):
             prompts[code] = cut(prompt)
-        parts = (said(text.completion), said(text.answer), error_of(text))
+        parts = (stored_text(text.completion), stored_text(text.answer), error_of(text))
         words = RolloutText(*(part and cut(part) for part in parts))
         if words != NO_TEXT:  # a later attempt comes later, and replaces the earlier one
             texts_of.setdefault(code, {})[text.sample] = words

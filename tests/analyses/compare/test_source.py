@@ -13,7 +13,7 @@ import pytest
 from analyses.compare.writing import put
 from systems.harbor.made import job, result, write
 
-from calipers.analyses.compare.source import read_source, short, spoken, stored
+from calipers.analyses.compare.source import json_text, read_source, short, stored
 from calipers.errors import InputError
 from calipers.formats.run_folder import Summed, document_lines
 
@@ -52,7 +52,7 @@ def of_files(paths, *wanted, columns=None):
     ],
 )
 def test_what_a_value_says(value, text):
-    assert spoken(value) == text
+    assert json_text(value) == text
 
 
 def test_the_first_sample_answers_for_a_task(tmp_path):

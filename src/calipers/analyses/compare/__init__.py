@@ -1,6 +1,7 @@
-"""Is one run better than another? The question and the result as values: runs, common tasks, differences, verdicts.
+"""Is one run better than another? The settings of a comparison and its result.
 
-A `Question` is the settings beyond those of a score, checked before any file is opened.
+`Question` has the settings and is checked before any file is opened. `Comparison` is the result: runs, common tasks,
+differences and verdicts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT, Difference, McNemar
 from calipers.stats.ranks import Winner
 
-TESTS: Final = {  # what is asked for -> what stands in the document
+TESTS: Final = {  # value of --test -> method in the result
     "default": FLOORED_T,
     "strict": STRICT,
     "sign-flip": "sign_flip",
@@ -35,15 +36,15 @@ SIDAK: Final = "sidak"
 HOLM: Final = "holm"
 ADJUSTMENTS: Final = (SIDAK, HOLM, "bh", "none")
 SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
-SHOWN = 10  # flips of a kind
-TRAINED: Final = "train"  # the split of rollouts that a policy was trained on
+SHOWN = 10  # regressions, and as many fixes, that are listed by default
+TRAINED: Final = "train"  # the split of the rollouts that a policy was trained on
 ORDER: Final = "second run: its plan, when its tasks started, or their first rows"
-"""The order of tasks for a test that looks at them one after another."""
+"""The source of the task order for a sequential test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """The primary question: a metric on all tasks, or in one slice, ``mean_reward[difficulty=hard]``."""
+    """The primary question: a metric on all tasks or in one slice, such as ``mean_reward[difficulty=hard]``."""
 
     text: str
     metric: str
@@ -52,7 +53,7 @@ class Primary:
 
     @classmethod
     def of(cls, text: str) -> Primary:
-        """Read ``--primary``; InputError for what names no metric."""
+        """Parse ``--primary``; InputError if it names no metric."""
         sliced = SLICED.fullmatch(text)
         metric = (sliced["metric"] if sliced else text).strip()
         if not metric or (sliced is None and "[" in metric):
@@ -62,12 +63,12 @@ class Primary:
         return cls(text, metric, sliced["key"].strip(), sliced["value"].strip())
 
     def means(self, metric: str, by: str | None, value: str | None) -> bool:
-        """Whether this is the question of a metric in a slice."""
+        """Whether this is the question about the given metric on the given slice."""
         return (self.by, self.slice) == (by, value) and metric_key(self.metric) == metric_key(metric)
 
 
 def step_order(name: str) -> tuple[bool, float, str]:
-    """The order of training steps by their names, ``40`` or ``eval, 40``: by number, those of evaluations last.
+    """The sort key of a step's name, ``40`` or ``eval, 40``: the training split first, then the rest, each by number.
 
     >>> sorted(["10", "2", "train, 30", "eval, 2"], key=step_order)
     ['train, 30', '2', 'eval, 2', '10']
@@ -80,7 +81,7 @@ def step_order(name: str) -> tuple[bool, float, str]:
 
 
 def metric_key(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """A metric's name and parameters, whatever their order and spacing; a free name is itself."""
+    """A metric's name and sorted parameters, independent of spacing; a text that is no valid metric is its own key."""
     try:
         request = MetricSpec.of(metric)
     except InputError:
@@ -90,30 +91,30 @@ def metric_key(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The settings of a comparison, checked and complete."""
+    """The checked settings of a comparison."""
 
     plan: Plan
-    test: str  # one of the values of TESTS, or betting
+    test: str  # a value of TESTS, or BETTING
     adjust: str
     margin: float | None
     baseline: str | None
     flips: int
-    tables: Sequence[str] | None  # the numbers of lm-evaluation-harness' tables that are asked for; None: all of them
+    tables: Sequence[str] | None  # requested numbers of lm-evaluation-harness' tables; None: all of them
     primary: Primary | None = None  # None: the first metric on all tasks
-    filled: tuple[float, float] | None = None  # what the missing rollouts of the first and the second run are
-    steps: str = ""  # what tells the training steps apart that are compared one by one; "": there are none
+    filled: tuple[float, float] | None = None  # the rewards of missing rollouts in the first and the second run
+    steps: str = ""  # the key of the training steps, if each step is compared separately; else ""
 
     @property
     def gated(self) -> bool:
-        """Whether the last common step is the primary question, and the other steps are claims only if it is decided.
+        """Whether the other steps are claims only if the primary question, the last common step, is decided.
 
-        The primary question keeps its level, and the others are adjusted among themselves by Holm.
+        The primary question keeps its level, and Holm's method adjusts the others among themselves.
         """
         return bool(self.steps) and self.adjust == HOLM
 
     @property
     def anytime(self) -> bool:
-        """Whether the verdict may be asked for after every batch of tasks."""
+        """Whether the verdict stays valid if it is requested after every batch of tasks."""
         return self.test == BETTING
 
 
@@ -130,7 +131,7 @@ def make_question(
     primary: Primary | None = None,
     filled: tuple[float, float] | None = None,
 ) -> Question:
-    """Check the settings; InputError where they do not go together."""
+    """Check the settings; InputError if one is invalid or two contradict each other."""
     if test not in TESTS:
         raise UnknownName.of("test", test, TESTS)
     if adjust not in ADJUSTMENTS:
@@ -163,10 +164,10 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One side of a comparison, on one dataset."""
+    """One run on one dataset."""
 
-    name: str  # no other run of the contest has it
-    source: str  # the path it was read from; "" for a table
+    name: str  # unique within the contest
+    source: str  # the path of the source; "" for a table
     agent: str | None
     model: str | None
     dataset: str | None
@@ -176,7 +177,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class OneSide:
-    """Tasks that only one run has; ``ids`` names the first of them."""
+    """The tasks that only one run has, with the ids of the first ones."""
 
     count: int
     ids: Sequence[str]
@@ -184,9 +185,9 @@ class OneSide:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Which tasks two runs share."""
+    """The number of tasks that two runs share, and the tasks that only one of them has."""
 
-    by: str  # "id", or "content": the same prompt under other ids
+    by: str  # "id", or "content" if the same prompt or document has other ids
     common: int
     only_first: OneSide
     only_second: OneSide
@@ -194,19 +195,22 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Tipping:
-    """How many missing rollouts of one run may be adverse without changing the verdict, if all of the other run are."""
+    """How many missing rollouts of one run may be adverse without changing the verdict.
 
-    run: str  # whose are counted: first or second
-    outcome: str  # that is adverse: failed or passed
-    most: int  # as many and fewer leave the verdict; -1: not even none of them
+    All missing rollouts of the other run count as adverse.
+    """
+
+    run: str  # the run whose adverse rollouts are counted: first or second
+    outcome: str  # the adverse outcome: failed or passed
+    most: int  # the verdict holds with up to this many adverse rollouts; -1: not even with 0
     missing: int
-    exact: bool  # whichever of them they are; else those that move the difference most
-    tasks: int  # with a value once all are filled
+    exact: bool  # True: for every choice of the adverse rollouts; False: for those that move the difference most
+    tasks: int  # tasks with a value after all missing rollouts are filled
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One metric of two runs on their common tasks: second minus first, with interval, p and verdict."""
+    """The difference of one metric between two runs, second minus first, with interval, p and verdict."""
 
     metric: str
     by: str | None  # the key of a slice; None for all tasks
@@ -216,42 +220,42 @@ class Finding:
     delta: float | None
     stderr: float | None
     interval: tuple[float, float] | None
-    p: float | None  # of no difference, for itself
-    p_holm: float | None  # among all findings of the comparison
-    p_bh: float | None
+    p: float | None  # of the null hypothesis of no difference, not adjusted
+    p_holm: float | None  # adjusted among all findings of the comparison
+    p_bh: float | None  # likewise, by Benjamini and Hochberg
     method: str
     tasks: int  # with a value in both runs
-    undefined_tasks: int  # common tasks without one
+    undefined_tasks: int  # common tasks without a value in one of the runs
     units: int  # tasks, or clusters
     samples: tuple[int, int]
     higher_is_better: bool | None
-    verdict: str  # better, worse, equivalent, undecided; higher or lower where neither is better
+    verdict: str  # better, worse, equivalent, undecided; higher or lower if no direction is better
     sentence: str
-    more_tasks: int | None  # that a new comparison needs, tested by themselves; clusters, where they are units
+    more_tasks: int | None  # tasks (or clusters) that a new comparison needs if it is tested on its own
     more_samples: int | None  # per task and run of a new comparison on as many tasks
-    p_equivalent: float | None  # within the margin; None without one
-    p_not_worse: float | None  # than the margin allows
-    mcnemar: McNemar | None  # where each task has one pass or fail in each run
+    p_equivalent: float | None  # of the test for equivalence within the margin; None without a margin
+    p_not_worse: float | None  # of the test for non-inferiority; None without a margin or a better direction
+    mcnemar: McNemar | None  # if each task has exactly one pass or fail in each run
     why: str | None
     signature: str
-    floored_stderr: float | None = None  # by which the floored t tests; None in other tests
-    role: str = "primary"  # primary, or secondary: a claim only when the primary question is decided
-    p_adjusted: float | None = None  # by which the verdict goes
+    floored_stderr: float | None = None  # the standard error of the floored t test; None in other tests
+    role: str = "primary"  # "primary" or "secondary"; a secondary finding is a claim only if the primary is decided
+    p_adjusted: float | None = None  # the p that decides the verdict
     confidence: float = 0.95  # of the interval
-    hint: str | None = None  # the verdict it would have, where the primary question is undecided
-    undone_by_one: bool = False  # one more unit with a full loss against the verdict would take it back
-    margin_method: str | None = None  # what tested the margin; None without one
-    tasks_for_margin: int | None = None  # units alike that would rule the margin out, where these are too few
-    missing: tuple[int, int] = (0, 0)  # rollouts of each run that are missing on the common tasks
-    bounds: tuple[float, float] | None = None  # of delta, whatever the missing ones are; None: none, or none known
-    worst_verdict: str | None = None  # with every missing rollout against the verdict; None without a verdict
+    hint: str | None = None  # the verdict on its own, if the primary question is undecided
+    undone_by_one: bool = False  # one more unit with a full loss against the verdict would make it undecided
+    margin_method: str | None = None  # the test of the margin; None without a margin
+    tasks_for_margin: int | None = None  # equal units that would rule the margin out, if there are too few units
+    missing: tuple[int, int] = (0, 0)  # missing rollouts of each run on the common tasks
+    bounds: tuple[float, float] | None = None  # of delta over all fillings; None: no rollout missing, or unknown
+    worst_verdict: str | None = None  # with every missing rollout against the verdict; None if it has no direction
     tipping: Tipping | None = None  # likewise
-    new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number would do
+    new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number suffices
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A task with different values in two runs, and the answer of each run."""
+    """A task whose value differs between two runs, and the answer of each run."""
 
     task: str
     first: float
@@ -261,7 +265,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """The tasks where the second run is worse and better; the largest changes come first."""
+    """How many tasks became worse, better or stayed the same in the second run, and the largest changes first."""
 
     metric: str
     worse: int
@@ -273,39 +277,39 @@ class Flips:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs of a contest, by their places in it."""
+    """Two runs of a contest and their findings."""
 
-    first: int
+    first: int  # index of the run in the contest
     second: int
     alignment: Alignment
     findings: Sequence[Finding]
     flips: Flips | None
-    notes: Sequence[str] = ()  # what differs beside the answers, and what else must be said
+    notes: Sequence[str] = ()  # differences in settings, prompts and tasks, and warnings
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """The rank of a run among several."""
 
-    run: int
+    run: int  # index of the run in the contest
     value: float
     rank: float
-    ranks: tuple[float, float]  # the middle of its ranks in draws of the tasks, for itself
-    chance_best: float  # share of draws of the tasks in which it is the best: not its probability of being the best
+    ranks: tuple[float, float]  # the central range of its ranks in bootstrap draws, not adjusted for the other runs
+    chance_best: float  # share of bootstrap draws in which it is best; this is not its probability of being the best
     rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs are valid together
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """All runs of a contest by one metric, the best first, over the tasks they all have."""
+    """The ranking of all runs of a contest by one metric over the tasks that all of them have, the best run first."""
 
     metric: str
     tasks: int
     places: Sequence[Place]
-    optimism: float | None  # how much too good the best of so many equal runs would look
-    corrected: float | None  # the best value less that
+    optimism: float | None  # how much too good the best run would look if all runs were equal
+    corrected: float | None  # the best value less the optimism
     why: str | None = None
-    winner: Winner | None = None  # the best value, corrected for selection
+    winner: Winner | None = None  # the best run, with its value corrected for selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,23 +324,23 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Page):
-    """The result of a comparison. ``comparison["mean_reward"]`` is the finding when there is one pair of runs."""
+    """The result of a comparison. With one pair of runs, ``comparison["mean_reward"]`` is the finding."""
 
     dialect: str
     missing: str
     confidence: float
     seed: int
     test: str
-    adjust: str  # by which adjusted p the verdicts go
+    adjust: str  # the method that adjusts the p values of the verdicts
     margin: float | None
     cluster: str | None
-    inputs: Sequence[Sequence[Input]]  # of each side
+    inputs: Sequence[Sequence[Input]]  # the files of each source
     contests: Sequence[Contest]
-    tests: int  # different ones, over which p is adjusted
+    tests: int  # the number of different tests, over which p is adjusted
     notes: Sequence[str] = ()
     primary: str | None = None  # the question that keeps its full level
     differences: Sequence[Difference] = field(default=(), repr=False, compare=False)  # of all findings, in order
-    order: str | None = None  # in which tasks are looked at, where the verdict may be asked on the way
+    order: str | None = None  # the order of the tasks in an anytime test; None in other tests
 
     def __getitem__(self, metric: str) -> Finding:
         pairs = [pair for contest in self.contests for pair in contest.pairs]
@@ -350,7 +354,7 @@ class Comparison(Page):
 
     @property
     def verdicts(self) -> list[str]:
-        """The word of every finding, in order."""
+        """The verdict of every finding, in order."""
         return [finding.verdict for contest in self.contests for pair in contest.pairs for finding in pair.findings]
 
     @property
@@ -358,23 +362,23 @@ class Comparison(Page):
         """The hash of settings and numbers, without paths, names and sentences: equal digests mean equal numbers."""
         left_out = {"tests"} if self.order else {"tests", "order"}
         settings = {key: value for key, value in self._settings().items() if key not in left_out}
-        whole = {**settings, "contests": [_numbers(contest) for contest in self.contests]}
-        return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
+        content = {**settings, "contests": [_numbers(contest) for contest in self.contests]}
+        return "sha256:" + hashlib.sha256(canonical(content)).hexdigest()
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
+        """The document that renderers show."""
         from calipers.analyses.compare.document import document
 
         return document(self)
 
     def glance(self) -> Glance:
-        """The verdict, the numbers and what is missing, for a notebook."""
+        """The verdict, the numbers and the missing rollouts, for a notebook."""
         from calipers.analyses.compare.page import glance
 
         return glance(self)
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The answer in one line."""
         from calipers.analyses.compare.page import answer_of
 
         pairs = [(contest, pair) for contest in self.contests for pair in contest.pairs]
@@ -397,11 +401,11 @@ class Comparison(Page):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per finding: both runs, and every number of it."""
+        """One flat row per finding: the names of both runs and all its numbers."""
         rows = []
         for contest in self.contests:
             for pair in contest.pairs:
-                who = {
+                runs = {
                     "dataset": contest.dataset,
                     "first_run": contest.runs[pair.first].name,
                     "second_run": contest.runs[pair.second].name,
@@ -413,7 +417,7 @@ class Comparison(Page):
                     "only_first": aligned.only_first.count,
                     "only_second": aligned.only_second.count,
                 }
-                rows += [{**who, **_flat(finding), **tasks} for finding in pair.findings]
+                rows += [{**runs, **_flat(finding), **tasks} for finding in pair.findings]
         return rows
 
     def _settings(self) -> dict[str, Any]:
@@ -425,12 +429,12 @@ STRICT_ALLOWS = "--test strict allows for that"
 
 
 def one_more(delta: float | None, cluster: str | None) -> str:
-    """``one more task lost outright``: what would speak most against a difference."""
+    """``one more task lost outright``: the strongest evidence that one unit can add against a difference."""
     return f"one more {'cluster' if cluster else 'task'} {'lost' if (delta or 0.0) > 0 else 'won'} outright"
 
 
 def _numbers(contest: Contest) -> dict[str, Any]:
-    """A contest without what may be called otherwise: runs stand there by their places."""
+    """A contest without names of runs and without sentences; a run is its index."""
     pairs = [
         {
             "first": pair.first,

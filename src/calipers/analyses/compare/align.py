@@ -1,4 +1,6 @@
-"""Which runs are compared: matched by agent, model and dataset; then the tasks that two runs share.
+"""Which runs are compared with each other, and which tasks two runs share.
+
+Runs are matched by agent, model and dataset.
 
 ::
 
@@ -8,6 +10,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,64 +24,65 @@ from calipers.rollouts.labels import clusters, has, slices
 from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
 
-Who = tuple[str | None, str | None]  # agent, model
+Identity = tuple[str | None, str | None]  # agent, model
 NAMED = 20  # tasks of one side that are named
 NOT_RUN = CODE["not_run"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRun:
-    """What one agent and model did, as one source has it; in a contest on one dataset, under a name of its own."""
+    """The rollouts of one agent and model in one source. In a contest it has one dataset and a unique name."""
 
     source: int  # the index of the source
     path: str  # of the source; "" for a table
-    who: Who
+    identity: Identity
     parts: Mapping[str | None, Rollouts]  # by dataset
-    name: str = ""  # no other run of the contest has it
+    name: str = ""  # unique within the contest
 
     @property
     def rollouts(self) -> Rollouts:
-        """Those on its only dataset."""
+        """The rollouts on its only dataset."""
         (part,) = self.parts.values()
         return part
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """Agent, model and dataset, as its records say them."""
+        """Agent, model and dataset, as its records name them."""
         return tuple(self.rollouts.keys[0])
 
 
 def runs_of(source: int, path: str, rollouts: Rollouts) -> list[ReadRun]:
-    """The runs in one source: a run is what one agent and model did."""
-    by_who: dict[Who, dict[str | None, Rollouts]] = {}
+    """The runs of one source, one for each pair of agent and model."""
+    by_identity: dict[Identity, dict[str | None, Rollouts]] = {}
     for part in rollouts.groups():
         agent, model, dataset = part.keys[0]
-        by_who.setdefault((agent, model), {})[dataset] = part
-    return [ReadRun(source, path, who, parts) for who, parts in by_who.items()]
+        by_identity.setdefault((agent, model), {})[dataset] = part
+    return [ReadRun(source, path, identity, parts) for identity, parts in by_identity.items()]
 
 
 def contests_of(sources: Sequence[Sequence[ReadRun]]) -> tuple[list[Sequence[ReadRun]], list[str]]:
-    """Which runs are compared with which, and notes on runs that are excluded; InputError where that is not clear.
+    """Group the runs that are compared with each other, with notes on excluded runs; InputError if that is ambiguous.
 
-    With one source its runs are compared with each other. With several, runs of the same name are compared: the same
-    agent and model, else the same agent where each source has one model, or the same model where each has one agent.
-    A source with a single run is compared with every run of the others. Runs of one dataset each are compared on each
-    dataset, where every dataset has several of them; otherwise the datasets may be one under other names.
+    The runs of a single source are compared with each other. With several sources, runs with the same agent and model
+    are compared, else with the same agent or else with the same model, if that distinguishes the runs of every source.
+    Without such a match, all runs are compared if the first source has one run or only one source has several.
+    Runs with one dataset each form a contest per dataset if every dataset has at least two runs; otherwise they form
+    one contest, because the same dataset may have several names.
     """
-    matched = _matched(sources)
-    there = {id(run) for runs in matched for run in runs}
-    alone = [run for runs in sources for run in runs if id(run) not in there]
-    notes = [f"{_titled(run)} is only in {_called(run)} and is excluded" for run in alone]
+    matched = _match_runs(sources)
+    matched_ids = {id(run) for runs in matched for run in runs}
+    unmatched = [run for runs in sources for run in runs if id(run) not in matched_ids]
+    notes = [f"{_quoted_name(run)} is only in {_source_name(run)} and is excluded" for run in unmatched]
     contests: list[Sequence[ReadRun]] = []
     for runs in matched:
-        by_dataset, more = _by_dataset(_named(runs))
+        by_dataset, dataset_notes = _split_by_dataset(_with_names(runs))
         contests += by_dataset
-        notes += more
+        notes += dataset_notes
     return contests, notes
 
 
 def dataset_of(contest: Sequence[ReadRun]) -> str | None:
-    """The name of the dataset; None where the runs have different names for it, or none."""
+    """The name of the contest's dataset; None if the runs have different names for it or no name."""
     names = _dataset_names(contest)
     return names[0] if len(names) == 1 else None
 
@@ -87,70 +91,70 @@ def _dataset_names(contest: Sequence[ReadRun]) -> list[str]:
     return list(dict.fromkeys(dataset for run in contest for dataset in run.parts if dataset is not None))
 
 
-def _matched(sources: Sequence[Sequence[ReadRun]]) -> list[list[ReadRun]]:
+def _match_runs(sources: Sequence[Sequence[ReadRun]]) -> list[list[ReadRun]]:
     if len(sources) == 1:
         if len(sources[0]) < 2:
-            wrong = "has only one run"
-            raise InputError.at(_called(sources[0][0]), wrong, "give a second run to compare it with")
+            problem = "has only one run"
+            raise InputError.at(_source_name(sources[0][0]), problem, "give a second run to compare it with")
         return [list(sources[0])]
     if all(len(runs) == 1 for runs in sources):
         return [[runs[0] for runs in sources]]
     for part in (slice(0, 2), slice(0, 1), slice(1, 2)):  # agent and model, agent, model
-        keyed = [{run.who[part]: run for run in runs} for runs in sources]
+        keyed = [{run.identity[part]: run for run in runs} for runs in sources]
         distinct = all(len(keys) == len(runs) for keys, runs in zip(keyed, sources, strict=True))
         shared = [key for key in keyed[0] if all(key in keys for keys in keyed[1:])]
         if distinct and shared:
             return [[keys[key] for keys in keyed] for key in shared]
     if sum(len(runs) > 1 for runs in sources) == 1 or len(sources[0]) == 1:
         return [[run for runs in sources for run in runs]]
-    listed = "; ".join(f"{_called(runs[0])} has {', '.join(map(_titled, runs))}" for runs in sources)
+    listed = "; ".join(f"{_source_name(runs[0])} has {', '.join(map(_quoted_name, runs))}" for runs in sources)
     raise InputError(f"it is not clear which runs to compare: {listed}; expected one run in each, or the same names")
 
 
-def _by_dataset(runs: Sequence[ReadRun]) -> tuple[list[Sequence[ReadRun]], list[str]]:
+def _split_by_dataset(runs: Sequence[ReadRun]) -> tuple[list[Sequence[ReadRun]], list[str]]:
     if all(len(run.parts) == 1 for run in runs):
         names = _dataset_names(runs)
         contests = [[run for run in runs if name in run.parts] for name in names]
-        if len(names) > 1 and sum(map(len, contests)) == len(runs) and all(len(some) > 1 for some in contests):
-            return [_named(some) for some in contests], []
+        if len(names) > 1 and sum(map(len, contests)) == len(runs) and all(len(contest) > 1 for contest in contests):
+            return [_with_names(contest) for contest in contests], []
         notes = [f"the datasets have different names: {', '.join(map(repr, names))}"] if len(names) > 1 else []
         return [runs], notes
-    every = list(dict.fromkeys(dataset for run in runs for dataset in run.parts))
-    there = {dataset: [run for run in runs if dataset in run.parts] for dataset in every}
-    shared = {dataset: some for dataset, some in there.items() if len(some) > 1}
+    datasets = list(dict.fromkeys(dataset for run in runs for dataset in run.parts))
+    by_dataset = {dataset: [run for run in runs if dataset in run.parts] for dataset in datasets}
+    shared = {dataset: contest for dataset, contest in by_dataset.items() if len(contest) > 1}
     if not shared:
-        listed = "; ".join(f"{run.name} has {_listed(run.parts)}" for run in runs)
+        listed = "; ".join(f"{run.name} has {_list_datasets(run.parts)}" for run in runs)
         raise InputError(f"the runs have no dataset in common: {listed}; expected the same datasets")
-    alone = [dataset for dataset in every if dataset not in shared]
-    notes = [f"excluded, because only one run has them: {_listed(alone)}"] if alone else []
+    unshared = [dataset for dataset in datasets if dataset not in shared]
+    notes = [f"excluded, because only one run has them: {_list_datasets(unshared)}"] if unshared else []
     return [
-        [replace(run, parts={dataset: run.parts[dataset]}) for run in some] for dataset, some in shared.items()
+        [replace(run, parts={dataset: run.parts[dataset]}) for run in contest] for dataset, contest in shared.items()
     ], notes
 
 
-def _named(runs: Sequence[ReadRun]) -> list[ReadRun]:
+def _with_names(runs: Sequence[ReadRun]) -> list[ReadRun]:
     return [replace(run, name=name) for run, name in zip(runs, names_of(runs), strict=True)]
 
 
 def names_of(runs: Sequence[ReadRun]) -> list[str]:
-    """Names that distinguish the runs: model, agent, both, path, or all of them."""
-    paths = _tails([_called(run) for run in runs])
-    ways: list[list[str | None]] = [
-        [run.who[1] for run in runs],
-        [run.who[0] for run in runs],
-        [" · ".join(filter(None, reversed(run.who))) or None for run in runs],
+    """The shortest names that distinguish the runs: model, agent, both, path, or all of them."""
+    paths = _distinct_tails([_source_name(run) for run in runs])
+    candidates: list[list[str | None]] = [
+        [run.identity[1] for run in runs],
+        [run.identity[0] for run in runs],
+        [" · ".join(filter(None, reversed(run.identity))) or None for run in runs],
         [*paths],
-        [" · ".join([path, *filter(None, reversed(run.who))]) for path, run in zip(paths, runs, strict=True)],
+        [" · ".join([path, *filter(None, reversed(run.identity))]) for path, run in zip(paths, runs, strict=True)],
     ]
-    for names in ways:
+    for names in candidates:
         given = [name for name in names if name]
         if len(set(given)) == len(runs):
             return given
-    return [f"{path} ({number})" for number, path in enumerate(paths, start=1)]  # one file, given twice
+    return [f"{path} ({number})" for number, path in enumerate(paths, start=1)]  # the same file, given twice
 
 
-def _tails(paths: Sequence[str]) -> list[str]:
-    """The shortest ends of the paths that distinguish them."""
+def _distinct_tails(paths: Sequence[str]) -> list[str]:
+    """The shortest tails of the paths that distinguish them."""
     split = [path.rstrip(os.sep).split(os.sep) for path in paths]
     for count in range(1, max(map(len, split)) + 1):
         tails = [os.sep.join(parts[-count:]) for parts in split]
@@ -164,38 +168,36 @@ def chosen_pairs(contest: Sequence[ReadRun], baseline: str | None) -> list[tuple
     count = len(contest)
     if baseline is None:
         return [(first, second) for first in range(count) for second in range(first + 1, count)]
-    known = [{run.name, run.path, run.path.rstrip(os.sep), *filter(None, run.who)} for run in contest]
-    matches = [index for index, words in enumerate(known) if baseline in words]
+    names_of_runs = [{run.name, run.path, run.path.rstrip(os.sep), *filter(None, run.identity)} for run in contest]
+    matches = [index for index, names in enumerate(names_of_runs) if baseline in names]
     if not matches:
         raise UnknownName.of("run", baseline, [run.name for run in contest])
     if len(matches) > 1:
-        called = ", ".join(contest[index].name for index in matches)
-        raise InputError.at(
-            "--baseline", f"{baseline!r} is the name of several runs ({called})", "expected one of them"
-        )
+        names = ", ".join(contest[index].name for index in matches)
+        raise InputError.at("--baseline", f"{baseline!r} is the name of several runs ({names})", "expected one of them")
     return [(matches[0], index) for index in range(count) if index != matches[0]]
 
 
-def _called(run: ReadRun) -> str:
+def _source_name(run: ReadRun) -> str:
     return run.path or f"run {run.source + 1}"
 
 
-def _titled(run: ReadRun) -> str:
-    return repr(" · ".join(filter(None, reversed(run.who))) or "(unnamed)")
+def _quoted_name(run: ReadRun) -> str:
+    return repr(" · ".join(filter(None, reversed(run.identity))) or "(unnamed)")
 
 
-def _listed(datasets: Mapping[str | None, object] | Sequence[str | None]) -> str:
+def _list_datasets(datasets: Mapping[str | None, object] | Sequence[str | None]) -> str:
     return ", ".join("(unnamed)" if dataset is None else repr(dataset) for dataset in datasets)
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """Two runs on the tasks they share: task t of one is task t of the other, by the first run's ids."""
+    """Two runs on the tasks they share. Both number their tasks alike and use the first run's ids."""
 
     first: Rollouts
     second: Rollouts
     alignment: Alignment
-    own_ids: Sequence[str]  # [T] what the second run calls them
+    second_ids: Sequence[str]  # [T] the ids of the tasks in the second run
 
     @property
     def sides(self) -> tuple[Rollouts, Rollouts]:
@@ -204,85 +206,90 @@ class Common:
 
     @property
     def order(self) -> Ints:
-        """The tasks in the order in which the second run began them, [T]."""
+        """The indices of the tasks in the order in which the second run started them, [T]."""
         turn = self.second.turn
-        return np.arange(len(self.own_ids)) if turn is None else np.argsort(turn, kind="stable")
+        return np.arange(len(self.second_ids)) if turn is None else np.argsort(turn, kind="stable")
 
     @property
     def settled(self) -> Bools:
-        """The tasks before the first, in that order, of which either run still owes a rollout, [T].
+        """Whether each task comes, in `order`, before the first task that has an outstanding rollout, [T].
 
-        Tasks that finish early are easier, or harder, than the others: those beyond have to wait.
+        Later tasks are not compared yet, because tasks that finish early may be easier or harder than the others.
         """
-        waiting = np.zeros(len(self.own_ids), dtype=bool)
+        outstanding = np.zeros(len(self.second_ids), dtype=bool)
         for side in self.sides:
-            waiting[side.task[side.outcome == NOT_RUN]] = True
-        order, settled = self.order, np.zeros(len(waiting), dtype=bool)
-        settled[order] = ~np.logical_or.accumulate(waiting[order])
+            outstanding[side.task[side.outcome == NOT_RUN]] = True
+        order, settled = self.order, np.zeros(len(outstanding), dtype=bool)
+        settled[order] = ~np.logical_or.accumulate(outstanding[order])
         return settled
 
 
 def no_common(first: ReadRun, second: ReadRun) -> str:
-    """The refusal of two runs without a common task, with the first tasks of each."""
+    """The message for two runs without a common task, with the first tasks of each."""
     runs = (f"{run.name} ({', '.join(map(repr, run.rollouts.tasks[:2]))}, ...)" for run in (first, second))
     return f"{' and '.join(runs)} have no task in common"
 
 
-def by_id(first: Rollouts, second: Rollouts, apart: frozenset[str] = frozenset()) -> Common:
-    """The tasks of the same id; those ``apart`` are not the same task in spite of it."""
-    number = {task: index for index, task in enumerate(second.tasks)}
-    pairs = [(index, number[task]) for index, task in enumerate(first.tasks) if task in number and task not in apart]
-    return _common(first, second, pairs, "id", apart)
+def by_id(first: Rollouts, second: Rollouts, excluded: frozenset[str] = frozenset()) -> Common:
+    """Pair the tasks that have the same id, except ``excluded`` ids, which mean another task in each run."""
+    index_of = {task: index for index, task in enumerate(second.tasks)}
+    pairs = [
+        (index, index_of[task]) for index, task in enumerate(first.tasks) if task in index_of and task not in excluded
+    ]
+    return _common(first, second, pairs, "id", excluded)
 
 
 def by_content(
     first: Rollouts, second: Rollouts, first_contents: Mapping[str, bytes], second_contents: Mapping[str, bytes]
 ) -> Common:
-    """The tasks of the same content, by the hash of each task's; content that appears twice in a run is left out."""
+    """Pair the tasks with the same hash of their content; content that appears twice in a run is left out."""
     indices = [
-        _once([(contents[task], index) for index, task in enumerate(part.tasks) if task in contents])
+        _unique([(contents[task], index) for index, task in enumerate(part.tasks) if task in contents])
         for part, contents in ((first, first_contents), (second, second_contents))
     ]
     pairs = [(index, indices[1][content]) for content, index in indices[0].items() if content in indices[1]]
     return _common(first, second, sorted(pairs), "content")
 
 
-def _once(contents: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
-    indices: dict[bytes, int] = {}
-    twice = set[bytes]()
-    for content, index in contents:
-        if content in indices:
-            twice.add(content)
-        indices[content] = index
-    return {content: index for content, index in indices.items() if content not in twice}
+def _unique(contents: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
+    """The index of each content that appears only once."""
+    counts = Counter(content for content, _ in contents)
+    return {content: index for content, index in contents if counts[content] == 1}
 
 
 def _common(
-    first: Rollouts, second: Rollouts, pairs: Sequence[tuple[int, int]], how: str, apart: frozenset[str] = frozenset()
+    first: Rollouts, second: Rollouts, pairs: Sequence[tuple[int, int]], by: str, excluded: frozenset[str] = frozenset()
 ) -> Common:
     indices = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    names = [first.tasks[index] for index in indices[:, 0].tolist()]
-    own_ids = [second.tasks[index] for index in indices[:, 1].tolist()]
-    alignment = Alignment(how, len(pairs), _left(first, indices[:, 0], apart), _left(second, indices[:, 1], apart))
-    return Common(_of(first, indices[:, 0], names), _of(second, indices[:, 1], names), alignment, own_ids)
+    ids = [first.tasks[index] for index in indices[:, 0].tolist()]
+    second_ids = [second.tasks[index] for index in indices[:, 1].tolist()]
+    only_first, only_second = (
+        _one_side(side, indices[:, column], excluded) for column, side in enumerate((first, second))
+    )
+    return Common(
+        _select_tasks(first, indices[:, 0], ids),
+        _select_tasks(second, indices[:, 1], ids),
+        Alignment(by, len(pairs), only_first, only_second),
+        second_ids,
+    )
 
 
-def _left(part: Rollouts, taken: Ints, apart: frozenset[str]) -> OneSide:
-    rest = np.setdiff1d(np.arange(len(part.tasks)), taken).tolist()
-    names = [part.tasks[index] for index in rest if part.tasks[index] not in apart]
-    return OneSide(len(names), names[:NAMED])
+def _one_side(part: Rollouts, paired: Ints, excluded: frozenset[str]) -> OneSide:
+    unpaired = np.setdiff1d(np.arange(len(part.tasks)), paired).tolist()
+    ids = [part.tasks[index] for index in unpaired if part.tasks[index] not in excluded]
+    return OneSide(len(ids), ids[:NAMED])
 
 
-def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
-    """The rollouts of some tasks, in the order of ``tasks``, under these names."""
+def _select_tasks(part: Rollouts, tasks: Ints, ids: Sequence[str]) -> Rollouts:
+    """The rollouts of the tasks with these indices, in this order and under the given ids."""
     if len(tasks) == len(part.tasks) and bool((tasks == np.arange(len(tasks))).all()):
-        return replace(part, tasks=names, left=None)
+        return replace(part, tasks=ids, left=None)
     starts = part.by_task.starts
     counts = np.diff(starts)[tasks]
     rows = np.repeat(starts[:-1][tasks] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
     return replace(
         part,
-        tasks=names,
+        tasks=ids,
         owner=np.zeros(len(tasks), dtype=np.int64),
         task=np.repeat(np.arange(len(tasks)), counts),
         sample=part.sample[rows],
@@ -297,9 +304,9 @@ def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
 
 
 def cut(common: Common, key: str, label: Callable[[Any], str]) -> dict[str, Common]:
-    """Both runs by the value of a key, slices sorted by name.
+    """Split both runs by the value of a key, with the slices sorted by name.
 
-    A run that does not know the key takes each task's value from the other.
+    A run without the key takes each task's value from the other run.
     """
     sides = common.sides
     known = [has(side, key) for side in sides]
@@ -308,22 +315,22 @@ def cut(common: Common, key: str, label: Callable[[Any], str]) -> dict[str, Comm
         if not known[run] and known[1 - run]:
             code, names = sliced[1 - run]
             of_task = np.full(len(common.first.tasks), -1, dtype=np.int64)
-            of_task[sides[1 - run].task[::-1]] = code[::-1]  # the first sample's
+            of_task[sides[1 - run].task[::-1]] = code[::-1]  # reversed, so that the first sample of a task counts
             sliced[run] = of_task[sides[run].task], names
     parts: dict[str, Common] = {}
     for name in sorted({*sliced[0][1], *sliced[1][1]}):
-        some = [
-            side.where(code == (names.index(name) if name in names else -2))
+        first, second = (
+            side.where(code == (names.index(name) if name in names else -2))  # -2 is no code of a slice
             for side, (code, names) in zip(sides, sliced, strict=True)
-        ]
-        shared = by_id(some[0], some[1])
+        )
+        shared = by_id(first, second)
         if shared.alignment.common:
             parts[name] = shared
     return parts
 
 
 def units(common: Common, key: str) -> tuple[Ints, str | None]:
-    """The cluster of each common task, [T], and a note where the runs do not agree on them."""
+    """The cluster of each common task, [T], and a note if the runs disagree on the clusters."""
     known = [side for side in common.sides if has(side, key)]
     codes = [clusters(side, key) for side in known or [common.first]]
     if len(codes) == 2:

@@ -7,8 +7,8 @@
     source ─┘   of runs      task by task          difference               for others   in a Pair of the Comparison
     (source.py) (align.py)   (align.py)            (measure.py)             (findings.py)
 
-A `MetricPair` is one metric on the common tasks, all of them or a slice; the `Question` is how it is to be compared.
-What else the sources say is noted beside the findings: settings, prompts and tasks that differ, answers that flipped.
+A `MetricPair` is one metric on all common tasks or on a slice of them; the `Question` has the settings of the test.
+Notes beside the findings list other differences between the sources: settings, prompts, tasks and flipped answers.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ from calipers.analyses.compare.source import (
     check_tables,
     compared_tables,
     gap_notes,
-    ours_and_theirs,
     prompts_differ,
     read_source,
     settings_differ,
     source_notes,
+    split_metrics,
     tasks_differ,
     unrelated,
     waiting_notes,
@@ -143,12 +143,14 @@ def compare(
     >>> found.delta, found.verdict
     (0.5, 'undecided')
     """
-    ours, theirs = ours_and_theirs(either(metrics, metric), dialect, sources)
-    first = None if primary is None else Primary.of(primary)
+    rollout_metrics, table_metrics = split_metrics(either(metrics, metric), dialect, sources)
+    primary_question = None if primary is None else Primary.of(primary)
     keys = [by] if isinstance(by, str) else list(by)
+    if primary_question and primary_question.by is not None and primary_question.by not in keys:
+        keys.append(primary_question.by)
     plan = make_plan(
-        ours,
-        by=keys if first is None or first.by is None or first.by in keys else [*keys, first.by],
+        rollout_metrics,
+        by=keys,
         cluster=cluster,
         dialect=dialect,
         missing=missing,
@@ -159,35 +161,35 @@ def compare(
         exclude=exclude,
     )
     question = make_question(
-        plan if ours is None or ours else replace(plan, asked=()),
+        replace(plan, asked=()) if table_metrics and not rollout_metrics else plan,
         test=test,
         adjust=adjust,
         margin=margin,
         baseline=baseline,
         flips=flips,
-        tables=None if ours is None else list(theirs),
+        tables=None if rollout_metrics is None else list(table_metrics),
         anytime=anytime,
-        primary=first,
+        primary=primary_question,
         filled=filled,
     )
     check_sources(sources)
     names = Named(columns or {}, truth, input_format or "")
-    read = [read_source(source, names, plan.labels, progress) for source in sources]
-    tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
-    read = [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)]
+    read_sources = [read_source(source, names, plan.labels, progress) for source in sources]
+    tables = without([source.rollouts for source in read_sources], plan.exclude, plan.dialect.label)
+    read_sources = [replace(source, rollouts=table) for source, table in zip(read_sources, tables, strict=True)]
     with quietly():
-        return _compared(read, question, theirs, force=force)
+        return _compare_sources(read_sources, question, table_metrics, force=force)
 
 
 @dataclass(frozen=True, slots=True)
 class _MeasuredPair:
-    """Two runs of a contest with their differences, before there are findings."""
+    """Two runs of a contest with their measured differences, which have no verdicts yet."""
 
     contest: Sequence[ReadRun]
-    pair: Pair  # without its findings
+    pair: Pair  # still without findings
     common: Common
     family: Sequence[Measured]
-    refused: Mapping[str, str]  # numbers of tables that were asked for -> why they are not compared
+    refused: Mapping[str, str]  # requested number of a table -> why it is not compared
 
     @property
     def runs(self) -> tuple[ReadRun, ReadRun]:
@@ -195,60 +197,60 @@ class _MeasuredPair:
         return self.contest[self.pair.first], self.contest[self.pair.second]
 
     @property
-    def unshared(self) -> str:
-        """Why there is no difference."""
-        because = "".join(f"; {metric}: {reason}" for metric, reason in self.refused.items())
-        return f"{' and '.join(run.name for run in self.runs)} share none of these numbers{because}"
+    def nothing_shared(self) -> str:
+        """The message for a pair without any metric in common."""
+        reasons = "".join(f"; {metric}: {reason}" for metric, reason in self.refused.items())
+        return f"{' and '.join(run.name for run in self.runs)} share none of these numbers{reasons}"
 
 
-def _compared(
-    sources: Sequence[ReadSource], question: Question, theirs: Mapping[str, CalipersError], *, force: bool
+def _compare_sources(
+    sources: Sequence[ReadSource], question: Question, table_metrics: Mapping[str, CalipersError], *, force: bool
 ) -> Comparison:
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
-    question = _by_step(contests, question)
-    planned = [chosen_pairs(contest, question.baseline) for contest in contests]
+    question = _ask_each_step(contests, question)
+    pairs_of = [chosen_pairs(contest, question.baseline) for contest in contests]
     for contest in contests:
         check_gaps(contest, question)
-    every: list[_MeasuredPair] = []
-    unshared: list[str] = []
-    wanted, rewards = question.plan.reward, [_rewards(contest) for contest in contests]
-    for contest, chosen, names in zip(contests, planned, rewards, strict=True):
-        if wanted and wanted not in names and len(names) > 1 and any(wanted in others for others in rewards):
-            unshared.append(f"excluded, because no rollout has the reward {wanted!r}: {dataset_of(contest)}")
+    measured_pairs: list[_MeasuredPair] = []
+    excluded: list[str] = []
+    reward, rewards = question.plan.reward, [_reward_names(contest) for contest in contests]
+    for contest, pairs, names in zip(contests, pairs_of, rewards, strict=True):
+        if reward and reward not in names and len(names) > 1 and any(reward in others for others in rewards):
+            excluded.append(f"excluded, because no rollout has the reward {reward!r}: {dataset_of(contest)}")
             continue
-        for first, second in chosen:
+        for first, second in pairs:
             common, pair_notes = common_tasks(contest[first], contest[second], sources)
             if not common.alignment.common:
-                unshared.append(": ".join([no_common(contest[first], contest[second]), *pair_notes]))
+                excluded.append(": ".join([no_common(contest[first], contest[second]), *pair_notes]))
                 continue
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *pair_notes]))
-            family, more, refused = _measured(contest[first], contest[second], common, sources, question)
-            notes_on_pair = [*pair_notes, *([refusal] if refusal else []), *more]
-            pair = Pair(first, second, common.alignment, (), _flips(family, question), notes_on_pair)
-            every.append(_MeasuredPair(contest, pair, common, family, refused))
-    if not every:
-        raise InputError("; ".join(unshared))
-    known = {measured.metric_pair.text for each in every for measured in each.family}
-    table_notes = check_tables(theirs, known, [each.refused for each in every], sources)
-    unshared += [each.unshared for each in every if not each.family]
-    every = [each for each in every if each.family]
-    if not every:
-        raise InputError("; ".join(unshared))
-    families, tests = adjusted([each.family for each in every], question)
-    every = [replace(each, family=family) for each, family in zip(every, families, strict=True)]
-    texts = _texts(every, sources)
-    finished = [(each.contest, _finished(each, question, tests, texts, sources)) for each in every]
+            family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
+            pair_notes += [*([refusal] if refusal else []), *more_notes]
+            pair = Pair(first, second, common.alignment, (), _flips(family, question), pair_notes)
+            measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))
+    if not measured_pairs:
+        raise InputError("; ".join(excluded))
+    known = {measured.metric_pair.text for each in measured_pairs for measured in each.family}
+    table_notes = check_tables(table_metrics, known, [each.refused for each in measured_pairs], sources)
+    excluded += [each.nothing_shared for each in measured_pairs if not each.family]
+    measured_pairs = [each for each in measured_pairs if each.family]
+    if not measured_pairs:
+        raise InputError("; ".join(excluded))
+    families, tests = adjusted([each.family for each in measured_pairs], question)
+    measured_pairs = [replace(each, family=family) for each, family in zip(measured_pairs, families, strict=True)]
+    texts = _read_texts(measured_pairs, sources)
+    finished = [(each.contest, _finish_pair(each, question, tests, texts, sources)) for each in measured_pairs]
     results = []
     for contest in contests:
-        its_pairs = [pair for runs, pair in finished if runs is contest]
-        if its_pairs:
-            ranked = len(contest) > 2 and not question.anytime and not question.steps
-            ranks = _without_stopped(_ranks(contest, question), contest) if ranked else ()
-            results.append(Contest(dataset_of(contest), _runs(contest), its_pairs, ranks))
+        finished_pairs = [pair for runs, pair in finished if runs is contest]
+        if finished_pairs:
+            has_ranks = len(contest) > 2 and not question.anytime and not question.steps
+            ranks = _without_stopped(_rankings(contest, question), contest) if has_ranks else ()
+            results.append(Contest(dataset_of(contest), _runs(contest), finished_pairs, ranks))
     plan = question.plan
     return Comparison(
         dialect=plan.dialect.name,
@@ -265,31 +267,35 @@ def _compared(
         order=ORDER if question.anytime else None,
         notes=[
             *not_said([*source_notes(sources, [STEP] if question.steps else plan.by), *notes], _stop_notes(sources)),
-            *unshared,
+            *excluded,
             *table_notes,
         ],
-        primary=question.primary.text if question.primary else _leading(every[0].family).metric_pair.question_text,
-        differences=[measured.difference for each in every for measured in each.family],
+        primary=question.primary.text
+        if question.primary
+        else _primary_of(measured_pairs[0].family).metric_pair.question_text,
+        differences=[measured.difference for each in measured_pairs for measured in each.family],
     )
 
 
-def _rewards(contest: Sequence[ReadRun]) -> set[str]:
+def _reward_names(contest: Sequence[ReadRun]) -> set[str]:
     return {name for run in contest for name in rewards_of(run.rollouts)}
 
 
-def _leading(family: Sequence[Measured]) -> Measured:
+def _primary_of(family: Sequence[Measured]) -> Measured:
     return next(measured for measured in family if measured.primary)
 
 
-def _by_step(contests: Sequence[Sequence[ReadRun]], question: Question) -> Question:
-    """The question asked at each training step, where the runs have several: over all of them it is of no policy.
+def _ask_each_step(contests: Sequence[Sequence[ReadRun]], question: Question) -> Question:
+    """Ask the question at each training step if a run has several, because a mean over steps is of no single policy.
 
-    A breakdown that is asked for stays, as do clusters of steps, and a run that does not say its steps.
+    The question stays as it is with another breakdown, with clusters of steps, or if a run does not record its steps.
     """
     runs, by = [run.rollouts for contest in contests for run in contest], question.plan.by
     steps = max((steps_of(run) for run in runs), key=len, default="")
-    other = (by and not {STEP, steps} & {*by}) or question.plan.cluster in (STEP, SPLIT)
-    if not steps or other or not all(STEP in run.labels for run in runs):
+    other_breakdown = by and not {STEP, steps} & {*by}
+    if not steps or other_breakdown or question.plan.cluster in (STEP, SPLIT):
+        return question
+    if not all(STEP in run.labels for run in runs):
         return question
     keys = [steps, *(key for key in by if key not in (STEP, steps))]
     adjust = HOLM if question.adjust == SIDAK else question.adjust
@@ -297,7 +303,10 @@ def _by_step(contests: Sequence[Sequence[ReadRun]], question: Question) -> Quest
 
 
 def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
-    """The common tasks: by id, or by content where no id is common or no id has the same document in both runs."""
+    """Pair tasks by id; by content if no id is common or no common id has the same document in both runs.
+
+    Also returns notes. A common id whose document differs between the runs is excluded.
+    """
     runs = first, second
     common = by_id(first.rollouts, second.rollouts)
     documented = common.alignment.common and all(sources[run.source].documented for run in runs)
@@ -308,22 +317,25 @@ def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource])
     if not documented:
         return by_content(first.rollouts, second.rollouts, *contents), []
     known = [task for task in common.first.tasks if task in contents[0] and task in contents[1]]
-    others = [task for task in known if contents[0][task] != contents[1][task]]
-    if not others:
+    differing = [task for task in known if contents[0][task] != contents[1][task]]
+    if not differing:
         return common, []
-    if len(others) == common.alignment.common:
+    if len(differing) == common.alignment.common:
         return by_content(first.rollouts, second.rollouts, *contents), ["no id has the same document in both runs"]
-    some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-    note = f"excluded, because the same id has another document: {some} ({len(others):,} in all)"
-    return by_id(first.rollouts, second.rollouts, frozenset(others)), [note]
+    examples = ", ".join(differing[:3]) + (", …" if len(differing) > 3 else "")
+    note = f"excluded, because the same id has another document: {examples} ({len(differing):,} in all)"
+    return by_id(first.rollouts, second.rollouts, frozenset(differing)), [note]
 
 
-def _measured(
+def _measure_pair(
     first: ReadRun, second: ReadRun, common: Common, sources: Sequence[ReadSource], question: Question
 ) -> tuple[list[Measured], list[str], Mapping[str, str]]:
-    """Two runs measured on their common tasks, notes on that, and why numbers of their tables are absent."""
+    """Measure two runs on their common tasks.
+
+    Returns the differences, notes, and for each requested number of their tables that is not compared, the reason.
+    """
     plan, names = question.plan, (first.name, second.name)
-    of_tasks, disagreement = units(common, plan.cluster) if plan.cluster else (None, None)
+    clusters_of_tasks, disagreement = units(common, plan.cluster) if plan.cluster else (None, None)
     metrics, reward_notes = metrics_of(plan.asked, common.sides, names, plan.reward)
     notes = [*([disagreement] if disagreement else []), *reward_notes]
     absent = [key for key in plan.by if not any(has(side, key) for side in common.sides)]
@@ -331,27 +343,27 @@ def _measured(
     tables = [sources[run.source].table(run.key) for run in (first, second)]
     family: list[Measured] = []
     refused: Mapping[str, str] = {}
-    whole: dict[str | None, dict[str | None, Common]] = {} if question.steps else {None: {None: common}}
-    parts = whole | {key: cut(common, key, plan.dialect.label) for key in plan.by}
+    all_tasks: dict[str | None, dict[str | None, Common]] = {} if question.steps else {None: {None: common}}
+    slices_by_key = all_tasks | {key: cut(common, key, plan.dialect.label) for key in plan.by}
     if question.steps:
-        steps = parts[question.steps]
-        parts[question.steps] = dict(sorted(steps.items(), key=lambda item: step_order(item[0] or "")))
-        others = _other_steps(common, names, question)
-        notes, refused = [*notes, *others], {} if steps else {question.steps: " and ".join(others)}
-    for key, cuts in parts.items():
-        for value, part in cuts.items():
-            of_part = of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
+        steps = slices_by_key[question.steps]
+        slices_by_key[question.steps] = dict(sorted(steps.items(), key=lambda item: step_order(item[0] or "")))
+        unshared_steps = _unshared_steps(common, names, question)
+        notes, refused = [*notes, *unshared_steps], {} if steps else {question.steps: " and ".join(unshared_steps)}
+    for key, slices_of_key in slices_by_key.items():
+        for value, part in slices_of_key.items():
+            clusters = clusters_of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for metric in metrics:
                 columns = pair_columns(metric, part, names)
-                metric_pair = counted = MetricPair(metric, part, columns, of_part, question, key, value)
+                metric_pair = filled = MetricPair(metric, part, columns, clusters, question, key, value)
                 if question.filled is not None:
-                    counted = filled_pair(metric_pair, *question.filled)
+                    filled = filled_pair(metric_pair, *question.filled)
                 elif plan.missing == "zero":
-                    counted = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
-                family.append(replace(measure(counted), metric_pair=metric_pair))
+                    filled = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
+                family.append(replace(measure(filled), metric_pair=metric_pair))
             if key is not None and question.tables is None:
-                continue  # draws take their time: in slices only for what is named
-            of_tables = compared_tables(tables[0], tables[1], names, part, of_part, question)
+                continue  # the bootstrap is slow: slices only for the numbers that were named
+            of_tables = compared_tables(tables[0], tables[1], names, part, clusters, question)
             if of_tables is None:
                 continue
             family += [
@@ -373,24 +385,24 @@ def _measured(
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
-        family, notes = [untested(measured) for measured in family], [*notes, *map(_biased, stops)]
+        family, notes = [without_test(measured) for measured in family], [*notes, *map(_bias_note, stops)]
     return family, notes, refused
 
 
-def _other_steps(common: Common, names: tuple[str, str], question: Question) -> list[str]:
-    """Which training steps only one of the runs has."""
+def _unshared_steps(common: Common, names: tuple[str, str], question: Question) -> list[str]:
+    """Notes on the training steps that only one of the runs has."""
     first, second = (set(slices(side, question.steps, question.plan.dialect.label)[1]) for side in common.sides)
     return [
-        f"only {name} has {question.steps} {', '.join(sorted(alone, key=step_order))}"
-        for name, alone in zip(names, (first - second, second - first), strict=True)
-        if alone
+        f"only {name} has {question.steps} {', '.join(sorted(steps, key=step_order))}"
+        for name, steps in zip(names, (first - second, second - first), strict=True)
+        if steps
     ]
 
 
 def pair_columns(
     metric: tuple[RequestedMetric, RequestedMetric], part: Common, names: tuple[str, str], *, zero: bool = False
 ) -> tuple[list[Column], list[Column]]:
-    """The columns that a metric reads of both runs; gaps in rewards are 0 where ``zero`` says so."""
+    """The columns that a metric reads from each run; with ``zero``, gaps in rewards are 0."""
     first, second = (
         columns_of(of_run, side, name, zero=zero) for of_run, side, name in zip(metric, part.sides, names, strict=True)
     )
@@ -404,53 +416,56 @@ UNTESTED: Final = (
 UNRANKED: Final = "a run was stopped by what it showed: ranks over a fixed number of tasks do not hold then"
 
 
-def untested(measured: Measured) -> Measured:
-    """A difference without the test that a stopped run makes invalid."""
+def without_test(measured: Measured) -> Measured:
+    """The difference without its test, which is invalid if a stopping rule ended a run.
+
+    The anytime test stays, because it is valid after every task.
+    """
     difference = measured.difference
-    if difference.method == BETTING or difference.value is None:  # which is valid after every task, and so a stop
+    if difference.method == BETTING or difference.value is None:
         return measured
     bare = replace(difference, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
     return replace(measured, difference=bare, mcnemar=None, variance=None)
 
 
-def _biased(stopped: tuple[str, Stop]) -> str:
-    name, stop = stopped
+def _bias_note(named_stop: tuple[str, Stop]) -> str:
+    """The note on a run that was stopped by its own results."""
+    name, stop = named_stop
     leans = {"lower": "too high", "upper": "too low"}.get(stop.side)
     biased = f"; its value is {leans} on average, and the difference may be off by as much" if leans else ""
     return f"{name}: {stop.fact}: the number of compared tasks depends on its results{biased}"
 
 
 def _stop_notes(sources: Sequence[ReadSource]) -> list[str]:
-    """The notes of the readers on stops; the pairs have notes of their own."""
+    """The readers' notes on stopped runs, which are not repeated because each pair has its own note."""
     return [note for source in sources for stop in source.rollouts.stops.values() for note in stop.notes]
 
 
 def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list[Ranks]:
-    """The ranks of several runs; none where a stopping rule stopped one of the runs."""
+    """The ranks of a contest, or empty ones with a reason if a stopping rule ended one of the runs."""
     if all(run.rollouts.stop is None for run in contest):
         return list(ranks)
     return [replace(by_metric, places=[], optimism=None, corrected=None, why=UNRANKED) for by_metric in ranks]
 
 
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
-    """The verdicts on two runs: the primary question first, because the others depend on it."""
-    leading = finding_of(_leading(family), question, tests)
-    open_to_all = (question.adjust != SIDAK and not question.gated) or leading.verdict in DECIDED
+    """The findings on two runs; with a primary question, the other findings are claims only if it is decided."""
+    primary = finding_of(_primary_of(family), question, tests)
+    all_claim = (question.adjust != SIDAK and not question.gated) or primary.verdict in DECIDED
     return [
         with_missing(
-            finding_of(measured, question, tests, claims=measured.primary or open_to_all), measured.metric_pair, tests
+            finding_of(measured, question, tests, claims=measured.primary or all_claim), measured.metric_pair, tests
         )
         for measured in family
     ]
 
 
 def _flips(family: Sequence[Measured], question: Question) -> Flips | None:
-    """The tasks with different values, by the first metric with a value per task; None where there is none.
+    """The tasks whose values differ, by the first metric with a value per task; None if no metric has one.
 
-    Of several training steps those of the last.
+    If training steps are compared, these are the tasks of the last step.
     """
     steps = [step_order(each.metric_pair.slice or "") for each in family if each.metric_pair.by == question.steps]
-    most = question.flips
     for measured in family:
         pair = measured.metric_pair
         at_last = bool(steps) and pair.by == question.steps and step_order(pair.slice or "") == max(steps)
@@ -459,45 +474,45 @@ def _flips(family: Sequence[Measured], question: Question) -> Flips | None:
         tasks = pair.common.first.tasks
         first, second = measured.values
         with np.errstate(invalid="ignore"):
-            moved = np.where(measured.there & np.isfinite(second - first), second - first, 0.0)
-        gain = -moved if measured.higher_is_better is False else moved
-        lists = []
+            change = np.where(measured.compared & np.isfinite(second - first), second - first, 0.0)
+        gain = -change if measured.higher_is_better is False else change
+        largest = []
         for sign in (-1.0, 1.0):
             size = np.where(sign * gain > 0, np.abs(gain), 0.0)
-            order = np.argsort(-size, kind="stable")[:most].tolist()
-            lists.append([Changed(tasks[t], float(first[t]), float(second[t])) for t in order if size[t] > 0])
+            order = np.argsort(-size, kind="stable")[: question.flips].tolist()
+            largest.append([Changed(tasks[t], float(first[t]), float(second[t])) for t in order if size[t] > 0])
         worse, better = int((gain < 0).sum()), int((gain > 0).sum())
-        same = int((measured.there & (second == first)).sum())
-        return Flips(pair.question_text if at_last else pair.text, worse, better, same, lists[0], lists[1])
+        same = int((measured.compared & (second == first)).sum())
+        return Flips(pair.question_text if at_last else pair.text, worse, better, same, largest[0], largest[1])
     return None
 
 
-def _flipped(pair: Pair, common: Common) -> dict[str, tuple[str, str]]:
-    """The tasks that flipped and are shown, by the first run's id: what each run calls them."""
+def _flipped_ids(pair: Pair, common: Common) -> dict[str, tuple[str, str]]:
+    """The ids in both runs of the changed tasks that are listed, by the first run's id."""
     changes = (*pair.flips.regressions, *pair.flips.fixes) if pair.flips else ()
     tasks = {change.task for change in changes}
-    ids = zip(common.first.tasks, common.own_ids, strict=True) if tasks else ()
+    ids = zip(common.first.tasks, common.second_ids, strict=True) if tasks else ()
     return {first: (first, second) for first, second in ids if first in tasks}
 
 
-def _texts(every: Sequence[_MeasuredPair], sources: Sequence[ReadSource]) -> list[dict[Key, Texts]]:
-    """What each source says: its prompts, and its answers to what flipped."""
+def _read_texts(measured_pairs: Sequence[_MeasuredPair], sources: Sequence[ReadSource]) -> list[dict[Key, Texts]]:
+    """The texts of each source by group: all prompts, and the answers to the changed tasks."""
     wanted: list[dict[Key, set[str]]] = [{} for _ in sources]
-    for each in every:
-        ids = _flipped(each.pair, each.common).values()
+    for each in measured_pairs:
+        id_pairs = _flipped_ids(each.pair, each.common).values()
         for side, run in enumerate(each.runs):
-            wanted[run.source].setdefault(run.key, set()).update(names[side] for names in ids)
+            wanted[run.source].setdefault(run.key, set()).update(ids[side] for ids in id_pairs)
     return [source.texts(tasks) for source, tasks in zip(sources, wanted, strict=True)]
 
 
-def _finished(
+def _finish_pair(
     each: _MeasuredPair,
     question: Question,
     tests: int,
     texts: Sequence[dict[Key, Texts]],
     sources: Sequence[ReadSource],
 ) -> Pair:
-    """A pair with its findings, the answers to what flipped, and what differs beside them."""
+    """The pair with its findings, the answers to its changed tasks, and notes on other differences."""
     pair, runs, common = each.pair, each.runs, each.common
     names, tasks = (runs[0].name, runs[1].name), common.first.tasks
     first, second = (texts[run.source].get(run.key) or Texts() for run in runs)
@@ -505,28 +520,30 @@ def _finished(
     dataset_settings = old.settings(runs[0].key[2]), new.settings(runs[1].key[2])
     notes = [*pair.notes, *settings_differ(*dataset_settings, names), *tasks_differ(old.digests, new.digests, tasks)]
     if pair.alignment.by == "id":
-        # where the digest of a task is the same, so is its instruction: the rest is how the agent puts it
+        # a task with the same digest has the same instruction: its prompts differ only by the agent's wording
         same = {key[1] for key, digest in old.digests.items() if new.digests.get(key) == digest}
         notes += prompts_differ(first.prompts, second.prompts, [task for task in tasks if task not in same])
-    flips, ids = pair.flips, {} if question.steps else _flipped(pair, common)  # answers are of all steps
+    # answers are stored by task, not by step: with steps they could be of another step
+    flips, ids = pair.flips, {} if question.steps else _flipped_ids(pair, common)
     if flips is not None:
 
-        def answered(changes: Sequence[Changed]) -> list[Changed]:
-            return [replace(change, answers=_answers(first, second, ids.get(change.task))) for change in changes]
+        def with_answers(changes: Sequence[Changed]) -> list[Changed]:
+            return [replace(change, answers=_answer_pair(first, second, ids.get(change.task))) for change in changes]
 
-        flips = replace(flips, regressions=answered(flips.regressions), fixes=answered(flips.fixes))
+        flips = replace(flips, regressions=with_answers(flips.regressions), fixes=with_answers(flips.fixes))
     return replace(pair, findings=_findings(each.family, question, tests), flips=flips, notes=notes)
 
 
-def _answers(first: Texts, second: Texts, ids: tuple[str, str] | None) -> tuple[str | None, str | None]:
-    """What two runs answered to a task, by what each calls it."""
-    old, other = (first.answers.get(ids[0]), second.answers.get(ids[1])) if ids else (None, None)
-    return old and old[1], other and other[1]
+def _answer_pair(first: Texts, second: Texts, ids: tuple[str, str] | None) -> tuple[str | None, str | None]:
+    """The answers of two runs to one task, which has an id in each run."""
+    old, new = (first.answers.get(ids[0]), second.answers.get(ids[1])) if ids else (None, None)
+    return old and old[1], new and new[1]
 
 
 def _runs(contest: Sequence[ReadRun]) -> list[Run]:
     return [
-        Run(run.name, run.path, *run.who, run.key[2], len(run.rollouts.tasks), len(run.rollouts)) for run in contest
+        Run(run.name, run.path, *run.identity, run.key[2], len(run.rollouts.tasks), len(run.rollouts))
+        for run in contest
     ]
 
 
@@ -541,14 +558,14 @@ class CommonValues:
 
     metric: str
     tasks: int  # T
-    values: Floats  # [M, T]; nothing in it where there is a reason against ranks
+    values: Floats  # [M, T]; [M, 0] if the runs cannot be ranked
     weights: Floats | None  # [T]
     units: Ints | None  # [T] the cluster of each task
-    limits: tuple[float, float] | None  # of a value
+    limits: tuple[float, float] | None  # the range of a value, if it is known
     higher_is_better: bool
-    requests: Sequence[RequestedMetric]  # [M] the metric as it is asked of each run
+    requests: Sequence[RequestedMetric]  # [M] the metric as requested of each run
     ids: Sequence[str]  # [T] of the tasks
-    why: str | None = None  # they cannot be ranked
+    why: str | None = None  # why the runs cannot be ranked
 
 
 def common_values(contest: Sequence[ReadRun], question: Question) -> list[CommonValues]:
@@ -556,15 +573,16 @@ def common_values(contest: Sequence[ReadRun], question: Question) -> list[Common
     common = reduce(set.intersection, (set(run.rollouts.tasks) for run in contest))
     tasks = [task for task in contest[0].rollouts.tasks if task in common]
     indices = [_indices(run.rollouts, tasks) for run in contest]
-    return [
-        replace(known, ids=[task for task, there in zip(tasks, kept.tolist(), strict=True) if there])
-        for known, kept in (_values(metrics, contest, indices, question) for metrics in _of_all(contest, question))
-    ]
+    results = []
+    for metrics in _shared_metrics(contest, question):
+        values, complete = _common_values_of(metrics, contest, indices, question)
+        results.append(replace(values, ids=[tasks[index] for index in np.flatnonzero(complete)]))
+    return results
 
 
-def _ranks(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
-    """The runs of a contest by every metric that is a mean over tasks, over the tasks that all of them have."""
-    return [_ranked(values, contest, question) for values in common_values(contest, question)]
+def _rankings(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
+    """Rank the runs by every metric that is a mean over tasks, over the tasks that all of them have."""
+    return [_ranking_of(values, contest, question) for values in common_values(contest, question)]
 
 
 def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
@@ -572,14 +590,17 @@ def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
     return np.array([number[task] for task in tasks], dtype=np.int64)
 
 
-def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[RequestedMetric]]:
-    """Each metric that all runs can answer, as it is asked of each of them."""
+def _shared_metrics(contest: Sequence[ReadRun], question: Question) -> list[list[RequestedMetric]]:
+    """The metrics that all runs have and that can be ranked, each as it is requested of each run.
+
+    A metric can be ranked if it is a mean over tasks and has a better direction.
+    """
     head, plan = contest[0], question.plan
     by_name: dict[str, list[RequestedMetric]] = {}
     for run in contest[1:]:
         try:
             pairs = metrics_of(plan.asked, (head.rollouts, run.rollouts), (head.name, run.name), plan.reward)[0]
-        except InputError:  # they need not have met: no metric is common to all
+        except InputError:  # with a baseline this pair was not compared before; no metric is common to all runs
             return []
         for first, second in pairs:
             by_name.setdefault(first.text, [first]).append(second)
@@ -593,22 +614,22 @@ def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[Request
     ]
 
 
-def _values(
+def _common_values_of(
     metrics: Sequence[RequestedMetric], contest: Sequence[ReadRun], indices: Sequence[Ints], question: Question
 ) -> tuple[CommonValues, Bools]:
-    """The values, and which of the tasks they are of."""
+    """The values of one metric, and which of the common tasks have a value in every run."""
     text, plan = metrics[0].text, question.plan
-    read = [
+    columns_of_runs = [
         columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
         for metric, run in zip(metrics, contest, strict=True)
     ]
-    columns = [
-        task_values(metric, run.rollouts, its_columns).take(rows)
-        for metric, run, its_columns, rows in zip(metrics, contest, read, indices, strict=True)
+    by_run = [
+        task_values(metric, run.rollouts, columns).take(rows)
+        for metric, run, columns, rows in zip(metrics, contest, columns_of_runs, indices, strict=True)
     ]
-    there = np.logical_and.reduce([column.given for column in columns])
-    count = int(there.sum())
-    values = np.stack([column.values[there] for column in columns])  # [M, T] or [M, T, 2]
+    complete = np.logical_and.reduce([column.given for column in by_run])
+    count = int(complete.sum())
+    values = np.stack([column.values[complete] for column in by_run])  # [M, T] or [M, T, 2]
     weights, codes, why = None, None, None
     if count < 2 or not np.isfinite(values).all():
         why = FEW
@@ -618,79 +639,81 @@ def _values(
         else:
             why = UNEQUAL
     if why is None:
-        codes = _units(contest, indices, plan.cluster, there)
-        drawn = count if codes is None else len(np.unique(codes))
-        if codes is not None and drawn < 2:
+        codes = _units(contest, indices, plan.cluster, complete)
+        unit_count = count if codes is None else len(np.unique(codes))
+        if codes is not None and unit_count < 2:
             why = ONE_CLUSTER
-        elif least_p(drawn) > 1 - plan.confidence:
-            why = f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}"
-    values = np.empty((len(contest), 0)) if why else _alike(values)
-    metric = cast(Metric, metrics[0].metric)  # which is none of a plugin's: `_of_all` has looked
+        elif least_p(unit_count) > 1 - plan.confidence:
+            why = f"{unit_count} are too few to draw ranks from: {ALL_ONE_WAY}"
+    values = np.empty((len(contest), 0)) if why else _without_rounding(values)
+    metric = cast(Metric, metrics[0].metric)  # `_shared_metrics` keeps no other
     better = metric.higher_is_better is not False
-    limits = value_limits(metric, [some[0] for some in read], plan.range)
-    return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), there
+    limits = value_limits(metric, [columns[0] for columns in columns_of_runs], plan.range)
+    return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), complete
 
 
 @dataclass(frozen=True, slots=True)
 class RankedRuns:
-    """M runs by one metric, in the order of their values: compare and leaderboard say the same of the same runs."""
+    """The ranks of M runs by one metric, which compare and leaderboard share."""
 
-    order: Sequence[int]  # [M] the runs, the best value first, equal ones by their names
-    sets: RankSets  # in this order, as are the others
+    order: Sequence[int]  # [M] index of each run, the best value first, equal values by name
+    sets: RankSets  # in that order, as are the other two
     best: Winner
-    drawn: Ranking
+    bootstrap: Ranking
 
 
 def ranked_runs(known: CommonValues, names: Sequence[str], plan: Plan) -> RankedRuns:
-    """The rank sets of runs, the best of them and their ranks in draws.
+    """The rank sets of runs, the best run, and their ranks in bootstrap draws.
 
-    Signs are drawn for runs in one order, so that the order in which the runs were given changes no rank.
+    The runs are sorted before any random numbers are drawn, so that the order of the arguments changes no rank.
     """
     weights = np.ones(known.values.shape[1]) if known.weights is None else known.weights
     means = np.asarray(total(weights * known.values)) / float(total(weights))
     sign = -1.0 if known.higher_is_better else 1.0
-    # sums that were rounded otherwise are equal
+    # 12 digits, so that means that differ only by rounding are equal
     order = sorted(range(len(names)), key=lambda run: (float(f"{sign * means[run]:.12g}"), names[run]))
-    sure: dict[str, Any] = {
+    options: dict[str, Any] = {
         "higher_is_better": known.higher_is_better,
         "confidence": plan.confidence,
         "seed": plan.seed,
     }
-    of = known.values[order], known.weights, known.units
-    return RankedRuns(order, rank_sets(*of, **sure), winner(*of, limits=known.limits, **sure), ranking(*of, **sure))
+    data = known.values[order], known.weights, known.units
+    best = winner(*data, limits=known.limits, **options)
+    return RankedRuns(order, rank_sets(*data, **options), best, ranking(*data, **options))
 
 
-def _ranked(known: CommonValues, contest: Sequence[ReadRun], question: Question) -> Ranks:
+def _ranking_of(known: CommonValues, contest: Sequence[ReadRun], question: Question) -> Ranks:
     if known.why:
         return Ranks(known.metric, known.tasks, [], None, None, known.why)
     ranked = ranked_runs(known, [run.name for run in contest], question.plan)
-    drawn, sets = ranked.drawn, ranked.sets
+    bootstrap, sets = ranked.bootstrap, ranked.sets
     places = [
         Place(
-            ranked.order[at],
-            float(drawn.values[at]),
-            float(drawn.ranks[at]),
-            (float(drawn.low[at]), float(drawn.high[at])),
-            float(drawn.chance_best[at]),
-            (int(sets.low[at]), int(sets.high[at])),
+            ranked.order[index],
+            float(bootstrap.values[index]),
+            float(bootstrap.ranks[index]),
+            (float(bootstrap.low[index]), float(bootstrap.high[index])),
+            float(bootstrap.chance_best[index]),
+            (int(sets.low[index]), int(sets.high[index])),
         )
-        for at in sorted(range(len(contest)), key=lambda at: (drawn.ranks[at], ranked.order[at]))
+        for index in sorted(range(len(contest)), key=lambda index: (bootstrap.ranks[index], ranked.order[index]))
     ]
     best = replace(ranked.best, run=ranked.order[ranked.best.run])
-    return Ranks(known.metric, known.tasks, places, drawn.optimism, drawn.corrected, winner=best)
+    return Ranks(known.metric, known.tasks, places, bootstrap.optimism, bootstrap.corrected, winner=best)
 
 
-def _alike(values: Floats) -> Floats:
-    """The values of several runs, [M, T], equal where they differ by rounding only: that makes no run the best."""
+def _without_rounding(values: Floats) -> Floats:
+    """The values of M runs, [M, T], with values that differ only by rounding made equal."""
     values = values.copy()
     for first, second in combinations(range(len(values)), 2):
         values[second] = np.where(apart(values[first], values[second]) == 0, values[first], values[second])
     return values
 
 
-def _units(contest: Sequence[ReadRun], indices: Sequence[Ints], key: str | None, there: Bools) -> Ints | None:
+def _units(contest: Sequence[ReadRun], indices: Sequence[Ints], key: str | None, complete: Bools) -> Ints | None:
+    """The cluster of each complete task, by the first run that has the key; None without a key."""
     if key is None:
         return None
-    known = next((at for at, run in enumerate(contest) if has(run.rollouts, key)), 0)
-    codes: Ints = clusters(contest[known].rollouts, key)[indices[known]][there]
+    run = next((index for index, run in enumerate(contest) if has(run.rollouts, key)), 0)
+    codes: Ints = clusters(contest[run].rollouts, key)[indices[run]][complete]
     return codes

@@ -1,4 +1,4 @@
-"""A comparison as a Document: first the verdict in a sentence, then the numbers behind it; and for CI."""
+"""The long page of a comparison, and its verdicts for JUnit and GitHub."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.untrusted_text import clean, note_line
 
 NAME = 40  # characters of a run's name
-ANSWER = 120  # characters of an answer in a cell of Markdown
-_NAMED = 5  # tasks of one side that are named
+ANSWER = 120  # characters of an answer in a Markdown cell
+_NAMED = 5  # tasks of one run that are listed
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ARROWS = {True: " ↑", False: " ↓", None: ""}
-_EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
+_EXACT = 1e-9  # relative to the size of a number: a smaller standard error is only rounding and adds no decimals
 KINDS: Mapping[str, Kind] = {"worse": "failure", "undecided": "skipped"}
 LEVELS: Mapping[str, Level] = {"worse": "error", "undecided": "notice"}
 
 
 def document(comparison: Comparison, *, pairs: bool = False, details: bool = False, losses: int = LOSSES) -> Document:
-    """A comparison as a page: the verdict, the numbers behind it, and the tasks with the largest ``losses`` and gains.
+    """The page of a comparison: the verdict, its numbers, and the ``losses`` tasks with the largest losses and gains.
 
-    ``details`` has the verdicts, figures and changed tasks of each pair of runs, then the ranks. With more than `MANY`
-    runs the ranks come first, and every pair is shown only with ``pairs``.
+    With ``details`` it has the verdicts, figures and changed tasks of each pair of runs, then the ranks. With more than
+    `MANY` runs the ranks come first, and every pair is shown only with ``pairs``.
     """
     long = details or pairs
     return Document(
@@ -73,7 +73,7 @@ def document(comparison: Comparison, *, pairs: bool = False, details: bool = Fal
 def _blocks(comparison: Comparison, pairs: bool) -> Iterator[Block]:
     for contest in comparison.contests:
         yield from _contest(contest, comparison, pairs)
-    for note in comparison.notes:  # a terminal has them beside the output
+    for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield SentenceList([Sentence("", markdown=note)])
     yield Sentence(settings(comparison), "note")
 
@@ -83,35 +83,36 @@ def _contest(contest: Contest, comparison: Comparison, pairs: bool) -> Iterator[
         yield Title(Name(contest.dataset, None))
     names, labels = shown_names(contest.runs), letters(len(contest.runs))
     many = len(contest.runs) > MANY and any(ranks.places for ranks in contest.ranks)
-    shown = pairs or not many or len(contest.pairs) < len(contest.runs)  # each with a baseline is what was asked for
-    each: list[Block] = []
-    if shown:
+    show_pairs = pairs or not many or len(contest.pairs) < len(contest.runs)  # a baseline asks for its pairs
+    pair_blocks: list[Block] = []
+    if show_pairs:
         yield from _legend(contest, names, labels)
         for pair in contest.pairs:
-            each += [Blank(), *_pair(pair, names, labels, comparison)]
+            pair_blocks += [Blank(), *_pair(pair, names, labels, comparison)]
     else:
-        each = [Blank(), Sentence(f"{counted(len(contest.pairs), 'pair')}: --pairs shows each")]
-    ranked: list[Block] = []
-    for ranks, metrics in _same_ranks(contest.ranks) if many else [(ranks, [ranks.metric]) for ranks in contest.ranks]:
-        ranked += [Blank(), *_ranks(ranks, metrics, names, comparison)]
-    yield from (*ranked, *each) if many else (*each, *ranked)
+        pair_blocks = [Blank(), Sentence(f"{counted(len(contest.pairs), 'pair')}: --pairs shows each")]
+    rank_tables = _merge_equal_ranks(contest.ranks) if many else [(ranks, [ranks.metric]) for ranks in contest.ranks]
+    rank_blocks: list[Block] = []
+    for ranks, metrics in rank_tables:
+        rank_blocks += [Blank(), *_ranks(ranks, metrics, names, comparison)]
+    yield from (*rank_blocks, *pair_blocks) if many else (*pair_blocks, *rank_blocks)
     yield Blank()
 
 
 def _legend(contest: Contest, names: Sequence[str], labels: Sequence[str]) -> Iterator[Block]:
-    """Which letter is which run."""
+    """The run that each letter stands for."""
     for label, run, name in zip(labels, contest.runs, names, strict=True):
-        known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
-        account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
-        rest = "".join(f"  {clean(part, None)}" for part in (*known, account))
-        first = Styled(f"{label:{len(labels[-1])}}  ", "note")
-        yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
+        parts = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
+        parts.append(f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})")
+        details = "".join(f"  {clean(part, None)}" for part in parts)
+        letter = Styled(f"{label:{len(labels[-1])}}  ", "note")
+        yield Sentence((letter, Styled(name), details), "note", whole=True, markdown="")
 
 
-def _same_ranks(every: Sequence[Ranks]) -> list[tuple[Ranks, list[str]]]:
-    """Each table of ranks once, with all metrics that have it: a rate of passes is the mean of rewards of 0 and 1."""
+def _merge_equal_ranks(all_ranks: Sequence[Ranks]) -> list[tuple[Ranks, list[str]]]:
+    """Each different table of ranks with all its metrics: pass_rate and mean_reward agree if rewards are 0 or 1."""
     tables: dict[object, tuple[Ranks, list[str]]] = {}
-    for ranks in every:
+    for ranks in all_ranks:
         rows = [(standing.run, figure(standing.value), standing.rank_set) for standing in ranks.places]
         tables.setdefault((ranks.tasks, ranks.why, tuple(rows)), (ranks, []))[1].append(ranks.metric)
     return list(tables.values())
@@ -135,15 +136,15 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
         yield Blank()
         yield Sentence((Name(flips.metric), f" by task: {tally(pair)}"), "strong", whole=True)
         counts, lists = (flips.worse, flips.better), (flips.regressions, flips.fixes)
-        for what, count, those in zip(ways(pair), counts, lists, strict=True):
-            if those:
-                many = f"{len(those)} of {count:,}" if count > len(those) else f"{count:,}"
-                yield Sentence(f"{what}, {many}", "note", whole=True, markdown="")
-                yield _changed(what, those, labels)
+        for title, count, changes in zip(ways(pair), counts, lists, strict=True):
+            if changes:
+                shown = f"{len(changes)} of {count:,}" if count > len(changes) else f"{count:,}"
+                yield Sentence(f"{title}, {shown}", "note", whole=True, markdown="")
+                yield _changed_tasks(title, changes, labels)
 
 
 def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], comparison: Comparison) -> Table:
-    """All findings of a pair: first those over all tasks, then the slices, by metric on a terminal."""
+    """All findings of a pair: first those over all tasks, then the slices, which a terminal groups by metric."""
     first, second = labels
     several = comparison.tests > 1 and comparison.adjust != "none"
     adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(comparison.adjust, "p adjusted")
@@ -177,29 +178,28 @@ def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], compa
     return Table(columns, rows, notes_head="")
 
 
-def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Table:
-    """Changed tasks, one a row, with both answers as far as there is room."""
-    given = any(text is not None for task in those for text in task.answers)
+def _changed_tasks(title: str, changes: Sequence[Changed], labels: tuple[str, str]) -> Table:
+    """A row for each changed task, with both answers cut to the available width."""
+    has_answers = any(text is not None for change in changes for text in change.answers)
     columns = [
-        TableColumn("", style="strong", markdown=what),
+        TableColumn("", style="strong", markdown=title),
         TableColumn(" → ".join(labels), only="terminal"),
-        *(TableColumn(word, only="markdown") for word in ("first", "second")),
-        *(TableColumn(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
-        *(TableColumn(f"{word} answered", only="markdown") for word in ("first", "second")),
+        *(TableColumn(side, only="markdown") for side in ("first", "second")),
+        *(TableColumn(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if has_answers),
+        *(TableColumn(f"{side} answered", only="markdown") for side in ("first", "second")),
     ]
     rows = []
-    for task in those:
-        values = f"{task.first:.4g}", f"{task.second:.4g}"
-        full = [answer(text) for text in task.answers if given]
-        ends = ["" if text is None else Name(answer(text, ANSWER), None) for text in task.answers]
-        rows.append(
-            Row([Name(task.task, plain=f"  {clean(task.task, 30)}"), " → ".join(values), *values, *full, *ends])
-        )
+    for change in changes:
+        name = Name(change.task, plain=f"  {clean(change.task, 30)}")
+        values = f"{change.first:.4g}", f"{change.second:.4g}"
+        full = [answer(text) for text in change.answers if has_answers]
+        short = ["" if text is None else Name(answer(text, ANSWER), None) for text in change.answers]
+        rows.append(Row([name, " → ".join(values), *values, *full, *short]))
     return Table(columns, rows, ruled=False)
 
 
 def answer(text: str | None, longest: int | None = None) -> str:
-    """An answer on one line; of a long answer the end, where the final answer usually is."""
+    """An answer on one line; a long answer loses its start, because the final answer is usually at the end."""
     if text is None:
         return NONE
     text = " ".join(text.split())
@@ -207,12 +207,12 @@ def answer(text: str | None, longest: int | None = None) -> str:
 
 
 def _ranks(ranks: Ranks, metrics: Sequence[str], names: Sequence[str], comparison: Comparison) -> Iterator[Block]:
-    by: tuple[Piece, ...] = (
+    heading: tuple[Piece, ...] = (
         "ranks by ",
         Name(", ".join(metrics)),
         f" over {counted(ranks.tasks, 'task')} that all runs have",
     )
-    yield Sentence(by, "strong", whole=True, markdown="")
+    yield Sentence(heading, "strong", whole=True, markdown="")
     if ranks.why:
         why = plain_why(ranks.why)
         yield Sentence(f"no ranks: {why}", "note", f"no ranks by {', '.join(metrics)}: {why}", indent=1)
@@ -227,7 +227,7 @@ def _ranks(ranks: Ranks, metrics: Sequence[str], names: Sequence[str], compariso
     rows = []
     for standing in ranks.places:
         low, high = standing.rank_set
-        draws = f"{likely(standing.chance_best)} of draws"
+        draws = f"{share_of_draws(standing.chance_best)} of draws"
         cells: list[Cell] = [
             f"{standing.rank:g}",
             Name(names[standing.run], None),
@@ -241,9 +241,9 @@ def _ranks(ranks: Ranks, metrics: Sequence[str], names: Sequence[str], compariso
 
 
 def shown_names(runs: Sequence[Run]) -> list[str]:
-    """The names of runs on the page: long names are cut in the middle, unless two would then be the same.
+    """The names of runs on the page: long names lose their middle, unless two names would then be equal.
 
-    Models of one family differ at the end of their names, so that a cut at the end would make them the same.
+    They are not cut at the end, because names of models of one family differ at the end.
     """
     short = [clean(_shortened(run.name), None) for run in runs]
     return [name if short.count(name) == 1 else clean(run.name, None) for name, run in zip(short, runs, strict=True)]
@@ -255,19 +255,20 @@ def _shortened(name: str) -> str:
 
 
 def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
-    """The verdicts of the primary question and over all tasks, (word, sentence); equal sentences share a line.
+    """The verdicts, (word, sentence), of the primary question and over all tasks; equal sentences share a line.
 
-    ``names`` are those of the first and the second run, as `shown_names` makes them.
+    ``names`` are the names of the first and the second run from `shown_names`.
     """
     return [
-        (those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in _by_sentence(pair)
+        (findings[0].verdict, sentence(findings[0], names, ", ".join(map(_question, findings))))
+        for findings in _by_sentence(pair)
     ]
 
 
 def _by_sentence(pair: Pair) -> list[list[Finding]]:
-    """The findings that have a sentence on the page, grouped by it."""
+    """The findings with a sentence on the page, grouped by sentence; the primary question comes first."""
     by_sentence: dict[str, list[Finding]] = {}
-    for finding in sorted(pair.findings, key=lambda each: each.role != "primary"):  # stable: the rest in their order
+    for finding in sorted(pair.findings, key=lambda each: each.role != "primary"):
         if finding.by is None or finding.role == "primary":
             by_sentence.setdefault(finding.sentence, []).append(finding)
     return list(by_sentence.values())
@@ -278,47 +279,42 @@ def _question(finding: Finding) -> str:
     return clean(finding.metric) + cut
 
 
-def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
-    """A finding as a sentence with the names of both runs.
+def sentence(finding: Finding, names: tuple[str, str], question: str) -> str:
+    """A finding as a sentence with the question and the names of both runs.
 
-    ``finding.sentence`` begins with the word of the verdict; the names go before it.
+    ``finding.sentence`` starts with the word of the verdict, and the names are put before it.
     """
     first, second = names
     text = plain_why(finding.sentence)
     if finding.verdict == "undecided" and finding.hint is None:
         which = "higher" if finding.higher_is_better is None else "better"
-        return f"{of}: undecided whether {second} or {first} is {which}{text.removeprefix('undecided')}"
+        return f"{question}: undecided whether {second} or {first} is {which}{text.removeprefix('undecided')}"
     if finding.hint is not None:
-        return f"{of}: {text}"
+        return f"{question}: {text}"
     if finding.verdict == "equivalent":
-        return f"{of}: {second} and {first} are {text}"
-    return f"{of}: {second} is {finding.verdict} than {first}{text.removeprefix(finding.verdict)}"
+        return f"{question}: {second} and {first} are {text}"
+    return f"{question}: {second} is {finding.verdict} than {first}{text.removeprefix(finding.verdict)}"
 
 
 def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
-    """How missing rollouts could change each verdict of `sentences`, in their order; [] where none is missing.
+    """For each verdict of `sentences`, the lines on how missing rollouts could change it; [] if none is missing.
 
-    Where metrics share a sentence but not this line, each line begins with its metrics.
+    If metrics share a sentence but not its line, each line starts with its metrics.
     """
-    lines = []
-    for those in _by_sentence(pair):
-        by_sentence: dict[str, list[str]] = {}
-        for finding in those:
-            by_sentence.setdefault(of_missing(finding, names), []).append(_question(finding))
-        lines.append(
-            [
-                text if len(by_sentence) == 1 else f"{', '.join(metrics)}: {text}"
-                for text, metrics in by_sentence.items()
-                if text
-            ]
-        )
-    return lines
+    all_lines = []
+    for findings in _by_sentence(pair):
+        questions_of: dict[str, list[str]] = {}
+        for finding in findings:
+            questions_of.setdefault(of_missing(finding, names), []).append(_question(finding))
+        lines = [(line, ", ".join(questions)) for line, questions in questions_of.items() if line]
+        all_lines.append([line if len(questions_of) == 1 else f"{questions}: {line}" for line, questions in lines])
+    return all_lines
 
 
 def of_missing(finding: Finding, names: tuple[str, str]) -> str:
-    """Whether the verdict depends on the missing rollouts, and the range of the difference; "" without any.
+    """How the verdict and the difference depend on the missing rollouts; "" if none is missing.
 
-    ``names`` are those of the first and the second run.
+    ``names`` are the names of the first and the second run.
     """
     if not any(finding.missing) or finding.delta is None:
         return ""
@@ -340,72 +336,74 @@ def _missing(finding: Finding, names: tuple[str, str]) -> str:
 
 
 def common_tasks(pair: Pair, names: tuple[str, str]) -> str:
-    """Which tasks the runs share, and which only one of them has."""
-    aligned = pair.alignment
-    how = "" if aligned.by == "id" else ", paired by content, because their ids differ"
-    parts = [f"{counted(aligned.common, 'common task')}{how}"]
-    sides = aligned.only_first, aligned.only_second
+    """The number of common tasks, and the tasks that only one of the runs has."""
+    alignment = pair.alignment
+    how = "" if alignment.by == "id" else ", paired by content, because their ids differ"
+    parts = [f"{counted(alignment.common, 'common task')}{how}"]
+    sides = alignment.only_first, alignment.only_second
     for side, name in zip(sides, names, strict=True):
         if side.count:
-            parts.append(f"{side.count:,} only in {name} ({_named(side)})")
+            parts.append(f"{side.count:,} only in {name} ({_first_ids(side)})")
     return "; ".join(parts)
 
 
 def settings(comparison: Comparison) -> str:
-    """The settings and the digest: equal digests mean equal numbers."""
+    """The settings and the digest of a comparison in one line."""
     parts = [plain_method(comparison.test)]
-    used = _tests(comparison)
-    if set(used) == {_DRAWN}:
-        parts = [plain_method(_DRAWN)]
-    elif comparison.test != _DRAWN and _DRAWN in used:
-        parts.append(f"{plain_method(_DRAWN)} for {', '.join(map(clean, used[_DRAWN]))}")
-    if set(used) & set(_OF_P_ONLY):
+    metrics_of = _metrics_by_test(comparison)
+    if set(metrics_of) == {_BOOTSTRAP}:
+        parts = [plain_method(_BOOTSTRAP)]
+    elif comparison.test != _BOOTSTRAP and _BOOTSTRAP in metrics_of:
+        parts.append(f"{plain_method(_BOOTSTRAP)} for {', '.join(map(clean, metrics_of[_BOOTSTRAP]))}")
+    if set(metrics_of) & set(_WITHOUT_INTERVAL):
         parts.append("intervals from the paired t test (floored_t)")
     parts += [f"confidence level {percent(comparison.confidence)}", f"{comparison.dialect} definitions"]
     parts += [f"missing rollouts {POLICY.get(comparison.missing, comparison.missing)}", f"seed {comparison.seed}"]
     if comparison.cluster:
         parts.append(f"clusters by {clean(comparison.cluster)}")
     if comparison.margin is not None:
-        how = sorted({finding.margin_method for finding in _all(comparison) if finding.margin_method in _OF_MARGINS})
+        how = sorted(
+            {finding.margin_method for finding in _all_findings(comparison) if finding.margin_method in _MARGIN_TESTS}
+        )
         parts.append(f"margin {comparison.margin:g}" + (f" ({' and '.join(how)})" if how else ""))
     if comparison.order is not None:
         parts.append(f"tasks in the order of the {plain_why(comparison.order)}")
     if comparison.tests > 1:
-        parts.append(_family(comparison))
+        parts.append(_adjustment(comparison))
     return f"{'; '.join(parts)}; digest {comparison.digest[:23]}…"
 
 
-def _family(comparison: Comparison) -> str:
-    """How several tests were adjusted."""
-    if comparison.adjust == HOLM and all(finding.by is not None for finding in _all(comparison)):
+def _adjustment(comparison: Comparison) -> str:
+    """How the p values of several tests were adjusted."""
+    if comparison.adjust == HOLM and all(finding.by is not None for finding in _all_findings(comparison)):
         others = "all others adjusted together (Holm), intervals not adjusted"
         return f"primary question {clean(comparison.primary or '', None)}, {others}"
     if comparison.adjust != SIDAK:
         return f"{comparison.tests} tests, {_ADJUSTED[comparison.adjust]}"
     pairs = sum(len(contest.pairs) for contest in comparison.contests)
     among = f", one of {pairs} pairs" if pairs > 1 else ""
-    rest = {f"{100 * finding.confidence:.4g} %" for finding in _all(comparison) if finding.role == "secondary"}
-    at = f", intervals at {rest.pop()}" if len(rest) == 1 else ""
+    levels = {f"{100 * each.confidence:.4g} %" for each in _all_findings(comparison) if each.role == "secondary"}
+    at = f", intervals at {levels.pop()}" if len(levels) == 1 else ""
     return f"primary question {clean(comparison.primary or '', None)}{among}, all others adjusted together (sidak{at})"
 
 
-def _all(comparison: Comparison) -> Iterator[Finding]:
+def _all_findings(comparison: Comparison) -> Iterator[Finding]:
     for contest in comparison.contests:
         for pair in contest.pairs:
             yield from pair.findings
 
 
-def _tests(comparison: Comparison) -> dict[str, list[str]]:
-    """The tests that were used, each with its metrics: a metric that is not a mean always uses the bootstrap."""
+def _metrics_by_test(comparison: Comparison) -> dict[str, list[str]]:
+    """The tests that were used, each with its metrics; a metric that is not a mean always uses the bootstrap."""
     used: dict[str, dict[str, None]] = {}
-    for finding in _all(comparison):
+    for finding in _all_findings(comparison):
         if finding.p is not None:
             used.setdefault(finding.method, {})[finding.metric] = None
     return {method: list(metrics) for method, metrics in used.items()}
 
 
-_DRAWN = "paired_bootstrap"
-_OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests without an interval
+_BOOTSTRAP = "paired_bootstrap"
+_WITHOUT_INTERVAL = ("sign_flip", "mcnemar", "mid_p")  # tests without an interval
 _ADJUSTED = {
     "holm": "verdicts from p adjusted by Holm, intervals not adjusted",
     "bh": "verdicts from p adjusted by Benjamini and Hochberg, intervals not adjusted",
@@ -414,19 +412,19 @@ _ADJUSTED = {
 
 
 def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
-    """The remarks on a finding; missing rollouts only for a slice, as the verdict above covers all tasks."""
+    """The remarks on a finding. Missing rollouts are only remarked on for slices: the verdict covers all tasks."""
     remarks = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
     if finding.undefined_tasks:
         remarks.append(f"not defined in both runs for {counted(finding.undefined_tasks, 'common task')}")
     if finding.mcnemar:
         test = finding.mcnemar
-        moved = _moved(test.second_only, test.first_only, finding.higher_is_better)
+        moved = _moves(test.second_only, test.first_only, finding.higher_is_better)
         remarks.append(f"McNemar: {moved}, exact p {chance(test.exact)}, mid-p {chance(test.mid_p)}")
     if finding.p_equivalent is not None:
         remarks.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
     if finding.p_not_worse is not None:
         remarks.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
-    if finding.margin_method not in (None, *_OF_MARGINS):
+    if finding.margin_method not in (None, *_MARGIN_TESTS):
         remarks.append("the margin test cannot allow for unseen losses, because the range of rewards is not known")
     if finding.tasks_for_margin is not None and finding.verdict == "undecided":
         unit = "task" if finding.units == finding.tasks else "cluster"
@@ -441,7 +439,7 @@ def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
     return remarks
 
 
-_OF_MARGINS = ("tango", "margin_score")
+_MARGIN_TESTS = ("tango", "margin_score")
 
 
 def word(finding: Finding) -> str:
@@ -449,8 +447,8 @@ def word(finding: Finding) -> str:
     return finding.verdict if finding.hint is None else f"hint: {finding.hint}"
 
 
-def _moved(up: int, down: int, higher_is_better: bool | None) -> str:
-    """How many tasks were fixed and broken; where no direction is better, how many went from 0 to 1 and back."""
+def _moves(up: int, down: int, higher_is_better: bool | None) -> str:
+    """How many tasks were fixed and broken; if no direction is better, how many went from 0 to 1 and from 1 to 0."""
     if higher_is_better is None:
         return f"{up:,} from 0 to 1, {down:,} from 1 to 0"
     fixed, broken = (up, down) if higher_is_better else (down, up)
@@ -468,10 +466,10 @@ def chance(p: float | None) -> str:
     return "<0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
-def likely(share: float) -> str:
-    """A share of draws in per cent: never 0 and never 100 %, because draws are a sample.
+def share_of_draws(share: float) -> str:
+    """A share of draws in per cent, never shown as 0 % or 100 %, because the draws are a sample.
 
-    >>> likely(0.5871), likely(0.0002), likely(1.0)
+    >>> share_of_draws(0.5871), share_of_draws(0.0002), share_of_draws(1.0)
     ('58.7 %', '<0.1 %', '>99.9 %')
     """
     if share < 0.001:
@@ -480,7 +478,7 @@ def likely(share: float) -> str:
 
 
 def figures(finding: Finding) -> tuple[str, str, str, str]:
-    """Both values, the difference and its interval, with as many decimals as it deserves."""
+    """Both values, the difference and its interval, with decimals that fit the size and the standard error."""
     ends = finding.interval or ()
     size = max((abs(x) for x in (finding.first, finding.second, *ends) if x is not None), default=0.0)
     places = 4 if size == 0 or 0.01 <= size < 10 else min(max(3 - math.floor(math.log10(size)), 0), 12)
@@ -496,14 +494,14 @@ def _signed(value: float | None, places: int) -> str:
 
 
 def tally(pair: Pair) -> str:
-    """How many tasks became worse, became better, or stayed the same."""
+    """How many tasks became worse or better, or stayed the same; "" without changed tasks."""
     flips = pair.flips
     worse, better = ways(pair)
     return "" if flips is None else f"{flips.worse:,} {worse}, {flips.better:,} {better}, {flips.same:,} the same"
 
 
 def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterator[str]:
-    """Notes on the table of ranks, and the corrected value of the best run; ``names`` of all runs."""
+    """Notes on the table of ranks, and the corrected value of the best run; ``names`` are the names of all runs."""
     if not ranks.places:
         return
     count, first = len(ranks.places), ranks.places[0]
@@ -512,17 +510,17 @@ def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterat
         "together (rank_sets: sign-flip test, step-down)"
     )
     yield (
-        f"{names[first.run]} is best in {likely(first.chance_best)} of bootstrap draws of the tasks: this is not its "
-        "probability of being the best"
+        f"{names[first.run]} is best in {share_of_draws(first.chance_best)} of bootstrap draws of the tasks: "
+        "this is not its probability of being the best"
     )
     winner = ranks.winner
     if winner is not None:
-        ends = "no interval" if winner.interval is None else _ends(winner.interval, confidence)
+        interval = "no interval" if winner.interval is None else _interval_text(winner.interval, confidence)
         why = f": {plain_why(winner.why)}" if winner.why else ""
         yield (
             f"{names[winner.run]} is the best of {winner.candidates} candidates, with {figure(winner.observed)}. "
             f"Less the selection bias of {figure(abs(winner.bias))}, its value is {figure(winner.value)} "
-            f"({ends}{why}; {plain_method(winner.method)}). This is valid if no other candidates were considered"
+            f"({interval}{why}; {plain_method(winner.method)}). This is valid if no other candidates were considered"
         )
     if ranks.optimism is not None:
         yield (
@@ -531,19 +529,19 @@ def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterat
         )
 
 
-def _ends(interval: tuple[float, float], confidence: float) -> str:
+def _interval_text(interval: tuple[float, float], confidence: float) -> str:
     return f"{percent(confidence)} interval {figure(interval[0])} to {figure(interval[1])}"
 
 
-def _named(side: OneSide) -> str:
+def _first_ids(side: OneSide) -> str:
     return ", ".join(clean(task, 30) for task in side.ids[:_NAMED]) + (", …" if side.count > _NAMED else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict as CI shows it."""
+    """A verdict for CI systems."""
 
-    pair: str  # the runs that it is about
+    pair: str  # the names of both runs
     name: str
     verdict: str
     numbers: Mapping[str, float | None]
@@ -555,36 +553,36 @@ class Judged:
 
 
 def suites_of(verdicts: Iterable[Judged]) -> list[TestSuite]:
-    """For JUnit: a suite for each pair of runs, a case for each verdict.
+    """JUnit suites, one for each pair of runs, with a case for each verdict.
 
-    `worse` is a failure; an undecided verdict is skipped, so that it is visible and stops nothing.
+    `worse` is a failure. An undecided verdict is a skipped case, which is visible but fails nothing.
     """
     cases: dict[str, list[Case]] = {}
     for each in verdicts:
         kind = KINDS.get(each.verdict)
         case = Case(each.name, each.pair, kind, each.message if kind else "", each.verdict)
         cases.setdefault(each.pair, []).append(case)
-    return [TestSuite(pair, some) for pair, some in cases.items()]
+    return [TestSuite(pair, cases_of_pair) for pair, cases_of_pair in cases.items()]
 
 
 def annotations_of(verdicts: Iterable[Judged]) -> Iterator[str]:
-    """For GitHub: an error for each verdict that is worse, a notice for each that is undecided."""
+    """GitHub annotations: an error for each verdict that is worse, a notice for each that is undecided."""
     for each in verdicts:
         if level := LEVELS.get(each.verdict):
             yield annotation(level, f"{each.verdict}: {each.name}", f"{each.pair}: {each.message}")
 
 
 def suites(comparison: Comparison) -> list[TestSuite]:
-    """For JUnit: a suite for each pair of runs, a case for each finding."""
-    return suites_of(_judged(comparison))
+    """JUnit suites, one for each pair of runs, with a case for each finding."""
+    return suites_of(_judged_rows(comparison))
 
 
 def annotated(comparison: Comparison) -> Iterator[str]:
-    """For GitHub: a line for each finding that is worse or undecided."""
-    return annotations_of(_judged(comparison))
+    """GitHub annotations, one for each finding that is worse or undecided."""
+    return annotations_of(_judged_rows(comparison))
 
 
-def _judged(comparison: Comparison) -> Iterator[Judged]:
+def _judged_rows(comparison: Comparison) -> Iterator[Judged]:
     for row in comparison.rows():
         pair = " · ".join(filter(None, (row["dataset"], f"{row['second_run']} against {row['first_run']}")))
         cut = f"[{row['by']}={row['slice']}]" if row["by"] else ""

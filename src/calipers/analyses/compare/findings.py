@@ -1,16 +1,16 @@
-"""Findings from measured differences: adjusted, decided, and checked against the missing rollouts.
+"""Turn measured differences into findings: adjust p, decide the verdict, and check it against missing rollouts.
 
 ::
 
     each pair of runs:   primary question ──decided──► slices and further metrics: claims
                                           └─undecided► the same numbers: hints, not claims
 
-The primary question keeps its full level, and only when it is decided are the others claims: so the whole page
-makes a false claim with a chance of at most 5 %. Among each other the others are adjusted in one step (Sidak
-1967), because then a line's interval can be adjusted like its p, and both say the same.
+The primary question keeps its full level, and the others are claims only if it is decided. So the probability that
+the page makes any false claim is at most 5 %. The others are adjusted among themselves in one step (Sidak 1967),
+because the intervals can then be adjusted like the p values, and both agree.
 
-A rollout is missing when it was planned and has no number: its client failed, it never ran, its record is not
-there. A task that has too few samples for a metric is undefined, not missing.
+A rollout is missing if it was planned and has no number: its client failed, it never ran, or it has no record. A task
+with too few samples for a metric is undefined, not missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from calipers.analyses.compare import (
     step_order,
 )
 from calipers.analyses.compare.measure import (
-    MEANS,
+    MEAN_KINDS,
     Measured,
     MetricPair,
     measure,
@@ -55,49 +55,56 @@ from calipers.stats.ranks import benjamini_hochberg, holm, sidak
 from calipers.stats.verdict import ComparisonVerdict, verdict
 from calipers.tally import DEFINITIONS
 
-DIGITS = 12  # of a test that must agree for two to be one: a rate and a mean round differently
+DIGITS = 12  # digits in which two tests must agree to count as the same test; sums of rates and means round differently
 TestKey = tuple[object, ...]
 
 
 def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tuple[list[list[Measured]], int]:
-    """The differences of each pair of runs with what p they have among all, and how many different tests there are.
+    """The differences of each pair of runs with adjusted p values, and the number of different tests.
 
-    The same test under two names is one test: mean_reward and pass_rate where every reward is 0 or 1 and every
-    task has the same number of samples, or the only slice there is.
+    The same test under two names counts once: mean_reward and pass_rate if every reward is 0 or 1 and every task has
+    the same number of samples, or a slice that has all tasks.
     """
-    keys = [
-        [_key(number, measured, None if question.steps else family[0]) for measured in family]
+    keys_of = [
+        [_test_key(number, measured, None if question.steps else family[0]) for measured in family]
         for number, family in enumerate(families)
     ]
-    index = {key: test for test, key in enumerate(dict.fromkeys(key for some in keys for key in some if key))}
+    index = {key: test for test, key in enumerate(dict.fromkeys(key for keys in keys_of for key in keys if key))}
     raw = np.zeros(len(index))
-    for family, its_keys in zip(families, keys, strict=True):
-        for measured, key in zip(family, its_keys, strict=True):
+    for family, keys in zip(families, keys_of, strict=True):
+        for measured, key in zip(family, keys, strict=True):
             if key is not None:
                 raw[index[key]] = measured.difference.p
-    stepped, rated = holm(raw), benjamini_hochberg(raw)
+    holm_of_all, bh_of_all = holm(raw), benjamini_hochberg(raw)
     adjusted_families = []
-    for family, its_keys in zip(families, keys, strict=True):
+    for family, keys in zip(families, keys_of, strict=True):
         first = _primary(family, question)
-        below = {key for key in its_keys if key is not None} - {its_keys[first]}
-        gated = dict(zip(below, holm(np.array([raw[index[key]] for key in below])), strict=True))
+        secondary = {key for key in keys if key is not None} - {keys[first]}
+        holm_of_secondary = dict(zip(secondary, holm(np.array([raw[index[key]] for key in secondary])), strict=True))
         adjusted_family = []
-        for number, (measured, key) in enumerate(zip(family, its_keys, strict=True)):
-            leads = number == first or (key is not None and key == its_keys[first])
-            # questions whose errors add up with its own, itself included; 1: it is judged by itself
-            tests = len(families) * (1 if leads else len(below)) if question.adjust == SIDAK else 1
+        for number, (measured, key) in enumerate(zip(family, keys, strict=True)):
+            primary = number == first or (key is not None and key == keys[first])
+            # the number of questions, itself included, for which Sidak's method adjusts it; 1: not adjusted
+            tests = len(families) * (1 if primary else len(secondary)) if question.adjust == SIDAK else 1
             p = measured.difference.p
-            by_holm = None if key is None else float(stepped[index[key]])
-            by_bh = None if key is None else float(rated[index[key]])
-            alone = None if p is None else sidak(p, tests)
-            if question.gated and p is not None:
-                alone = sidak(p, len(families)) if leads or key is None else min(len(families) * float(gated[key]), 1.0)
+            by_holm = None if key is None else float(holm_of_all[index[key]])
+            by_bh = None if key is None else float(bh_of_all[index[key]])
+            if p is None:
+                p_adjusted = None
+            elif not question.gated:
+                p_adjusted = sidak(p, tests)
+            elif primary or key is None:
+                p_adjusted = sidak(p, len(families))
+            else:
+                p_adjusted = min(len(families) * float(holm_of_secondary[key]), 1.0)
+            if not question.gated:
+                p_adjusted = {HOLM: by_holm, "bh": by_bh}.get(question.adjust, p_adjusted)
             adjusted_family.append(
                 replace(
                     measured,
-                    primary=leads,
+                    primary=primary,
                     confidence=question.plan.confidence ** (1 / max(tests, 1)),
-                    p_adjusted=alone if question.gated else {HOLM: by_holm, "bh": by_bh}.get(question.adjust, alone),
+                    p_adjusted=p_adjusted,
                     p_holm=by_holm,
                     p_bh=by_bh,
                 )
@@ -107,26 +114,26 @@ def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tupl
 
 
 def at_confidence(difference: Difference, confidence: float) -> Difference:
-    """The same difference with its interval at another confidence; where that cannot be had, with none."""
+    """The same difference with its interval at another confidence, or without one if it cannot be recomputed."""
     if difference.interval is None:
         return difference
     if difference.evidence is not None:
         limits = None if difference.width is None else (0.0, difference.width)
         test = STRICT if difference.method == STRICT else FLOORED_T
-        again = judged(difference.evidence, limits, confidence, test)
-        return replace(again, p=difference.p, method=difference.method)
+        at_level = judged(difference.evidence, limits, confidence, test)
+        return replace(at_level, p=difference.p, method=difference.method)
     if difference.sequence is not None and difference.width is not None and difference.value is not None:
         ends = difference.sequence.ends(difference.value / difference.width, confidence)
         interval = None if ends is None else (difference.width * ends[0], difference.width * ends[1])
         return replace(difference, interval=interval)
     if difference.draws is not None and difference.value is not None:
-        again = resampled_difference(by_draws(difference.value, difference.draws, confidence, difference.units))
-        return replace(again, p=difference.p, method=difference.method)
+        at_level = resampled_difference(by_draws(difference.value, difference.draws, confidence, difference.units))
+        return replace(at_level, p=difference.p, method=difference.method)
     return replace(difference, interval=None, why=f"no interval at {100 * confidence:.4g} %")
 
 
 def _primary(family: Sequence[Measured], question: Question) -> int:
-    """The index of a pair's primary question: the first metric, on all tasks or at the last step; or the named one."""
+    """The index of the primary question: the named one, else the first metric on all tasks or at the last step."""
     pairs, wanted = [measured.metric_pair for measured in family], question.primary
     if wanted is None:
         steps = [index for index, pair in enumerate(pairs) if question.steps and pair.by == question.steps]
@@ -138,30 +145,30 @@ def _primary(family: Sequence[Measured], question: Question) -> int:
     raise UnknownName.of("question in this comparison", wanted.text, [pair.question_text for pair in pairs])
 
 
-def _key(number: int, measured: Measured, first: Measured | None) -> TestKey | None:
-    """What tells a test from others; None where there is no test. ``first``, if there is one, is of all tasks."""
+def _test_key(number: int, measured: Measured, first: Measured | None) -> TestKey | None:
+    """The key that identifies a test; None if there is no test. ``first``, if given, is measured on all tasks."""
     p = measured.difference.p
     if p is None:
         return None
-    whole = first is not None and len(measured.there) == len(first.there)
+    on_all_tasks = first is not None and len(measured.compared) == len(first.compared)
     cut = measured.metric_pair.by, measured.metric_pair.slice
-    return number, None if whole else cut, _what(measured), f"{p:.{DIGITS}g}"
+    return number, None if on_all_tasks else cut, _test_content(measured), f"{p:.{DIGITS}g}"
 
 
-def _what(measured: Measured) -> object:
-    """What a test uses: the differences of the tasks, if there are any; else the metric, independent of its name."""
+def _test_content(measured: Measured) -> object:
+    """The data of a test: the differences of the tasks or, if tasks have no values, the metric and its parameters."""
     if measured.values is None:
         metric = measured.metric_pair.metrics[0]
         return metric.metric.name, str(sorted(metric.params.items()))
-    moved = np.where(measured.there, measured.values[1] - measured.values[0], np.nan)
-    return np.round(moved, DIGITS).tobytes()
+    differences = np.where(measured.compared, measured.values[1] - measured.values[0], np.nan)
+    return np.round(differences, DIGITS).tobytes()
 
 
 DECIDED = ("better", "worse", "higher", "lower", "equivalent")
 
 
 def finding_of(measured: Measured, question: Question, tests: int, *, claims: bool = True) -> Finding:
-    """An adjusted difference with its verdict, one of ``tests`` tests; a hint, where it may not claim anything."""
+    """An adjusted difference with its verdict, one of ``tests`` tests; without ``claims`` the verdict is a hint."""
     stepwise = question.adjust in (HOLM, "bh")
     metric_pair, confidence, difference = measured.metric_pair, measured.confidence, measured.difference
     if confidence != question.plan.confidence:
@@ -177,17 +184,17 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         samples=measured.repeats,
         clustered=question.plan.cluster is not None,
         tests=tests if stepwise else 1,
-        anytime=_even(measured),
+        anytime=_equal_weights(measured),
     )
-    word, sentence = _worded(judgement, measured, question, tests)
-    shaky = word in DECIDED[:4] and undone_by_one(difference, confidence)
-    if shaky:
+    word, sentence = _word_and_sentence(judgement, measured, question, tests)
+    fragile = word in DECIDED[:4] and undone_by_one(difference, confidence)
+    if fragile:
         sentence += f"; {one_more(difference.value, question.plan.cluster)} would undo this verdict; {STRICT_ALLOWS}"
     hint = word if not claims and word in DECIDED else None
     if hint is not None:
         word = "undecided"
         sentence = f"undecided, because the primary question is: on its own, {sentence}; a hint, not a claim"
-    able = margin is not None and difference.p is not None
+    margin_tested = margin is not None and difference.p is not None
     return Finding(
         metric=metric_pair.text,
         by=metric_pair.by,
@@ -201,8 +208,8 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         p_holm=measured.p_holm,
         p_bh=measured.p_bh,
         method=difference.method,
-        tasks=int(measured.there.sum()),
-        undefined_tasks=int((~measured.there).sum()),
+        tasks=int(measured.compared.sum()),
+        undefined_tasks=int((~measured.compared).sum()),
         units=difference.units,
         samples=measured.samples,
         higher_is_better=better,
@@ -211,9 +218,9 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         more_tasks=judgement.more_tasks,
         more_samples=judgement.more_samples,
         new_tasks=judgement.new_tasks,
-        p_equivalent=equivalence(difference, margin, confidence=confidence).p if able and margin else None,
+        p_equivalent=equivalence(difference, margin, confidence=confidence).p if margin_tested and margin else None,
         p_not_worse=non_inferiority(difference, margin, higher_is_better=better is not False, confidence=confidence).p
-        if able and margin and better is not None
+        if margin_tested and margin and better is not None
         else None,
         mcnemar=measured.mcnemar,
         why=difference.why,
@@ -223,21 +230,26 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         p_adjusted=measured.p_adjusted,
         confidence=confidence,
         hint=hint,
-        undone_by_one=shaky,
-        margin_method=margin_method(difference) if able else None,
-        tasks_for_margin=too_few(difference, margin, confidence) if able and margin else None,
+        undone_by_one=fragile,
+        margin_method=margin_method(difference) if margin_tested else None,
+        tasks_for_margin=too_few(difference, margin, confidence) if margin_tested and margin else None,
     )
 
 
-def _even(measured: Measured) -> bool:
-    """Whether every task has the same weight, so that tasks can be judged one after another."""
-    return measured.weights is None or all(len(np.unique(side[measured.there])) < 2 for side in measured.weights)
+def _equal_weights(measured: Measured) -> bool:
+    """Whether every task has the same weight, which an anytime test needs."""
+    return measured.weights is None or all(len(np.unique(side[measured.compared])) < 2 for side in measured.weights)
 
 
-def _worded(judgement: ComparisonVerdict, measured: Measured, question: Question, tests: int) -> tuple[str, str]:
-    """The word and the sentence of a verdict, in the direction the metric has, with the p it goes by."""
+def _word_and_sentence(
+    judgement: ComparisonVerdict, measured: Measured, question: Question, tests: int
+) -> tuple[str, str]:
+    """The word and the sentence of a verdict, with the p that decides it.
+
+    A metric without a better direction is higher or lower, not better or worse.
+    """
     word, sentence, p = str(judgement.word), judgement.sentence, measured.p_adjusted
-    if measured.higher_is_better is None and word in ("better", "worse"):  # nobody says which way is better
+    if measured.higher_is_better is None and word in ("better", "worse"):
         word = "higher" if word == "better" else "lower"
         sentence = word + sentence.removeprefix(judgement.word)
     several = measured.confidence != question.plan.confidence
@@ -249,22 +261,22 @@ def _worded(judgement: ComparisonVerdict, measured: Measured, question: Question
 
 
 def _signature(measured: Measured, question: Question) -> str:
-    """Everything that made the difference, on one line."""
+    """The signature of a difference: its metric, settings, test and seed on one line."""
     metric, plan = measured.metric_pair.metrics[0], question.plan
     params = [f"{key}:{value}" for key, value in sorted(metric.params.items()) if value != ""]
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
     policy += plan.excluded
-    made = [f"test:{measured.difference.method}", f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}"]
-    return "|".join([f"delta({metric.metric.name})", *params, *policy, *made, f"definitions:{DEFINITIONS}"])
+    test = [f"test:{measured.difference.method}", f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}"]
+    return "|".join([f"delta({metric.metric.name})", *params, *policy, *test, f"definitions:{DEFINITIONS}"])
 
 
 NO_RANGE: Final = "no bounds are known: some rewards are outside 0 to 1, and no --range is given"
-_DECIDED: Final = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
-"""Verdicts that missing rollouts could change, and the opposite of each."""
+_OPPOSITE: Final = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
+"""The opposite of each verdict that has a direction. Missing rollouts can change only these verdicts."""
 
 
-def no_filling(request: RequestedMetric) -> str | None:
-    """Why the effect of missing rollouts on a metric is not known; None where a lower reward never raises it."""
+def why_not_fillable(request: RequestedMetric) -> str | None:
+    """Why the effect of missing rollouts on a metric is unknown; None if a lower reward never raises the metric."""
     metric = request.metric
     if request.foreign or not isinstance(metric, Metric):
         return "no bounds are known for a metric of a plugin or another system"
@@ -273,26 +285,26 @@ def no_filling(request: RequestedMetric) -> str | None:
     return None
 
 
-def lost(side: Rollouts, column: Column | None) -> Bools:
-    """The rollouts of a run that are missing, [R]: without a reward, or of no number at all."""
+def missing_mask(side: Rollouts, column: Column | None) -> Bools:
+    """Which rollouts of a run are missing, [R]: those without a value in ``column``, or without any number."""
     return np.asarray(side.outcome >= FIRST_GAP) if column is None else ~column.given
 
 
 def filled(side: Rollouts, column: Column, value: float) -> Column:
-    """The rewards of a run with every missing rollout at this value."""
-    missing = lost(side, column)
+    """The rewards of a run with every missing rollout set to ``value``."""
+    missing = missing_mask(side, column)
     return Column(np.where(missing, value, column.values), column.given | missing)
 
 
 def filled_rollouts(rollouts: Rollouts, value: float) -> Rollouts:
-    """A run in which every missing rollout has this reward, whichever of its rewards is asked for."""
+    """The run with every missing rollout set to ``value`` in each of its rewards."""
     rewards = {key: filled(rollouts, contributed(rollouts, key), value) for key in rollouts.rewards}
-    outcome = np.where(lost(rollouts, None), SCORED, rollouts.outcome).astype(np.uint8)
+    outcome = np.where(missing_mask(rollouts, None), SCORED, rollouts.outcome).astype(np.uint8)
     return replace(rollouts, rewards=rewards, outcome=outcome)
 
 
 def filled_pair(metric_pair: MetricPair, first: float, second: float) -> MetricPair:
-    """The same question with the missing rollouts of the runs at these values; as it is where no filling is known."""
+    """The same metric with the missing rollouts of each run set to a value; unchanged if it is not fillable."""
     if not fillable(metric_pair):
         return metric_pair
     first_columns, second_columns = (
@@ -303,129 +315,133 @@ def filled_pair(metric_pair: MetricPair, first: float, second: float) -> MetricP
 
 
 def fillable(metric_pair: MetricPair) -> bool:
-    """Whether the difference is known for every filling: a metric of rewards with a known range."""
-    if no_filling(metric_pair.metrics[0]) is not None:
+    """Whether filling in missing rollouts bounds the difference: a metric of rewards only, whose range is known."""
+    if why_not_fillable(metric_pair.metrics[0]) is not None:
         return False
     return all(
-        bool(columns) and within_range(columns[0], ends_of(metric_pair.question.plan))
+        bool(columns) and within_range(columns[0], reward_range(metric_pair.question.plan))
         for columns in metric_pair.columns
     )
 
 
-def ends_of(plan: Plan) -> tuple[float, float]:
-    """The ends of the range of rewards: a missing rollout that failed, and one that passed."""
+def reward_range(plan: Plan) -> tuple[float, float]:
+    """The range of rewards: the reward of a missing rollout if it failed, and if it passed."""
     return plan.range or UNIT
 
 
 def within_range(rewards: Column, ends: tuple[float, float]) -> bool:
-    """Whether all rewards lie in the range, so that a missing one does, too."""
+    """Whether all given rewards lie in the range, so that missing rewards can be assumed to lie in it."""
     kept = rewards.kept()
     return bool(((kept >= ends[0]) & (kept <= ends[1])).all())
 
 
 def with_missing(finding: Finding, metric_pair: MetricPair, tests: int) -> Finding:
-    """A finding with what the missing rollouts of its tasks could make of it; as it is where there are none.
+    """The finding with the counts, bounds and tipping point of the missing rollouts; unchanged if none is missing.
 
-    ``metric_pair`` holds the columns as they are, gaps and all, and none for a number of a table; ``tests`` is how many
-    p is adjusted for.
+    ``metric_pair`` has the columns with their gaps, and no columns for a number of a table; ``tests`` is the number of
+    tests for which p is adjusted.
     """
-    gaps = _lost_of(metric_pair)
+    gaps = _missing_masks(metric_pair)
     counts = int(gaps[0].sum()), int(gaps[1].sum())
     if not any(counts):
         return finding
     finding = replace(finding, missing=counts)
     if finding.delta is None or not fillable(metric_pair):
         return finding
-    bottom, top = ends_of(metric_pair.question.plan)
-    ends = [filled_pair(metric_pair, top, bottom), filled_pair(metric_pair, bottom, top)]
-    able = isinstance(metric_pair.metrics[0].metric, Metric) and metric_pair.metrics[0].metric.interval in MEANS
+    bottom, top = reward_range(metric_pair.question.plan)
+    extremes = [filled_pair(metric_pair, top, bottom), filled_pair(metric_pair, bottom, top)]
+    metric = metric_pair.metrics[0].metric
+    testable = isinstance(metric, Metric) and metric.interval in MEAN_KINDS
     try:
-        low, high = (measure(end).difference for end in ends)
-    except InputError:  # McNemar's test of what filled rollouts make more than one pass or fail a task
-        by_default = replace(metric_pair.question, test=FLOORED_T)
-        low, high = (measure(replace(end, question=by_default)).difference for end in ends)
-        able = False
+        low, high = (measure(extreme).difference for extreme in extremes)
+    except InputError:  # McNemar's test, if a task has more than one pass or fail once its missing rollouts are filled
+        default_test = replace(metric_pair.question, test=FLOORED_T)
+        low, high = (measure(replace(extreme, question=default_test)).difference for extreme in extremes)
+        testable = False
     if low.value is None or high.value is None:
         return finding
     finding = replace(finding, bounds=(low.value, high.value))
-    if finding.verdict not in _DECIDED or finding.delta is None or not able:
+    if finding.verdict not in _OPPOSITE or finding.delta is None or not testable:
         return finding
     sign = math.copysign(1.0, finding.delta)
     worst, level = low if sign > 0 else high, _level(finding, metric_pair.question, tests)
     word = "undecided"
     if worst.p is not None and worst.p <= level and worst.value:
-        word = finding.verdict if worst.value * sign > 0 else _DECIDED[finding.verdict]
+        word = finding.verdict if worst.value * sign > 0 else _OPPOSITE[finding.verdict]
     return replace(finding, worst_verdict=word, tipping=_tipping(metric_pair, gaps, sign, level))
 
 
-def _lost_of(metric_pair: MetricPair) -> tuple[Bools, Bools]:
-    """The missing rollouts of both runs: those without the reward that the metric reads, else those of no number."""
+def _missing_masks(metric_pair: MetricPair) -> tuple[Bools, Bools]:
+    """Which rollouts are missing in each run: those without the reward that the metric reads, else without a number."""
     reads = metric_pair.metrics[0].metric.reads
     index = reads.index("reward") if "reward" in reads and all(metric_pair.columns) else None
-    first_lost, second_lost = (
-        lost(side, None if index is None else columns[index]) & metric_pair.counted[side.task]
+    first, second = (
+        missing_mask(side, None if index is None else columns[index]) & metric_pair.eligible[side.task]
         for side, columns in zip(metric_pair.sides, metric_pair.columns, strict=True)
     )
-    return first_lost, second_lost
+    return first, second
 
 
 def _level(finding: Finding, question: Question, tests: int) -> float:
-    """The p, for itself, up to which this test among others is decided: what adjusting made of its own p."""
+    """The largest unadjusted p with which this finding is decided, if the adjustment scales p as it did here."""
     if question.adjust not in ("holm", "bh"):
         return 1 - finding.confidence
     alpha = 1 - question.plan.confidence
-    by = finding.p_holm if question.adjust == "holm" else finding.p_bh
-    return alpha / max(tests, 1) if not finding.p or not by else alpha * finding.p / by
+    adjusted_p = finding.p_holm if question.adjust == "holm" else finding.p_bh
+    return alpha / max(tests, 1) if not finding.p or not adjusted_p else alpha * finding.p / adjusted_p
 
 
 def _tipping(metric_pair: MetricPair, gaps: tuple[Bools, Bools], sign: float, level: float) -> Tipping | None:
-    """How many missing rollouts of the second run may be adverse, those of the first all being so.
+    """How many missing rollouts of the second run may be adverse while all of the first run are.
 
-    Where only the first run lacks some, it is theirs that are counted; None where all that are missing are of tasks
-    that have no value even with them.
+    Counts the first run's missing rollouts if the second run has none. None if no task with missing rollouts has a
+    value after they are filled.
     """
-    bottom, top = ends_of(metric_pair.question.plan)
-    fill = (top, bottom) if sign > 0 else (bottom, top)  # what speaks against the verdict
-    whole = filled_pair(metric_pair, *fill)
-    reduced = [reduced_of(whole, which, whole.columns[which]) for which in (0, 1)]
-    there = np.flatnonzero(reduced[0].given & reduced[1].given & metric_pair.counted)
-    counts = [side.by_task.count(lacking) for side, lacking in zip(metric_pair.sides, gaps, strict=True)]
-    run = 1 if counts[1][there].any() else 0
-    if not counts[run][there].any():
+    bottom, top = reward_range(metric_pair.question.plan)
+    adverse = (top, bottom) if sign > 0 else (bottom, top)  # the rewards of each run that contradict the verdict
+    worst = filled_pair(metric_pair, *adverse)
+    reduced = [reduced_of(worst, run, worst.columns[run]) for run in (0, 1)]
+    tasks = np.flatnonzero(reduced[0].given & reduced[1].given & metric_pair.eligible)
+    counts = [side.by_task.count(missing) for side, missing in zip(metric_pair.sides, gaps, strict=True)]
+    run = 1 if counts[1][tasks].any() else 0
+    if not counts[run][tasks].any():
         return None
-    by_adverse, other = _by_adverse(metric_pair, run, gaps[run], fill[run]), reduced[1 - run]
-    every = np.arange(len(other))
+    by_adverse, other = _values_by_adverse(metric_pair, run, gaps[run], adverse[run]), reduced[1 - run]
+    all_tasks = np.arange(len(other))
 
-    def intact(placed: Ints) -> bool:
-        adverse = np.zeros(len(every), dtype=np.int64)
-        adverse[there] = placed
-        filled_run = Column(by_adverse[adverse, every], reduced[run].given)
-        difference = tested(whole, *((other, filled_run) if run else (filled_run, other)))
+    def intact(adverse_counts: Ints) -> bool:
+        """Whether the verdict holds with this number of adverse rollouts in each task of ``tasks``."""
+        count = np.zeros(len(all_tasks), dtype=np.int64)
+        count[tasks] = adverse_counts
+        filled_run = Column(by_adverse[count, all_tasks], reduced[run].given)
+        difference = tested(worst, *((other, filled_run) if run else (filled_run, other)))
         return difference.p is not None and difference.p <= level and (difference.value or 0.0) * sign > 0
 
     metric, test = metric_pair.metrics[0].metric, metric_pair.question.test
-    # the order of samples counts for metrics of the first k, and the statistic is that of tasks and of the default
-    alike = isinstance(metric, Metric) and metric.uses is None and metric_pair.clusters is None and test == FLOORED_T
-    kinds = _kinds(by_adverse[:, there], other.values[there]) if alike else None
+    # equal tasks are exchangeable unless the order of samples matters, tasks are clustered, or the test is another one
+    exchangeable = (
+        isinstance(metric, Metric) and metric.uses is None and metric_pair.clusters is None and test == FLOORED_T
+    )
+    kinds = _task_kinds(by_adverse[:, tasks], other.values[tasks]) if exchangeable else None
     direction = sign if run else -sign
-    run_parts, own_shares = _parts(by_adverse[:, there])
-    other_parts, other_shares = _parts(other.values[there][None])
+    run_parts, run_shares = _contributions(by_adverse[:, tasks])
+    other_parts, other_shares = _contributions(other.values[tasks][None])
     filling = Fillings(
-        direction * run_parts, direction * other_parts[0], (own_shares, other_shares), counts[run][there], kinds
+        direction * run_parts, direction * other_parts[0], (run_shares, other_shares), counts[run][tasks], kinds
     )
     point = tipping_point(filling, intact)
     return Tipping(
         run="second" if run else "first",
-        outcome="failed" if fill[run] == bottom else "passed",
+        outcome="failed" if adverse[run] == bottom else "passed",
         most=point.most,
         missing=point.missing,
         exact=point.exact,
-        tasks=len(there),
+        tasks=len(tasks),
     )
 
 
-def _parts(values: Floats) -> tuple[Floats, Floats]:
-    """What each task adds to a mean, or to a pooled rate, [J, t], and its share of it, [t]."""
+def _contributions(values: Floats) -> tuple[Floats, Floats]:
+    """What each task contributes to a mean or to a pooled rate, [J, t], and its weight, [t]."""
     if values.ndim > 2:
         counts = values[0, :, 1]
         return values[:, :, 0] / counts.sum(), counts / counts.sum()
@@ -433,36 +449,37 @@ def _parts(values: Floats) -> tuple[Floats, Floats]:
     return values / size, np.full(size, 1 / size)
 
 
-def _by_adverse(metric_pair: MetricPair, run: int, missing: Bools, adverse: float) -> Floats:
-    """What the metric makes of a run's tasks when 0, 1, ... of their missing rollouts are adverse, the others not.
+def _values_by_adverse(metric_pair: MetricPair, run: int, missing: Bools, adverse: float) -> Floats:
+    """The task values of a run when 0, 1, ... missing rollouts of each task are adverse and the others are not.
 
-    [J, T], or [J, T, 2] of a pooled rate. The first of a task's missing rollouts are adverse: of metrics of the first k
-    samples they cost most.
+    [J, T], or [J, T, 2] for a pooled rate. The first missing rollouts of a task become adverse first, because they
+    cost most in metrics of the first k samples.
     """
     column, by = metric_pair.columns[run][0], metric_pair.sides[run].by_task
     rank = by.rank(missing)
     values: list[Floats] = []
-    for adverse_ones in range(int(by.count(missing).max()) + 1):
-        fill = np.where(rank < adverse_ones, adverse, sum(ends_of(metric_pair.question.plan)) - adverse)
+    for adverse_count in range(int(by.count(missing).max()) + 1):
+        fill = np.where(rank < adverse_count, adverse, sum(reward_range(metric_pair.question.plan)) - adverse)
         rewards = Column(np.where(missing, fill, column.values), column.given | missing)
         values.append(reduced_of(metric_pair, run, [rewards]).values)
     return np.stack(values)
 
 
-def _kinds(values: Floats, others: Floats) -> Ints:
-    """Which tasks are alike in everything that a test sees, [T]."""
+def _task_kinds(values: Floats, others: Floats) -> Ints:
+    """The kind of each task, [T]: tasks of one kind are equal in everything that a test uses."""
     columns = [np.moveaxis(values, 1, 0).reshape(values.shape[1], -1), others.reshape(len(others), -1)]
     code = np.unique(np.round(np.concatenate(columns, axis=1), 12), axis=0, return_inverse=True)[1]
     return np.asarray(code).reshape(-1)
 
 
 def warnings_of(names: tuple[str, str], sides: tuple[Rollouts, Rollouts]) -> Iterator[str]:
-    """A warning where many rollouts are missing, or many more in one run: the difference may come from that."""
-    shares = [float(lost(side, None).mean()) if len(side) else 0.0 for side in sides]
-    (low, few), (high, many) = sorted(zip(shares, names, strict=True), key=lambda pair: pair[0])
+    """A warning if many rollouts are missing in a run, or many more in one run than in the other."""
+    shares = [float(missing_mask(side, None).mean()) if len(side) else 0.0 for side in sides]
+    (low, low_name), (high, high_name) = sorted(zip(shares, names, strict=True), key=lambda pair: pair[0])
     why = "the difference may depend on which rollouts are missing"
     if high - low > MOST_MISSING:
-        yield f"warning: {_per_cent(high)} of the rollouts of {many} are missing and {_per_cent(low)} of {few}: {why}"
+        high_share = f"{_per_cent(high)} of the rollouts of {high_name}"
+        yield f"warning: {high_share} are missing and {_per_cent(low)} of {low_name}: {why}"
         return
     for share, name in zip(shares, names, strict=True):
         if share > MOST_MISSING:

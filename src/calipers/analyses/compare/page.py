@@ -1,4 +1,4 @@
-"""The short page of a comparison: the verdict in a sentence, the numbers behind it, what changed, what is missing."""
+"""The short page of a comparison: the verdict in a sentence, its numbers, changed tasks and missing rollouts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.rollouts.labels import STEP
 from calipers.stats.missing import FEW_TASKS
 
-NAME: Final = 34  # columns of a name
-MANY: Final = 4  # runs of which every pair is shown by default
-LOSSES: Final = 3  # tasks that are named of each kind
-NOTES: Final = 3  # that are shown
-ROWS: Final = 14  # of all datasets, where there are several
-FEWEST: Final = 2  # rows of a dataset among several
-SPARE: Final = 0.2  # of the range of a difference, on each side of its picture
+NAME: Final = 34  # width of a run's name in columns
+MANY: Final = 4  # with more runs, ranks are shown instead of every pair
+LOSSES: Final = 3  # losses, and as many gains, that are listed
+NOTES: Final = 3  # notes that are shown
+ROWS: Final = 14  # rows of all datasets together, if there are several
+FEWEST: Final = 2  # minimum rows of each dataset, if there are several
+SPARE: Final = 0.2  # free space on each side of the picture, relative to the range of the intervals
 USUAL_TESTS: Final = ("floored_t", "default")
 MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
 RANK_COLUMNS: Final = (
@@ -45,37 +45,37 @@ RANK_COLUMNS: Final = (
     TableColumn("may rank", verbatim=True),
 )
 OTHER_VIEWS: Final = "Every pair: --pairs. Which models are tied: calipers leaderboard"
-_LABEL = 17  # columns before the text of a line with a label
+_LABEL = 17  # width of the label that starts a line
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def short_page(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
-    """One pair of runs with what changed; of several pairs a row each; of more than `MANY` runs their ranks."""
+    """The short page: one pair with its changed tasks, a row for each of several pairs, or ranks of many runs."""
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
     if len(pairs) == 1:
-        yield from _one(comparison, *pairs[0], losses)
-    elif len(comparison.contests) == 1 and (ranks := _ranked(comparison.contests[0])) is not None:
-        yield from _ranks(comparison, comparison.contests[0], ranks)
-    elif any(map(_ranked, comparison.contests)):
-        yield from _ranks_of_each(comparison)
+        yield from _pair_page(comparison, *pairs[0], losses)
+    elif len(comparison.contests) == 1 and (ranks := _primary_ranks(comparison.contests[0])) is not None:
+        yield from _ranks_page(comparison, comparison.contests[0], ranks)
+    elif any(map(_primary_ranks, comparison.contests)):
+        yield from _datasets_page(comparison)
     else:
-        yield from _several(comparison, pairs)
-    for note in comparison.notes:  # a terminal has them beside the output
+        yield from _pairs_page(comparison, pairs)
+    for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 
 
 def names_of(contest: Contest) -> list[str]:
-    """The names of the runs, long ones without their middle."""
+    """The names of the runs; long names lose their middle."""
     return without_middle([clean(run.name, None) for run in contest.runs], NAME)
 
 
 def primary(pair: Pair) -> Finding | None:
-    """The finding that answers the primary question; else the first."""
+    """The finding that answers the primary question, else the first finding; None without findings."""
     return next((finding for finding in pair.findings if finding.role == "primary"), next(iter(pair.findings), None))
 
 
 def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
-    """The verdict on the primary question."""
+    """The answer to the primary question."""
     names, finding = names_of(contest), primary(pair)
     first, second = names[pair.first], names[pair.second]
     if finding is None:
@@ -95,45 +95,46 @@ def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
 
 
 def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
-    """The answer, which says its training step where it is of one."""
-    if not _at_step(pair, finding):
+    """The answer, with its training step if steps are compared."""
+    if not _step_sentence(pair, finding):
         return answer
     return replace(
         answer, sentence=f"{answer.sentence.removesuffix('.')} at {finding.by} {clean(finding.slice or '')}."
     )
 
 
-def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> Iterator[Block]:
-    finding, labels = primary(pair), letters(len(contest.runs))
-    ours = labels[pair.first], labels[pair.second]
+def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> Iterator[Block]:
+    """The page of one pair of runs."""
+    finding, letters_of_runs = primary(pair), letters(len(contest.runs))
+    labels = letters_of_runs[pair.first], letters_of_runs[pair.second]
     names = names_of(contest)
-    about = clean(contest.dataset, NAME) if contest.dataset else f"{ours[1]} against {ours[0]}"
+    about = clean(contest.dataset, NAME) if contest.dataset else f"{labels[1]} against {labels[0]}"
     head: list[Block] = [
-        *head_blocks(about, _what(pair, finding)),
+        *head_blocks(about, _question_line(pair, finding)),
         *answer_blocks(answer_of(comparison, contest, pair)),
     ]
-    if finding and (words := _at_step(pair, finding)):
+    if finding and (words := _step_sentence(pair, finding)):
         head.append(Sentence(words))
     if finding and finding.undone_by_one:
         unseen = one_more(finding.delta, comparison.cluster).capitalize()
         head.append(Sentence(f"{unseen} would undo this verdict; {STRICT_ALLOWS}."))
     head.append(Blank())
-    first, second = (Name(contest.runs[number].name, None, names[number]) for number in (pair.first, pair.second))
-    head += [Sentence((f"{ours[0]}  ", first, f"   {ours[1]}  ", second)), Blank()]
+    first, second = (Name(contest.runs[index].name, None, names[index]) for index in (pair.first, pair.second))
+    head += [Sentence((f"{labels[0]}  ", first, f"   {labels[1]}  ", second)), Blank()]
     tail: list[Block] = [Blank(), Sentence(_tally(pair))]
-    tail += [*_changes(pair, losses), *_one_side(pair, ours)]
+    tail += [*_changes(pair, losses), *_one_side(pair, labels)]
     if finding and any(finding.missing):
-        tail.append(Sentence(_missing(finding, ours, comparison.missing), label="missing".ljust(_LABEL)))
-        if words := survives(finding, ours):
+        tail.append(Sentence(_missing(finding, labels, comparison.missing), label="missing".ljust(_LABEL)))
+        if words := survives(finding, labels):
             tail.append(Sentence(words, label=" " * _LABEL))
     notes = [note for note in (hints(pair), *pair.notes) if note and not _says_missing(note)]
     tail += [Sentence(note_line(note), markdown=note) for note in notes[:NOTES]]
     tail += [Sentence(f"… {counted(len(notes) - NOTES, 'note')} more: --details", "note")] if notes[NOTES:] else []
-    yield from fitted(head, _findings(pair, ours, comparison), [*tail, Blank(), _foot(comparison)], "--details")
+    yield from fitted(head, _findings(pair, labels, comparison), [*tail, Blank(), _foot(comparison)], "--details")
 
 
-def _at_step(pair: Pair, finding: Finding) -> str:
-    """Which training step the verdict is of; "" where the runs are compared over all tasks."""
+def _step_sentence(pair: Pair, finding: Finding) -> str:
+    """A sentence that names the training step of the verdict; "" if the runs are compared over all tasks."""
     if finding.by is None or STEP not in finding.by or any(each.by is None for each in pair.findings):
         return ""
     steps = list(dict.fromkeys(each.slice or "" for each in pair.findings if each.by == finding.by))
@@ -143,17 +144,17 @@ def _at_step(pair: Pair, finding: Finding) -> str:
     return f"This is {finding.by} {clean(finding.slice or '')}{which}{others}."
 
 
-def _what(pair: Pair, finding: Finding | None) -> str:
-    """``mean_reward, 40 common tasks``; ``mean_reward = pass_rate, ...`` where they are one row."""
-    metric = "" if finding is None else clean(finding.metric) + _cut(finding)
+def _question_line(pair: Pair, finding: Finding | None) -> str:
+    """``mean_reward, 40 common tasks``, or ``mean_reward = pass_rate, ...`` if both metrics share a row."""
+    metric = "" if finding is None else clean(finding.metric) + _slice_suffix(finding)
     if finding is not None:
-        metric += "".join(f" = {clean(other.metric)}" for other in pair.findings if _repeats(other, finding))
+        metric += "".join(f" = {clean(other.metric)}" for other in pair.findings if _same_numbers(other, finding))
     way = " (lower is better)" if finding is not None and finding.higher_is_better is False else ""
     return ", ".join(filter(None, (f"{metric}{way}", counted(pair.alignment.common, "common task"))))
 
 
-def _repeats(finding: Finding, other: Finding) -> bool:
-    """Whether a finding says with another name what another says, as pass_rate does where rewards are 0 or 1."""
+def _same_numbers(finding: Finding, other: Finding) -> bool:
+    """Whether two findings have different metrics but the same numbers, as pass_rate has if rewards are 0 or 1."""
     return finding.metric != other.metric and _numbers(finding) == _numbers(other)
 
 
@@ -163,7 +164,7 @@ def _numbers(finding: Finding) -> tuple[object, ...]:
     return finding.by, finding.slice, *shown, verdict_of(finding), finding.higher_is_better
 
 
-def _cut(finding: Finding) -> str:
+def _slice_suffix(finding: Finding) -> str:
     return "" if finding.by is None else f"[{clean(finding.by)}={clean(finding.slice or '')}]"
 
 
@@ -174,83 +175,84 @@ def _tally(pair: Pair) -> str:
     if flips is None:
         return common
     worse, better = ways(pair)
-    at = f" ({clean(flips.metric)})" if flips.metric.endswith("]") else ""
-    return f"{common}{at}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
+    step = f" ({clean(flips.metric)})" if flips.metric.endswith("]") else ""
+    return f"{common}{step}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
 
 
 def ways(pair: Pair) -> tuple[str, str]:
     """The titles of the two lists of changed tasks: worse and better, or lower and higher."""
-    of = pair.flips.metric if pair.flips else None
-    known = [finding.higher_is_better for finding in pair.findings if finding.by is None and finding.metric == of]
-    return ("lower", "higher") if known == [None] else ("worse", "better")
+    metric = pair.flips.metric if pair.flips else None
+    directions = [each.higher_is_better for each in pair.findings if each.by is None and each.metric == metric]
+    return ("lower", "higher") if directions == [None] else ("worse", "better")
 
 
 def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
-    """How many tasks only one of the runs has."""
+    """The number of tasks that only one of the runs has."""
     sides = zip((pair.alignment.only_first, pair.alignment.only_second), labels, strict=True)
     parts = [f"{side.count:,} only in {label}" for side, label in sides if side.count]
     return [Sentence(f"{', '.join(parts)} (excluded)", label="other tasks".ljust(_LABEL))] if parts else []
 
 
 def _changes(pair: Pair, losses: int) -> Iterator[Block]:
-    """The largest losses and gains, by task."""
+    """The tasks with the largest losses and gains."""
     if pair.flips is None:
         return
-    usual = ways(pair) == ("worse", "better")
-    names = ("largest losses", "largest gains") if usual else ("furthest down", "furthest up")
-    for name, those in zip(names, (pair.flips.regressions, pair.flips.fixes), strict=True):
-        if those[:losses]:
-            yield Sentence(tuple(_moved(those[:losses])), label=f"  {name}".ljust(_LABEL + 2))
+    has_direction = ways(pair) == ("worse", "better")
+    titles = ("largest losses", "largest gains") if has_direction else ("furthest down", "furthest up")
+    for title, changes in zip(titles, (pair.flips.regressions, pair.flips.fixes), strict=True):
+        if changes[:losses]:
+            yield Sentence(tuple(_changed_names(changes[:losses])), label=f"  {title}".ljust(_LABEL + 2))
 
 
-def _moved(those: Sequence[Changed]) -> Iterator[Name | str]:
-    for number, task in enumerate(those):
+def _changed_names(changes: Sequence[Changed]) -> Iterator[Name | str]:
+    """``task-3 −0.5, task-7 −0.25``, in pieces of a sentence."""
+    for number, change in enumerate(changes):
         yield ", " if number else ""
-        yield Name(task.task, plain=without_middle([clean(task.task, None)], 24)[0].replace(" ", _NO_BREAK))
-        yield f"{_NO_BREAK}{signed(task.second - task.first)}"
+        yield Name(change.task, plain=without_middle([clean(change.task, None)], 24)[0].replace(" ", _NO_BREAK))
+        yield f"{_NO_BREAK}{signed(change.second - change.first)}"
 
 
 def survives(finding: Finding, names: tuple[str, str]) -> str:
-    """Whether the verdict is the same in the worst case, or how many adverse rollouts change it."""
+    """Whether the verdict holds in the worst case, or how many adverse rollouts change it; "" if that is unknown."""
     tipping = finding.tipping
     if tipping is None:
         return ""
-    whose, other = names[::-1] if tipping.run == "second" else names
-    others = finding.missing[0] if tipping.run == "second" else 0
-    contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
-    fails = f"not {finding.verdict} if"
-    rest = f" and {_every(others)} of {other} {contrary}" if others else ""
-    every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
+    run, other = names[::-1] if tipping.run == "second" else names
+    of_other = finding.missing[0] if tipping.run == "second" else 0
+    opposite = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    not_if = f"not {finding.verdict} if"
+    others_too = f" and {_all_of(of_other)} of {other} {opposite}" if of_other else ""
+    all_of_run = f"{_all_of(tipping.missing, 'missing rollout')} of {run}"
     if tipping.most >= tipping.missing:
-        return f"{finding.verdict} even if {every} {tipping.outcome}{rest}"
+        return f"{finding.verdict} even if {all_of_run} {tipping.outcome}{others_too}"
     if tipping.most < 0:
-        if not others:
-            return f"not {finding.verdict} even if {every} {contrary}"
-        against = f"{_every(others, 'missing rollout')} of {other}"
-        return f"{fails} {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary} too"
+        if not of_other:
+            return f"not {finding.verdict} even if {all_of_run} {opposite}"
+        all_of_other = f"{_all_of(of_other, 'missing rollout')} of {other}"
+        return f"{not_if} {all_of_other} {opposite}, even if {_all_of(tipping.missing)} of {run} {opposite} too"
     if tipping.most == 0:
-        any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
-        return f"{fails} {any_of} {tipping.outcome}{rest}"
+        any_of_run = all_of_run if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {run}"
+        return f"{not_if} {any_of_run} {tipping.outcome}{others_too}"
     about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
-    more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
-    return f"{fails} more than {more} {tipping.outcome}{rest}"
+    some_of_run = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {run}"
+    return f"{not_if} more than {some_of_run} {tipping.outcome}{others_too}"
 
 
-def _every(count: int, what: str = "") -> str:
+def _all_of(count: int, noun: str = "") -> str:
     """``all 59 missing rollouts``, ``the 1 missing rollout``."""
-    noun = f" {what}{'' if count == 1 else 's'}" if what else ""
-    return f"{'the' if count == 1 else 'all'} {count:,}{noun}"
+    plural = f" {noun}{'' if count == 1 else 's'}" if noun else ""
+    return f"{'the' if count == 1 else 'all'} {count:,}{plural}"
 
 
 def hints(pair: Pair) -> str:
-    """A note that some lines are hints; "" where none is."""
+    """A note that some findings are hints; "" if none is."""
     if not any(finding.hint for finding in pair.findings):
         return ""
     return "the primary question is undecided, so slices and other metrics are hints, not claims"
 
 
 def _missing(finding: Finding, labels: tuple[str, str], policy: str) -> str:
-    """``17 rollouts of A, 22 of B (excluded); bounds +0.038 to +0.159``: of the difference, whatever they are."""
+    """``17 rollouts of A, 22 of B (excluded); bounds +0.038 to +0.159``; the bounds are those of the difference."""
     first, second = finding.missing
     parts = [f"{counted(first, 'rollout')} of {labels[0]}"] if first else []
     parts += [f"{f'{second:,}' if first else counted(second, 'rollout')} of {labels[1]}"] if second else []
@@ -259,12 +261,12 @@ def _missing(finding: Finding, labels: tuple[str, str], policy: str) -> str:
 
 
 def _says_missing(note: str) -> bool:
-    """Whether a note only says how many rollouts are missing, which the page says itself."""
+    """Whether a note only counts missing rollouts, which the page shows itself."""
     return "rollouts of" in note and "missing" in note
 
 
 def _digits(findings: Sequence[Finding]) -> int:
-    """The decimals of all numbers of a table; four digits of numbers that are large or tiny."""
+    """The number of decimals of all numbers in a table."""
     sizes = [abs(x) for each in findings for x in (each.first, each.second, *(each.interval or ())) if x is not None]
     if sizes and max(sizes) >= 10:
         return 1 if max(sizes) < 1000 else 0
@@ -274,15 +276,15 @@ def _digits(findings: Sequence[Finding]) -> int:
 
 
 def _findings(pair: Pair, labels: tuple[str, str], comparison: Comparison) -> Table:
-    """A row for each metric over all tasks, then the slices."""
-    first = primary(pair)
-    shown = [each for each in pair.findings if first is None or not _repeats(each, first)]
+    """A row for each metric over all tasks, then the slices; metrics that repeat the primary numbers are left out."""
+    main = primary(pair)
+    shown = [each for each in pair.findings if main is None or not _same_numbers(each, main)]
     shown.sort(key=lambda each: each.role != "primary")
     axis = _axis(shown)
-    sliced = any(finding.by is not None for finding in shown)
+    has_slices = any(finding.by is not None for finding in shown)
     columns = [
         TableColumn("metric", after=3, middle=True),
-        *([TableColumn(heading=True, only="terminal")] if sliced else []),
+        *([TableColumn(heading=True, only="terminal")] if has_slices else []),
         *_columns(*labels, f"{labels[1]} − {labels[0]}", comparison),
     ]
     rows = []
@@ -291,27 +293,27 @@ def _findings(pair: Pair, labels: tuple[str, str], comparison: Comparison) -> Ta
         name: Name = Name(finding.metric, 80, plain=f"{_cell_name(finding.metric)}{down}")
         heading: Cell = ""
         if finding.by is not None:
-            whole = f"{finding.metric} | {finding.by}={finding.slice}"
-            name = Name(whole, 80, plain=_cell_name(finding.slice or ""))
+            full = f"{finding.metric} | {finding.by}={finding.slice}"
+            name = Name(full, 80, plain=_cell_name(finding.slice or ""))
             heading = f"{_cell_name(finding.metric)} by {clean(finding.by)}"
-        rows.append(Row([name, *([heading] if sliced else []), *_cells(finding, axis)]))
+        rows.append(Row([name, *([heading] if has_slices else []), *_cells(finding, axis)]))
     return Table(columns, rows)
 
 
 def _columns(first: str, second: str, difference: str, comparison: Comparison) -> list[TableColumn]:
-    """The columns of what `_cells` says of a finding."""
+    """The columns of the cells that `_cells` returns."""
     return [
         TableColumn(first, "right", after=3),
         TableColumn(second, "right", after=3),
         TableColumn(difference, "right", after=3),
-        TableColumn(_interval(comparison), after=3, verbatim=True),
+        TableColumn(_interval_heading(comparison), after=3, verbatim=True),
         TableColumn(style="chart", only="terminal", optional=True, least=FROM, sizes=PICTURE),
         TableColumn("p adjusted" if comparison.tests > 1 and comparison.adjust != "none" else "p", "right", after=3),
         TableColumn("verdict", style="verdict"),
     ]
 
 
-def _interval(comparison: Comparison) -> str:
+def _interval_heading(comparison: Comparison) -> str:
     return level(comparison.confidence).replace(_NO_BREAK, " ")
 
 
@@ -320,75 +322,84 @@ def _cell_name(name: str) -> str:
 
 
 def _cells(finding: Finding, axis: Axis | None) -> list[Cell]:
+    """The cells of a finding: both values, the difference, its interval and picture, p and the verdict."""
     digits = _digits([finding])
-    drawn: Cell = ""
+    picture: Cell = ""
     if axis and finding.delta is not None and finding.interval is not None:
-        drawn = Picture(finding.delta, *finding.interval, axis)
+        picture = Picture(finding.delta, *finding.interval, axis)
     p = finding.p if finding.p_adjusted is None else finding.p_adjusted
     return [
         minus(figure(finding.first, digits)),
         minus(figure(finding.second, digits)),
         NONE if finding.delta is None else signed(finding.delta, digits),
         signed_to(finding.interval, digits) if finding.interval else NONE,
-        drawn,
+        picture,
         NONE if p is None else p_value(p).removeprefix("p ").removeprefix("= "),
         verdict_of(finding),
     ]
 
 
 def verdict_of(finding: Finding) -> str:
-    """The verdict with its sign; a hint is called one."""
+    """The verdict with its mark; a hint is marked as a hint."""
     if finding.hint is not None:
         return f"~ hint: {finding.hint}"
     return " ".join(filter(None, (MARKS.get(finding.verdict, ""), finding.verdict)))
 
 
 def _axis(findings: Sequence[Finding]) -> Axis | None:
-    """An axis in round steps that holds zero and all intervals, with a fifth to spare."""
+    """An axis with round steps that includes zero and all intervals, with some space on each side."""
     ends = [end for finding in findings for end in (*(finding.interval or ()), finding.delta) if end is not None]
     return round_axis([*ends, 0.0], SPARE) if ends else None
 
 
-def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> Iterator[Block]:
+def _pairs_page(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> Iterator[Block]:
     """A row for each pair of runs, by the primary question."""
     findings = [(contest, pair, finding) for contest, pair in pairs if (finding := primary(pair)) is not None]
     datasets = list(dict.fromkeys(contest.dataset for contest, _ in pairs))
     runs = list(dict.fromkeys(name for contest in comparison.contests for name in names_of(contest)))
-    where = clean(datasets[0] or "", NAME) if len(datasets) == 1 else counted(len(datasets), "dataset")
-    about = ", ".join(filter(None, (where, counted(len(runs), "run"))))
+    dataset = clean(datasets[0] or "", NAME) if len(datasets) == 1 else counted(len(datasets), "dataset")
+    about = ", ".join(filter(None, (dataset, counted(len(runs), "run"))))
     metrics = {clean(finding.metric) for _, _, finding in findings}
     metric = min(metrics) if len(metrics) == 1 else ""
     head = [
-        *head_blocks(about, ", ".join(filter(None, (metric, f"{_interval(comparison)}s")))),
-        *answer_blocks(Answer(f"{_decided([finding for _, _, finding in findings])}.")),
+        *head_blocks(about, ", ".join(filter(None, (metric, f"{_interval_heading(comparison)}s")))),
+        *answer_blocks(Answer(f"{_decided_line([finding for _, _, finding in findings])}.")),
         Blank(),
     ]
-    named = dict(zip(runs, letters(len(runs)), strict=True))
+    label_of = dict(zip(runs, letters(len(runs)), strict=True))
     if findings:
-        head += [Sentence((f"{label}  ", Name(name, None, name))) for name, label in named.items()] + [Blank()]
+        head += [Sentence((f"{label}  ", Name(name, None, name))) for name, label in label_of.items()] + [Blank()]
     axis = _axis([finding for _, _, finding in findings])
-    compared = Counter((contest.dataset, _names(contest, pair)) for contest, pair, _ in findings)
-    places, metric_of, rows = [], dict[str, list[str]](), []
+    pair_counts = Counter((contest.dataset, _names(contest, pair)) for contest, pair, _ in findings)
+    row_names: list[str] = []
+    rows_by_metric: dict[str, list[str]] = {}
+    rows = []
     for contest, pair, finding in findings:
         first, second = names = _names(contest, pair)
-        agent = contest.runs[pair.first].agent if compared[contest.dataset, names] > 1 else None  # as a filter pipeline
-        places.append(" · ".join(filter(None, (contest.dataset, agent))))
-        metric_of.setdefault(clean(finding.metric), []).append(clean(places[-1], NAME))
-        cell: Cell = Name(places[-1], plain=_cell_name(places[-1]))
-        rows.append([cell, f"{named[second]} − {named[first]}", *_cells(finding, axis)])
-    many = len(set(places)) > 1
+        # agents distinguish pairs with equal names, such as the filter pipelines of lm-evaluation-harness
+        agent = contest.runs[pair.first].agent if pair_counts[contest.dataset, names] > 1 else None
+        row_name = " · ".join(filter(None, (contest.dataset, agent)))
+        row_names.append(row_name)
+        rows_by_metric.setdefault(clean(finding.metric), []).append(clean(row_name, NAME))
+        cell: Cell = Name(row_name, plain=_cell_name(row_name))
+        rows.append([cell, f"{label_of[second]} − {label_of[first]}", *_cells(finding, axis)])
+    name_rows = len(set(row_names)) > 1
     columns = [
-        *([TableColumn("dataset", after=3, middle=True)] if many else []),
+        *([TableColumn("dataset", after=3, middle=True)] if name_rows else []),
         TableColumn("runs", after=3),
         *_columns("first", "second", "difference", comparison),
     ]
     tail: list[Block] = [Blank()]
     if len(metrics) > 1:
-        tail += [Sentence(f"{', '.join(where)}: {name}", "note") for name, where in metric_of.items()] + [Blank()]
+        tail += [Sentence(f"{', '.join(names)}: {metric}", "note") for metric, names in rows_by_metric.items()]
+        tail.append(Blank())
     if len(runs) > 2:
         tail.append(Sentence("Ranks, and what changed: --details. Which models are tied: calipers leaderboard", "note"))
     yield from fitted(
-        head, Table(columns, [Row(row if many else row[1:]) for row in rows]), [*tail, _foot(comparison)], "--details"
+        head,
+        Table(columns, [Row(row if name_rows else row[1:]) for row in rows]),
+        [*tail, _foot(comparison)],
+        "--details",
     )
 
 
@@ -397,27 +408,24 @@ def _names(contest: Contest, pair: Pair) -> tuple[str, str]:
     return names[pair.first], names[pair.second]
 
 
-def _ranked(contest: Contest) -> Ranks | None:
-    """The ranks by the primary metric, where there are more than `MANY` runs; None where each meets a baseline."""
+def _primary_ranks(contest: Contest) -> Ranks | None:
+    """The ranks by the primary metric; None for at most `MANY` runs, with a baseline, or if there are no ranks."""
     finding = primary(contest.pairs[0])
     if finding is None or len(contest.runs) <= MANY or len(contest.pairs) < len(contest.runs):
         return None
     return next((ranks for ranks in contest.ranks if ranks.metric == finding.metric and ranks.places), None)
 
 
-def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[Block]:
-    """A row for each run, the best first, with the ranks that it may hold."""
+def _ranks_page(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[Block]:
+    """A row for each run of one dataset, the best first, with the ranks that are not ruled out."""
     names, first = names_of(contest), ranks.places[0]
-    findings = _primaries(contest)
-    less_sure = "" if first.rank_set == (1, 1) else f", and may rank {_set(first)}"
-    answer = Answer(
-        f"{names[first.run]} is first of {len(contest.runs):,}{less_sure}.",
-        _decided(findings),
-    )
+    findings = _primary_findings(contest)
+    may_rank = "" if first.rank_set == (1, 1) else f", and may rank {_rank_set(first)}"
+    answer = Answer(f"{names[first.run]} is first of {len(contest.runs):,}{may_rank}.", _decided_line(findings))
     about = ", ".join(filter(None, (clean(contest.dataset or "", NAME), counted(len(contest.runs), "run"))))
-    sure = percent(comparison.confidence)
+    confidence = f"{percent(comparison.confidence)} confidence"
     head = [
-        *head_blocks(about, f"{clean(ranks.metric)}, {counted(ranks.tasks, 'common task')}, {sure} confidence"),
+        *head_blocks(about, f"{clean(ranks.metric)}, {counted(ranks.tasks, 'common task')}, {confidence}"),
         *answer_blocks(answer),
         Blank(),
     ]
@@ -427,21 +435,19 @@ def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[B
     yield from fitted(head, Table(RANK_COLUMNS, rows), tail, "--details")
 
 
-def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
-    """A row for each run of each dataset, the best first; datasets of few runs are named below."""
-    ranked = [(contest, ranks) for contest in comparison.contests if (ranks := _ranked(contest)) is not None]
-    others = [contest for contest in comparison.contests if _ranked(contest) is None]
-    leads = [names_of(contest)[ranks.places[0].run] for contest, ranks in ranked]
-    findings = [finding for contest, _ in ranked for finding in _primaries(contest)]
-    most = max(dict.fromkeys(leads), key=leads.count)
-    over = counted(len(ranked), "dataset")
-    first = (
-        f"{most} is first on {'each of' if leads.count(most) == len(leads) else f'{leads.count(most):,} of'} {over}."
-    )
-    answer = Answer(first, _decided(findings))
+def _datasets_page(comparison: Comparison) -> Iterator[Block]:
+    """A row for each run of each dataset, the best first; datasets without ranks are listed below the table."""
+    ranked = [(contest, ranks) for contest in comparison.contests if (ranks := _primary_ranks(contest)) is not None]
+    unranked = [contest for contest in comparison.contests if _primary_ranks(contest) is None]
+    leaders = [names_of(contest)[ranks.places[0].run] for contest, ranks in ranked]
+    findings = [finding for contest, _ in ranked for finding in _primary_findings(contest)]
+    leader = max(dict.fromkeys(leaders), key=leaders.count)
+    datasets = counted(len(ranked), "dataset")
+    share = "each of" if leaders.count(leader) == len(leaders) else f"{leaders.count(leader):,} of"
+    answer = Answer(f"{leader} is first on {share} {datasets}.", _decided_line(findings))
     runs = {name for contest, _ in ranked for name in names_of(contest)}
     right = f"{clean(ranked[0][1].metric)}, {percent(comparison.confidence)} confidence"
-    head = [*head_blocks(f"{over}, {counted(len(runs), 'run')}", right), *answer_blocks(answer), Blank()]
+    head = [*head_blocks(f"{datasets}, {counted(len(runs), 'run')}", right), *answer_blocks(answer), Blank()]
     most_rows = max(ROWS // len(ranked), FEWEST)
     digits, rows = _digits(findings), []
     for contest, ranks in ranked:
@@ -451,19 +457,19 @@ def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
     if left := sum(len(ranks.places) for _, ranks in ranked) - len(rows):
         tail.append(Sentence(f"… {counted(left, 'more run')} of these datasets: --details", "note"))
     tail.append(Blank())
-    if others:
-        named = ", ".join(clean(contest.dataset or "(unnamed)", NAME) for contest in others)
-        tail.append(Sentence(f"Without ranks: {named} (--details)", "note"))
+    if unranked:
+        names = ", ".join(clean(contest.dataset or "(unnamed)", NAME) for contest in unranked)
+        tail.append(Sentence(f"Without ranks: {names} (--details)", "note"))
     tail += [Sentence(OTHER_VIEWS, "note"), _foot(comparison)]
     yield from fitted(head, Table([TableColumn("dataset", heading=True), *RANK_COLUMNS], rows), tail, "--details")
 
 
-def _primaries(contest: Contest) -> list[Finding]:
-    """The answers to the primary question, of each pair that has one."""
+def _primary_findings(contest: Contest) -> list[Finding]:
+    """The finding on the primary question of each pair that has findings."""
     return [finding for pair in contest.pairs if (finding := primary(pair)) is not None]
 
 
-def _decided(findings: Sequence[Finding]) -> str:
+def _decided_line(findings: Sequence[Finding]) -> str:
     """``3 of 10 differences are decided``."""
     count = sum(finding.verdict != "undecided" for finding in findings)
     return f"{count:,} of {counted(len(findings), 'difference')} {'is' if count == 1 else 'are'} decided"
@@ -471,16 +477,17 @@ def _decided(findings: Sequence[Finding]) -> str:
 
 def _rank_cells(contest: Contest, standing: Place, digits: int) -> list[Cell]:
     run = Name(contest.runs[standing.run].name, None, names_of(contest)[standing.run])
-    return [f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)]
+    return [f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _rank_set(standing)]
 
 
-def _set(standing: Place) -> str:
-    """``2 to 4``; ``1``."""
+def _rank_set(standing: Place) -> str:
+    """The ranks that are not ruled out, ``2 to 4`` or ``1``."""
     low, high = standing.rank_set
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _foot(comparison: Comparison) -> Sentence:
+    """The last line: the settings that are not the default, and the digest."""
     settings = [] if comparison.test in USUAL_TESTS else [plain_method(comparison.test)]
     settings += [f"margin {comparison.margin:g}"] if comparison.margin is not None else []
     settings += [] if comparison.dialect == "native" else [f"{clean(comparison.dialect)} rules"]
@@ -490,13 +497,13 @@ def _foot(comparison: Comparison) -> Sentence:
 
 
 def glance(comparison: Comparison) -> Glance:
-    """A comparison for a notebook: the verdict, a row with the drawn difference, what is missing."""
+    """A comparison for a notebook: the verdict, a row with a picture for each difference, and missing rollouts."""
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
     if len(pairs) == 1:
         contest, pair = pairs[0]
         main, names = primary(pair), names_of(contest)
-        shown = [finding for finding in pair.findings if _in_short(finding, pair)]
-        firsts = [Name(finding.metric + _cut(finding), None) for finding in shown]
+        shown = [finding for finding in pair.findings if _in_glance(finding, pair)]
+        firsts = [Name(finding.metric + _slice_suffix(finding), None) for finding in shown]
         heads = "metric", f"A {names[pair.first]}", f"B {names[pair.second]}", "B − A"
         missing = ""
         if main and any(main.missing):
@@ -504,12 +511,15 @@ def glance(comparison: Comparison) -> Glance:
             missing = f" {old} and {new} rollouts missing ({POLICY.get(comparison.missing, comparison.missing)})."
         sentence, foot = answer_of(comparison, contest, pair).line, f"{_tally(pair)}.{missing} "
     else:
-        every = [(names_of(contest), pair, primary(pair)) for contest, pair in pairs]
-        each = [(names, pair, finding) for names, pair, finding in every if finding and _in_short(finding, pair)]
-        shown = [finding for _, _, finding in each]
-        firsts = [Name(f"{names[pair.second]} − {names[pair.first]}", None) for names, pair, _ in each]
+        answered = [
+            (names_of(contest), pair, finding)
+            for contest, pair in pairs
+            if (finding := primary(pair)) and _in_glance(finding, pair)
+        ]
+        shown = [finding for _, _, finding in answered]
+        firsts = [Name(f"{names[pair.second]} − {names[pair.first]}", None) for names, pair, _ in answered]
         heads = "runs", "first", "second", "difference"
-        sentence, foot = f"{_decided(shown)}.", ""
+        sentence, foot = f"{_decided_line(shown)}.", ""
     axis = _axis(shown)
     columns = [
         *(TableColumn(head) for head in heads[:3]),
@@ -523,6 +533,6 @@ def glance(comparison: Comparison) -> Glance:
     return Glance(sentence, Table(columns, rows), f"{foot}{comparison.digest[:19]}…")
 
 
-def _in_short(finding: Finding, pair: Pair) -> bool:
-    """Whether a finding is in a short table: over all tasks, or at a training step where nothing is."""
-    return finding.by is None or bool(_at_step(pair, finding))
+def _in_glance(finding: Finding, pair: Pair) -> bool:
+    """Whether a finding is in the notebook's table: over all tasks, or at a step if nothing is over all tasks."""
+    return finding.by is None or bool(_step_sentence(pair, finding))

@@ -1,8 +1,8 @@
-"""The sources of a comparison: their rollouts, texts, settings and tables; and whether they may be compared.
+"""The sources of a comparison: their rollouts, texts, settings and tables, and checks whether they are comparable.
 
-The table of rollouts keeps no texts, so that the files are read once more, and only what is wanted kept. Where a source
-says nothing, is a pipe, or is of a kind that keeps no texts, there is nothing here. A table is that of a task of
-lm-evaluation-harness: its numbers are computed from all documents together.
+`Rollouts` has no texts, so the files are read a second time and only the requested texts are kept. A pipe and a format
+without texts yield none. A table has the numbers of a task of lm-evaluation-harness that are computed from all
+documents together.
 """
 
 from __future__ import annotations
@@ -58,43 +58,43 @@ if TYPE_CHECKING:
 
 COST: Final = "cost_usd"
 Key = tuple[str | None, ...]  # agent, model, dataset
-Digests = Mapping[tuple[str, str], str]  # (dataset, task) -> that of the task's content
+Digests = Mapping[tuple[str, str], str]  # (dataset, task) -> digest of the task's content
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSource:
-    """What was read from one source."""
+    """The rollouts of one source, and access to its texts, settings and tables."""
 
-    path: str  # what it is called; "" for a table
+    path: str  # the displayed path or name; "" for a table
     rollouts: Rollouts
     digests: Digests
     columns: Mapping[str, str]
-    hashed: Callable[[], list[Input]]  # the files, once they are hashed
+    hashed: Callable[[], list[Input]]  # the files with their hashes, which are computed once
     unnumbered: frozenset[str] = frozenset()  # the files whose samples are numbered in order of appearance
-    known: list[dict[Key, Texts]] = field(default_factory=list)  # what was read before
-    tables: dict[Key, DocumentTable | None] = field(default_factory=dict)  # likewise
+    known: list[dict[Key, Texts]] = field(default_factory=list)  # cache of `prompts`: empty, or the texts by group
+    tables: dict[Key, DocumentTable | None] = field(default_factory=dict)  # cache of `table`
 
     def texts_by_group(self, wanted: frozenset[str]) -> Iterator[tuple[Key, Text]]:
-        """What the files say, each text with its group: the first of every task, all of the wanted ones."""
-        owner: dict[Key, Key | None] = {}
-        before = Counter[tuple[Any, ...]]()  # the samples of a task in earlier files
+        """The texts of the files, each with its group: the first text of every task, and all texts of wanted tasks."""
+        group_of: dict[Key, Key | None] = {}
+        before = Counter[tuple[Any, ...]]()  # the number of samples of each task in earlier files
         for file in self.hashed():
             samples = Counter[tuple[Any, ...]]()
             for text in _texts(file, self.columns, wanted):
-                if file.path in self.unnumbered:  # each file begins to number at 0
+                if file.path in self.unnumbered:  # the numbers of each file start at 0
                     unit = text[:4]
                     samples[unit] = max(samples[unit], int(text.sample) + 1)
                     text = text._replace(sample=text.sample + before[unit])
-                who = text[:3]
-                if who not in owner:
-                    owner[who] = _owner(who, self.rollouts.keys)
-                key = owner[who]
+                names = text[:3]
+                if names not in group_of:
+                    group_of[names] = _group_of(names, self.rollouts.keys)
+                key = group_of[names]
                 if key is not None:
                     yield key, text
             before.update(samples)
 
     def texts(self, wanted: Mapping[Key, Collection[str]]) -> dict[Key, Texts]:
-        """Prompts of all tasks, and the answers to the wanted ones, by group."""
+        """The prompts of all tasks and the answers to the wanted tasks, by group."""
         by_group = {key: Texts() for key in self.rollouts.keys}
         for key, text in self.texts_by_group(frozenset(task for tasks in wanted.values() for task in tasks)):
             texts, task = by_group[key], text.task
@@ -104,37 +104,37 @@ class ReadSource:
                 texts.documents[task] = text.document.encode()
             if text.target and task not in texts.targets:
                 texts.targets[task] = text.target.encode()
-            # of several attempts at one sample, the later record is the later attempt
-            first = task not in texts.answers or text.sample <= texts.answers[task][0]
-            if first and task in wanted.get(key, ()) and (answer := _answer(text)):
+            # `<=`: if a sample was attempted several times, the later record is the later attempt
+            is_first = task not in texts.answers or text.sample <= texts.answers[task][0]
+            if is_first and task in wanted.get(key, ()) and (answer := _answer(text)):
                 texts.answers[task] = text.sample, answer[:LONGEST]
         return by_group
 
     def prompts(self, key: Key) -> Texts:
-        """What a group says but for its answers; read once, however many runs it meets."""
+        """The texts of a group without its answers. The files are read only once for all pairs of runs."""
         if not self.known:
             self.known.append(self.texts({}))
         return self.known[0].get(key) or Texts()
 
     def settings(self, dataset: str | None) -> dict[str, Any]:
-        """How the run on a dataset was made, as far as the files say."""
+        """The settings of the run on a dataset that the files record."""
         return settings_of(self.hashed(), dataset)
 
     def table(self, key: Key) -> DocumentTable | None:
-        """What its documents keep for the numbers of lm-evaluation-harness' table of a group; read once."""
+        """The document table of a group, see `table_of`; read only once."""
         if key not in self.tables:
             self.tables[key] = table_of(self.hashed(), key)
         return self.tables[key]
 
     @property
     def documented(self) -> bool:
-        """Whether its records carry the hash of the document each task is made of."""
+        """Whether its records have the hash of the document from which each task is made."""
         return any(FORMATS.load(file.format).has_documents for file in self.hashed())
 
 
 @dataclass(frozen=True, slots=True)
 class CalledTable:
-    """A table in memory, and what it is to be called in place of a path."""
+    """A table in memory, with a name in place of a path."""
 
     name: str
     table: Source
@@ -143,12 +143,12 @@ class CalledTable:
 def read_source(
     source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
 ) -> ReadSource:
-    """Read one source: anything that can be scored."""
+    """Read one source: anything that `score` accepts."""
     if isinstance(source, CalledTable):
         return replace(read_source(source.table, columns, labels, progress), path=source.name)
-    given = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
-    paths = [os.fspath(path) for path in given if isinstance(path, (str, os.PathLike))]
-    if paths and len(paths) == len(given):
+    items = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
+    paths = [os.fspath(path) for path in items if isinstance(path, (str, os.PathLike))]
+    if paths and len(paths) == len(items):
         parts: list[Part] = []
         rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
@@ -160,17 +160,17 @@ def read_source(
 
 @dataclass(frozen=True, slots=True)
 class FinishedResult:
-    """A result that was given instead of rollouts."""
+    """A finished result that was given instead of rollouts."""
 
-    path: str  # "" for one in memory
+    path: str  # "" for a result in memory
     result: Result
 
 
 def finished_results(sources: Sequence[Source]) -> tuple[list[FinishedResult], list[Source]]:
-    """Results that are finished, and what has rollouts to read; of a folder of runs, what is inside."""
+    """Split sources into finished results and sources of rollouts. A folder of runs counts as the runs inside."""
     from calipers.formats.read import is_result, unfolded
 
-    finished, others = [], []
+    finished, with_rollouts = [], []
     for source in unfolded(sources):
         if isinstance(source, Result):
             finished.append(FinishedResult("", source))
@@ -179,40 +179,40 @@ def finished_results(sources: Sequence[Source]) -> tuple[list[FinishedResult], l
             assert isinstance(result, Result)
             finished.append(FinishedResult(os.fspath(source), result))
         else:
-            others.append(source)
-    return finished, others
+            with_rollouts.append(source)
+    return finished, with_rollouts
 
 
 def on_tasks(rollouts: Rollouts, tasks: Collection[str]) -> Rollouts:
-    """The rollouts of some tasks."""
-    there = np.array([task in tasks for task in rollouts.tasks], dtype=np.bool_)
-    return rollouts if there.all() else rollouts.where(there[rollouts.task])
+    """The rollouts of the given tasks."""
+    kept = np.array([task in tasks for task in rollouts.tasks], dtype=np.bool_)
+    return rollouts if kept.all() else rollouts.where(kept[rollouts.task])
 
 
 def cost_of(rollouts: Rollouts) -> float | None:
-    """What some rollouts cost; None where no cost was recorded."""
+    """The total cost of the rollouts; None if no cost was recorded."""
     column = rollouts.columns.get(COST)
     return None if column is None or not column.given.any() else float(total(column.kept()))
 
 
 def estimate_of(part: Rollouts, request: RequestedMetric, plan: Plan) -> Estimate:
-    """A metric of some rollouts as `score` has it; what is missing was looked for before."""
+    """The estimate of a metric as `score` computes it. Missing rollouts never fail here, as callers check before."""
     policy = "gap" if plan.missing == "fail" else plan.missing
     result = score_rollouts(part, replace(plan, asked=[request], by=(), missing=policy, afterwards=None))
     return next(iter(result.groups[0].metrics.values()))
 
 
 LONGEST = 4_000  # characters of an answer that are kept
-DEEPEST = 32  # lists and objects within each other in which a text is looked for
+DEEPEST = 32  # nesting levels of lists and objects that are searched for a text
 
 
 @dataclass(slots=True)
 class Texts:
-    """What one group of rollouts says."""
+    """The prompts, documents, targets and answers of one group of rollouts."""
 
     prompts: dict[str, bytes] = field(default_factory=dict)  # task -> hash of its prompt
-    documents: dict[str, bytes] = field(default_factory=dict)  # task -> hash of the document it is made of
-    targets: dict[str, bytes] = field(default_factory=dict)  # task -> hash of its right answer
+    documents: dict[str, bytes] = field(default_factory=dict)  # task -> hash of the document it is made from
+    targets: dict[str, bytes] = field(default_factory=dict)  # task -> its target
     answers: dict[str, tuple[float, str]] = field(default_factory=dict)  # task -> (sample, text) of its first sample
 
 
@@ -220,35 +220,37 @@ def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> I
     kind: Format = FORMATS.load(file.format)
     texts = kind.texts or (texts_of_rows if kind.line_extras or kind.extras else None)
     if texts is not None and (os.path.isfile(path := local(file.path)) or os.path.isdir(path)):
-        yield from texts(path, columns, wanted)  # a pipe gives its bytes once
+        yield from texts(path, columns, wanted)  # a pipe cannot be read a second time
 
 
-def _owner(who: Key, keys: Sequence[Key]) -> Key | None:
-    """The group that a record belongs to, by what it says of itself; None where several may be meant."""
-    matches = [key for key in keys if all(name is None or name == known for name, known in zip(who, key, strict=True))]
-    exact = [key for key in matches if key == who]
+def _group_of(names: Key, keys: Sequence[Key]) -> Key | None:
+    """The group of a record with these names, of which any may be missing; None if several groups match."""
+    matches = [
+        key for key in keys if all(name is None or name == known for name, known in zip(names, key, strict=True))
+    ]
+    exact = [key for key in matches if key == names]
     return (exact or matches)[0] if len(exact or matches) == 1 else None
 
 
 def prompt_of(text: Text) -> str | None:
-    """The text of a prompt: what the only message says, or all of them as they are; None without one."""
+    """The text of a prompt: of its only message, or all messages as JSON; None without a prompt."""
     value = _value(text.prompt)
     if value is None or value == "":
         return None
-    alone = value[0] if isinstance(value, list) and len(value) == 1 else value
-    words = spoken(alone) if isinstance(alone, (str, dict)) else None
-    return _written(value) if words is None else words
+    message = value[0] if isinstance(value, list) and len(value) == 1 else value
+    words = json_text(message) if isinstance(message, (str, dict)) else None
+    return _json_or_none(value) if words is None else words
 
 
-def said(stored: Any) -> str | None:
-    """What a stored value says, decoded where that was left to be done."""
-    return spoken(_value(stored))
+def stored_text(stored: Any) -> str | None:
+    """The text in a stored value, which may still be encoded as JSON."""
+    return json_text(_value(stored))
 
 
-def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
-    """What a JSON value says: a text, the last text of messages or parts, a number as it is written.
+def json_text(value: Any, deepest: int = DEEPEST) -> str | None:
+    """The text in a JSON value: a string, the last text of messages or parts, or a number or boolean as JSON.
 
-    >>> spoken([{"role": "user", "content": "6 x 7?"}, {"role": "assistant", "content": [{"text": "42"}]}])
+    >>> json_text([{"role": "user", "content": "6 x 7?"}, {"role": "assistant", "content": [{"text": "42"}]}])
     '42'
     """
     if value is None or isinstance(value, str):
@@ -259,26 +261,26 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
         inside = iter([value.get(key) for key in ("content", "text", "output")])
     else:
         return json.dumps(value) if isinstance(value, (bool, int, float)) else str(value)
-    texts = (spoken(inner, deepest - 1) for inner in inside) if deepest else iter(())
+    texts = (json_text(inner, deepest - 1) for inner in inside) if deepest else iter(())
     return next((text for text in texts if text is not None), None)
 
 
 def error_of(text: Text) -> str | None:
-    """What went wrong in a rollout: ``timeout: no answer after 60 s``; None where the record has no error."""
+    """The error of a rollout, such as ``timeout: no answer after 60 s``; None if the record has no error."""
     value = _value(text.error)
     if isinstance(value, dict):
         parts = [str(value[key]) for key in ("kind", "message") if value.get(key)]
-        return ": ".join(parts) or _written(value)
-    return spoken(value)
+        return ": ".join(parts) or _json_or_none(value)
+    return json_text(value)
 
 
 def _answer(text: Text) -> str | None:
-    answers = (said(stored) for stored in (text.answer, text.completion))
+    answers = (stored_text(stored) for stored in (text.answer, text.completion))
     return next((answer for answer in answers if answer is not None), None)
 
 
 def _value(stored: Any) -> Any:
-    """A value, decoded where that was left to be done; None for what is no JSON."""
+    """A stored value, decoded if it is raw JSON; None for invalid JSON."""
     if not isinstance(stored, Raw):
         return stored
     try:
@@ -287,7 +289,7 @@ def _value(stored: Any) -> Any:
         return None
 
 
-def _written(value: Any) -> str | None:
+def _json_or_none(value: Any) -> str | None:
     try:
         return json.dumps(value, sort_keys=True, default=str)
     except RecursionError:
@@ -298,18 +300,18 @@ def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=16).digest()
 
 
-LONGEST_SETTING = 60
-MOST = 12  # settings that are named one by one
+LONGEST_SETTING = 60  # characters of a setting's value in a note
+MOST = 12  # differing settings that are listed
 ABSENT = object()
-CALLED: Final = {
+SETTING_NAMES: Final = {
     "tasks": "the content of the tasks (with targets and verifiers)",
     "judged": "whether a verifier was used",
 }
-"""Plainer names for settings of a plan."""
+"""Plain names of settings of a plan."""
 
 
 def settings_of(inputs: Sequence[Input], dataset: str | None) -> dict[str, Any]:
-    """How the files of a source say that a dataset's run was made; of several files only what they agree on."""
+    """The settings of a dataset's run that the files record; if files disagree on a setting, it is left out."""
     settings: dict[str, Any] = {}
     for file in inputs:
         provenance = FORMATS.load(file.format).provenance
@@ -319,17 +321,17 @@ def settings_of(inputs: Sequence[Input], dataset: str | None) -> dict[str, Any]:
 
 
 def settings_differ(first: Mapping[str, Any], second: Mapping[str, Any], names: tuple[str, str]) -> list[str]:
-    """The settings that both runs have and have differently, a sentence each."""
+    """A note for each setting whose values differ between the runs."""
     notes = []
     for name, value in first.items():
         if name in second and _json(value) != _json(second[name]):
             shown = f"{_shown(value)} in {names[0]}, {_shown(second[name])} in {names[1]}"
-            notes.append(f"{CALLED.get(name, name)} differs: {shown}")
+            notes.append(f"{SETTING_NAMES.get(name, name)} differs: {shown}")
     return [*notes[:MOST], f"and {len(notes) - MOST} more settings"] if len(notes) > MOST else notes
 
 
 def tasks_differ(first: Digests, second: Digests, tasks: Sequence[str]) -> list[str]:
-    """Whether the content of tasks has changed, a sentence or none."""
+    """A note if the content of tasks differs between the runs, by their digests."""
     common = set(tasks)
     changed = [
         task
@@ -338,18 +340,20 @@ def tasks_differ(first: Digests, second: Digests, tasks: Sequence[str]) -> list[
     ]
     if not changed:
         return []
-    return [f"{counted(len(changed), 'task')} changed between the runs ({_some(changed)}): their digests differ"]
+    return [f"{counted(len(changed), 'task')} changed between the runs ({_first_names(changed)}): their digests differ"]
 
 
 def prompts_differ(first: Mapping[str, bytes], second: Mapping[str, bytes], tasks: Sequence[str]) -> list[str]:
-    """Whether tasks of one id were asked with different prompts, a sentence or none."""
+    """Notes if tasks with the same id have different prompts."""
     known = [task for task in tasks if task in first and task in second]
     changed = [task for task in known if first[task] != second[task]]
     if not changed:
         return []
-    notes = [f"the prompt differs in {len(changed):,} of {counted(len(known), 'common task')} ({_some(changed)})"]
-    there = set(second.values())
-    moved = sum(first[task] in there for task in changed)
+    notes = [
+        f"the prompt differs in {len(changed):,} of {counted(len(known), 'common task')} ({_first_names(changed)})"
+    ]
+    second_prompts = set(second.values())
+    moved = sum(first[task] in second_prompts for task in changed)
     if moved:
         notes.append(f"{moved:,} of these prompts have another id in the other run; tasks were paired by id")
     return notes
@@ -363,65 +367,65 @@ def _shown(value: Any) -> str:
     return clean(value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False), LONGEST_SETTING)
 
 
-def _some(tasks: Sequence[str]) -> str:
+def _first_names(tasks: Sequence[str]) -> str:
     return ", ".join(clean(task) for task in tasks[:3]) + (", …" if len(tasks) > 3 else "")
 
 
-AGAIN: Final = "run the same calipers run command again to write it, or to see why that is not possible"
+RUN_AGAIN: Final = "run the same calipers run command again to write it, or to see why that is not possible"
 UNSCORED: Final = "run the same command without --predict-only and with --model replay/{}/{} to score its log"
 _Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
-    """The numbers of a table, by ``metric,pipeline``, and what each document keeps for them; or why there are none."""
+    """The metrics of a table, by key ``metric,pipeline``, with their values for each document; or why it is empty."""
 
-    ways: Mapping[str, Summed] = field(default_factory=dict)
+    ways: Mapping[str, Summed] = field(default_factory=dict)  # key -> how its values are aggregated
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # key -> document -> value
-    hashes: Mapping[str, str] = field(default_factory=dict)  # document -> hash of what it says
-    whole: bool = True  # whether its means are here, too; else they are rewards of the rollouts
-    why: str | None = None
-    cure: str = AGAIN  # what would bring them, where there are none
+    hashes: Mapping[str, str] = field(default_factory=dict)  # document -> hash of its content
+    whole: bool = True  # whether it includes means; if not, they are rewards of the rollouts
+    why: str | None = None  # why there is no table
+    cure: str = RUN_AGAIN  # what creates the table, if there is none
 
     def named(self, name: str) -> list[str]:
-        """The keys that a name means: itself, or a metric in each of its pipelines."""
+        """The keys that a name means: the key itself, or a metric in each of its pipelines."""
         return [name] if name in self.ways else [key for key, way in self.ways.items() if way.metric == name]
 
 
 @dataclass(slots=True)
 class TableDifferences:
-    """What was measured of two tables, and what must be said of the rest."""
+    """The differences between two tables, with notes and with the reason for each number that is not compared."""
 
     measured: list[Measured] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # where all numbers are asked for
-    refused: dict[str, str] = field(default_factory=dict)  # a name that was asked for -> why it has no difference
+    notes: list[str] = field(default_factory=list)  # if all numbers are requested
+    refused: dict[str, str] = field(default_factory=dict)  # requested name -> why it has no difference
 
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """What another system makes of the documents of a task together, as functions."""
+    """The functions of another system that read and aggregate document tables."""
 
     read: Callable[[Sequence[Input], tuple[str | None, ...]], DocumentTable]
-    """``read(inputs, (agent, model, dataset))``: the table of a group; an empty one where there is none."""
+    """``read(inputs, (agent, model, dataset))``: the table of a group; an empty table if there is none."""
     compare: Callable[..., TableDifferences]
     """``compare(two tables, names, common tasks, clusters, question)``."""
     value: Callable[[str, Sequence[Any]], float]
     """``value(aggregation, values of all documents)``."""
     spread: Callable[[str, Sequence[Any], float, float, Sequence[int]], Any]
-    """``spread(aggregation, values, value, confidence, seed)``: with ``ends``, or ``why`` there are none."""
+    """``spread(aggregation, values, value, confidence, seed)``: an interval in ``ends``, or ``why`` there is none."""
 
 
 def table_reader() -> TableReader:
-    """The reader of document tables; it loads the other system."""
+    """Load the reader of document tables from its system."""
     reader: TableReader = load(DOCUMENT_TABLES)
     return reader
 
 
 def table_of(inputs: Sequence[Input], key: tuple[str | None, ...]) -> DocumentTable | None:
-    """The table of a group (agent, model, dataset) of a source; None where no file of it has one."""
+    """The table of a group (agent, model, dataset) of a source; None if no file of the source has tables."""
     for file in inputs:
-        theirs = file.format == "run" and is_theirs(os.path.dirname(file.path))
-        if theirs or FORMATS.load(file.format).has_documents:
+        from_library = file.format == "run" and is_task_library_run(os.path.dirname(file.path))
+        if from_library or FORMATS.load(file.format).has_documents:
             return table_reader().read(inputs, key)
     return None
 
@@ -434,7 +438,7 @@ def compared_tables(
     clusters: Ints | None,
     question: Question,
 ) -> TableDifferences | None:
-    """The differences of all numbers that both tables have, or of those that the question names; None without any."""
+    """Compare all numbers that both tables have, or those that the question names; None if there are no tables."""
     if question.tables is None and not any(table and (table.ways or table.why) for table in (first, second)):
         return None
     tables = first or DocumentTable(whole=False), second or DocumentTable(whole=False)
@@ -442,31 +446,31 @@ def compared_tables(
 
 
 def short(keys: Iterable[str]) -> list[str]:
-    """The shortest names of some numbers: their metrics, where one pipeline has it.
+    """The shortest unique names of the keys: the metric alone if it has only one pipeline.
 
     >>> short(["bleu,none", "exact_match,strict", "exact_match,loose"])
     ['bleu', 'exact_match,strict', 'exact_match,loose']
     """
-    every = list(dict.fromkeys(keys))
-    metrics = [key.rpartition(",")[0] for key in every]
-    return [metric if metrics.count(metric) == 1 else key for metric, key in zip(metrics, every, strict=True)]
+    unique_keys = list(dict.fromkeys(keys))
+    metrics = [key.rpartition(",")[0] for key in unique_keys]
+    return [metric if metrics.count(metric) == 1 else key for metric, key in zip(metrics, unique_keys, strict=True)]
 
 
-def is_theirs(folder: str) -> bool:
-    """Whether the folder of a run is of one of lm-evaluation-harness' tasks."""
+def is_task_library_run(folder: str) -> bool:
+    """Whether a run's folder has a task of lm-evaluation-harness."""
     return _setting(folder, TASK_LIBRARY_NAME) is not None
 
 
 def _setting(folder: str, name: str) -> Any:
-    """A setting of a run's plan; None where it has none."""
+    """A setting of a run's plan; None if the plan does not have it."""
     try:
         return read_settings(folder).get(name)
     except InputError:
-        return None  # the reader of rollouts says what is wrong with it
+        return None  # the reader of rollouts reports what is wrong with the folder
 
 
 def stored(folder: str) -> DocumentTable:
-    """The table of a run, from its folder."""
+    """The document table in a run's folder; InputError if it cannot be read."""
     path = os.path.join(folder, DOCUMENTS)
     try:
         with open(path, "rb") as file:
@@ -494,62 +498,66 @@ def stored(folder: str) -> DocumentTable:
     return DocumentTable(ways, values, {line.document: line.hash for line in documents})
 
 
-def _decoded(text: bytes, kind: type[_Line], where: str) -> _Line:
+def _decoded(text: bytes, kind: type[_Line], location: str) -> _Line:
     try:
         return msgspec.json.decode(text, type=kind)
     except BAD as error:
-        wrong = f"not a line of document values ({str(error).rstrip('.')})"
-        raise InputError.at(where, wrong, "expected the file as calipers run wrote it") from None
+        problem = f"not a line of document values ({str(error).rstrip('.')})"
+        raise InputError.at(location, problem, "expected the file as calipers run wrote it") from None
 
 
 MetricRequest = str | Mapping[str, Any]
-ONE_SHARED_OF: Final = 10  # of so many tasks of the smaller run, at least one is common to runs of one benchmark
+MIN_SHARED_DIVISOR: Final = 10  # runs of one benchmark share at least one task in ten of the smaller run
 
 
-def ours_and_theirs(
+def split_metrics(
     metrics: str | Sequence[MetricRequest] | None, dialect: str | None, sources: Sequence[Any]
 ) -> tuple[Sequence[MetricRequest] | None, dict[str, CalipersError]]:
-    """Metrics by whose they are: ours, None where none was named and the dialect's own are meant; and those that may
-    be numbers of a table, each with why it is none of ours. Where no source can have a table, all are taken for ours.
+    """Split the requested metrics into metrics of Calipers and possible numbers of a document table.
 
-    A name that is ours means ours, whatever a table has: acc in lm_eval's dialect is the mean of a reward.
+    The first are None if no metric was requested: then the dialect's defaults apply. Each of the second has the error
+    that it is as a metric of Calipers. If no source can have a table, all are metrics of Calipers. A name that
+    Calipers knows never means a table: acc in the dialect lm_eval is the mean of a reward.
     """
     if not metrics:
         return None, {}
-    every = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics)
+    requested = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics)
     if not any(map(may_have_table, sources)):
-        return every, {}
-    ours: list[MetricRequest] = []
-    theirs: dict[str, CalipersError] = {}
-    for metric in every:
+        return requested, {}
+    known: list[MetricRequest] = []
+    table_metrics: dict[str, CalipersError] = {}
+    for metric in requested:
         try:
             make_plan([metric], dialect=dialect)
-            ours.append(metric)
+            known.append(metric)
         except CalipersError as error:
             if not isinstance(metric, str):
                 raise
-            theirs[metric.strip()] = error
-    return ours, theirs
+            table_metrics[metric.strip()] = error
+    return known, table_metrics
 
 
 def may_have_table(source: Any) -> bool:
-    """Whether a source is a run of one of lm-evaluation-harness' tasks, or of its files; looked at, not read."""
+    """Whether a source may have a document table: a run of lm-evaluation-harness' tasks, or its own result files.
+
+    Only the format of the source is detected; nothing is read.
+    """
     if not isinstance(source, (str, os.PathLike)) or os.fspath(source) == STDIN:
         return False
     path = os.fspath(source)
     if os.path.isdir(path):
-        return is_theirs(path) if is_run(path) else True  # of its results, perhaps
-    if not os.path.isfile(path):  # a pipe gives its bytes once, and not to who merely looks
+        return is_task_library_run(path) if is_run(path) else True  # it may contain results of lm-evaluation-harness
+    if not os.path.isfile(path):  # detecting the format of a pipe would consume its bytes
         return False
     try:
         with File(path) as file:
             return found_format(file).has_documents
-    except InputError:  # the reader says it better
+    except InputError:  # the reader of rollouts reports the error with more detail
         return False
 
 
 def gap_notes(name: str, part: Rollouts, missing: str) -> list[str]:
-    """A note on the missing rollouts of a run; none where no rollout is missing."""
+    """A note on the missing rollouts of a run, if there are any."""
     gaps = Ledger.of(part).gaps
     if not gaps:
         return []
@@ -558,7 +566,7 @@ def gap_notes(name: str, part: Rollouts, missing: str) -> list[str]:
 
 
 def waiting_notes(settled: Bools) -> list[str]:
-    """A note on the tasks that are not compared yet, because a task before them is unfinished."""
+    """A note on the tasks that are not compared yet because an earlier task is unfinished, if there are any."""
     waiting = int((~settled).sum())
     if not waiting:
         return []
@@ -566,7 +574,7 @@ def waiting_notes(settled: Bools) -> list[str]:
 
 
 def check_gaps(contest: Sequence[ReadRun], question: Question) -> None:
-    """Raise Incomplete where rollouts are missing and --missing fail is given."""
+    """Raise Incomplete if rollouts are missing under ``--missing fail``."""
     if question.plan.missing != "fail":
         return
     for run in contest:
@@ -576,7 +584,7 @@ def check_gaps(contest: Sequence[ReadRun], question: Question) -> None:
 
 
 def check_sources(sources: Sequence[Source]) -> None:
-    """InputError where there is nothing to compare, or a file would be compared with itself."""
+    """Raise InputError if there is no source, or if a path is given twice."""
     if not sources:
         raise InputError("nothing to compare; expected two runs or more")
     paths = [os.fspath(source) for source in sources if isinstance(source, (str, os.PathLike))]
@@ -587,14 +595,14 @@ def check_sources(sources: Sequence[Source]) -> None:
 
 
 def unrelated(runs: tuple[ReadRun, ReadRun], common: Common, sources: Sequence[ReadSource]) -> str | None:
-    """Why two runs with common ids are of different benchmarks; None where they are comparable.
+    """Why two runs with common ids seem to be of different benchmarks; None if they are comparable.
 
-    A new template changes the prompts and neither the targets nor the dataset's name; the tasks of a pilot are all in
-    the full run; and where one benchmark has two names, its targets are the same.
+    Three cases are comparable: a new prompt template changes neither targets nor the dataset's name; all tasks of a
+    pilot run are in the full run; and a benchmark under two names has the same targets.
     """
     sizes = [len(run.rollouts.tasks) for run in runs]
     shared = common.alignment.common
-    if shared * ONE_SHARED_OF < min(sizes):
+    if shared * MIN_SHARED_DIVISOR < min(sizes):
         of_each = " and ".join(f"{size:,}" for size in sizes)
         why = f"only {shared:,} of their {of_each} tasks are in both, fewer than a tenth of the smaller run"
     else:
@@ -610,46 +618,50 @@ def unrelated(runs: tuple[ReadRun, ReadRun], common: Common, sources: Sequence[R
 
 
 def _differing(runs: tuple[ReadRun, ReadRun], common: Common, sources: Sequence[ReadSource]) -> Counter[str]:
-    """How many common tasks of datasets with two names have other targets or, without targets, other prompts."""
+    """The number of common tasks with different targets or, without targets, different prompts.
+
+    Empty unless the tasks are paired by id and the datasets have different names.
+    """
     datasets = {run.key[2] for run in runs}
     if common.alignment.by != "id" or len(datasets) < 2 or None in datasets:
         return Counter()
     texts = [sources[run.source].prompts(run.key) for run in runs]
     digests = [{task: digest for (_, task), digest in sources[run.source].digests.items()} for run in runs]
-    equal: list[Sequence[Mapping[str, object]]] = [digests, [each.documents for each in texts]]
-    ways: dict[str, Sequence[Mapping[str, object]]] = {
+    contents: list[Sequence[Mapping[str, object]]] = [digests, [each.documents for each in texts]]
+    texts_by_kind: dict[str, Sequence[Mapping[str, object]]] = {
         "target": [each.targets for each in texts],
         "prompt": [each.prompts for each in texts],
     }
     differing = Counter[str]()
     for task in common.first.tasks:
-        if any(task in first and first[task] == second.get(task) for first, second in equal):
+        if any(task in first and first[task] == second.get(task) for first, second in contents):
             continue
-        known = (word for word, (first, second) in ways.items() if task in first and task in second)
-        word = next(known, None)
-        if word is not None and ways[word][0][task] != ways[word][1][task]:
-            differing[word] += 1
+        for kind, (first, second) in texts_by_kind.items():
+            if task in first and task in second:
+                if first[task] != second[task]:
+                    differing[kind] += 1
+                break
     return differing
 
 
 def check_tables(
-    theirs: Mapping[str, CalipersError],
+    table_metrics: Mapping[str, CalipersError],
     measured: Collection[str],
     refused: Sequence[Mapping[str, str]],
     sources: Sequence[ReadSource],
 ) -> list[str]:
-    """Why some pairs of runs lack a number of lm-evaluation-harness' table; an error where all of them do."""
+    """Notes on pairs of runs that lack a requested number of a document table; an error if all pairs lack it."""
     notes: list[str] = []
     names = short(key for source in sources for table in source.tables.values() if table for key in table.ways)
-    for name, unknown in theirs.items():
-        why = list(dict.fromkeys(text for reasons in refused for key, text in reasons.items() if _means(name, key)))
-        if any(_means(name, text) for text in measured):
+    for name, unknown in table_metrics.items():
+        why = list(dict.fromkeys(text for reasons in refused for key, text in reasons.items() if _matches(name, key)))
+        if any(_matches(name, text) for text in measured):
             notes += why
         elif why:
             raise InputError(f"metric {name!r}: {'; '.join(why)}")
         elif any(name in source.rollouts.rewards for source in sources):
-            right = f"expected mean_reward(reward={name}), or --dialect lm_eval"
-            raise InputError(f"{name!r} is a reward of these runs, not a metric; {right}")
+            expectation = f"expected mean_reward(reward={name}), or --dialect lm_eval"
+            raise InputError(f"{name!r} is a reward of these runs, not a metric; {expectation}")
         elif names and nearest(name, names):
             raise UnknownName.of("metric of these runs", name, names)
         else:
@@ -657,20 +669,20 @@ def check_tables(
     return notes
 
 
-def _means(name: str, key: str) -> bool:
-    """Whether a name is a number of a table, or its metric in some pipeline."""
+def _matches(name: str, key: str) -> bool:
+    """Whether a requested name means a table's key: the key itself or its metric."""
     return name in (key, key.rpartition(",")[0])
 
 
 def source_notes(sources: Sequence[ReadSource], by: Collection[str] = ()) -> list[str]:
-    """Notes of the readers, and notes on files with the same content and on several training steps in one number."""
+    """Notes of the readers, on numbers over several training steps, and on sources with the same content."""
     notes = [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
     if STEP not in by:
         notes += [f"{source.path}: {note}" for source in sources for note in over_steps(source.rollouts)]
     seen: dict[tuple[str, ...], str] = {}
     for source in sources:
-        whole = [file for file in source.hashed() if file.format != "lm_eval_results"]  # whose rollouts stand beside it
-        hashes = tuple(file.sha256 for file in whole)
+        # files of results are left out: their rollouts are in files beside them
+        hashes = tuple(file.sha256 for file in source.hashed() if file.format != "lm_eval_results")
         if hashes and hashes in seen:
             notes.append(f"{source.path} and {seen[hashes]} have the same content, so there is no difference")
         seen.setdefault(hashes, source.path)

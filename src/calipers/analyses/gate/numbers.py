@@ -16,8 +16,8 @@ import msgspec
 
 from calipers.analyses.compare import Comparison, Contest, Pair, Run, metric_key
 from calipers.analyses.compare.document import common_tasks, shown_names
-from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
-from calipers.analyses.compare.source import CalledTable, DocumentTable, ours_and_theirs, short, table_of, table_reader
+from calipers.analyses.compare.findings import NO_RANGE, filled_rollouts, reward_range, why_not_fillable, within_range
+from calipers.analyses.compare.source import CalledTable, DocumentTable, short, split_metrics, table_of, table_reader
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
 from calipers.formats import BAD
@@ -197,13 +197,13 @@ def scored_filled(
     rollouts = read(source, columns=given.get("columns"), labels=plan.labels)
     unknown: dict[Key, str] = {}
     for request in plan.asked:
-        if why := no_filling(request):
+        if why := why_not_fillable(request):
             unknown[metric_key(request.text)] = why
             continue
         for variant in per_reward(request, rollouts, plan.reward, plan.dialect.every_reward):
-            if not within_range(contributed(rollouts, variant.params["reward"]), ends_of(plan)):
+            if not within_range(contributed(rollouts, variant.params["reward"]), reward_range(plan)):
                 unknown[metric_key(variant.text)] = NO_RANGE
-    return score_rollouts(filled_rollouts(rollouts, ends_of(plan)[end]), plan), unknown
+    return score_rollouts(filled_rollouts(rollouts, reward_range(plan)[end]), plan), unknown
 
 
 def number_of(wanted: Requirement, numbers: Mapping[str, Number]) -> Number | None:
@@ -369,7 +369,7 @@ def answers(
 
 
 def _scored(source: Source, path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
-    ours, theirs = ours_and_theirs(list(metrics) or None, scoring.dialect, [source])
+    ours, theirs = split_metrics(list(metrics) or None, scoring.dialect, [source])
     result = score(source, ours or None, by=list(by), **scoring.given())
     content = msgspec.convert(result.to_dict(), _Document)
     tables: dict[Who, dict[str, Number]] = {}
@@ -391,7 +391,7 @@ def with_filled(
 ) -> GateNumbers:
     """The same with rollouts scored once more for each end of the range (`BOTTOM`, `TOP`), every missing one there."""
     filled, unknown = dict(numbers.filled), dict(numbers.unknown)
-    ours, _ = ours_and_theirs(list(metrics) or None, scoring.dialect, [numbers.source])
+    ours, _ = split_metrics(list(metrics) or None, scoring.dialect, [numbers.source])
     for end in ends:
         if end not in filled:
             result, more = scored_filled(numbers.source, ours or None, by, scoring.given(), end)

@@ -23,7 +23,7 @@ import numpy as np
 
 from calipers.analyses.compare import Question, make_question, one_more
 from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, units
-from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
+from calipers.analyses.compare.compare import common_tasks, pair_columns, without_test
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
 from calipers.analyses.compare.source import (
     COST,
@@ -62,7 +62,7 @@ UNNAMED: Final = "(unnamed)"
 FINISHED: Final = "a finished result without its rollouts: differences are paired by task"
 NO_COMMON: Final = "the models have no task in common"
 
-Who = tuple[str | None, str | None]  # agent, model
+Identity = tuple[str | None, str | None]  # agent, model
 
 
 def matrix(
@@ -160,7 +160,7 @@ class _Entry:
     """One model on one benchmark: its rollouts, or what a finished result says of it."""
 
     dataset: str | None
-    who: Who
+    who: Identity
     path: str
     run: ReadRun | None = None
     group: Group | None = None
@@ -170,7 +170,7 @@ class _Entry:
 def _entries(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> Iterator[_Entry]:
     for index, source in enumerate(read):
         for run in runs_of(index, source.path, source.rollouts):
-            who = run.who if any(run.who) else (None, _stem(source.path, index))
+            who = run.identity if any(run.identity) else (None, _stem(source.path, index))
             for dataset, part in run.parts.items():
                 yield _Entry(dataset, who, source.path, replace(run, parts={dataset: part}))
     for some in finished:
@@ -185,7 +185,7 @@ def _stem(path: str, index: int) -> str:
     return os.path.basename(path.rstrip(os.sep)).split(".")[0] or f"run {index + 1}"
 
 
-Table = dict[str, dict[Who, _Entry]]  # benchmark -> who -> what they did
+Table = dict[str, dict[Identity, _Entry]]  # benchmark -> who -> what they did
 
 
 def _table(entries: Iterator[_Entry]) -> Table:
@@ -200,7 +200,7 @@ def _table(entries: Iterator[_Entry]) -> Table:
     return table
 
 
-def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Who, MatrixColumn]:
+def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Identity, MatrixColumn]:
     """The models in the order in which they appear, or as chosen; each with a name of its own."""
     every = list(dict.fromkeys(who for row in table.values() for who in row))
     ways: list[list[str | None]] = [
@@ -213,7 +213,7 @@ def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Who, MatrixColu
         return columns
     if not chosen:
         raise InputError("models is empty; expected the names of the models to show, or None for all of them")
-    picked: dict[Who, MatrixColumn] = {}
+    picked: dict[Identity, MatrixColumn] = {}
     for name in chosen:
         matches = [who for who, column in columns.items() if name in (column.name, column.model, column.agent)]
         if not matches:
@@ -381,9 +381,9 @@ def _aligned(
         old, new = (sources[each.source].settings(each.key[2]) for each in (head, run))
         notes += [*more, *reward_notes, *settings_differ(old, new, (head.name, run.name))]
         parts.append(common.second)
-        named = dict(zip(common.own_ids, common.first.tasks, strict=True))
+        named = dict(zip(common.second_ids, common.first.tasks, strict=True))
         every |= {named.get(task, task) for task in run.rollouts.tasks}
-        there = _pair_of(common, (first, second), (head.name, run.name), question).there
+        there = _pair_of(common, (first, second), (head.name, run.name), question).compared
         kept &= {task for task, given in zip(common.first.tasks, there.tolist(), strict=True) if given}
     if not kept:
         return None, [*notes, "no task has a value in every run"], NO_COMMON
@@ -395,7 +395,7 @@ def _measured(aligned: _Aligned, first: int, second: int, runs: Sequence[ReadRun
     metric = (aligned.requests[first], aligned.requests[second])
     measured = _pair_of(common, metric, (runs[first].name, runs[second].name), question)
     stopped = any(runs[each].rollouts.stop is not None for each in (first, second))
-    return untested(measured) if stopped else measured
+    return without_test(measured) if stopped else measured
 
 
 def _pair_of(

@@ -13,7 +13,7 @@ import numpy as np
 from calipers.analyses.compare import Question
 from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.measure import METHOD, Measured, MetricPair, measure, resampled_difference
-from calipers.analyses.compare.source import DocumentTable, TableDifferences, TableReader, is_theirs, stored
+from calipers.analyses.compare.source import DocumentTable, TableDifferences, TableReader, is_task_library_run, stored
 from calipers.errors import CalipersError
 from calipers.formats.read import Input
 from calipers.formats.run_folder import Summed, read_plan
@@ -47,7 +47,7 @@ def table_of(inputs: Sequence[Input], key: tuple[str | None, ...]) -> DocumentTa
     """The table of a group (agent, model, dataset) of a source; empty if none of its files belongs to the group."""
     for source in inputs:
         folder = os.path.dirname(source.path)
-        if source.format == "run" and is_theirs(folder):
+        if source.format == "run" and is_task_library_run(folder):
             plan = read_plan(folder)
             if (plan.model, plan.dataset) == key[1:]:
                 return stored(folder)
@@ -122,7 +122,7 @@ class TablePair:
 
     def pairs(self) -> list[tuple[str, str]]:
         """The id of every common task in each run."""
-        return list(zip(self.common.first.tasks, self.common.own_ids, strict=True))
+        return list(zip(self.common.first.tasks, self.common.second_ids, strict=True))
 
     def same(self) -> Bools:
         """Whether each common task is the same document in both runs, [T]; true if a hash is unknown."""

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.analyses.compare.source import spoken
+from calipers.analyses.compare.source import json_text
 from calipers.errors import InputError
 from calipers.formats import BAD, TARGET
 from calipers.formats.carried import CARRIED
@@ -250,7 +250,7 @@ def preview(index: LogIndex, row: int, line: bytes | None) -> dict[str, str]:
         record = _ROW.decode(line)
     except BAD:
         return {"text": ""}
-    completion = spoken(value_of(record, "completion")) or spoken(value_of(record, "answer")) or ""
+    completion = json_text(value_of(record, "completion")) or json_text(value_of(record, "answer")) or ""
     shown = {"text": one_line(completion, PREVIEW)}
     if error := error_text(value_of(record, "error")):
         shown["error"] = one_line(error, PREVIEW)
@@ -280,7 +280,7 @@ def error_text(value: Any) -> str:
     if isinstance(value, dict):
         parts = [str(value[key]) for key in ("kind", "message") if value.get(key)]
         return ": ".join(parts) or json.dumps(value, ensure_ascii=False)
-    return spoken(value) or ""
+    return json_text(value) or ""
 
 
 def megabytes(size: int) -> str:
@@ -349,8 +349,8 @@ def conversation_text(value: Any) -> str:
         return value or ""
     if isinstance(value, list) and value and all(isinstance(message, dict) and "role" in message for message in value):
         if len(value) == 1:
-            return spoken(value[0]) or ""
-        return "\n\n".join(f"[{message['role']}]\n{spoken(message) or ''}" for message in value)
+            return json_text(value[0]) or ""
+        return "\n\n".join(f"[{message['role']}]\n{json_text(message) or ''}" for message in value)
     if isinstance(value, (int, float)) or (
         isinstance(value, list) and all(isinstance(v, (int, float, str)) for v in value)
     ):
@@ -426,7 +426,7 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
     role = next(
         (step[key] for key in ("role", "source", "name", "type", "kind") if isinstance(step.get(key), str)), "step"
     )
-    text = spoken({"content": step.get("content", step.get("message", step.get("text", step.get("output"))))}) or ""
+    text = json_text({"content": step.get("content", step.get("message", step.get("text", step.get("output"))))}) or ""
     calls = step.get("tool_calls") or step.get("calls") or []
     return {
         "who": visible(role[:80]),

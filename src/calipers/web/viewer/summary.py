@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.analyses.compare.compare import compare
-from calipers.analyses.compare.source import CalledTable, ReadSource, read_source, spoken
+from calipers.analyses.compare.source import CalledTable, ReadSource, json_text, read_source
 from calipers.errors import InputError
 from calipers.formats import BAD, Named
 from calipers.formats.carried import CARRIED
@@ -320,7 +320,7 @@ def _answer(line: bytes) -> bytes:
         record = _ANSWER_ROW.decode(line)
     except BAD:
         return b""
-    value = record.answer if record.answer is not None else spoken(record.completion)
+    value = record.answer if record.answer is not None else json_text(record.completion)
     if value is None or isinstance(value, str):
         return (value or "").strip().encode("utf-8", "surrogatepass")
     return msgspec.json.encode(value)
