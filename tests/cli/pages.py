@@ -103,7 +103,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from cli.running import ARITH
 
     from calipers.analyses.gate.document import document as gate_page
-    from calipers.analyses.gate.gate import held_against
+    from calipers.analyses.gate.gate import check_policy
     from calipers.analyses.gate.requirement import read_policy
     from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
     from calipers.analyses.plan_study import document as plan_page
@@ -114,7 +114,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.tasks.store import load_suite
 
     yield from _watched(folder)
-    yield "gate", gate_page(held_against(read_policy(str(folder / "policy.yaml"))))
+    yield "gate", gate_page(check_policy(read_policy(str(folder / "policy.yaml"))))
     wanted = StudyRequest(detect=0.1, tasks=40, samples=4, price_per_sample=0.01, budget=10.0)
     yield "plan", plan_page(study(from_pilots((at["a"], at["b"]), Chosen(), None, paired=True), wanted))
     clustered = Chosen(cluster="level")

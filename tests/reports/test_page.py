@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 
 import calipers
-from calipers.analyses.gate.gate import held_against
+from calipers.analyses.gate.gate import check_policy
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 from calipers.analyses.plan_study import StudyRequest, from_numbers, study
 from calipers.errors import InputError
@@ -43,7 +43,7 @@ def reports(tmp_path):
         "three": calipers.compare(old, new, ROWS),
         "curves": calipers.curve(new),
         "items": calipers.items(old, new, ROWS),
-        "gate": held_against(Policy(rules, [NamedResult(new, new, None)], None)),
+        "gate": check_policy(Policy(rules, [NamedResult(new, new, None)], None)),
         "plan": study(from_numbers(0.1, 0.05, None, None), StudyRequest(detect=0.1)),
         "judge": calipers.judge_check(new, labels),
         "leaderboard": calipers.leaderboard(old, new, ROWS, baseline="old.jsonl"),

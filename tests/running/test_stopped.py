@@ -13,7 +13,7 @@ from running.stopping import RULE, TASKS, job, model, stopped
 from waiting import until
 
 import calipers
-from calipers.analyses.gate.gate import held_against
+from calipers.analyses.gate.gate import check_policy
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 from calipers.analyses.plan_study import Chosen, from_pilots
 from calipers.analyses.rescore import Rescoring, judge_again
@@ -119,7 +119,7 @@ def test_a_gate_answers_alike_for_the_folder_and_for_its_result(home):
     wanted = [parse(f"lower(pass@1) > {between}"), parse("pass@1 > 0.5")]
     found = []
     for path in (home / "run", home / "run" / "result.json"):
-        answer = held_against(Policy(wanted, [NamedResult("run", str(path))]))
+        answer = check_policy(Policy(wanted, [NamedResult("run", str(path))]))
         found.append(list(answer.checks))
         assert [check.word for check in answer.checks] == ["failed", "passed"]
         assert any("stopped the run after" in note for note in answer.notes)
@@ -140,7 +140,7 @@ def test_a_comparison_claims_nothing_by_a_test_for_a_fixed_number_of_tasks(home)
     [pair] = found.contests[0].pairs
     assert any("the number of compared tasks depends on its results" in note for note in pair.notes)
     wanted = [parse(f"{end}(delta(pass@1)) >= -0.9") for end in ("lower", "upper")] + [parse("delta(pass@1) >= -0.9")]
-    answer = held_against(Policy(wanted, [NamedResult("run", str(home / "worse"), str(home / "run"))]))
+    answer = check_policy(Policy(wanted, [NamedResult("run", str(home / "worse"), str(home / "run"))]))
     assert [check.word for check in answer.checks] == ["undefined", "undefined", "passed"]
     third = perform(job(home, model=model(home, 0.5, "third.py"), out=home / "third"))
     assert third.complete
@@ -197,7 +197,7 @@ def test_a_folder_of_an_earlier_version_is_known_by_its_result(tmp_path):
     found = calipers.score(tmp_path / "run", METRICS)
     assert found.digest == report.result.digest
     assert found.groups[0].stop == report.result.groups[0].stop
-    answer = held_against(Policy([parse("pass@1 > 0")], [NamedResult("run", str(tmp_path / "run" / "result.json"))]))
+    answer = check_policy(Policy([parse("pass@1 > 0")], [NamedResult("run", str(tmp_path / "run" / "result.json"))]))
     assert any("is too high on average" in note for note in answer.notes)
     full = perform(job(tmp_path))
     assert full.complete

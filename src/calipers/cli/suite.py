@@ -131,7 +131,7 @@ class SuiteCommand:
 
     def checked(self, reports: Sequence[Report]) -> Gate:
         """Check the rules of the gate for every run except those of the baseline."""
-        from calipers.analyses.gate.gate import held_against
+        from calipers.analyses.gate.gate import check_policy
         from calipers.analyses.gate.numbers import GateScoring
 
         assert self.policy is not None
@@ -142,7 +142,7 @@ class SuiteCommand:
         job = reports[0].job
         scoring = GateScoring(job.dialect, job.missing, job.cluster, job.reward, None, {}, job.confidence, job.seed)
         policy = Policy(self.policy.requirements, [named], self.policy.max_gaps, self.policy.allowed_failures)
-        return held_against(policy, scoring, alone=True)
+        return check_policy(policy, scoring, alone=True)
 
 
 def suite_command(file: SuiteFile) -> SuiteCommand:

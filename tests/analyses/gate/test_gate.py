@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calipers.analyses.gate.document import Check, Gate
-from calipers.analyses.gate.gate import held_against
+from calipers.analyses.gate.gate import check_policy
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 
 
@@ -52,7 +52,7 @@ def test_tasks_that_are_left_out_may_decide_and_retries_are_said(tmp_path):
     path = tmp_path / "rewards.json"
     path.write_text(json.dumps([*stopped, *[[0] * 4] * 3]))
     asked = Policy([parse("pass@4 >= 0.5")], [NamedResult(str(path), str(path), None)], None)
-    found = held_against(asked, alone=True)
+    found = check_policy(asked, alone=True)
     assert found.word == "failed"  # the three that never passed are all that have four samples
     assert (
         "the missing rollouts may decide the answer: the value is 0.7000 to 0.7000 depending on them"

@@ -104,7 +104,7 @@ def test_a_share_is_of_what_was_planned():
 
 
 @pytest.mark.parametrize(
-    ("text", "worst", "weakest", "every", "missing", "end", "delta"),
+    ("text", "worst", "worst_task", "every", "missing", "end", "delta"),
     [
         ("worst(pass@1) >= 0.6", True, False, False, False, None, False),
         ("worst(lower(pass@1)) >= 0.6", True, False, False, False, "lower", False),
@@ -118,7 +118,7 @@ def test_a_share_is_of_what_was_planned():
         ("worst(pass_rate(threshold=0.5)[ task ]) >= 0.8", False, True, False, False, None, False),
     ],
 )
-def test_what_is_asked_of_missing_rollouts_and_of_every_task(text, worst, weakest, every, missing, end, delta):
+def test_what_is_asked_of_missing_rollouts_and_of_every_task(text, worst, worst_task, every, missing, end, delta):
     found = parse(text)
-    assert (found.worst, found.weakest, found.every, found.missing) == (worst, weakest, every, missing)
+    assert (found.worst, found.worst_task, found.every, found.missing) == (worst, worst_task, every, missing)
     assert (found.end, found.delta) == (end, delta)

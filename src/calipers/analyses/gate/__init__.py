@@ -1,1 +1,1 @@
-"""Whether results are good enough: requirements, policies, and their answers."""
+"""Check results against requirements and policies."""

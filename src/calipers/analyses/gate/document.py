@@ -1,4 +1,4 @@
-"""The result of a gate: every requirement for every group of rollouts, and the overall answer; also for CI."""
+"""The result of a gate, with a check of every requirement for every group, as a page and for JUnit and GitHub."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Word = Literal["passed", "failed", "undefined"]
 TIERS: Final = ("critical", "supporting", "advisory")
 CRITICAL, SUPPORTING, ADVISORY = TIERS
 EXIT: Final = {"passed": 0, "failed": 1, "undefined": 3}
-REQUIREMENT: Final = 28  # columns of a requirement whose middle is cut out
+REQUIREMENT: Final = 28  # columns that a requirement keeps when its middle is cut
 _WORDS: Final = {"passed": "PASS", "failed": "FAIL", "undefined": "NO ANSWER"}
 
 
@@ -43,14 +43,14 @@ _WORDS: Final = {"passed": "PASS", "failed": "FAIL", "undefined": "NO ANSWER"}
 class Check:
     """The answer to one requirement for one group of one result."""
 
-    require: str  # as it was written
+    require: str  # as the user wrote it
     tier: str
     result: str  # the path, or the policy's name for it
     agent: str | None
     model: str | None
     dataset: str | None
     word: Word
-    value: float | None = None  # what was compared with the number
+    value: float | None = None  # the value that was compared with the number
     op: str = ""
     number: float | None = None
     estimate: float | None = None  # the metric itself, or its difference
@@ -61,26 +61,26 @@ class Check:
     why: str | None = None  # why it is undefined
     remark: str | None = None
     confidence: float | None = None  # of the interval
-    failing: Sequence[str] = ()  # the tasks or slices that fail, where the requirement is for each of them
+    failing: Sequence[str] = ()  # the tasks or slices that fail, if the requirement is on each of them
 
     @property
     def title(self) -> str:
-        """``dataset · model · agent``, as far as they are known."""
+        """``dataset · model · agent``, without the unknown ones."""
         return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
 
     @property
     def shown(self) -> str:
         """The value, with enough digits to show on which side of the number it is."""
-        usual = self.value is not None and (self.value == 0 or 0.001 <= abs(self.value) < 10)
-        text = figure(self.value, 3 if usual else None)
-        if (
-            self.value is None
-            or self.number is None
-            or _side(_read(text), self.number) == _side(self.value, self.number)
-        ):
+        if self.value is None:
+            return figure(None)
+        text = figure(self.value, 3 if self.value == 0 or 0.001 <= abs(self.value) < 10 else None)
+        if self.number is None:
+            return text
+        side = _side(self.value, self.number)
+        if _side(float(text.replace(",", "")), self.number) == side:
             return text
         exact = f"{self.value:.8g}"
-        return exact if _side(float(exact), self.number) == _side(self.value, self.number) else repr(self.value)
+        return exact if _side(float(exact), self.number) == side else repr(self.value)
 
     @property
     def level(self) -> str:
@@ -89,7 +89,7 @@ class Check:
 
     @property
     def ends(self) -> str:
-        """The interval in brackets, both ends with the same decimals; "" for none."""
+        """The interval in brackets, both ends with the same decimals; "" without an interval."""
         if self.interval is None:
             return ""
         texts = [figure(end) for end in self.interval]
@@ -98,7 +98,7 @@ class Check:
 
     @property
     def between(self) -> str:
-        """The interval in words: ``0.339 to 0.546``; "" for none."""
+        """The interval in words, ``0.339 to 0.546``; "" without an interval."""
         if self.interval is None:
             return ""
         low, high = self.ends.strip("[]").split(", ")
@@ -106,34 +106,31 @@ class Check:
 
     @property
     def amount(self) -> str:
-        """The value as a page shows it: that of a difference with its sign."""
+        """The value for the page; a difference has a sign."""
         return self._signed(self.shown)
 
     def _signed(self, text: str) -> str:
-        """A number with a true minus; of a difference also with a plus."""
+        """A number with a typographic minus; a positive difference gets a plus."""
         rises = "delta(" in self.require and text[0].isdigit() and any(digit in text for digit in "123456789")
         return f"+{text}" if rises else text.replace("-", MINUS)
 
 
 def _side(value: float, number: float) -> int:
+    """1 if a value is above the number, -1 if it is below, else 0."""
     return (value > number) - (value < number)
 
 
 def _places(interval: tuple[float, float]) -> int:
-    """Three decimals for ends below 10, four where the interval is narrow; no limit for what is tiny."""
+    """The most decimals of an interval: those of `places`, or 12 if both ends are below 0.01."""
     return 12 if max(map(abs, interval)) < 0.01 else places(interval)
-
-
-def _read(text: str) -> float:
-    return float(text.replace(",", ""))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Gate(Page):
     """Whether the requirements are met.
 
-    Every critical requirement must be met. Up to ``allowed_failures`` supporting requirements may fail, and all
-    advisory ones. A requirement without an answer never counts as met: the gate is then undefined, unless it failed.
+    Every critical requirement must be met. Up to ``allowed_failures`` supporting requirements may fail, and any number
+    of advisory ones. A requirement without an answer never counts as met: unless the gate fails, it is then undefined.
     """
 
     checks: Sequence[Check]
@@ -141,7 +138,7 @@ class Gate(Page):
     notes: Sequence[str] = ()
 
     def of(self, word: Word, *tiers: str) -> list[Check]:
-        """The checks with this answer, of these tiers or of all."""
+        """The checks with this answer in the given tiers, or in all tiers."""
         return [check for check in self.checks if check.word == word and check.tier in (tiers or TIERS)]
 
     @property
@@ -153,7 +150,7 @@ class Gate(Page):
 
     @property
     def exit_code(self) -> int:
-        """0 passed, 1 failed, 3 undefined."""
+        """0 if it passed, 1 if it failed, 3 if it is undefined."""
         return EXIT[self.word]
 
     def blocks(self, check: Check) -> bool:
@@ -173,13 +170,13 @@ class Gate(Page):
             if failed := len(self.of("failed", tier)):
                 may = f" ({self.allowed_failures:,} allowed)" if tier == SUPPORTING and self.allowed_failures else ""
                 parts.append(f"{counted(failed, f'{tier} requirement')} failed{may}")
-            if lost := len(self.of("undefined", tier)):
-                has = "has" if lost == 1 else "have"
-                parts.append(f"{counted(lost, f'{tier} requirement')} {has} no answer")
+            if undefined := len(self.of("undefined", tier)):
+                has = "has" if undefined == 1 else "have"
+                parts.append(f"{counted(undefined, f'{tier} requirement')} {has} no answer")
         return f"{self.word}: {', '.join(parts)}"
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
+        """The document that renderers show."""
         return document(self)
 
     def glance(self) -> Glance:
@@ -187,7 +184,7 @@ class Gate(Page):
         return Glance(str(answer_of(self)), _table(self.checks), self.sentence)
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The answer in one line."""
         return self.sentence
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,7 +204,7 @@ class Gate(Page):
 
 
 def document(gate: Gate) -> Document:
-    """A gate as a page: a table of the checks, remarks under each, and the answer of the gate."""
+    """The page of a gate: its answer, and a table of the checks with remarks under each."""
     return Document(partial(_blocks, gate), gate.to_dict, escaped="", paged=True)
 
 
@@ -225,7 +222,7 @@ def _blocks(gate: Gate) -> Iterator[Block]:
 
 
 def answer_of(gate: Gate) -> Answer:
-    """How many rules hold; the first that stops the gate, or the failures that it allows."""
+    """How many rules are met, and the first one that stops the gate or the number of allowed failures."""
     failed = len(gate.of("failed"))
     stopping = sorted(filter(gate.blocks, gate.checks), key=lambda check: check.word != "failed")
     if stopping:
@@ -237,7 +234,7 @@ def answer_of(gate: Gate) -> Answer:
 
 
 def _in_words(check: Check) -> str:
-    """``pass_rate > 0.5: it is 0.446``, or why there is no answer."""
+    """``pass_rate > 0.5: it is 0.446``, or the reason why there is no answer."""
     require = clean(check.require, 100)
     if check.word == "undefined":
         return f"{require}: {plain_why(check.why or 'no value')}"
@@ -246,58 +243,59 @@ def _in_words(check: Check) -> str:
 
 
 def _table(checks: Sequence[Check]) -> Table:
-    """A row for each check; columns that would be the same in all rows are left out."""
-    tiers = any(check.tier != CRITICAL for check in checks)
-    results = len({check.result for check in checks}) > 1
-    groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
+    """A row for each check; the columns tier, result and group are left out if they are the same in all rows."""
+    has_tiers = any(check.tier != CRITICAL for check in checks)
+    results = {check.result for check in checks}
+    has_groups = len({(check.result, check.title) for check in checks}) > len(results)
     levels = {check.level for check in checks if check.interval}
-    columns = [TableColumn(style="verdict"), *([TableColumn("tier")] if tiers else [])]
-    columns += [TableColumn("result", middle=True, heading=groups)] if results else []
-    columns += [TableColumn("of", middle=True)] if groups else []
+    columns = [TableColumn(style="verdict"), *([TableColumn("tier")] if has_tiers else [])]
+    columns += [TableColumn("result", middle=True, heading=has_groups)] if len(results) > 1 else []
+    columns += [TableColumn("of", middle=True)] if has_groups else []
     columns += [TableColumn("requirement", middle=True, keeps=REQUIREMENT), TableColumn("value")]
     columns += [TableColumn(levels.pop() if len(levels) == 1 else "interval", yields=1), TableColumn("n", yields=2)]
     rows = []
     for check in checks:
-        cells: list[Text] = [_WORDS[check.word], *([check.tier] if tiers else [])]
-        cells += [Name(check.result, None, _shortened(check.result))] if results else []
-        cells += [Name(check.title or "(unnamed)", 200, _shortened(check.title) or "(unnamed)")] if groups else []
+        cells: list[Text] = [_WORDS[check.word], *([check.tier] if has_tiers else [])]
+        cells += [Name(check.result, None, _shortened(check.result))] if len(results) > 1 else []
+        cells += [Name(check.title or "(unnamed)", 200, _shortened(check.title) or "(unnamed)")] if has_groups else []
         cells += [Name(check.require, None, clean(check.require, 100)), check.amount, check.between, _size(check)]
-        words = [plain_why(text) for text in (check.why, check.remark) if text]
-        interval = [Instead(f"{check.level} {check.between}")] if check.interval else []
-        interval += [Instead(_size(check), 2)] if _size(check) else []
-        names = [piece for text in words for piece in (" ", Name(text, None))][1:]
-        rows.append(Row(cells, [*interval, *words], tuple(names)))
+        remarks = [plain_why(text) for text in (check.why, check.remark) if text]
+        hidden = [Instead(f"{check.level} {check.between}")] if check.interval else []  # shown if a column has no room
+        hidden += [Instead(_size(check), 2)] if _size(check) else []
+        pieces = [piece for text in remarks for piece in (" ", Name(text, None))][1:]
+        rows.append(Row(cells, [*hidden, *remarks], tuple(pieces)))
     return Table(columns, rows, across=True)
 
 
 def _shortened(name: str) -> str:
-    """A long name without its middle: paths and models of one family often begin the same."""
+    """A long name without its middle, because paths and models of one family often start with the same text."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}"
 
 
 def _size(check: Check) -> str:
+    """``40 tasks, 3 missing``."""
     tasks = [counted(check.tasks, "task")] if check.tasks is not None else []
     return ", ".join([*tasks, *([f"{check.gaps:,} missing"] if check.gaps else [])])
 
 
 def junit_page(gate: Gate) -> str:
-    """JUnit's XML: a suite for each result and group, a case for each requirement.
+    """The JUnit XML: a suite for each result and group, with a case for each requirement.
 
-    A requirement that is not met is a `failure`; a requirement without an answer is an `error`. A failed advisory
-    requirement, or a supporting one within the allowed failures, is `skipped`, so that it is visible.
+    A requirement that is not met is a `failure`; a requirement without an answer is an `error`. One that does not stop
+    the gate, as it is advisory or within the allowed failures, is `skipped`, so that it is visible.
     """
-    suites: dict[tuple[str, str], list[Check]] = {}
+    by_group: dict[tuple[str, str], list[Check]] = {}
     for check in gate.checks:
-        suites.setdefault((check.result, check.title), []).append(check)
-    named = [
+        by_group.setdefault((check.result, check.title), []).append(check)
+    suites = [
         TestSuite(" · ".join(part for part in names if part), [_case(check, gate) for check in checks])
-        for names, checks in suites.items()
+        for names, checks in by_group.items()
     ]
-    return junit.render("calipers gate", named)
+    return junit.render("calipers gate", suites)
 
 
 def message(check: Check) -> str:
-    """The result of a check on one line: the value, or why there is none."""
+    """A check on one line: the value, or the reason why there is no answer."""
     if check.word == "undefined":
         return clean(f"{check.require}: {plain_why(check.why or '')}", None)
     text = f"{check.require}: {check.shown}"
@@ -307,19 +305,19 @@ def message(check: Check) -> str:
 
 
 def _case(check: Check, gate: Gate) -> Case:
-    name, of = check.require, f"{check.tier}.{check.result}"
+    name, class_name = check.require, f"{check.tier}.{check.result}"
     if check.word == "passed":
-        return Case(name, of)
+        return Case(name, class_name)
     if not gate.blocks(check):
-        return Case(name, of, "skipped", f"does not stop the gate: {message(check)}")
-    return Case(name, of, "failure" if check.word == "failed" else "error", message(check), check.tier)
+        return Case(name, class_name, "skipped", f"does not stop the gate: {message(check)}")
+    return Case(name, class_name, "failure" if check.word == "failed" else "error", message(check), check.tier)
 
 
 def annotated(gate: Gate) -> Iterator[str]:
-    """For GitHub: a line for each check that is not met: an error where it stops the gate, else a warning."""
+    """GitHub annotations for the checks that are not met: an error if the check stops the gate, else a warning."""
     for check in gate.checks:
         if check.word == "passed":
             continue
-        where = " · ".join(part for part in (check.result, check.title) if part)
-        title = f"{check.tier} requirement {check.word}: {where}"
+        group = " · ".join(part for part in (check.result, check.title) if part)
+        title = f"{check.tier} requirement {check.word}: {group}"
         yield annotation("error" if gate.blocks(check) else "warning", title, message(check))

@@ -1,12 +1,12 @@
-"""A gate that runs every night: what was tested before is kept, and false alarms are controlled over all nights.
+"""A gate that runs every night with a history of earlier nights, so that false alarms are controlled over all nights.
 
 ::
 
     history.json + tonight's rollouts ──► the e-process of a watch, one step a night ──► a check, and the new history
 
-Testing each night at 5 % against one stored baseline alarms falsely in most histories of half a year. Here the
-evidence of all nights since the last alarm is one e-process against the best of all earlier nights, or of any stretch
-of them, and each alarm begins the next segment. LORD++ on the nights' own p values is there on request.
+Testing each night at 5 % against one stored baseline raises a false alarm in most histories of half a year. Here one
+e-process collects the evidence of all nights since the last alarm, against the best of all earlier nights or of any
+stretch of them, and each alarm starts a new segment. LORD++ and e-LOND, which test each night by itself, are options.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from calipers.stores import atomic_file
 SCHEMA: Final = "calipers.history/1"
 E_PROCESS, LORD, E_LOND = "e-process", "lord++", "e-lond"
 RULES: Final = (E_PROCESS, LORD, E_LOND)
-PLANNED: Final = 180  # nights; a longer history begins a new segment
+PLANNED: Final = 180  # planned nights; a longer history starts a new segment
 DEFAULT: Final = "drop(reward) > 0"
 
 
 @dataclass(slots=True)
 class Night:
-    """What was found in one night."""
+    """The result of one night."""
 
     number: int
     path: str
     digest: str
     value: float
     evidence: float | None = None  # of the e-process
-    needed: float | None = None
-    p: float | None = None  # of LORD++
-    level: float | None = None
-    raised: bool = False
-    since: int | None = None
+    needed: float | None = None  # the evidence at which the e-process raises an alarm
+    p: float | None = None  # of LORD++ or e-LOND
+    level: float | None = None  # of their test
+    raised: bool = False  # whether the night raised an alarm
+    since: int | None = None  # the night since which the e-process sees the change
 
 
 @dataclass(slots=True)
 class History:
-    """What was tested so far."""
+    """The nights that were tested so far, and the state of their monitor."""
 
     rule: str
     monitor: Monitor
@@ -68,21 +68,21 @@ class History:
 
     @property
     def alarm(self) -> Alarm:
-        """What is watched for."""
+        """The alarm that is watched for."""
         return self.monitor.settings.alarms[0]
 
     @property
     def compared(self) -> int:
-        """How often this baseline has been compared so far."""
+        """How often the current baseline has been compared so far."""
         return self.compared_at(self.nights[-1]) if self.nights else 0
 
     def compared_at(self, night: Night) -> int:
-        """How often the baseline had been compared after a night: the nights since the first one, or the last alarm."""
-        begun = [1, *(earlier.number for earlier in self.nights if earlier.raised and earlier.number < night.number)]
-        return night.number - begun[-1]
+        """How often the baseline had been compared by the end of a night: the nights since the first or last alarm."""
+        starts = [1, *(earlier.number for earlier in self.nights if earlier.raised and earlier.number < night.number)]
+        return night.number - starts[-1]
 
     def take(self, sums: StepSums) -> Night:
-        """Take a night in."""
+        """Add a night and test it. Rollouts that are already in the history return their night and add nothing."""
         digest = sums.digest
         for earlier in self.nights:
             if earlier.digest == digest:
@@ -92,56 +92,55 @@ class History:
         values, given = sums.values(self.alarm.what)
         night = Night(number, sums.path, digest, float(values[given].mean()) if given.any() else float("nan"))
         if self.rule == E_PROCESS:
-            self._bet(night, sums)
+            self._test_all_nights(night, sums)
         else:
-            self._by_night(night, sums)
+            self._test_one_night(night, sums)
         self.nights.append(night)
         return night
 
-    def _bet(self, night: Night, sums: StepSums) -> None:
+    def _test_all_nights(self, night: Night, sums: StepSums) -> None:
+        """Test all nights since the last alarm together, by the e-process."""
         monitor = self.monitor
         alarms = monitor.alarms
         night.needed = monitor.needed
-        monitor.raised = []  # a night after an alarm that is still down is an alarm of its own
+        monitor.raised = []  # so that a night that is still worse after an alarm raises its own alarm
         monitor.take(sums)
         raised = monitor.raised[-1] if monitor.alarms > alarms and monitor.raised else None
         night.raised = monitor.alarms > alarms
         night.evidence = raised.evidence if raised else monitor.evidence
         night.since = raised.since if raised else None
 
-    def _by_night(self, night: Night, sums: StepSums) -> None:
-        """A test of each night by itself against the first one, at a level that earlier alarms set."""
-        known = bool(self.monitor.series)
+    def _test_one_night(self, night: Night, sums: StepSums) -> None:
+        """Test the night by itself against the first night, at a level that depends on earlier tests."""
+        has_baseline = bool(self.monitor.series)
         self.monitor.take(sums)
         base = next(iter(self.monitor.series.values())).base
-        if not known or base is None:
+        if not has_baseline or base is None:
             return  # the first night is the baseline
-        now, then, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
+        now, before, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
         sign = -1.0 if self.alarm.kind == RISE else 1.0
-        apart = paired(sign * (now - then), limits=(0.0, 1.0))
-        night.p = apart.p_at_least(-self.alarm.limit)
+        night.p = paired(sign * (now - before), limits=(0.0, 1.0)).p_at_least(-self.alarm.limit)
         alpha = self.monitor.settings.false_alarms
-        tested = [earlier.p for earlier in (*self.nights, night) if earlier.p is not None]
+        p_values = [each.p for each in (*self.nights, night) if each.p is not None]
         if self.rule == LORD:
-            levels, rejected = lord_plus_plus(tested, alpha)
-        else:  # a p value is that of a normal z
+            levels, rejected = lord_plus_plus(p_values, alpha)
+        else:  # an e-value for each p value, as if p came from a normal z
             levels, rejected = e_lond(
-                [float(e_of_z(-NormalDist().inv_cdf(min(max(p, 1e-300), 1 - 1e-16)))) for p in tested], alpha
+                [float(e_of_z(-NormalDist().inv_cdf(min(max(p, 1e-300), 1 - 1e-16)))) for p in p_values], alpha
             )
         night.level, night.raised = float(levels[-1]), bool(rejected[-1])
 
     def check(self, night: Night) -> Check:
-        """The answer of a night as a check of the gate."""
+        """The check of the gate for a night."""
         count = self.compared_at(night)
         times = f"this baseline has been compared {'once' if count == 1 else f'{count} times'}"
         times = "it is the baseline of the next ones" if night.number == 1 else times
-        number = len(self.nights)
-        if self.rule != E_PROCESS:
-            about = (
-                "the first night is the baseline" if night.p is None else f"p {night.p:.3g}, level {night.level:.3g}"
-            )
+        if self.rule == E_PROCESS:
+            evidence = f"evidence {night.evidence:.3g} of {night.needed:.3g} needed for an alarm"
+        elif night.p is None:
+            evidence = "the first night is the baseline"
         else:
-            about = f"evidence {night.evidence:.3g} of {night.needed:.3g} needed for an alarm"
+            evidence = f"p {night.p:.3g}, level {night.level:.3g}"
         since = f"; lower since night {night.since}" if night.since is not None else ""
         return Check(
             require=f"no {self.alarm.text}",
@@ -153,12 +152,12 @@ class History:
             word="failed" if night.raised else "passed",
             value=night.value,
             estimate=night.value,
-            remark=f"night {night.number} of {number}: {about}{since}; {times}",
+            remark=f"night {night.number} of {len(self.nights)}: {evidence}{since}; {times}",
         )
 
 
 def tonight(path: str, columns: Mapping[str, str] | None = None, reward: str | None = None) -> StepSums:
-    """The sums of a run's rollouts; InputError where there are none, or of several models."""
+    """The sums of a run's rollouts; InputError if they have several models or datasets."""
     named = columns if isinstance(columns, Named) else Named(columns or {})
     rollouts, _ = begin([path], columns=named)
     parts = list(rollouts.groups())
@@ -168,28 +167,28 @@ def tonight(path: str, columns: Mapping[str, str] | None = None, reward: str | N
 
 
 def new_history(alarm: str | None, false_alarms: float | None, rule: str | None, nights: int | None = None) -> History:
-    """A history before its first night."""
-    wanted = parse(alarm or DEFAULT)
-    if wanted.kind not in (DROP, RISE) or wanted.base is not None or wanted.key:
-        right = "expected drop(METRIC) > d or rise(METRIC) > d"
-        raise InputError.at("--alarm", f"{wanted.text!r} is no regression", right)
+    """A history without nights."""
+    parsed = parse(alarm or DEFAULT)
+    if parsed.kind not in (DROP, RISE) or parsed.base is not None or parsed.key:
+        expected = "expected drop(METRIC) > d or rise(METRIC) > d"
+        raise InputError.at("--alarm", f"{parsed.text!r} is no regression", expected)
     if rule is not None and rule not in RULES:
         raise InputError.at("--online", str(UnknownName.of("rule", rule, RULES)))
     level = 0.05 if false_alarms is None else false_alarms
-    settings = MonitorSettings([wanted], nights or PLANNED, level, nightly=True)
+    settings = MonitorSettings([parsed], nights or PLANNED, level, nightly=True)
     return History(rule or E_PROCESS, Monitor(settings, curves=False, alone=True))
 
 
 def load_history(
     path: str, alarm: str | None, false_alarms: float | None, rule: str | None, nights: int | None = None
 ) -> History:
-    """The history of a file, which must have the same rules as asked for; a new one where there is no file."""
-    fresh = new_history(alarm, false_alarms, rule, nights)
+    """The history in a file, or a new one if there is no file. Settings that are given must equal those in the file."""
+    new = new_history(alarm, false_alarms, rule, nights)
     try:
         with open(path, "rb") as file:
             content = msgspec.json.decode(file.read())
     except FileNotFoundError:
-        return fresh
+        return new
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
     except BAD:
@@ -203,20 +202,20 @@ def load_history(
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError.at(path, "is damaged", "restore it, or begin a new history in another file") from None
     stored = history.monitor.settings
-    given = [
+    options = [
         ("--alarm", alarm is not None and parse(alarm) != stored.alarms[0], stored.alarms[0].text),
         ("--false-alarms", false_alarms is not None and false_alarms != stored.false_alarms, stored.false_alarms),
         ("--nights", nights is not None and nights != stored.steps, stored.steps),
         ("--online", rule is not None and rule != history.rule, history.rule),
     ]
-    for option, differs, before in given:
+    for option, differs, before in options:
         if differs:
             raise InputError.at(path, f"was begun with {option} {before}", "expected the same, or another file")
     return history
 
 
 def save_history(path: str, history: History) -> None:
-    """Write the history, atomically."""
+    """Write the history to a file, atomically."""
     document = {
         "schema": SCHEMA,
         "rule": history.rule,
@@ -250,19 +249,19 @@ def gate_with_history(
     policy: str | None = None,
     **settings: Any,
 ) -> Gate:
-    """The gate of a run, with the check of its history, which is written anew, before its requirements, if any."""
+    """The gate of a nightly run: first the check of its history, which is updated, then its requirements, if any."""
     if result is None:
         raise InputError("RESULT is missing; --history needs the rollouts of tonight's run")
-    kept = load_history(history, alarm, false_alarms, online, nights)
+    loaded = load_history(history, alarm, false_alarms, online, nights)
     sums = tonight(result, settings.get("columns"), settings.get("reward"))
-    before = len(kept.nights)
-    night = kept.take(sums)
-    notes = list(kept.monitor.notes)
-    if len(kept.nights) == before:
+    count_before = len(loaded.nights)
+    night = loaded.take(sums)
+    notes = list(loaded.monitor.notes)
+    if len(loaded.nights) == count_before:
         notes.append(f"{result}: these rollouts are night {night.number} of the history already; nothing was added")
     else:
-        save_history(history, kept)
-    check = kept.check(night)
+        save_history(history, loaded)
+    check = loaded.check(night)
     if not require and policy is None:
         return Gate([check], notes=notes)
     checked = gate(result, require=require, policy=policy, **settings)

@@ -1,6 +1,7 @@
-"""The numbers that a gate needs: from result documents, rollouts and lm-evaluation-harness' tables.
+"""The numbers that a gate checks, from result documents, rollouts and tables of lm-evaluation-harness.
 
-And how far a result is from its baseline, group by group: paired on their common tasks where both are rollouts.
+Also the differences between a result and its baseline in each group. They are paired on the common tasks if both are
+rollouts.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ from calipers.stats.paired import Difference
 
 
 class Number(msgspec.Struct, frozen=True, gc=False):
-    """An estimate, as far as a gate needs it."""
+    """The fields of an estimate that a gate needs."""
 
     value: float | None
     interval: tuple[float, float] | None = None
     why: str | None = None
     tasks: int = 0
-    better: bool | None = None  # of a number of lm-evaluation-harness' table: whether a higher one is
+    better: bool | None = None  # whether higher is better, for a number of lm-evaluation-harness' table
     bounds: tuple[float, float] | None = None  # the value with all missing rollouts failed, and with all passed
-    remark: str | None = None  # what must be said beside the answer
+    remark: str | None = None  # to be added to the answer
     samples: int = 0
-    higher_is_better: bool | None = None
-    lacking: bool = False  # of a difference: some rollouts of its tasks are missing
+    higher_is_better: bool | None = None  # for any other number
+    lacking: bool = False  # for a difference: whether rollouts of its tasks are missing
 
 
 class GateLedger(msgspec.Struct, frozen=True, gc=False):
-    """How many rollouts there should be, and how many have no number."""
+    """The number of planned rollouts, and how many of them have no number."""
 
     planned: int
     gaps: int
@@ -65,7 +66,7 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
 
 
 class GateSlice(msgspec.Struct, frozen=True):
-    """Some rollouts of a group."""
+    """A slice of a group's rollouts."""
 
     ledger: GateLedger
     metrics: dict[str, Number]
@@ -84,27 +85,27 @@ class GateGroup(msgspec.Struct, frozen=True):
     stopped: Stopped | None = None
 
     @property
-    def who(self) -> tuple[str | None, str | None, str | None]:
+    def identity(self) -> tuple[str | None, str | None, str | None]:
         """Agent, model and dataset."""
         return self.agent, self.model, self.dataset
 
     @property
     def title(self) -> str:
-        """``dataset · model · agent``, as far as they are known."""
+        """``dataset · model · agent``, without the unknown ones."""
         return " · ".join(part for part in (self.dataset, self.model, self.agent) if part) or "(unnamed)"
 
     def numbers(self) -> dict[str, Number]:
-        """Its metrics, and those of what it cost."""
-        spent = {name: number for name, number in self.economics.items() if name != "total"}
-        return {**msgspec.convert(spent, dict[str, Number]), **self.metrics}
+        """Its metrics and its economics."""
+        economics = {name: number for name, number in self.economics.items() if name != "total"}
+        return {**msgspec.convert(economics, dict[str, Number]), **self.metrics}
 
 
-Who = tuple[str | None, str | None, str | None]
+Identity = tuple[str | None, str | None, str | None]
 """Agent, model and dataset."""
 
 
 class StoredNumber(msgspec.Struct, frozen=True, gc=False):
-    """A number of lm-evaluation-harness' table, as a result document has it."""
+    """A number of lm-evaluation-harness' table in a result document."""
 
     value: float | None
     interval: tuple[float, float] | None = None
@@ -114,44 +115,44 @@ class StoredNumber(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredReport(msgspec.Struct, frozen=True):
-    """A report of a result document: what one model's runs come to in lm-evaluation-harness' terms."""
+    """The tables of one model in a result document, in lm-evaluation-harness' terms."""
 
     model: str | None = None
     tasks: dict[str, dict[str, StoredNumber]] = {}
 
 
-def written(reports: Sequence[StoredReport], whose: Sequence[Who]) -> dict[Who, dict[str, Number]]:
-    """The table of each group of a result document, by ``metric,pipeline``."""
+def stored_tables(reports: Sequence[StoredReport], identities: Sequence[Identity]) -> dict[Identity, dict[str, Number]]:
+    """The tables of the groups in a result document. Each maps ``metric,pipeline`` to a number."""
     return {
-        who: {
+        (agent, model, dataset): {
             key: Number(cell.value, cell.interval, cell.why, cell.documents or 0, cell.higher_is_better)
-            for key, cell in report.tasks[who[2] or ""].items()
+            for key, cell in report.tasks[dataset or ""].items()
         }
-        for who in whose
+        for agent, model, dataset in identities
         for report in reports
-        if report.model == who[1] and who[2] in report.tasks
+        if report.model == model and dataset in report.tasks
     }
 
 
-def worked_out(
-    inputs: Sequence[Input], who: Who, wanted: Sequence[str], confidence: float, seed: int
+def table_numbers(
+    inputs: Sequence[Input], identity: Identity, names: Sequence[str], confidence: float, seed: int
 ) -> tuple[dict[str, Number], list[str]]:
-    """The wanted numbers of a group's table, by what documents keep; and all names it has.
+    """The named numbers of a group's table, computed from its document values, and the keys of the whole table.
 
-    The value and its interval are those of ``calipers run`` with this confidence and seed.
+    The values and intervals are those that ``calipers run`` reports with this confidence and seed.
     """
-    table = table_of(inputs, who)
+    table = table_of(inputs, identity)
     if table is None:
         return {}, []
     if table.why is not None:
-        return {name: Number(None, why=f"{table.why}; {table.cure}") for name in wanted}, []
-    keys = {key for name in wanted for key in table.named(name)}
+        return {name: Number(None, why=f"{table.why}; {table.cure}") for name in names}, []
+    keys = {key for name in names for key in table.named(name)}
     return {
-        key: _of_values(table, key, index, confidence, seed) for index, key in enumerate(table.ways) if key in keys
+        key: _aggregate(table, key, index, confidence, seed) for index, key in enumerate(table.ways) if key in keys
     }, list(table.ways)
 
 
-def _of_values(table: DocumentTable, key: str, index: int, confidence: float, seed: int) -> Number:
+def _aggregate(table: DocumentTable, key: str, index: int, confidence: float, seed: int) -> Number:
     way, values = table.ways[key], list(table.values.get(key, {}).values())
     if way.aggregation is None:
         why_not = "the task's own function computes it, and only a run's result.json has the number"
@@ -160,14 +161,14 @@ def _of_values(table: DocumentTable, key: str, index: int, confidence: float, se
         value = table_reader().value(way.aggregation, values)
     except CalipersError as error:
         return Number(None, why=f"it cannot be computed again ({error})", better=way.higher_is_better)
-    sure = table_reader().spread(way.aggregation, values, value, confidence, [seed, index])
-    shown = value if math.isfinite(value) else None
-    why = sure.why if shown is not None else f"it is {value}"
-    return Number(shown, sure.ends, why, len(values), way.higher_is_better)
+    spread = table_reader().spread(way.aggregation, values, value, confidence, [seed, index])
+    finite_value = value if math.isfinite(value) else None
+    why = spread.why if finite_value is not None else f"it is {value}"
+    return Number(finite_value, spread.ends, why, len(values), way.higher_is_better)
 
 
-def picked(table: Mapping[str, Number], name: str) -> Number | None:
-    """The number that a name means: itself, or a metric that one pipeline has; InputError where several have it."""
+def number_in_table(table: Mapping[str, Number], name: str) -> Number | None:
+    """The number of a key, or of a metric with one pipeline; InputError if the metric has several pipelines."""
     if name in table:
         return table[name]
     keys = [key for key in table if key.rpartition(",")[0] == name]
@@ -179,22 +180,22 @@ def picked(table: Mapping[str, Number], name: str) -> Number | None:
 Key = tuple[str, tuple[tuple[str, str], ...]]
 NO_ENDS: Final = "a finished result has no interval with the missing rollouts filled in; expected the rollouts"
 NO_BOUNDS: Final = "no bounds are known for it"
-BOTTOM, TOP = 0, 1  # the ends of the range of rewards
+BOTTOM, TOP = 0, 1  # indices of the ends of the range of rewards
 NO_SIDE: Final = "it is not known whether higher or lower is better, so there is no worst case"
 
 
 def scored_filled(
-    source: Source, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], end: int
+    source: Source, metrics: Sequence[Any] | None, by: Sequence[str], settings: Mapping[str, Any], end: int
 ) -> tuple[Result, dict[Key, str]]:
-    """Fill the missing rollouts of a source with an end of the range and score them, as ``given`` says.
+    """Score a source with every missing rollout filled with an end of the range of rewards.
 
-    Beside the result the metrics of which it says nothing, each with why.
+    Also returns the metrics about which the result says nothing, each with the reason.
     """
     if is_stdin(source):
         raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
-    settings = {name: value for name, value in given.items() if name not in ("columns", "missing")}
-    plan = make_plan(metrics, by=list(by), source=source, **settings)
-    rollouts = read(source, columns=given.get("columns"), labels=plan.labels)
+    plan_settings = {name: value for name, value in settings.items() if name not in ("columns", "missing")}
+    plan = make_plan(metrics, by=list(by), source=source, **plan_settings)
+    rollouts = read(source, columns=settings.get("columns"), labels=plan.labels)
     unknown: dict[Key, str] = {}
     for request in plan.asked:
         if why := why_not_fillable(request):
@@ -206,13 +207,13 @@ def scored_filled(
     return score_rollouts(filled_rollouts(rollouts, reward_range(plan)[end]), plan), unknown
 
 
-def number_of(wanted: Requirement, numbers: Mapping[str, Number]) -> Number | None:
-    """The number that a requirement names, however it is spaced; None where there is none of the name."""
-    return next((number for name, number in numbers.items() if metric_key(name) == wanted.key), None)
+def number_of(requirement: Requirement, numbers: Mapping[str, Number]) -> Number | None:
+    """The number of a requirement's metric, independent of spacing; None if there is none."""
+    return next((number for name, number in numbers.items() if metric_key(name) == requirement.key), None)
 
 
 def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool) -> Number:
-    """A value with the missing rollouts of its part at the worse end, or at the better one, by the bounds it has."""
+    """The number with the missing rollouts of its group or slice at the worse or the better end, by its bounds."""
     if not part.ledger.gaps:
         return number
     if number.bounds is None:
@@ -224,23 +225,29 @@ def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool) -> Numbe
 
 
 def worst_of(
-    wanted: Requirement, part: GateGroup | GateSlice, number: Number, unknown: Mapping[Key, str], twin: Number | None
+    requirement: Requirement,
+    part: GateGroup | GateSlice,
+    number: Number,
+    unknown: Mapping[Key, str],
+    filled: Number | None,
 ) -> Number:
-    """The worst of a number of rollouts: ``twin``, the same number of the filled ones, where filling says something."""
-    why = unknown.get(wanted.key) or (NO_BOUNDS if twin is None else None)
-    if why is None and twin is not None:
-        return twin
+    """The worst case of a number: ``filled``, the number with missing rollouts filled in, unless it is unknown."""
+    why = unknown.get(requirement.key) or (NO_BOUNDS if filled is None else None)
+    if why is None and filled is not None:
+        return filled
     return number if not part.ledger.gaps else Number(None, why=why, tasks=number.tasks)
 
 
-TABLE, BASELINE = "the result", "the baseline"  # what sources in memory are called
-LARGEST: Final = 1 << 28
+TABLE, BASELINE = "the result", "the baseline"  # the names of sources in memory
+MAX_BYTES: Final = 1 << 28
 ZERO: Final = "zero"
-_LOOK: Final = 1 << 16
-_MARK: Final = re.compile(rb'"schema"\s*:\s*"calipers\.result/')
+_PEEK_BYTES: Final = 1 << 16
+_SCHEMA_MARK: Final = re.compile(rb'"schema"\s*:\s*"calipers\.result/')
 
 
 class _Document(msgspec.Struct):
+    """The fields of a result document that a gate needs."""
+
     schema: str
     groups: list[GateGroup]
     confidence: float | None = None
@@ -251,40 +258,41 @@ class _Document(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class GateNumbers:
-    """The groups of one result."""
+    """The groups of one result with their numbers."""
 
-    path: str  # what it is called; that of a file
+    path: str  # or another name for a source in memory
     source: Source
     groups: Sequence[GateGroup]
-    document: bool  # finished numbers: nothing more can be asked of them
+    document: bool  # whether it is a finished result, which cannot be scored again
     notes: Sequence[str] = ()
-    tables: Mapping[Who, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
-    known: Sequence[str] = ()  # the names that their tables have
+    tables: Mapping[Identity, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
+    known: Sequence[str] = ()  # the names of numbers in the tables
     confidence: float | None = None  # of the intervals
-    # an end of the range -> the groups with every missing rollout there, where that is asked for
-    filled: Mapping[int, Mapping[Who, GateGroup]] = field(default_factory=dict)
-    unknown: Mapping[Key, str] = field(default_factory=dict)  # a metric of which that says nothing -> why
-    zero: bool = False  # missing rollouts count 0, by the rule that was asked for
+    # an end of the range -> the groups with every missing rollout filled with it, if a requirement needs that
+    filled: Mapping[int, Mapping[Identity, GateGroup]] = field(default_factory=dict)
+    unknown: Mapping[Key, str] = field(default_factory=dict)  # metric -> why filling says nothing about it
+    zero: bool = False  # whether missing rollouts count as 0
 
     @property
     def once(self) -> bool:
-        """Whether it cannot be scored again: it is finished, or was read as it came."""
+        """Whether it cannot be scored again, because it is a finished result or standard input."""
         return self.document or is_stdin(self.source)
 
-    def of_table(self, group: GateGroup, wanted: Requirement) -> Number | None:
-        """What a requirement names in the table of a group; None where that has nothing of the name.
+    def of_table(self, group: GateGroup, requirement: Requirement) -> Number | None:
+        """The number of a requirement in the group's table; None if no table has it.
 
-        InputError where another group has it: then one of them is to be picked.
+        InputError if only the table of another group has it.
         """
-        number = picked(self.tables.get(group.who, {}), wanted.metric)
+        metric = requirement.metric
+        number = number_in_table(self.tables.get(group.identity, {}), metric)
         if number is None:
-            there = [other for other in self.groups if picked(self.tables.get(other.who, {}), wanted.metric)]
-            if there:
-                wrong = f"{group.title} has no {wanted.metric}, but {there[0].title} does"
-                raise InputError.at(self.path, wrong, "choose the group with --dataset, or with dataset: in a policy")
+            with_number = [each for each in self.groups if number_in_table(self.tables.get(each.identity, {}), metric)]
+            if with_number:
+                problem = f"{group.title} has no {metric}, but {with_number[0].title} does"
+                raise InputError.at(self.path, problem, "choose the group with --dataset, or with dataset: in a policy")
             return None
-        if wanted.by is not None:
-            return Number(None, why=f"{wanted.metric} has no value in a slice, only delta({wanted.metric}[...])")
+        if requirement.by is not None:
+            return Number(None, why=f"{metric} has no value in a slice, only delta({metric}[...])")
         if group.stopped is not None and number.interval is not None:
             return msgspec.structs.replace(number, interval=None, why=NO_SEQUENCE)
         return number
@@ -292,7 +300,7 @@ class GateNumbers:
 
 @dataclass(frozen=True, slots=True)
 class GateScoring:
-    """How rollouts are turned into numbers, where a result is rollouts."""
+    """The settings with which rollouts are scored. None of them applies to a finished result."""
 
     dialect: str | None = None
     missing: str | None = None
@@ -304,7 +312,7 @@ class GateScoring:
     seed: int | None = None
 
     def given(self) -> dict[str, Any]:
-        """The given settings, by the names of `score`."""
+        """The settings that are given, as keyword arguments of `score`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None and (name != "columns" or value)}
 
@@ -314,15 +322,15 @@ def is_stdin(source: Source) -> bool:
     return isinstance(source, str) and source == STDIN
 
 
-def called(source: Source, otherwise: str) -> str:
-    """What messages call a source: its path, or for what is in memory another name."""
-    paths = source if isinstance(source, (list, tuple)) else [source]
-    known = [os.fspath(path) for path in paths if isinstance(path, (str, os.PathLike))]
-    return " ".join(known) if known and len(known) == len(paths) else otherwise
+def display_name(source: Source, name_in_memory: str) -> str:
+    """The name of a source in messages: its path, or ``name_in_memory`` for a source in memory."""
+    items = source if isinstance(source, (list, tuple)) else [source]
+    paths = [os.fspath(path) for path in items if isinstance(path, (str, os.PathLike))]
+    return " ".join(paths) if paths and len(paths) == len(items) else name_in_memory
 
 
 def is_document(source: Source) -> bool:
-    """Whether it is a result in memory, or a file that is a result document, by its beginning or its end."""
+    """Whether a source is a result in memory, or a file whose start or end has the schema of a result document."""
     if isinstance(source, Result):
         return True
     if is_stdin(source) or not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
@@ -330,30 +338,30 @@ def is_document(source: Source) -> bool:
     path = os.fspath(source)
     try:
         with open(path, "rb") as file:
-            head = file.read(_LOOK)
+            head = file.read(_PEEK_BYTES)
             if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
                 return False
-            file.seek(max(os.path.getsize(path) - _LOOK, 0))
-            return any(_MARK.search(part) for part in (head[:1024], file.read(_LOOK)))
+            file.seek(max(os.path.getsize(path) - _PEEK_BYTES, 0))
+            return any(_SCHEMA_MARK.search(part) for part in (head[:1024], file.read(_PEEK_BYTES)))
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
 
-def answers(
-    source: Source, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, otherwise: str = TABLE
+def read_numbers(
+    source: Source, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, name_in_memory: str = TABLE
 ) -> GateNumbers:
-    """The numbers of a result document; or of rollouts, scored for these metrics and slices.
+    """The numbers of a result document, or of rollouts after scoring them by these metrics and slices.
 
-    A source in memory is called ``otherwise``.
+    ``name_in_memory`` is the name of a source in memory.
     """
-    path = called(source, otherwise)
+    path = display_name(source, name_in_memory)
     if not is_document(source):
-        return _scored(source, path, metrics, by, scoring)
+        return _score(source, path, metrics, by, scoring)
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
         raise InputError.at(path, f"is a finished result, so {options} cannot apply", "expected rollouts")
     content = msgspec.convert(source.to_dict(), _Document) if isinstance(source, Result) else _read(path)
-    tables = written(content.lm_eval, [group.who for group in content.groups])
+    tables = stored_tables(content.lm_eval, [group.identity for group in content.groups])
     known = short(key for table in tables.values() for key in table)
     return GateNumbers(
         path,
@@ -368,20 +376,22 @@ def answers(
     )
 
 
-def _scored(source: Source, path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
-    ours, theirs = split_metrics(list(metrics) or None, scoring.dialect, [source])
-    result = score(source, ours or None, by=list(by), **scoring.given())
+def _score(source: Source, path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
+    rollout_metrics, table_metrics = split_metrics(list(metrics) or None, scoring.dialect, [source])
+    result = score(source, rollout_metrics or None, by=list(by), **scoring.given())
     content = msgspec.convert(result.to_dict(), _Document)
-    tables: dict[Who, dict[str, Number]] = {}
+    tables: dict[Identity, dict[str, Number]] = {}
     known: list[str] = []
-    if theirs:
-        for group in content.groups:
-            tables[group.who], keys = worked_out(result.inputs, group.who, list(theirs), result.confidence, result.seed)
+    if table_metrics:
+        for identity in (group.identity for group in content.groups):
+            tables[identity], keys = table_numbers(
+                result.inputs, identity, list(table_metrics), result.confidence, result.seed
+            )
             known += keys
         if not known and not any(tables.values()):
-            raise next(iter(theirs.values()))
-    warned = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
-    notes = [*result.notes, *_stops("", content), *warned]
+            raise next(iter(table_metrics.values()))
+    warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
+    notes = [*result.notes, *_stops("", content), *warnings]
     zero = content.missing == ZERO
     return GateNumbers(path, source, content.groups, False, notes, tables, short(known), content.confidence, zero=zero)
 
@@ -389,41 +399,41 @@ def _scored(source: Source, path: str, metrics: Sequence[str], by: Sequence[str]
 def with_filled(
     numbers: GateNumbers, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, *ends: int
 ) -> GateNumbers:
-    """The same with rollouts scored once more for each end of the range (`BOTTOM`, `TOP`), every missing one there."""
+    """Score the rollouts again for each end of the range (`BOTTOM`, `TOP`) with every missing rollout at that end."""
     filled, unknown = dict(numbers.filled), dict(numbers.unknown)
-    ours, _ = split_metrics(list(metrics) or None, scoring.dialect, [numbers.source])
+    rollout_metrics, _ = split_metrics(list(metrics) or None, scoring.dialect, [numbers.source])
     for end in ends:
         if end not in filled:
-            result, more = scored_filled(numbers.source, ours or None, by, scoring.given(), end)
-            twins = msgspec.convert(result.to_dict(), _Document).groups
-            filled[end] = {group.who: group for group in twins}
-            unknown |= more
+            result, unknown_here = scored_filled(numbers.source, rollout_metrics or None, by, scoring.given(), end)
+            groups = msgspec.convert(result.to_dict(), _Document).groups
+            filled[end] = {group.identity: group for group in groups}
+            unknown |= unknown_here
     return replace(numbers, filled=filled, unknown=unknown)
 
 
 def _stops(path: str, content: _Document) -> list[str]:
-    """Notes on stopped runs of a result, and on the bias of their values."""
+    """Notes on a result's stopped runs and on the bias of their values; with ``path``, also on the stopping rule."""
     if content.stopped is None:
         return []
     biases = [group.stopped.bias for group in content.groups if group.stopped and group.stopped.bias]
-    if not biases:  # of an earlier version
+    if not biases:  # a result of an earlier version does not store them
         stop = stop_said(content.stopped)
         biases = [Stop(stop.rule, stop.metric, stop.side).bias]
     return [*([f"{path}: {content.stopped}"] if path else []), *dict.fromkeys(biases)]
 
 
 def _read(path: str) -> _Document:
-    if os.path.getsize(path) > LARGEST:
-        raise InputError.at(path, f"larger than {LARGEST >> 20} MiB", "expected a result as calipers score writes it")
+    if os.path.getsize(path) > MAX_BYTES:
+        raise InputError.at(path, f"larger than {MAX_BYTES >> 20} MiB", "expected a result as calipers score writes it")
     with open(path, "rb") as file:
         text = file.read().removeprefix(b"\xef\xbb\xbf")
     try:
         content = msgspec.json.decode(text, type=_Document)
         for group in content.groups:
-            group.numbers()  # those of what it cost have a total among them, so that they are converted here
+            group.numbers()  # checks the economics, which are decoded only here because they also have a total
     except BAD as error:
-        wrong = f"is not a complete result document ({str(error).rstrip('.')})"
-        raise InputError.at(path, wrong, f"expected {SCHEMA}, as calipers score --out writes it") from None
+        problem = f"is not a complete result document ({str(error).rstrip('.')})"
+        raise InputError.at(path, problem, f"expected {SCHEMA}, as calipers score --out writes it") from None
     if content.schema != SCHEMA:
         raise InputError.at(path, f"its schema is {content.schema!r}", f"expected {SCHEMA!r}")
     return content
@@ -434,88 +444,90 @@ UNPAIRED = "two finished results are not paired, so their difference has no inte
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """The differences of a result and its baseline."""
+    """The differences of a result from its baseline."""
 
-    paired: Comparison | None  # None where one of them is a finished result
-    before: GateNumbers  # the baseline's own numbers, for its gaps
+    paired: Comparison | None  # None if one of them is a finished result
+    before: GateNumbers  # the numbers of the baseline
     notes: Sequence[str] = ()
-    filled: tuple[Comparison, Comparison] | None = None  # the same with every missing rollout against, and for, it
+    filled: tuple[Comparison, Comparison] | None = None  # with every missing rollout against, and for, the result
 
-    def of(self, group: GateGroup, wanted: Requirement, now: Number | None) -> Number:
-        """The difference in one group; a Number without a value, and why, where there is none."""
+    def of(self, group: GateGroup, requirement: Requirement, now: Number | None) -> Number:
+        """The difference in one group. If there is none, the Number has no value but a reason."""
         if self.paired is not None:
-            return self._paired(self.filled[0] if wanted.worst and self.filled else self.paired, group, wanted)
-        before = self._before(self.counterpart(group), wanted)
+            return self._paired(
+                self.filled[0] if requirement.worst and self.filled else self.paired, group, requirement
+            )
+        before = self._before(self.counterpart(group), requirement)
         if now is None or before.value is None or now.value is None:
             side, why = (
                 ("here", now.why if now else None) if before.value is not None else ("in the baseline", before.why)
             )
             return Number(None, why=f"no value {side}: {why}" if why else f"no value {side}")
         low, high = now.bounds or (now.value, now.value)
-        least, most = before.bounds or (before.value, before.value)
-        known = _known(now, group) and _known(before, self.counterpart(group))
-        bounds = (low - most, high - least) if known and (now.bounds or before.bounds) else None
+        low_before, high_before = before.bounds or (before.value, before.value)
+        known = _bounds_known(now, group) and _bounds_known(before, self.counterpart(group))
+        bounds = (low - high_before, high - low_before) if known and (now.bounds or before.bounds) else None
         return Number(now.value - before.value, None, UNPAIRED, min(now.tasks, before.tasks), bounds=bounds)
 
-    def with_filled(self, group: GateGroup, wanted: Requirement, best: bool) -> Number:
-        """The paired difference with every missing rollout for the result, or against it."""
+    def with_filled(self, group: GateGroup, requirement: Requirement, best: bool) -> Number:
+        """The paired difference with every missing rollout in favour of the result (``best``) or against it."""
         if self.filled is None:
             return Number(None, why=NO_BOUNDS)
-        return self._paired(self.filled[best], group, wanted)
+        return self._paired(self.filled[best], group, requirement)
 
     def counterpart(self, group: GateGroup) -> GateGroup:
-        """The baseline's group that a group is compared with; InputError where that is not clear."""
-        those = list(self.before.groups)
-        for same in (
-            lambda candidate: candidate.who == group.who,
+        """The baseline's group with which a group is compared; InputError if that is ambiguous."""
+        for matches in (
+            lambda candidate: candidate.identity == group.identity,
             lambda candidate: (candidate.dataset, candidate.agent) == (group.dataset, group.agent),
             lambda candidate: candidate.dataset == group.dataset,
             lambda candidate: True,
         ):
-            matches = [candidate for candidate in those if same(candidate)]
-            if len(matches) == 1:
-                return matches[0]
-        titles = ", ".join(candidate.title for candidate in those)
+            candidates = [candidate for candidate in self.before.groups if matches(candidate)]
+            if len(candidates) == 1:
+                return candidates[0]
+        titles = ", ".join(candidate.title for candidate in self.before.groups)
         raise InputError.at(self.before.path, f"it is not clear which group to compare {group.title} with", titles)
 
-    def _before(self, group: GateGroup, wanted: Requirement) -> Number:
-        """What the baseline says of a group."""
+    def _before(self, group: GateGroup, requirement: Requirement) -> Number:
+        """The number of a requirement in a group of the baseline."""
         numbers, cut = group.numbers(), None
-        if wanted.by is not None:
-            cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
+        if requirement.by is not None:
+            cut = group.breakdowns.get(requirement.by, {}).get(requirement.slice or "")
             if cut is None:
-                return Number(None, why=f"there is no slice {wanted.by}={wanted.slice}")
+                return Number(None, why=f"there is no slice {requirement.by}={requirement.slice}")
             numbers = cut.metrics
-        number = number_of(wanted, numbers) or self.before.of_table(group, wanted)
+        number = number_of(requirement, numbers) or self.before.of_table(group, requirement)
         if number is None:
-            raise UnknownName.of("metric in the baseline", wanted.metric, [*numbers, *self.before.known])
-        return at_end(number, cut or group, worse=False) if wanted.worst else number
+            raise UnknownName.of("metric in the baseline", requirement.metric, [*numbers, *self.before.known])
+        return at_end(number, cut or group, worse=False) if requirement.worst else number
 
-    def _paired(self, comparison: Comparison, group: GateGroup, wanted: Requirement) -> Number:
-        measured = iter(comparison.differences)
-        those = [
-            (contest.runs[pair.first].name, pair, differences)
+    def _paired(self, comparison: Comparison, group: GateGroup, requirement: Requirement) -> Number:
+        """The difference of a requirement in the pair of a comparison that has this group."""
+        remaining = iter(comparison.differences)
+        pairs = [
+            (contest.runs[pair.first].name, pair, pair_differences)
             for contest in comparison.contests
             for pair in contest.pairs
-            for differences in [[next(measured) for _ in pair.findings]]
+            for pair_differences in [[next(remaining) for _ in pair.findings]]
             if contest.runs[pair.first].source == self.before.path != contest.runs[pair.second].source
-            and _same(contest.runs[pair.second], group)
+            and _is_run_of(contest.runs[pair.second], group)
         ]
-        if not those:
+        if not pairs:
             return Number(None, why=f"{group.title} shares no task with a run of the baseline")
-        if len(those) > 1:
-            names = ", ".join(name for name, *_ in those)
-            wrong = f"has several runs that {group.title} could be compared with ({names})"
-            raise InputError.at(self.before.path, wrong, "expected a baseline with one of them")
-        every = zip(those[0][1].findings, those[0][2], strict=True)
+        if len(pairs) > 1:
+            names = ", ".join(name for name, *_ in pairs)
+            problem = f"has several runs that {group.title} could be compared with ({names})"
+            raise InputError.at(self.before.path, problem, "expected a baseline with one of them")
+        ((_, pair, pair_differences),) = pairs
         findings = [
             (finding, difference)
-            for finding, difference in every
-            if (finding.by, finding.slice) == (wanted.by, wanted.slice)
+            for finding, difference in zip(pair.findings, pair_differences, strict=True)
+            if (finding.by, finding.slice) == (requirement.by, requirement.slice)
         ]
         for finding, difference in findings:
-            if metric_key(finding.metric) == wanted.key:
-                if wanted.worst and any(finding.missing) and finding.bounds is None and finding.delta is not None:
+            if metric_key(finding.metric) == requirement.key:
+                if requirement.worst and any(finding.missing) and finding.bounds is None and finding.delta is not None:
                     return Number(None, why=NO_BOUNDS, tasks=finding.tasks)
                 number = Number(
                     finding.delta,
@@ -525,10 +537,12 @@ class Differences:
                     bounds=finding.bounds,
                     lacking=any(finding.missing),
                 )
-                return _against(wanted, number, difference, comparison.confidence)
-        if wanted.by is not None and not findings:
-            return Number(None, why=f"the runs share no task with {wanted.by}={wanted.slice}")
-        raise UnknownName.of("metric in this comparison", wanted.metric, [finding.metric for finding, _ in findings])
+                return _at_margin(requirement, number, difference, comparison.confidence)
+        if requirement.by is not None and not findings:
+            return Number(None, why=f"the runs share no task with {requirement.by}={requirement.slice}")
+        raise UnknownName.of(
+            "metric in this comparison", requirement.metric, [finding.metric for finding, _ in findings]
+        )
 
 
 def differences(
@@ -537,19 +551,19 @@ def differences(
     metrics: Sequence[str],
     by: Sequence[str],
     scoring: GateScoring,
-    filled: Callable[[GateNumbers], bool] = lambda before: False,
+    needs_filled: Callable[[GateNumbers], bool] = lambda before: False,
 ) -> Differences:
-    """A result less its baseline, by these metrics and slices.
+    """The differences of a result from its baseline, by these metrics and slices.
 
-    Where ``filled`` says so of the baseline, they are compared twice more: the result's missing rollouts all failed and
-    the baseline's all passed, and the other way round.
+    If ``needs_filled`` is true of the baseline's numbers, the runs are compared twice more: with all missing rollouts
+    of the result failed and those of the baseline passed, and the other way round.
     """
     if is_document(source) or is_document(baseline):
-        own_scoring = GateScoring() if is_document(baseline) else scoring
-        return Differences(None, answers(baseline, metrics, by, own_scoring, BASELINE))
+        baseline_scoring = GateScoring() if is_document(baseline) else scoring
+        return Differences(None, read_numbers(baseline, metrics, by, baseline_scoring, BASELINE))
     if is_stdin(source) or is_stdin(baseline):
         raise InputError.at("delta(...)", "standard input can be read only once", "expected a file")
-    from calipers.analyses.compare.compare import compare  # it loads much that no other requirement needs
+    from calipers.analyses.compare.compare import compare  # imports much that only this requirement needs
 
     settings: dict[str, Any] = {
         "metrics": list(metrics),
@@ -558,76 +572,77 @@ def differences(
         "flips": 0,
         **scoring.given(),
     }
-    sides = _compared(baseline, BASELINE), _compared(source, TABLE)
+    sides = _named_source(baseline, BASELINE), _named_source(source, TABLE)
     try:
         comparison = compare(*sides, **settings)
     except UnrelatedRuns as error:
-        right = "expected a baseline of the same benchmark"
-        raise InputError.at(called(baseline, BASELINE), str(error.args[0]), right) from None
-    before = answers(baseline, metrics, by, scoring, BASELINE)
-    at_ends = None
-    if filled(before):
+        expected = "expected a baseline of the same benchmark"
+        raise InputError.at(display_name(baseline, BASELINE), str(error.args[0]), expected) from None
+    before = read_numbers(baseline, metrics, by, scoring, BASELINE)
+    filled = None
+    if needs_filled(before):
         bottom, top = scoring.range or UNIT
-        ends = (top, bottom), (bottom, top)
-        at_ends = (compare(*sides, filled=ends[0], **settings), compare(*sides, filled=ends[1], **settings))
+        against = compare(*sides, filled=(top, bottom), **settings)
+        filled = (against, compare(*sides, filled=(bottom, top), **settings))
     notes = [
         note
         for contest in comparison.contests
         for pair in contest.pairs
-        for note in (*_uncommon(contest, pair), *pair.notes)
+        for note in (*_pairing_notes(contest, pair), *pair.notes)
     ]
-    return Differences(comparison, before, [*comparison.notes, *notes], at_ends)
+    return Differences(comparison, before, [*comparison.notes, *notes], filled)
 
 
-def _compared(source: Source, otherwise: str) -> Source:
-    """A source for `compare`; what is in memory has a name there, by which it is found again."""
-    return source if called(source, "") else CalledTable(otherwise, source)
+def _named_source(source: Source, name: str) -> Source:
+    """A source for `compare`. A source in memory gets a name, by which its runs are identified in the result."""
+    return source if display_name(source, "") else CalledTable(name, source)
 
 
-def _against(wanted: Requirement, number: Number, difference: Difference, confidence: float) -> Number:
-    """The number a requirement is held against; for an end beyond 0, the end of the test of that margin.
+def _at_margin(requirement: Requirement, number: Number, difference: Difference, confidence: float) -> Number:
+    """The difference with the interval of the margin test, if the requirement sets a margin; else unchanged.
 
-    ``lower(delta(X)) >= -m`` says "no worse than m": a margin, whose test allows for losses not yet seen. The answer
-    is that of the p at m itself, and the end, rounded, is put on the same side.
+    ``lower(delta(X)) >= -m`` means "at most m worse". That is a margin, and its test allows for unseen losses. The p
+    at the margin decides, and the end of the interval is moved to the same side of the margin if rounding differs.
     """
-    lower = wanted.end == "lower"
-    beyond = wanted.number < 0 if lower else wanted.number > 0
-    ends = margin_ends(difference, confidence) if wanted.end is not None and beyond else None
-    p = p_at_margin(difference, abs(wanted.number), below=lower) if ends is not None else None
-    if ends is None or p is None:
+    lower = requirement.end == "lower"
+    is_margin = requirement.number < 0 if lower else requirement.number > 0
+    interval = margin_ends(difference, confidence) if requirement.end is not None and is_margin else None
+    p = p_at_margin(difference, abs(requirement.number), below=lower) if interval is not None else None
+    if interval is None or p is None:
         return number
     alpha = (1 - confidence) / 2
-    away, toward = math.nextafter(wanted.number, -math.inf), math.nextafter(wanted.number, math.inf)
+    low, high = interval
+    just_below, just_above = math.nextafter(requirement.number, -math.inf), math.nextafter(requirement.number, math.inf)
     if lower:
-        ends = (max(ends[0], toward) if p <= alpha else min(ends[0], away), ends[1])
+        low = max(low, just_above) if p <= alpha else min(low, just_below)
     else:
-        ends = (ends[0], min(ends[1], away) if p <= alpha else max(ends[1], toward))
-    which = "at most" if p <= alpha else "above"
-    remarks = [f"margin tested by {margin_method(difference)}: p {p:.2g}, {which} {alpha:.4g}"]
-    needed = too_few(difference, abs(wanted.number), 1 - alpha)
+        high = min(high, just_below) if p <= alpha else max(high, just_above)
+    relation = "at most" if p <= alpha else "above"
+    remarks = [f"margin tested by {margin_method(difference)}: p {p:.2g}, {relation} {alpha:.4g}"]
+    needed = too_few(difference, abs(requirement.number), 1 - alpha)
     if p > alpha and needed is not None:
-        what = "loss" if lower else "gain"
+        change = "loss" if lower else "gain"
         unit = "cluster" if difference.evidence and difference.evidence.clustered else "task"
         remarks.append(
-            f"even {counted(difference.units, unit)} without any difference would not rule out a {what} of "
-            f"{abs(wanted.number):g}: at least {needed:,} are needed"
+            f"even {counted(difference.units, unit)} without any difference would not rule out a {change} of "
+            f"{abs(requirement.number):g}: at least {needed:,} are needed"
         )
-    return msgspec.structs.replace(number, interval=ends, remark="; ".join(remarks))
+    return msgspec.structs.replace(number, interval=(low, high), remark="; ".join(remarks))
 
 
-def _uncommon(contest: Contest, pair: Pair) -> list[str]:
-    """Which tasks a difference is of, where these are not all tasks of both runs."""
-    aligned = pair.alignment
-    if aligned.by == "id" and not (aligned.only_first.count or aligned.only_second.count):
+def _pairing_notes(contest: Contest, pair: Pair) -> list[str]:
+    """A note on the common tasks, unless all tasks of both runs are paired by id."""
+    alignment = pair.alignment
+    if alignment.by == "id" and not (alignment.only_first.count or alignment.only_second.count):
         return []
     names = shown_names(contest.runs)
     return [f"differences are over {common_tasks(pair, (names[pair.first], names[pair.second]))}"]
 
 
-def _known(number: Number, group: GateGroup) -> bool:
-    """Whether it is known what missing rollouts make of a number, as none is missing or it has bounds."""
+def _bounds_known(number: Number, group: GateGroup) -> bool:
+    """Whether the bounds of a number are known: it has bounds, or no rollout is missing."""
     return number.bounds is not None or not group.ledger.gaps
 
 
-def _same(run: Run, group: GateGroup) -> bool:
-    return (run.agent, run.model, run.dataset) == group.who
+def _is_run_of(run: Run, group: GateGroup) -> bool:
+    return (run.agent, run.model, run.dataset) == group.identity
