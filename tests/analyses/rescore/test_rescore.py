@@ -12,7 +12,7 @@ from making import rollouts
 from running.scene import MODEL, records, sums, weather
 
 import calipers
-from calipers.analyses.rescore import Rescoring, flips, judge_again, moved
+from calipers.analyses.rescore import Rescoring, flips, judge_again, outcome_counts
 from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
 from calipers.isolate.launch import attempt
 from calipers.names import VERIFIERS
@@ -520,4 +520,4 @@ def test_outcomes_before_and_after():
     before, after = (
         np.array([CODE[word] for word in words]) for words in (["scored", "missing"], ["scored", "scored"])
     )
-    assert moved(before, after) == {"scored": (1, 2), "missing": (1, 0)}
+    assert outcome_counts(before, after) == {"scored": (1, 2), "missing": (1, 0)}

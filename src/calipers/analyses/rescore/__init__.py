@@ -2,17 +2,16 @@
 
 ::
 
-    log ──► batches ──► filters ──► verifiers ──► the same lines, a reward more ──► table ──► what flipped, what moved
-                 └── or rewards that somebody else gave, by task and sample
+    log ──► batches ──► filters ──► verifiers ──► the same lines with one more reward ──► table ──► changes
+                 └── or imported rewards, by task and sample
 
-The log is only read. What is written is a file of its own, whole or not there.
+The log is only read. The result is a new file, which is written atomically.
 
-New columns beside the old: a record with one more reward, in which every older number stays what it was.
-
-Of a reward called NAME a line gets ``rewards.NAME``, ``NAME_answer``, ``NAME_outcome`` where that is not `scored`,
-and whatever else the judge said as ``NAME_...``. A record has one outcome for all its rewards, so that it must
-change where it would hide the new number, or make one of what is a gap; then it is `scored`, each reward is given
-or absent by itself, and the old ones still contribute what they did.
+Each record of the new file has one more reward, and its older rewards keep their values. A reward called NAME adds
+``rewards.NAME``, ``NAME_answer``, ``NAME_outcome`` if it is not `scored`, and any other fields of the verdict as
+``NAME_...``. A record has one outcome for all its rewards. The outcome must change if it would hide the new reward or
+turn a gap into a number. It is then `scored`, each reward is either given or absent, and the old rewards still
+contribute what they did before.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from calipers.analyses.rescore.judging import (
     Batch,
     BatchJudge,
     Judged,
+    RecordSchema,
     Stored,
-    Wanted,
     batches,
     open_stored,
 )
@@ -89,21 +88,26 @@ _encode = msgspec.json.Encoder().encode
 _RECORD: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def judged_lines(name: str, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> bytes:
-    """The records of a batch, each with a new reward called ``name``; ``worths`` is what each of them contributes.
+def judged_lines(name: str, batch: Batch, judged: Judged, contributions: Sequence[float | None]) -> bytes:
+    """The records of a batch with a new reward called ``name``; ``contributions`` are its values, None for a gap.
 
-    A record that gets new keys and loses none is not read for it: they are written before its last brace.
+    Most records only get new keys. They are not decoded: the keys are inserted before the last brace.
     """
     outcome_key, answer_key = f"{name}_outcome", f"{name}_answer"
     pieces: list[bytes] = []
-    data, start, special = batch.data, 0, judged.more.keys() | judged.many.keys()
-    columns = zip(batch.rows, batch.ends, worths, judged.outcomes, judged.answers, strict=True)
-    for row, (stored, end, worth, outcome, answer) in enumerate(columns):
-        if stored.rewards is not UNSET or stored.before is not None or row in special or _overruled(stored, worth):
-            record = _rewritten_record(_RECORD.decode(data[start:end]), name, row, stored, judged, worth)
+    data, start, special = batch.data, 0, judged.extra_keys.keys() | judged.extra_rewards.keys()
+    columns = zip(batch.rows, batch.ends, contributions, judged.outcomes, judged.answers, strict=True)
+    for row, (stored, end, contribution, outcome, answer) in enumerate(columns):
+        if (
+            stored.rewards is not UNSET
+            or stored.before is not None
+            or row in special
+            or _outcome_must_change(stored, contribution)
+        ):
+            record = _rewrite_record(_RECORD.decode(data[start:end]), name, row, stored, judged, contribution)
             pieces += (_encode(record), b"\n")
         else:
-            new: dict[str, Any] = {} if worth is None else {"rewards": {name: worth}}
+            new: dict[str, Any] = {} if contribution is None else {"rewards": {name: contribution}}
             if outcome != "scored":
                 new[outcome_key] = outcome
             if answer is not None:
@@ -113,43 +117,43 @@ def judged_lines(name: str, batch: Batch, judged: Judged, worths: Sequence[float
     return b"".join(pieces)
 
 
-def _rewritten_record(
-    decoded: Mapping[str, Any], name: str, row: int, stored: Any, judged: Judged, worth: float | None
+def _rewrite_record(
+    decoded: Mapping[str, Any], name: str, row: int, stored: Any, judged: Judged, contribution: float | None
 ) -> dict[str, Any]:
-    """A record with the new reward in place of whatever stood under its name, and an outcome that hides no number."""
+    """A record with the new reward instead of an earlier one of that name, and an outcome that hides no reward."""
     prefix = f"{name}_"
     record = {key: value for key, value in decoded.items() if not key.startswith(prefix)}
-    new = {name: worth, **{prefix + key: value for key, value in judged.many.get(row, {}).items()}}
+    new = {name: contribution, **{prefix + key: value for key, value in judged.extra_rewards.get(row, {}).items()}}
     rewards = {key: value for key, value in (stored.rewards or {}).items() if key not in new}
-    if _overruled(stored, worth):
+    if _outcome_must_change(stored, contribution):
         record["outcome"] = "scored"
         if stored.outcome in GAPS:
             rewards = {}
             if stored.reward is not None:
-                del record["reward"]  # it stood beside a gap, and counted for nothing
+                del record["reward"]  # the old outcome was a gap, so the reward did not count
         elif stored.reward is None and not rewards:
-            record["reward"] = 0.0  # what the old outcome contributed
+            record["reward"] = 0.0  # the contribution of the old outcome
     rewards |= {key: value for key, value in new.items() if value is not None}
     record.pop("rewards", None)
     if rewards:
         record["rewards"] = rewards
     outcome = judged.outcomes[row]
     verdict = {"outcome": None if outcome == "scored" else outcome, "answer": judged.answers[row]}
-    verdict |= judged.more.get(row, {})
+    verdict |= judged.extra_keys.get(row, {})
     return record | {prefix + key: value for key, value in verdict.items() if value is not None}
 
 
-def _overruled(stored: Stored, worth: float | None) -> bool:
-    """Whether the record's outcome would hide the new number, or make one of what is a gap."""
+def _outcome_must_change(stored: Stored, contribution: float | None) -> bool:
+    """Whether the record's outcome would hide the new reward or turn a gap into a number."""
     if stored.outcome in (None, "scored"):
         return False
     code = CODE[stored.outcome]
-    return (code >= FIRST_GAP) != (worth is None) or (bool(worth) and FIRST_NIL <= code < FIRST_GAP)
+    return (code >= FIRST_GAP) != (contribution is None) or (bool(contribution) and FIRST_NIL <= code < FIRST_GAP)
 
 
 @contextmanager
-def _rewritten(path: str) -> Iterator[Callable[[bytes], None]]:
-    """A writer for a file that appears when all is written; LogError when it cannot be written."""
+def _open_target(path: str) -> Iterator[Callable[[bytes], None]]:
+    """A writer for a file that appears only when it is complete; InputError or LogError if it cannot be written."""
     real = os.path.realpath(path)
     with ExitStack() as stack:
         try:
@@ -158,58 +162,59 @@ def _rewritten(path: str) -> Iterator[Callable[[bytes], None]]:
             raise InputError.at(path, f"cannot be written ({error.strerror})", "choose another --out") from None
 
         def write(data: bytes) -> None:
-            with _told(path):
+            with _log_errors(path):
                 file.write(data)
 
         yield write
-        with _told(path):
+        with _log_errors(path):
             stack.close()
             sync_directory(Path(real).parent)
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _log_errors(path: str) -> Iterator[None]:
+    """Turn OSError into LogError."""
     try:
         yield
     except OSError as error:
         raise LogError.of(path, error) from None
 
 
-# columns that no file can have: whether a row was judged, its outcome before and after, its new answer
+# internal columns, with names that no file can have: whether a row was judged, its old and new outcome, its new answer
 _JUDGED, _BEFORE, _AFTER, _ANSWER = "\0judged", "\0before", "\0after", "\0answer"
 
 
 @dataclass(frozen=True, slots=True)
 class Rejudged:
-    """The rollouts of a run by the old judge and by the new one; both tables have the same R rows."""
+    """The rollouts of a run with the old and with the new answers; both tables have the same R rows and rewards."""
 
     old: Rollouts
     new: Rollouts  # with the new answers
-    judged: int  # rows in which there was anything to judge
-    before: Ints  # [R] outcomes, by their codes
-    after: Ints
+    judged: int  # rows that could be judged
+    before: Ints  # [R] codes of the old outcomes
+    after: Ints  # [R] codes of the new outcomes
 
 
 class OldAndNewRewards:
-    """The rewards of rollouts before and after; what either contributes is given, all else is a gap."""
+    """Builds the table of rollouts with their old and new rewards; a reward that contributes nothing is a gap."""
 
-    def __init__(self, path: str, name: str, wanted: Wanted, labels: Collection[str]) -> None:
-        self._places, self._name, self._wanted, self._labels = Places(path), name, wanted, labels
+    def __init__(self, path: str, name: str, schema: RecordSchema, labels: Collection[str]) -> None:
+        self._places, self._name, self._schema, self._labels = Places(path), name, schema, labels
         self._gather = Gather()
         self._judged: list[bool] = []
         self._before: list[int] = []  # codes of outcomes
         self._after: list[int] = []
-        self._votes = "answer" in labels
+        self._reads_answers = "answer" in labels  # for metrics of majority votes
 
-    def add(self, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> None:
-        """Take in a batch and what was judged."""
+    def add(self, batch: Batch, judged: Judged, contributions: Sequence[float | None]) -> None:
+        """Add a batch and its verdicts; InputError for a scored record without a reward."""
         gather, rows = self._gather, batch.rows
         first, last = batch.numbers[0], batch.numbers[-1]
         for number, row in zip(batch.numbers, rows, strict=True):
-            if row.reward is None and row.outcome == "scored" and not _some_number(row.rewards):
-                right = "expected a number in reward or rewards, or another outcome"
-                where = f"{self._places.path}:{number}"
-                raise InputError.at(where, "outcome is 'scored' but there is no reward", right)
+            if row.reward is None and row.outcome == "scored" and not _has_reward(row.rewards):
+                expected = "expected a number in reward or rewards, or another outcome"
+                location = f"{self._places.path}:{number}"
+                raise InputError.at(location, "outcome is 'scored' but there is no reward", expected)
         self._places.add(gather.rows, first if last - first + 1 == len(rows) else np.array(batch.numbers))
         gather.tasks([row.task for row in rows])
         gather.whole("sample", [row.sample for row in rows])
@@ -217,54 +222,54 @@ class OldAndNewRewards:
         gather.numbers("reward", "reward", [row.reward for row in rows])
         for key in {key for row in rows if row.rewards for key in row.rewards} - {self._name}:
             gather.numbers("reward", key, [(row.rewards or {}).get(key) for row in rows])
-        gather.numbers("reward", self._name, worths)
+        gather.numbers("reward", self._name, contributions)
         for key in GROUP:
             names = [getattr(row, key) for row in rows]
             if set(names) != {None}:
                 gather.labels(key, names)
-        for label, raws in self._wanted.labels(rows):
+        for label, raws in self._schema.labels(rows):
             gather.labels(label, raws)
-        if self._votes:
+        if self._reads_answers:
             answers = [None if answer is None else msgspec.json.encode(answer) for answer in judged.answers]
             gather.labels(f"raw:{_ANSWER}", answers)
-        self._judged += judged.seen
+        self._judged += judged.judgeable
         self._before += map(_old_code, rows)
         self._after += map(CODE.__getitem__, judged.outcomes)
         gather.rows += len(rows)
 
     @property
     def judged(self) -> int:
-        """How many rows there was anything to judge in."""
+        """The number of rows that could be judged."""
         return sum(self._judged)
 
     def finish(self) -> Part:
-        """Everything gathered."""
+        """The table of all added batches."""
         try:
-            part = self._gather.finish(self._places, [*self._labels, *([_ANSWER] if self._votes else [])])
+            part = self._gather.finish(self._places, [*self._labels, *([_ANSWER] if self._reads_answers else [])])
         except BadRow as error:
-            row, wrong, right = error.args
-            raise InputError.at(self._places.of(row), wrong, right) from None
-        was, now = np.array(self._before, dtype=np.int64), np.array(self._after, dtype=np.int64)
-        counted_zero = (was < FIRST_GAP) & (was != SCORED)
+            row, problem, expected = error.args
+            raise InputError.at(self._places.of(row), problem, expected) from None
+        before, after = np.array(self._before, dtype=np.int64), np.array(self._after, dtype=np.int64)
+        counted_as_zero = (before < FIRST_GAP) & (before != SCORED)
         rewards = {}
         for key, column in part.rewards.items():
-            given = column.given & ((was < FIRST_GAP) | (key == self._name))
-            nothing = counted_zero & ~given if key == "reward" else np.zeros(len(was), dtype=bool)
-            rewards[key] = Column(np.where(given, column.values, 0.0), given | nothing)
+            given = column.given & ((before < FIRST_GAP) | (key == self._name))
+            zero = counted_as_zero & ~given if key == "reward" else np.zeros(len(before), dtype=bool)
+            rewards[key] = Column(np.where(given, column.values, 0.0), given | zero)
         any_given = np.logical_or.reduce([column.given for column in rewards.values()])
-        outcome = np.where(any_given, SCORED, np.where(was < FIRST_GAP, MISSING, was)).astype(np.uint8)
-        labels = {**part.labels, _BEFORE: Labels(was, OUTCOMES), _AFTER: Labels(now, OUTCOMES)}
+        outcome = np.where(any_given, SCORED, np.where(before < FIRST_GAP, MISSING, before)).astype(np.uint8)
+        labels = {**part.labels, _BEFORE: Labels(before, OUTCOMES), _AFTER: Labels(after, OUTCOMES)}
         return replace(
             part, rewards=rewards, outcome=outcome, labels=labels, columns={_JUDGED: Column.of(self._judged)}
         )
 
 
-def _some_number(rewards: Mapping[str, Any] | UnsetType | None) -> bool:
+def _has_reward(rewards: Mapping[str, Any] | UnsetType | None) -> bool:
     return any(reward is not None for reward in (rewards or {}).values())
 
 
 def rejudged(part: Part) -> Rejudged:
-    """The rollouts with the old answers, with the new ones, and what became of each."""
+    """The rollouts with the old and with the new answers, and their old and new outcomes."""
     table = assemble([part])
     judged = int(table.columns.pop(_JUDGED).values.sum())
     before, after, answer = table.labels.pop(_BEFORE), table.labels.pop(_AFTER), table.labels.pop(_ANSWER, None)
@@ -273,16 +278,17 @@ def rejudged(part: Part) -> Rejudged:
 
 
 def _old_code(row: Any) -> int:
+    """The code of a record's outcome, which is derived from its rewards if the record has none."""
     if row.outcome is not None:
         return CODE[row.outcome]
     return MISSING if row.reward is None and not row.rewards else SCORED
 
 
-NAMED = 1000  # rollouts of a kind that are named at all
+NAMED = 1000  # rollouts of a kind of change that are listed
 
 
 def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
-    """Where every rollout went from one reward to the other; the kinds add up to all of them."""
+    """The kind of change of every rollout from the old to the new reward. The counts add up to all rollouts."""
     before = contributed(table, old) if old else Column.gaps(len(table))
     after = contributed(table, new)
     passed_before, passed_after = passed(before, PASS_THRESHOLD), passed(after, PASS_THRESHOLD)
@@ -295,40 +301,40 @@ def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
         "number to gap": before.given & ~after.given,
         "gap to number": ~before.given & after.given,
     }
-    flipped = []
-    for what, rows in kinds.items():
+    changes = []
+    for kind, rows in kinds.items():
         which = [(table.tasks[int(table.task[row])], int(table.sample[row])) for row in np.flatnonzero(rows)[:NAMED]]
-        flipped.append(Flip(what, int(rows.sum()), which))
-    return [*flipped, Flip("the same", int(same.sum()), ())]
+        changes.append(Flip(kind, int(rows.sum()), which))
+    return [*changes, Flip("the same", int(same.sum()), ())]
 
 
-def moved(before: Ints, after: Ints) -> Mapping[str, tuple[int, int]]:
-    """How many rollouts had each outcome, and have, by codes of the ledger, [R] each."""
+def outcome_counts(before: Ints, after: Ints) -> Mapping[str, tuple[int, int]]:
+    """The number of rollouts with each outcome before and after, from the codes of outcomes, [R] each."""
     counts = [np.bincount(codes, minlength=len(OUTCOMES)).tolist() for codes in (before, after)]
     return {word: (old, new) for word, old, new in zip(OUTCOMES, *counts, strict=True) if old or new}
 
 
 Rewards = str | Any
-"""Rewards that somebody else gave: a file, or a table in memory, as `calipers.pipeline.read` takes them."""
+"""Imported rewards: a file or a table in memory, as `calipers.pipeline.read` accepts them."""
 
 
 def scores_name(scores: Rewards) -> str:
-    """What messages call rewards of somebody else: their file, or ``scores``."""
+    """The name of imported rewards in messages: their file, or ``scores``."""
     return os.fspath(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
 
 
-class Imported:
-    """A reward for each (task, sample) that the file has; a rollout it does not have is `missing`."""
+class ImportedRewards:
+    """Imported rewards by (task, sample). A rollout without one becomes `missing`."""
 
     def __init__(self, path: str, rewards: Mapping[tuple[str, int], float]) -> None:
         self._path, self._rewards = path, rewards
         self._used: set[tuple[str, int]] = set()
-        self._empty: set[tuple[str, int]] = set()  # scores of rollouts that have no completion to score
-        self._without = 0
+        self._empty: set[tuple[str, int]] = set()  # keys of rewards whose rollouts have no completion
+        self._without = 0  # rollouts without a reward
 
     @classmethod
-    def read(cls, scores: Rewards, columns: Mapping[str, str]) -> Imported:
-        """The rewards of a file or table of rollouts; ``columns`` is what it calls its keys."""
+    def read(cls, scores: Rewards, columns: Mapping[str, str]) -> ImportedRewards:
+        """Read the rewards of a file or table; ``columns`` maps keys to the names that it uses."""
         path = scores_name(scores)
         table = read(scores, columns=columns)
         if len(table.keys) > 1:
@@ -336,18 +342,18 @@ class Imported:
         if "reward" not in table.rewards and len(table.rewards) != 1:
             known = ", ".join(table.rewards) or "none"
             raise InputError.at(path, f"has no key reward (its rewards: {known})", "name it: --columns reward=KEY")
-        given = table.rewards.get("reward") or next(iter(table.rewards.values()))
-        odd = np.flatnonzero(given.given & ~np.isfinite(given.values))
-        if len(odd):
-            task = table.tasks[int(table.task[odd[0]])]
-            wrong = f"the reward of task {task!r} is not a finite number"
-            raise InputError.at(path, wrong, "expected a finite number, or none")
+        column = table.rewards.get("reward") or next(iter(table.rewards.values()))
+        not_finite = np.flatnonzero(column.given & ~np.isfinite(column.values))
+        if len(not_finite):
+            task = table.tasks[int(table.task[not_finite[0]])]
+            problem = f"the reward of task {task!r} is not a finite number"
+            raise InputError.at(path, problem, "expected a finite number, or none")
         keys = zip((table.tasks[task] for task in table.task.tolist()), table.sample.tolist(), strict=True)
-        rows = zip(keys, given.values.tolist(), given.given.tolist(), strict=True)
-        return cls(path, {key: value for key, value, there in rows if there})
+        rows = zip(keys, column.values.tolist(), column.given.tolist(), strict=True)
+        return cls(path, {key: value for key, value, given in rows if given})
 
     def __call__(self, rows: Sequence[Stored]) -> Judged:
-        """The rewards of some stored rollouts."""
+        """The imported rewards of stored rollouts."""
         judged = Judged(
             [None] * len(rows), [row.outcome or "missing" for row in rows], [None] * len(rows), [False] * len(rows)
         )
@@ -363,17 +369,17 @@ class Imported:
                 judged.outcomes[index] = "missing"
                 continue
             self._used.add(key)
-            judged.rewards[index], judged.outcomes[index], judged.seen[index] = reward, "scored", True
+            judged.rewards[index], judged.outcomes[index], judged.judgeable[index] = reward, "scored", True
         return judged
 
     def notes(self) -> list[str]:
         """Notes on scores and rollouts without a match."""
-        strange = len(self._rewards.keys() - self._used - self._empty)
+        unused = len(self._rewards.keys() - self._used - self._empty)
         notes = []
         if self._without:
             notes.append(f"{counted(self._without, 'rollout')} without a score in it: the new reward is missing")
-        if strange:
-            notes.append(f"{counted(strange, 'score')} not used: the run has no such rollout")
+        if unused:
+            notes.append(f"{counted(unused, 'score')} not used: the run has no such rollout")
         if self._empty:
             notes.append(f"{counted(len(self._empty), 'score')} not used: the rollout has no completion")
         return [f"{self._path}: {note}" for note in notes]
@@ -387,13 +393,13 @@ class Rescoring:
     """The settings of a rescore."""
 
     run: str  # the folder of a run, or a file of rollouts
-    verifier: str | None = None  # None: each task's own
+    verifier: str | None = None  # None: the verifier of each task
     params: Mapping[str, Any] = field(default_factory=dict)
-    filters: Sequence[str] = ()  # NAME or NAME=SETTING, in their order
-    benchmark: str | None = None  # None: the one that the run recorded
-    scores: Rewards | None = None  # instead of a verifier
-    columns: Mapping[str, str] = field(default_factory=dict)  # what these call their keys
-    name: str | None = None  # of the new reward
+    filters: Sequence[str] = ()  # NAME or NAME=SETTING, in order
+    benchmark: str | None = None  # None: the benchmark that the run recorded
+    scores: Rewards | None = None  # imported rewards, instead of a verifier
+    columns: Mapping[str, str] = field(default_factory=dict)  # key -> its name in the imported rewards
+    name: str | None = None  # the new reward's name
     reward: str | None = None  # the old reward to compare it with
     metrics: Sequence[str] = ()
     by: tuple[str, ...] = ()
@@ -411,29 +417,29 @@ class Rescoring:
                     raise InputError.at("--scores", f"does not go with {option}", "give one or the other")
         elif self.columns:
             raise InputError.at("--columns", "there is no file of scores", "expected --scores FILE with it")
-        if not NAME.fullmatch(self.called) or self.called in ("reward", "__missing__"):
-            right = "expected letters, digits, '_', '-' and '.', and not 'reward'"
-            raise InputError.at("--name", f"{self.called!r} cannot be the name of a reward", right)
+        if not NAME.fullmatch(self.new_reward) or self.new_reward in ("reward", "__missing__"):
+            expected = "expected letters, digits, '_', '-' and '.', and not 'reward'"
+            raise InputError.at("--name", f"{self.new_reward!r} cannot be the name of a reward", expected)
 
     @property
-    def called(self) -> str:
+    def new_reward(self) -> str:
         """The name of the new reward."""
         if self.name is not None:
             return self.name
         if self.scores is not None:
             return Path(scores_name(self.scores)).name.partition(".")[0]
-        judge = (self.verifier or "again").rpartition(":")[2]  # of code in a file, the object
-        return "-".join([*(written.partition("=")[0] for written in self.filters), judge])
+        judge = (self.verifier or "again").rpartition(":")[2]  # the object of FILE.py:OBJECT
+        return "-".join([*(text.partition("=")[0] for text in self.filters), judge])
 
     @property
     def target(self) -> str:
-        """The file to be written."""
+        """The file to write."""
         if self.out is not None:
             return self.out
         if is_run(self.run):
-            return os.path.join(self.run, f"rescored-{self.called}.jsonl")
+            return os.path.join(self.run, f"rescored-{self.new_reward}.jsonl")
         stem, _ = os.path.splitext(self.run)
-        return f"{stem}.rescored-{self.called}.jsonl"
+        return f"{stem}.rescored-{self.new_reward}.jsonl"
 
 
 def rescore(
@@ -455,12 +461,12 @@ def rescore(
     concurrency: int = 32,
     engine: str | None = None,
 ) -> Rescored:
-    """Verify the stored completions of a run again, by another verifier; no model is asked for new ones.
+    """Verify the stored completions of a run again, by another verifier. No model is called.
 
-    ``run`` is a run folder, or JSON Lines with a rollout a line. Without a ``verifier`` each task's own is used, with
-    ``filters``, such as ``"last_number"``, before it. ``scores`` are rewards that somebody else gave, by task and
-    sample: a file or a table, with its ``columns`` and ``truth``. The new reward, called ``name``, is written beside
-    the old ones to a new file, ``out``; the run itself is not changed.
+    ``run`` is a run folder, or JSON Lines with one rollout per line. Without a ``verifier`` each task's own is used.
+    ``filters``, such as ``"last_number"``, are applied before it. Instead, ``scores`` imports rewards by task and
+    sample from a file or a table, with its ``columns`` and ``truth``. The new reward, called ``name``, is written
+    beside the old ones to a new file, ``out``; the run itself is not changed.
     """
     if out is None and is_remote(run):
         raise InputError.at("--out", "the run is in an object store", "expected the file to write")
@@ -486,46 +492,46 @@ def rescore(
 
 
 def changed_verdicts(run: str) -> tuple[Rescored, list[Flip]]:
-    """A run judged again by its own verifiers, and the kinds of rollouts that changed; nothing of it is kept."""
+    """Rescore a run with its own verifiers, and return the kinds of changes that occur. No file is kept."""
     with TemporaryDirectory(prefix="calipers-") as folder:
-        done = rescore(run, out=os.path.join(folder, "again.jsonl"), name="again")
-    return done, [flip for flip in done.flips if flip.what != "the same" and flip.count]
+        rescored = rescore(run, out=os.path.join(folder, "again.jsonl"), name="again")
+    return rescored, [flip for flip in rescored.flips if flip.what != "the same" and flip.count]
 
 
 def judge_again(request: Rescoring) -> Rescored:
-    """Verify the stored completions of a run again; a new file has the old and the new rewards.
+    """Verify the stored completions of a run again, and write a new file with the old and the new rewards.
 
-    InputError where the settings cannot work; then nothing is written. If a completion cannot be verified, its new
-    reward is missing, and the rescore continues.
+    InputError if the settings are invalid; then nothing is written. If a completion cannot be verified, its new reward
+    is missing, and the rescore continues.
     """
     _check_target(request)
-    recorded = _recorded(request.run)
-    plan = _scoring(request, recorded)
-    with open_stored(request.run) as source, _bench(request) as bench, _rewritten(request.target) as write:
-        judge, notes = _judge(request, recorded, bench)
+    recorded = _read_recorded(request.run)
+    plan = _make_plan(request, recorded)
+    with open_stored(request.run) as source, _open_bench(request) as bench, _open_target(request.target) as write:
+        judge, notes = _judge_for(request, recorded, bench)
         bench.secrets.add_environment()
         with uncollected():
-            runs = _rewrite(source, judge, request, plan.labels, partial(_scrubbed, write, bench.secrets))
+            runs = _rewrite(source, judge, request, plan.labels, partial(_write_scrubbed, write, bench.secrets))
         table = runs.old
-        if request.called not in table.rewards:
-            raise _nothing_judged(request, judge, bench.secrets)
-        old = _old(table, request)
+        if request.new_reward not in table.rewards:
+            raise _nothing_judged_error(request, judge, bench.secrets)
+        old = _old_reward(table, request)
         return Rescored(
             path=request.target,
             old=old,
-            new=request.called,
+            new=request.new_reward,
             rollouts=len(table),
             judged=runs.judged,
-            flips=flips(table, old, request.called),
-            outcomes=moved(runs.before, runs.after),
+            flips=flips(table, old, request.new_reward),
+            outcomes=outcome_counts(runs.before, runs.after),
             before=score_rollouts(table, replace(plan, reward=old)) if old else None,
-            after=score_rollouts(runs.new, replace(plan, reward=request.called)),
+            after=score_rollouts(runs.new, replace(plan, reward=request.new_reward)),
             notes=[*notes, *(table.stop.notes if table.stop else ()), *map(bench.secrets.scrub, judge.notes())],
         )
 
 
-def _bench(request: Rescoring) -> AbstractContextManager[Bench]:
-    """Who verifies: this process, or the workers of an engine."""
+def _open_bench(request: Rescoring) -> AbstractContextManager[Bench]:
+    """Where completions are verified: in this process, or by the workers of an engine."""
     engine = engine_of("--engine", request.engine)
     if engine is None:
         return Bench(request.concurrency, Blame())
@@ -533,38 +539,41 @@ def _bench(request: Rescoring) -> AbstractContextManager[Bench]:
     return bench
 
 
-def _scoring(request: Rescoring, recorded: _Recorded) -> Plan:
-    """How both rewards are scored; InputError for a metric that reads no reward."""
+def _make_plan(request: Rescoring, recorded: _Recorded) -> Plan:
+    """The plan by which both rewards are scored; InputError for a requested metric that reads no reward."""
     plan = make_plan(request.metrics or recorded.metrics or None, by=request.by, dialect=recorded.dialect)
-    rewarded = [metric for metric in plan.asked if set(metric.metric.reads) <= {"reward", "answer"}]
-    others = [metric.text for metric in plan.asked if metric not in rewarded]
+    of_rewards = [metric for metric in plan.asked if set(metric.metric.reads) <= {"reward", "answer"}]
+    others = [metric.text for metric in plan.asked if metric not in of_rewards]
     if others and request.metrics:
-        wrong = f"{others[0]} does not read a reward, so a rescore cannot change it"
-        raise InputError.at("--metric", wrong, "expected a metric of rewards")
-    return replace(plan, asked=rewarded)
+        problem = f"{others[0]} does not read a reward, so a rescore cannot change it"
+        raise InputError.at("--metric", problem, "expected a metric of rewards")
+    return replace(plan, asked=of_rewards)
 
 
 def _rewrite(
     source: Source,
-    judge: BatchJudge | Imported,
+    judge: BatchJudge | ImportedRewards,
     request: Rescoring,
     labels: Collection[str],
     write: Callable[[bytes], None],
 ) -> Rejudged:
-    """Write every record with its new reward; the rollouts before and after, and what became of each."""
-    wanted = Wanted(request.called, labels)
-    rewards = OldAndNewRewards(source.path, request.called, wanted, labels)
-    for batch in batches(source, wanted):
+    """Write every record with its new reward, and return the rollouts with the old and the new rewards.
+
+    Planned rollouts that are not in the log are written, too.
+    """
+    schema = RecordSchema(request.new_reward, labels)
+    rewards = OldAndNewRewards(source.path, request.new_reward, schema, labels)
+    for batch in batches(source, schema):
         judged = judge(batch.rows)
-        worths = judged.worths()
-        write(judged_lines(request.called, batch, judged, worths))
-        rewards.add(batch, judged, worths)
+        contributions = judged.contributions()
+        write(judged_lines(request.new_reward, batch, judged, contributions))
+        rewards.add(batch, judged, contributions)
     if not rewards.judged:
         if request.scores is not None:
-            right = "expected the tasks and samples of the run"
-            raise InputError.at(scores_name(request.scores), "has no score for any rollout of the run", right)
-        right = "expected a log with completions in it; --scores FILE needs none"
-        raise InputError.at(source.path, "no rollout has a completion", right)
+            expected = "expected the tasks and samples of the run"
+            raise InputError.at(scores_name(request.scores), "has no score for any rollout of the run", expected)
+        expected = "expected a log with completions in it; --scores FILE needs none"
+        raise InputError.at(source.path, "no rollout has a completion", expected)
     part = rewards.finish()
     if is_run(request.run):
         plan = read_plan(request.run)
@@ -576,24 +585,24 @@ def _rewrite(
     return rejudged(part)
 
 
-def _nothing_judged(request: Rescoring, judge: BatchJudge | Imported, secrets: Secrets) -> Incomplete:
-    """The error for a run of which no completion could be judged: there is no new number to show, or to keep."""
+def _nothing_judged_error(request: Rescoring, judge: BatchJudge | ImportedRewards, secrets: Secrets) -> Incomplete:
+    """The error for a run of which no completion could be verified."""
     why = "; ".join(map(secrets.scrub, judge.reasons() if isinstance(judge, BatchJudge) else judge.notes()))
     return Incomplete(
         f"{request.run}: no completion could be verified, and nothing is written: {why or 'no reason given'}"
     )
 
 
-def _scrubbed(write: Callable[[bytes], None], secrets: Secrets, lines: bytes) -> None:
-    """Write some lines without the keys that their judges used."""
+def _write_scrubbed(write: Callable[[bytes], None], secrets: Secrets, lines: bytes) -> None:
+    """Write lines without the API keys that the judges used."""
     if secrets.scrub_bytes(lines) != lines:
         lines = b"".join(scrubbed(line, secrets.scrub_bytes) + b"\n" for line in lines.removesuffix(b"\n").split(b"\n"))
     write(lines)
 
 
-def _old(table: Rollouts, request: Rescoring) -> str | None:
-    """The reward that the new one is compared with: the one asked for, `reward`, or the only one."""
-    keys = [key for key in table.rewards if key != request.called and not key.startswith(f"{request.called}_")]
+def _old_reward(table: Rollouts, request: Rescoring) -> str | None:
+    """The reward with which the new one is compared: the requested one, else `reward`, else the only one."""
+    keys = [key for key in table.rewards if key != request.new_reward and not key.startswith(f"{request.new_reward}_")]
     if request.reward is not None:
         if request.reward not in keys:
             raise InputError.at("--reward", f"no rollout has a reward {request.reward!r}", f"known: {', '.join(keys)}")
@@ -605,42 +614,42 @@ def _old(table: Rollouts, request: Rescoring) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """How a run was made, from its plan; empty for a file without a plan."""
+    """The settings of a run that its plan records; empty for a file without a plan."""
 
     benchmark: str | None = None
-    tasks: str | None = None  # the hash of their content
+    tasks: str | None = None  # the hash of the tasks' content
     metrics: Sequence[Any] = ()
     dialect: str | None = None
-    lm_eval: str | None = None  # the task of lm-evaluation-harness that it is of
-    questions: Questions = field(default_factory=Questions)  # what its questions were, where they stood in a table
+    lm_eval: str | None = None  # the run's task of lm-evaluation-harness
+    questions: Questions = field(default_factory=Questions)  # the columns of its questions, if they are in a table
 
 
-def _recorded(run: str) -> _Recorded:
+def _read_recorded(run: str) -> _Recorded:
     if not is_run(run):
         return _Recorded()
     plan, values = read_plan(run), read_settings(run)
     tasks = plan.identity.get("tasks")
-    # a plan is data: it may not say which code is run
+    # a plan is untrusted data: it must not choose code to run
     metrics = [metric for metric in values.get("metrics") or () if ".py:" not in str(metric)]
     of_library, questions = values.get(TASK_LIBRARY_NAME), recorded_questions(values)
     return _Recorded(values.get("benchmark"), tasks, metrics, values.get("dialect"), of_library, questions)
 
 
-def _judge(request: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | Imported, list[str]]:
+def _judge_for(request: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | ImportedRewards, list[str]]:
     if request.scores is not None:
-        return Imported.read(request.scores, request.columns), []
-    chain = [find_filter(written) for written in request.filters]
-    suite, notes = _suite(request, recorded)
+        return ImportedRewards.read(request.scores, request.columns), []
+    chain = [find_filter(text) for text in request.filters]
+    suite, notes = _open_suite(request, recorded)
     tasks: dict[str, Task] = {task.id: task for task in suite.tasks}
     return BatchJudge(tasks, chain, bench, request.verifier, request.params), notes
 
 
-def _suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
-    """The benchmark whose tasks were run; another than recorded is refused, unless it was named."""
+def _open_suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
+    """The benchmark of the run; InputError if its tasks differ from the recorded ones, unless it was requested."""
     if request.benchmark is None and recorded.lm_eval is not None:
-        again = f"calipers run {recorded.benchmark} --model replay/{request.run}/rollouts.jsonl"
-        right = f"{again} scores it with the current task"
-        raise InputError.at(request.run, "is a run of a task of lm-evaluation-harness", right)
+        command = f"calipers run {recorded.benchmark} --model replay/{request.run}/rollouts.jsonl"
+        advice = f"{command} scores it with the current task"
+        raise InputError.at(request.run, "is a run of a task of lm-evaluation-harness", advice)
     if request.benchmark is None and recorded.benchmark is None:
         raise InputError.at(request.run, "does not name its benchmark", "give it: --benchmark DIR")
     try:
@@ -648,24 +657,25 @@ def _suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
     except NotThere as error:
         if request.benchmark is not None:
             raise
-        wrong = f"its benchmark cannot be found ({error})"
-        raise InputError.at(request.run, wrong, "give it: --benchmark DIR") from None
+        problem = f"its benchmark cannot be found ({error})"
+        raise InputError.at(request.run, problem, "give it: --benchmark DIR") from None
     if recorded.tasks is None or provenance.identity(Job(suite.name, "none"), suite)["tasks"] == recorded.tasks:
         return suite, []
-    where = request.benchmark or recorded.benchmark
+    benchmark = request.benchmark or recorded.benchmark
+    problem = f"{benchmark} has other tasks than the run"
     if request.benchmark is None:
-        wrong = f"{where} has other tasks than the run"
-        raise InputError.at(request.run, wrong, f"--benchmark {where} uses them anyway")
-    return suite, [f"{where} has other tasks than the run; they were used anyway"]
+        raise InputError.at(request.run, problem, f"--benchmark {benchmark} uses them anyway")
+    return suite, [f"{problem}; they were used anyway"]
 
 
 def _check_target(request: Rescoring) -> None:
+    """Raise InputError if the target cannot be written, is the input, or is a file of a run."""
     target = os.path.realpath(request.target)
     if request.run == STDIN:
         raise InputError.at("-", "a run cannot be read from standard input", "expected a folder or a file")
     if not os.path.isdir(os.path.dirname(target)):
-        wrong = f"there is no folder {os.path.dirname(request.target)!r}"
-        raise InputError.at(request.target, wrong, "create it first")
+        problem = f"there is no folder {os.path.dirname(request.target)!r}"
+        raise InputError.at(request.target, problem, "create it first")
     if os.path.isdir(target):
         raise InputError.at(request.target, "is a directory", "expected a file, such as rescored.jsonl")
     if os.path.basename(target) in (LOG, PLAN, STOPPED, RESULT) and is_run(os.path.dirname(target)):
@@ -677,51 +687,54 @@ def _check_target(request: Rescoring) -> None:
 
 
 def _outstanding_lines(plan: RunPlan, outstanding: PlanCoverage, stop: RunStop | None) -> Iterator[bytes]:
-    """A line for each rollout that was planned and is not in the log, so that the counts of the new file add up."""
+    """A line for each planned rollout that is not in the log, so that the new file has the planned number."""
     group = {"agent": plan.agent, "model": plan.model, "dataset": plan.dataset}
-    who = {key: name for key, name in group.items() if name}
-    for task, samples, spared in outstanding.lacking(plan, stop):
-        outcome = "stopped_early" if spared else "not_run"
+    names = {key: name for key, name in group.items() if name}
+    for task, samples, stopped_early in outstanding.lacking(plan, stop):
+        outcome = "stopped_early" if stopped_early else "not_run"
         for sample in samples:
             record = {"task": task.task, "sample": sample, "outcome": outcome, "metadata": task.metadata}
-            yield msgspec.json.encode(record | who) + b"\n"
+            yield msgspec.json.encode(record | names) + b"\n"
 
 
-SHOWN = 8  # rollouts of a kind that are named in a table
-_WHAT = {"other reward": "reward changed", "number to gap": "reward to missing", "gap to number": "missing to reward"}
+SHOWN = 8  # rollouts of a kind of change that are listed in the table
+_TITLES = {
+    "other reward": "reward changed",
+    "number to gap": "reward to missing",
+    "gap to number": "missing to reward",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """The rollouts with one kind of change; ``which`` names the first of them as (task, sample)."""
+    """The rollouts with one kind of change; ``which`` lists the first of them as (task, sample)."""
 
-    what: str  # "pass to fail", ...
+    what: str  # the kind of change, such as "pass to fail"
     count: int
     which: Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rescored(Page):
-    """The same rollouts with the old and the new reward."""
+    """The result of a rescore: the rollouts with the old and with the new reward."""
 
     path: str  # the file with both rewards
-    old: str | None  # the old reward; None when there was none
+    old: str | None  # the old reward; None if there was none
     new: str  # the new reward
     rollouts: int
     judged: int  # rollouts with a new verdict
     flips: Sequence[Flip]
-    outcomes: Mapping[str, tuple[int, int]]  # ledger's word -> rollouts before, after
+    outcomes: Mapping[str, tuple[int, int]]  # outcome -> rollouts before and after
     before: Result | None
     after: Result
     notes: Sequence[str] = ()
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The rescoring that a document was made of."""
+        """The rescore in a JSON document; InputError if it is damaged or of another version."""
         try:
-            known = {name: document[name] for name in ("path", "old", "new", "rollouts", "judged")}
             return cls(
-                **known,
+                **{name: document[name] for name in ("path", "old", "new", "rollouts", "judged")},
                 flips=msgspec.convert(document["flips"], list[Flip]),
                 outcomes={word: (counts["before"], counts["after"]) for word, counts in document["outcomes"].items()},
                 before=None if document["before"] is None else Result.from_dict(document["before"]),
@@ -731,16 +744,16 @@ class Rescored(Page):
             raise InputError(f"not a rescoring of this version: {type(error).__name__}: {error}") from None
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
+        """The document that renderers show."""
         return document(self)
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The answer in one line."""
         changed = sum(flip.count for flip in self.flips)
         return f"{self.judged} of {self.rollouts} rollouts judged again, {changed} changed"
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison, ready for strict JSON."""
+        """The rescore, ready for strict JSON."""
         return {
             "schema": "calipers.rescored/1",
             "path": self.path,
@@ -756,21 +769,21 @@ class Rescored(Page):
 
 
 def document(rescored: Rescored) -> Document:
-    """A rescore as a page: which rollouts changed, then each metric with both rewards."""
+    """The page of a rescore: the rollouts that changed, then each metric with both rewards."""
     return Document(partial(_blocks, rescored), rescored.to_dict)
 
 
 def _blocks(rescored: Rescored) -> Iterator[Block]:
-    beside = f", compared with reward {clean(rescored.old)!r}" if rescored.old else ""
+    compared = f", compared with reward {clean(rescored.old)!r}" if rescored.old else ""
     judged = f"{counted(rescored.rollouts, 'rollout')}, {rescored.judged:,} rescored"
-    yield Sentence(f"{judged}: reward {clean(rescored.new)!r}{beside}", whole=True)
+    yield Sentence(f"{judged}: reward {clean(rescored.new)!r}{compared}", whole=True)
     yield Sentence(Name(rescored.path, None), whole=True)
     yield Blank()
     rows = []
     for flip in rescored.flips:
         names = [f"{clean(task)}/{sample}" for task, sample in flip.which[:SHOWN]]
         more = ["…"] if names and flip.count > len(names) else []
-        rows.append(Row([_WHAT.get(flip.what, flip.what), f"{flip.count:,}", ", ".join([*names, *more])]))
+        rows.append(Row([_TITLES.get(flip.what, flip.what), f"{flip.count:,}", ", ".join([*names, *more])]))
     yield Table([TableColumn(), TableColumn(align="right"), TableColumn()], rows, ruled=False, fits=True)
     changed = [
         f"{word} {before:,} to {after:,}" for word, (before, after) in rescored.outcomes.items() if before != after
@@ -781,20 +794,22 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
         yield Blank()
         if name := title(group, rescored.after):
             yield Title(Name(name, None))
-        yield from _moved(rescored, number)
+        yield from _metric_table(rescored, number)
 
 
-def _moved(rescored: Rescored, number: int) -> Iterator[Block]:
+def _metric_table(rescored: Rescored, number: int) -> Iterator[Block]:
     """A table of the metrics of a group and its slices, with the old and the new reward."""
     after = rescored.after.groups[number]
     before = rescored.before.groups[number] if rescored.before else None
     pairs: list[tuple[Text, Estimate | None, Estimate]] = []
-    pairs += [(named(name, e), _of(before, name), e) for name, e in after.metrics.items()]
-    for key, cut in after.breakdowns.items():
-        for value, part in cut.items():
-            beside = before.breakdowns[key].get(value) if before else None
-            slice_of = f"{clean(key)}={clean(value)} "
-            pairs += [((slice_of, *named(name, e)), _of(beside, name), e) for name, e in part.metrics.items()]
+    pairs += [(named(name, new), _estimate_of(before, name), new) for name, new in after.metrics.items()]
+    for key, slices in after.breakdowns.items():
+        for value, part in slices.items():
+            old_part = before.breakdowns[key].get(value) if before else None
+            heading = f"{clean(key)}={clean(value)} "
+            pairs += [
+                ((heading, *named(name, new)), _estimate_of(old_part, name), new) for name, new in part.metrics.items()
+            ]
     rewards = [clean(rescored.old or "", 24)] if any(old for _, old, _ in pairs) else []
     columns = [TableColumn("metric")]
     for reward in [*rewards, clean(rescored.new, 24)] if pairs else []:
@@ -807,11 +822,11 @@ def _moved(rescored: Rescored, number: int) -> Iterator[Block]:
         rows.append(Row([*cells, _difference(old, new, places)] if before else cells))
     yield Table(columns, rows, ruled=False)
     if any(old and old.samples != new.samples for _, old, new in pairs):
-        apart = "not every rollout has both rewards, so a difference is partly between different rollouts"
-        yield Sentence(apart, whole=True)
+        note = "not every rollout has both rewards, so a difference is partly between different rollouts"
+        yield Sentence(note, whole=True)
 
 
-def _of(part: Slice | None, name: str) -> Estimate | None:
+def _estimate_of(part: Slice | None, name: str) -> Estimate | None:
     return None if part is None else part.metrics.get(name)
 
 
@@ -822,5 +837,5 @@ def _cells(estimate: Estimate | None, places: int) -> tuple[str, str]:
 def _difference(old: Estimate | None, new: Estimate, places: int) -> str:
     if old is None or old.value is None or new.value is None:
         return "–"
-    moved = new.value - old.value
-    return f"{'+' if moved > 0 else ''}{figure(moved, places)}"
+    change = new.value - old.value
+    return f"{'+' if change > 0 else ''}{figure(change, places)}"

@@ -1,6 +1,6 @@
-"""Stored rollouts verified again, a batch of lines at a time: first filters, then verifiers.
+"""Verify stored rollouts again, one batch of lines at a time: first filters, then verifiers.
 
-Text verifiers take a whole batch at once (`verify_many`); all others are asked one completion at a time.
+Text verifiers judge a whole batch in one call (`verify_many`); all others judge one completion at a time.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from calipers.text.filters import Answer, Filter, filtered
 from calipers.verifiers import NamedVerifier, Verdict, ready
 from calipers.verifiers.user_code import find_verifier, named_verifier
 
-AT_ONCE = 1 << 18  # bytes of a batch
+BATCH_BYTES = 1 << 18  # bytes of a batch
 BLANKS = b" \t\r"
-_RIGHT = "expected a run folder, or JSON Lines with one rollout per line"
-MOST_REASONS: Final = 3  # that are told
-MOST_ERRORS: Final = 100  # different ones that are counted
-ENDED: Final = frozenset({"refused", "truncated", "timed_out"})  # the completion's own doing, whatever it is worth
+_EXPECTED = "expected a run folder, or JSON Lines with one rollout per line"
+MOST_REASONS: Final = 3  # reasons for missing verdicts that are shown
+MOST_ERRORS: Final = 100  # different reasons that are counted
+ENDED: Final = frozenset({"refused", "truncated", "timed_out"})  # outcomes of the completion itself, for any reward
 
 
 class Stored(msgspec.Struct, gc=False):
-    """The keys of a record that judging it again asks for; all others are passed over."""
+    """The keys of a record that a rescore reads; all others are skipped."""
 
     task: str | int
     sample: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] = 0
@@ -56,32 +56,32 @@ class Stored(msgspec.Struct, gc=False):
 
     @property
     def text(self) -> str | None:
-        """What the model said, of several turns the last; None when nothing came."""
+        """The text of the completion, or of its last turn; None if there is no completion."""
         return said_text(self.completion, self.outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """R lines that follow each other, blank ones left out."""
+    """R consecutive lines without blank ones."""
 
     data: bytes  # the lines, each with its newline
-    ends: list[int]  # [R] where their newlines stand
-    rows: list[Any]  # [R] what `Wanted` reads of them: more than `Stored`
-    numbers: Sequence[int]  # [R] of the lines in their file
+    ends: list[int]  # [R] positions of the newlines
+    rows: list[Any]  # [R] structs that `RecordSchema` decodes, with more fields than `Stored`
+    numbers: Sequence[int]  # [R] line numbers in the file
 
 
-class Wanted:
-    """What is read of a record: `Stored`, whether it had this reward before, and labels for ``--by``.
+class RecordSchema:
+    """The struct that is decoded from a record: `Stored`, the earlier outcome of this reward, and labels for ``--by``.
 
-    A label is a key of the record or a path into its metadata; which it is, the records say, so that
-    both are kept, as raw JSON.
+    A label is a key of the record or a path into its metadata. Only the records determine which one it is, so both are
+    read, as raw JSON.
     """
 
     def __init__(self, name: str, labels: Collection[str] = ()) -> None:
         for label in labels:
             if re.search(r'["\\\x00-\x1f]', label):
-                wrong = f"the key {label!r:.60} has a quote, a backslash or a control character in it"
-                raise InputError.at("--by", wrong, "expected a key of the records without one")
+                problem = f"the key {label!r:.60} has a quote, a backslash or a control character in it"
+                raise InputError.at("--by", problem, "expected a key of the records without one")
         keys = [label for label in sorted(labels) if label not in Stored.__struct_fields__]
         steps = sorted({label.split(".")[0] for label in labels})
         inner = [(f"f{i}", Raw, NOTHING) for i in range(len(steps))]
@@ -99,7 +99,7 @@ class Wanted:
         self._keys, self._steps = keys, steps
 
     def labels(self, rows: Sequence[Any]) -> Iterator[tuple[str, list[bytes | None]]]:
-        """The labels of some rows, named as `Gather` wants them."""
+        """The labels of rows, with the names that `Gather` expects."""
         for i, key in enumerate(self._keys):
             yield f"raw:{key}", [bytes(getattr(row, f"f{i}")) or None for row in rows]
         for i, step in enumerate(self._steps):
@@ -111,9 +111,9 @@ _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def open_stored(path: str) -> Source:
-    """The rollouts at a path, to be read; InputError when there are none."""
+    """Open the rollouts of a run folder or file; InputError if there are none."""
     if os.path.isdir(path) and not is_run(path):
-        raise InputError.at(path, "is not a run folder: it has no plan.json", _RIGHT)
+        raise InputError.at(path, "is not a run folder: it has no plan.json", _EXPECTED)
     source = RunLog(path) if is_run(path) else Source(path)
     if isinstance(source, RunLog):
         if not source.size:
@@ -123,48 +123,48 @@ def open_stored(path: str) -> Source:
     kind = found_format(source).name
     if kind not in ("native", "run"):
         source.close()
-        raise InputError.at(path, f"is {kind}", _RIGHT)
+        raise InputError.at(path, f"is {kind}", _EXPECTED)
     return source
 
 
-def batches(source: Source, wanted: Wanted) -> Iterator[Batch]:
-    """The lines of a source, about a thousand at a time; InputError names the first that is no record."""
-    before = 0
+def batches(source: Source, schema: RecordSchema) -> Iterator[Batch]:
+    """The lines of a source in batches of `BATCH_BYTES`; InputError names the first line that is not a record."""
+    before = 0  # lines in earlier batches
     pieces = _pieces(source)
-    while data := _next(pieces, source.path, before + 1):
+    while data := _next_lines(pieces, source.path, before + 1):
         ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
         numbers = range(before + 1, before + len(ends) + 1)
         before += len(ends)
-        rows = _decoded(data, ends, wanted)
+        rows = _decoded(data, ends, schema)
         if rows is not None:
             yield Batch(data, ends.tolist(), rows, numbers)
             continue
-        split = zip(numbers, data.split(b"\n"), strict=False)  # the last is what follows the last newline: nothing
-        filled = [(number, line.strip(BLANKS)) for number, line in split if line.strip(BLANKS)]
-        if filled:
-            rows = [_record(source.path, number, line, wanted) for number, line in filled]
-            ends = np.cumsum([len(line) + 1 for _, line in filled]) - 1
-            data = b"".join(line + b"\n" for _, line in filled)
-            yield Batch(data, ends.tolist(), rows, [number for number, _ in filled])
+        numbered = zip(numbers, data.split(b"\n"), strict=False)  # not strict: after the last newline is an empty item
+        lines = [(number, line.strip(BLANKS)) for number, line in numbered if line.strip(BLANKS)]
+        if lines:
+            rows = [_record(source.path, number, line, schema) for number, line in lines]
+            ends = np.cumsum([len(line) + 1 for _, line in lines]) - 1
+            data = b"".join(line + b"\n" for _, line in lines)
+            yield Batch(data, ends.tolist(), rows, [number for number, _ in lines])
 
 
-def _next(pieces: Iterator[bytes], path: str, line: int) -> bytes:
+def _next_lines(pieces: Iterator[bytes], path: str, line: int) -> bytes:
     try:
         return next(pieces, b"")
     except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{path}:{line}", wrong, "expected one rollout per line") from None
+        problem = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+        raise InputError.at(f"{path}:{line}", problem, "expected one rollout per line") from None
 
 
 def _pieces(source: Source) -> Iterator[bytes]:
-    """The bytes of a source, some whole lines at a time; the last of them ends with a newline, too."""
+    """The bytes of a source in pieces of complete lines. The last line gets a newline if it has none."""
     source.head = source.head.removeprefix(BOM)
     blocks: list[bytes] = []
     too_long = None
     try:
         for view in line_blocks(source.readinto):
             blocks.append(bytes(view))
-            if sum(map(len, blocks)) >= AT_ONCE:
+            if sum(map(len, blocks)) >= BATCH_BYTES:
                 yield b"".join(blocks)
                 blocks = []
     except LongLine as error:
@@ -175,53 +175,54 @@ def _pieces(source: Source) -> Iterator[bytes]:
         raise too_long
 
 
-def _decoded(data: bytes, ends: Ints, wanted: Wanted) -> list[Any] | None:
-    """The records of some lines; None unless each line is exactly one, from its first byte to its last."""
+def _decoded(data: bytes, ends: Ints, schema: RecordSchema) -> list[Any] | None:
+    """The records of the lines; None unless each line is exactly one record from its first to its last byte."""
     octets = np.frombuffer(data, dtype=np.uint8)
-    # inside an object no newline stands between } and {, so that here each one parts two of them
-    whole = octets[0] == ord("{") and (octets[ends - 1] == ord("}")).all()
-    if not (whole and (octets[ends[:-1] + 1] == ord("{")).all()):
+    # JSON has no newline between } and { inside an object, so each newline here separates two records
+    complete = octets[0] == ord("{") and (octets[ends - 1] == ord("}")).all()
+    if not (complete and (octets[ends[:-1] + 1] == ord("{")).all()):
         return None
     try:
-        records: list[Any] = wanted.decoder.decode_lines(data)
+        records: list[Any] = schema.decoder.decode_lines(data)
     except _BAD:
         return None
     return records if len(records) == len(ends) else None
 
 
-def _record(path: str, number: int, line: bytes, wanted: Wanted) -> Any:
+def _record(path: str, number: int, line: bytes, schema: RecordSchema) -> Any:
+    """Decode one line; InputError that describes its first fault."""
     try:
         line.decode()
-        return wanted.decoder.decode(line)
+        return schema.decoder.decode(line)
     except _BAD as error:
-        wrong, right = f"is not a rollout ({error})", "expected one JSON object per line"
+        problem, expected = f"is not a rollout ({error})", "expected one JSON object per line"
         with suppress(ValueError, RecursionError):
-            wrong, right = fault(json.loads(line), {}) or (wrong, right)
-        if wrong.startswith("no key"):  # whose advice is for a file that is scored: here no key can be named
-            right = "expected one rollout per line, as in a run's rollouts.jsonl"
-        raise InputError.at(f"{path}:{number}", wrong, right) from None
+            problem, expected = fault(json.loads(line), {}) or (problem, expected)
+        if problem.startswith("no key"):  # its advice to name the key does not apply to a rescore
+            expected = "expected one rollout per line, as in a run's rollouts.jsonl"
+        raise InputError.at(f"{path}:{number}", problem, expected) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of R rows. A row whose reward is None contributes what its outcome says."""
+    """The verdicts on R rows. A row without a reward contributes what its outcome determines."""
 
     rewards: list[float | None]  # [R]
     outcomes: list[str]  # [R]
     answers: list[Any]  # [R]
-    seen: list[bool]  # [R] whether there was anything to judge
-    more: dict[int, dict[str, Any]] = field(default_factory=dict)  # row -> further keys for its record
-    many: dict[int, Mapping[str, float]] = field(default_factory=dict)  # row -> rewards beside the one
+    judgeable: list[bool]  # [R] whether the row has something to judge
+    extra_keys: dict[int, dict[str, Any]] = field(default_factory=dict)  # row -> further keys of its record
+    extra_rewards: dict[int, Mapping[str, float]] = field(default_factory=dict)  # row -> its other rewards
 
-    def worths(self) -> list[float | None]:
+    def contributions(self) -> list[float | None]:
         """The number that each row contributes, by the rules of the ledger; None for a gap, [R]."""
         pairs = zip(self.outcomes, self.rewards, strict=True)
-        return [reward if word == "scored" else contribution(word, reward) for word, reward in pairs]
+        return [reward if outcome == "scored" else contribution(outcome, reward) for outcome, reward in pairs]
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """What one verifier is to judge: of each its row, its task, and the text that the filters left."""
+    """The input of one verifier: the rows, their tasks, and their texts after the filters."""
 
     rows: list[int] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
@@ -229,166 +230,166 @@ class Cases:
 
 
 class BatchJudge:
-    """Verifiers for the tasks of a benchmark: their own, or one for all."""
+    """The verifiers of a benchmark's tasks, or one verifier for all tasks."""
 
     def __init__(
         self,
         tasks: Mapping[str, Task],
         chain: Sequence[Filter],
         bench: Bench,
-        instead: str | None = None,
+        verifier: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
         self._tasks, self._chain, self._bench = tasks, chain, bench
-        self._instead, self._params = instead, params or {}
-        self._ready: dict[str, tuple[Task, NamedVerifier]] = {}
+        self._verifier, self._params = verifier, params or {}
+        self._checked: dict[str, tuple[Task, NamedVerifier]] = {}  # task id -> task and verifier, which can judge it
         self._judges: dict[str, NamedVerifier] = {}
-        self._errors: Counter[str] = Counter()  # why there was no verdict
-        if instead is not None:
-            self._judge(instead)
+        self._errors: Counter[str] = Counter()  # reasons for missing verdicts
+        if verifier is not None:
+            self._judge(verifier)
 
     def __call__(self, rows: Sequence[Stored]) -> Judged:
-        """The verdicts on some stored rollouts; InputError for a task that is unknown, or can never be judged."""
+        """The verdicts on stored rollouts; InputError for a task that is unknown or cannot be judged."""
         texts = [
             row.completion if row.outcome == "scored" and type(row.completion) is str else row.text for row in rows
         ]
-        found = Judged(
+        judged = Judged(
             [None] * len(rows),
             [row.outcome or "missing" for row in rows],
             [None] * len(rows),
             [text is not None for text in texts],
         )
         answers = self._answers(texts)
-        ready, asked, outcomes = self._ready, dict[str, Cases](), found.outcomes
+        checked, cases_of, outcomes = self._checked, dict[str, Cases](), judged.outcomes
         for row, (stored, text, answer) in enumerate(zip(rows, texts, answers, strict=True)):
             if text is None:
                 if stored.outcome == "scored":
-                    outcomes[row] = "missing"  # a number, and nothing left that could be judged
+                    outcomes[row] = "missing"  # it had a reward, but has no completion that could be judged
             elif type(answer) is str:
-                task, judge = ready.get(str(stored.task)) or self._readied(str(stored.task))
-                if (cases := asked.get(judge.name)) is None:
-                    cases = asked[judge.name] = Cases()
+                task, judge = checked.get(str(stored.task)) or self._task_and_judge(str(stored.task))
+                if (cases := cases_of.get(judge.name)) is None:
+                    cases = cases_of[judge.name] = Cases()
                 cases.rows.append(row)
                 cases.tasks.append(task)
                 cases.texts.append(answer)
-                outcomes[row] = _ended(stored.outcome, text)
+                outcomes[row] = _own_outcome(stored.outcome, text)
             elif answer is None:
-                outcomes[row] = _ended(stored.outcome, text) or "unparsed"
+                outcomes[row] = _own_outcome(stored.outcome, text) or "unparsed"
             else:
-                _fail(found, row, VerifierError(str(answer), outcome="filter_timeout"))
-        for name, cases in asked.items():
+                _record_error(judged, row, VerifierError(str(answer), outcome="filter_timeout"))
+        for name, cases in cases_of.items():
             verify_many = getattr(self._judges[name], "verify_many", None)
             if verify_many is not None:
-                _take(found, cases, *verify_many(cases.tasks, cases.texts))
+                _record_many(judged, cases, *verify_many(cases.tasks, cases.texts))
             else:
-                self._ask(name, cases, found)
-        for row, more in found.more.items():
-            reason = f"{outcomes[row]}: {more.get('error')}"
-            worth_telling = CODE[outcomes[row]] >= FIRST_GAP or outcomes[row] == BROKE
-            if worth_telling and (len(self._errors) < MOST_ERRORS or reason in self._errors):
+                self._judge_each(name, cases, judged)
+        for row, keys in judged.extra_keys.items():
+            reason = f"{outcomes[row]}: {keys.get('error')}"
+            is_error = CODE[outcomes[row]] >= FIRST_GAP or outcomes[row] == BROKE
+            if is_error and (len(self._errors) < MOST_ERRORS or reason in self._errors):
                 self._errors[reason] += 1
-        return found
+        return judged
 
     def _answers(self, texts: Sequence[str | None]) -> Sequence[Answer]:
         """The answers that the filters extract from the texts."""
         if not self._chain:
             return texts
-        there = [text for text in texts if text is not None]
-        answers = filtered(self._chain, there)
-        if len(there) == len(texts):
-            return answers
-        each = iter(answers)
-        return [None if text is None else next(each) for text in texts]
+        answers = iter(filtered(self._chain, [text for text in texts if text is not None]))
+        return [None if text is None else next(answers) for text in texts]
 
     def notes(self) -> list[str]:
-        """The notes of the verifiers, and why some verdicts are missing."""
+        """The notes of the verifiers, and the reasons for missing verdicts."""
         return [*self._bench.notes, *self.reasons()]
 
     def reasons(self) -> list[str]:
         """The most frequent reasons for missing verdicts, with counts: ``12 judge_failed: ...``."""
         return [f"{count} {reason}" for reason, count in self._errors.most_common(MOST_REASONS)]
 
-    def _ask(self, name: str, cases: Cases, judged: Judged) -> None:
+    def _judge_each(self, name: str, cases: Cases, judged: Judged) -> None:
         judge = self._judges[name]
         pairs = zip(cases.tasks, cases.texts, strict=True)
         verdicts = self._bench.judge([(judge, task, Completion(text)) for task, text in pairs])
         for row, verdict in zip(cases.rows, verdicts, strict=True):
             if isinstance(verdict, VerifierError):
-                _fail(judged, row, verdict)
+                _record_error(judged, row, verdict)
                 continue
             judged.rewards[row] = verdict.reward
             judged.answers[row] = None if verdict.answer == "" else whole_characters(verdict.answer)
-            judged.outcomes[row] = judged.outcomes[row] or _word(verdict)
-            if more := {
+            judged.outcomes[row] = judged.outcomes[row] or _outcome_of(verdict)
+            if extra_keys := {
                 **{column(key): value for key, value in verdict.fields.items()},
                 **{f"judge_{key}": value for key, value in verdict.usage.items()},
             }:
-                judged.more[row] = more
+                judged.extra_keys[row] = extra_keys
             if verdict.rewards:
-                judged.many[row] = verdict.rewards
+                judged.extra_rewards[row] = verdict.rewards
 
-    def _readied(self, task_id: str) -> tuple[Task, NamedVerifier]:
-        if task_id in self._ready:  # the log has it as a number
-            return self._ready[task_id]
+    def _task_and_judge(self, task_id: str) -> tuple[Task, NamedVerifier]:
+        """The task with its verifier, which is checked once; InputError if the verifier cannot judge it."""
         task = self._tasks.get(task_id)
         if task is None:
-            right = "give the benchmark of the run: --benchmark DIR"
-            raise InputError.at(f"task {task_id!r}", "is not in the benchmark", right)
-        name = self._instead or task.verifier
+            advice = "give the benchmark of the run: --benchmark DIR"
+            raise InputError.at(f"task {task_id!r}", "is not in the benchmark", advice)
+        name = self._verifier or task.verifier
         if name is None:
             raise InputError.at(f"task {task_id!r}", "has no verifier", "give one: --verifier NAME")
         params = task.params if name == task.verifier else {}
         task = replace(task, verifier=name, params={**params, **self._params})
         judge = self._judge(name)
         judge.check(task)
-        self._ready[task_id] = task, judge
+        self._checked[task_id] = task, judge
         return task, judge
 
     def _judge(self, name: str) -> NamedVerifier:
+        """The verifier of a name, which is made once; InputError if it cannot judge stored completions."""
         if name not in self._judges:
-            judge = named_verifier(name) if name == self._instead else find_verifier(name)
+            judge = named_verifier(name) if name == self._verifier else find_verifier(name)
             if not judge.rerunnable:
-                wrong = "its verdict depends on more than the completion, and only the completion is stored"
-                raise InputError.at(f"verifier {name!r}", wrong, "run the benchmark again instead")
+                problem = "its verdict depends on more than the completion, and only the completion is stored"
+                raise InputError.at(f"verifier {name!r}", problem, "run the benchmark again instead")
             ready([judge])
             self._judges[judge.name] = self._judges[name] = judge
         return self._judges[name]
 
 
 def contribution(outcome: str, reward: float | None) -> float | None:
-    """The number that one rollout contributes; None for a gap."""
+    """The number that a rollout contributes by the rules of the ledger; None for a gap."""
     code = CODE[outcome]
     if code >= FIRST_GAP:
         return None
     return 0.0 if code >= FIRST_NIL else reward if reward is not None or code == SCORED else 0.0
 
 
-def _word(verdict: Verdict) -> str:
-    given = verdict.reward is not None or verdict.rewards
-    return verdict.outcome or ("scored" if given else "missing")
+def _outcome_of(verdict: Verdict) -> str:
+    """The outcome of a verdict; if it states none, it is scored if it has a reward, else missing."""
+    has_reward = verdict.reward is not None or verdict.rewards
+    return verdict.outcome or ("scored" if has_reward else "missing")
 
 
-def _ended(outcome: str | None, text: str) -> str:
-    """The outcome that a completion has by itself; "" when it is for its judge to say."""
+def _own_outcome(outcome: str | None, text: str) -> str:
+    """The outcome that a completion has independent of its judge; "" if the judge determines the outcome."""
     if outcome in ENDED:
         return outcome or ""
     return "empty" if not text or text.isspace() else ""
 
 
-def _take(judged: Judged, cases: Cases, rewards: Sequence[float | VerifierError], answers: Sequence[Any]) -> None:
-    kept, outcomes, kept_answers = judged.rewards, judged.outcomes, judged.answers
+def _record_many(
+    judged: Judged, cases: Cases, rewards: Sequence[float | VerifierError], answers: Sequence[Any]
+) -> None:
+    """Record the verdicts of one verifier on all its cases."""
     for row, reward, answer in zip(cases.rows, rewards, answers, strict=True):
         if type(reward) is float:
-            kept[row], kept_answers[row] = reward, answer
-            outcomes[row] = outcomes[row] or "scored"
+            judged.rewards[row], judged.answers[row] = reward, answer
+            judged.outcomes[row] = judged.outcomes[row] or "scored"
         elif isinstance(reward, VerifierError):
-            _fail(judged, row, reward)
+            _record_error(judged, row, reward)
 
 
-def _fail(judged: Judged, row: int, error: VerifierError) -> None:
+def _record_error(judged: Judged, row: int, error: VerifierError) -> None:
     judged.outcomes[row] = error.outcome
-    spent: Mapping[str, float] = getattr(error, "usage", {})
-    judged.more[row] = {
+    """Record that a row could not be judged."""
+    usage: Mapping[str, float] = getattr(error, "usage", {})
+    judged.extra_keys[row] = {
         "error": whole_characters(str(error)),
-        **{f"judge_{key}": value for key, value in spent.items()},
+        **{f"judge_{key}": value for key, value in usage.items()},
     }
