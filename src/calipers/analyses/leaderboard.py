@@ -1,8 +1,8 @@
-"""Who is ahead of whom: read runs, take the tasks that all of them have, rank them, and say which are tied.
+"""Rank models on the tasks that all of them have, and find which of them are tied.
 
 ::
 
-    sources ──► runs by dataset ──► CommonValues: every model on the same tasks ──► rank sets, ties, the picked best
+    sources ──► runs by dataset ──► CommonValues: every model on the same tasks ──► rank sets, ties, the best model
             └─► finished results, stopped runs: listed without a rank
 """
 
@@ -92,20 +92,20 @@ def leaderboard(
     baseline: str | None = None,
     progress: Progress | None = None,
 ) -> Leaderboard:
-    """Rank models on the tasks that all of them have, and say which of them the tasks cannot tell apart.
+    """Rank models on the tasks that all of them have, and list which of them these tasks cannot tell apart.
 
     A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
     result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first
     such metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the
-    given confidence. ``baseline`` adds each model's difference from one of them.
+    given confidence. ``baseline`` names a model and adds the difference of each other model from it.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
     [('a', (1, 1)), ('b', (2, 2))]
     """
-    wanted = cast("str | Mapping[str, Any] | None", either(metrics, metric))
+    requested = cast("str | Mapping[str, Any] | None", either(metrics, metric))
     plan = make_plan(
-        None if wanted is None else [wanted],
+        None if requested is None else [requested],
         cluster=cluster,
         dialect=dialect,
         missing=missing,
@@ -113,13 +113,12 @@ def leaderboard(
         confidence=confidence,
         seed=seed,
     )
-    plan = replace(plan, asked=[mean_metric(plan, named=wanted is not None)])
+    plan = replace(plan, asked=[mean_metric(plan, named=requested is not None)])
     question = make_question(plan, baseline=baseline)
     check_sources(sources)
-    finished, others = finished_results(sources)
-    read = [
-        read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress) for source in others
-    ]
+    finished, with_rollouts = finished_results(sources)
+    names = Named(columns or {}, truth, input_format or "")
+    read = [read_source(source, names, plan.labels, progress) for source in with_rollouts]
     with quietly():
         boards, notes = _boards(read, finished, question)
     return Leaderboard(
@@ -136,9 +135,9 @@ def leaderboard(
 
 
 def _inputs(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> list[list[Input]]:
-    """The files of each source, in an order that does not depend on theirs."""
-    every = [*(source.hashed() for source in read), *(list(result.result.inputs) for result in finished)]
-    return sorted(every, key=lambda files: [(file.path, file.sha256) for file in files])
+    """The files of each source, in an order that does not depend on the order of the sources."""
+    inputs = [*(source.hashed() for source in read), *(list(result.result.inputs) for result in finished)]
+    return sorted(inputs, key=lambda files: [(file.path, file.sha256) for file in files])
 
 
 def _boards(
@@ -162,10 +161,10 @@ def _boards(
     boards: list[Board] = []
     for dataset, contest in contests.items():
         check_gaps(contest, question)
-        more = [pair for pair in documents if pair[1].dataset == dataset or len(contests) == 1]
-        some, its_notes = _of_contest(dataset, contest, more, baselines[dataset], question)
-        boards += some
-        notes += its_notes
+        documents_here = [pair for pair in documents if pair[1].dataset == dataset or len(contests) == 1]
+        boards_here, notes_here = _boards_of_dataset(dataset, contest, documents_here, baselines[dataset], question)
+        boards += boards_here
+        notes += notes_here
     return boards, list(dict.fromkeys(notes))
 
 
@@ -173,104 +172,104 @@ Contests = dict[str | None, list[ReadRun]]
 
 
 def _by_dataset(runs: Sequence[ReadRun], finished: set[str | None]) -> tuple[Contests, list[str]]:
-    """The runs on each dataset, under names of their own and in the order of these, and what is left out."""
+    """The runs on each dataset with unique names, sorted by them, and notes on runs that are left out."""
     by_dataset: Contests = {}
     for run in runs:
         (dataset,) = run.parts
         by_dataset.setdefault(dataset, []).append(run)
     notes = []
-    if len(by_dataset) > 1 and not finished and all(len(some) == 1 for some in by_dataset.values()):
-        listed = ", ".join("(unnamed)" if name is None else repr(name) for name in sorted(by_dataset, key=_first_none))
+    if len(by_dataset) > 1 and not finished and all(len(contest) == 1 for contest in by_dataset.values()):
+        listed = ", ".join("(unnamed)" if name is None else repr(name) for name in sorted(by_dataset, key=_none_first))
         notes.append(f"the datasets have different names: {listed}")
         by_dataset = {None: list(runs)}
     contests: Contests = {}
-    for dataset in sorted(by_dataset, key=_first_none):
-        some = by_dataset[dataset]
-        if len(some) < 2 and dataset not in finished and len(by_dataset) > 1:
+    for dataset in sorted(by_dataset, key=_none_first):
+        contest = by_dataset[dataset]
+        if len(contest) < 2 and dataset not in finished and len(by_dataset) > 1:
             notes.append(f"only one run is on {dataset or '(unnamed)'}: it has no leaderboard")
             continue
-        named = [replace(run, name=name) for run, name in zip(some, names_of(some), strict=True)]
+        named = [replace(run, name=name) for run, name in zip(contest, names_of(contest), strict=True)]
         contests[dataset] = sorted(named, key=lambda run: run.name)
-    for dataset in sorted(finished - set(contests), key=_first_none):
+    for dataset in sorted(finished - set(contests), key=_none_first):
         if not (len(contests) == 1 and len(finished) == 1):
             contests[dataset] = []
     return contests or {None: []}, notes
 
 
-def _first_none(name: str | None) -> tuple[bool, str]:
-    """The order of names: none at all comes first."""
+def _none_first(name: str | None) -> tuple[bool, str]:
+    """A sort key of names that puts None first."""
     return name is not None, name or ""
 
 
-def _baseline(contest: Sequence[ReadRun], wanted: str | None) -> str | None:
-    """The name of the baseline among these runs; None where it is not among them."""
-    if wanted is None or len(contest) < 2:
+def _baseline(contest: Sequence[ReadRun], baseline: str | None) -> str | None:
+    """The name of the baseline's run in a contest; None if the baseline is not in it."""
+    if baseline is None or len(contest) < 2:
         return None
     try:
-        pairs = chosen_pairs(contest, wanted)
+        pairs = chosen_pairs(contest, baseline)
     except UnknownName:
         return None
     return contest[pairs[0][0]].name
 
 
-def _of_contest(
+def _boards_of_dataset(
     dataset: str | None,
     contest: Sequence[ReadRun],
     documents: Sequence[tuple[FinishedResult, Group]],
     baseline: str | None,
     question: Question,
 ) -> tuple[list[Board], list[str]]:
-    """The leaderboards of one dataset: one, or one for each reward where there are several."""
+    """The leaderboards of one dataset, one for each reward."""
     ranked = [run for run in contest if run.rollouts.stop is None]
     stopped = [run for run in contest if run.rollouts.stop is not None]
     plan = question.plan
     if len(ranked) < 2:
         request = plan.asked[0]
-        rest = [_unranked(run, request, plan, ALONE) for run in ranked]
-        rest += [_unranked(run, request, plan, STOPPED) for run in stopped]
-        rest += [_of_result(some, group, request.text, plan) for some, group in documents]
-        why = next((standing.why for standing in rest if standing.why), ALONE)
+        unranked = [_unranked(run, request, plan, ALONE) for run in ranked]
+        unranked += [_unranked(run, request, plan, STOPPED) for run in stopped]
+        unranked += [_finished_standing(source, group, request.text, plan) for source, group in documents]
+        why = next((standing.why for standing in unranked if standing.why), ALONE)
         better = not isinstance(request.metric, Metric) or request.metric.higher_is_better is not False
-        return [Board(dataset, request.text, better, 0, 0, _in_order(rest, better), why=why)], []
-    every = common_values(ranked, question)
-    if not every:
-        for run in ranked[1:]:  # says what they do not share
+        return [Board(dataset, request.text, better, 0, 0, _best_first(unranked, better), why=why)], []
+    values_by_metric = common_values(ranked, question)
+    if not values_by_metric:
+        for run in ranked[1:]:  # raises an error that names the rewards of two runs, if they share none
             metrics_of(plan.asked, (ranked[0].rollouts, run.rollouts), (ranked[0].name, run.name), plan.reward)
         raise InputError(f"the models have no {plan.asked[0].text!r} in common; pick a reward with --reward KEY")
-    if not _shared(ranked):
-        raise InputError(_no_common(ranked))
+    if not _shared_tasks(ranked):
+        raise InputError(_no_common_message(ranked))
     tasks = set[str]().union(*(run.rollouts.tasks for run in ranked))
     boards, notes = [], []
-    for known in every:
-        standings, its_notes = _scored(ranked, known, plan)
-        rest = [_unranked(run, known.requests[0], plan, STOPPED) for run in stopped]
-        rest += [_of_result(some, group, known.metric, plan) for some, group in documents]
-        boards.append(_ranked(dataset, known, standings, rest, len(tasks), baseline, question))
-        notes += its_notes
+    for values in values_by_metric:
+        standings, cost_notes = _standings(ranked, values, plan)
+        unranked = [_unranked(run, values.requests[0], plan, STOPPED) for run in stopped]
+        unranked += [_finished_standing(source, group, values.metric, plan) for source, group in documents]
+        boards.append(_ranked_board(dataset, values, standings, unranked, len(tasks), baseline, question))
+        notes += cost_notes
     return boards, notes
 
 
-def _shared(runs: Sequence[ReadRun]) -> set[str]:
+def _shared_tasks(runs: Sequence[ReadRun]) -> set[str]:
     return set.intersection(*(set(run.rollouts.tasks) for run in runs))
 
 
-def _no_common(runs: Sequence[ReadRun]) -> str:
-    """Which two runs share nothing, or that no task is in all of them."""
+def _no_common_message(runs: Sequence[ReadRun]) -> str:
+    """The message that names two runs without a common task, or says that no task is in all runs."""
     for first, second in combinations(runs, 2):
-        if not _shared([first, second]):
+        if not _shared_tasks([first, second]):
             return f"{no_common(first, second)}; expected models on the same tasks"
     return f"no task is in all {len(runs)} runs; expected models on the same tasks"
 
 
-def _scored(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tuple[list[Standing], list[str]]:
-    """Every run on the tasks that are ranked on: its value as `score` has it."""
-    wanted = set(known.ids)
+def _standings(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tuple[list[Standing], list[str]]:
+    """The standing of every run on the ranked tasks, with the value that `score` computes, and notes on costs."""
+    tasks = set(known.ids)
     standings, notes = [], []
     for run, request in zip(runs, known.requests, strict=True):
-        if wanted.isdisjoint(run.rollouts.tasks):
+        if tasks.isdisjoint(run.rollouts.tasks):
             standings.append(_standing(run, run.rollouts, None))
             continue
-        part = on_tasks(run.rollouts, wanted)
+        part = on_tasks(run.rollouts, tasks)
         cost = part.columns.get(COST)
         unpriced = 0 if cost is None else int(((part.outcome == SCORED) & ~cost.given).sum())
         if cost is not None and cost.given.any() and unpriced:
@@ -295,23 +294,23 @@ def _standing(run: ReadRun, part: Rollouts, estimate: Estimate | None, why: str 
 
 
 def _unranked(run: ReadRun, request: RequestedMetric, plan: Plan, why: str) -> Standing:
-    """A run that has no rank, with its value on its own tasks."""
-    (asked,) = plan.asked
-    pairs = metrics_of([asked], (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)[0]
+    """The standing of a run without a rank, with the value on its own tasks."""
+    pairs = metrics_of(plan.asked, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)[0]
     own_request = next((first for first, _ in pairs if first.text == request.text), pairs[0][0])
     return _standing(run, run.rollouts, estimate_of(run.rollouts, own_request, plan), why)
 
 
-def _of_result(source: FinishedResult, group: Group, metric: str, plan: Plan) -> Standing:
+def _finished_standing(source: FinishedResult, group: Group, metric: str, plan: Plan) -> Standing:
+    """The standing of a finished result, without its interval if that has another confidence."""
     estimate = group.metrics.get(metric)
-    known = estimate is not None and source.result.confidence == plan.confidence
+    same_confidence = source.result.confidence == plan.confidence
     return Standing(
         name=group.model or group.agent or source.path or "(unnamed)",
         source=source.path,
         agent=group.agent,
         model=group.model,
         value=None if estimate is None else estimate.value,
-        interval=estimate.interval if estimate is not None and known else None,
+        interval=estimate.interval if estimate is not None and same_confidence else None,
         missing=group.ledger.gaps,
         planned=group.ledger.planned,
         cost_usd=group.totals.get(COST),
@@ -319,35 +318,37 @@ def _of_result(source: FinishedResult, group: Group, metric: str, plan: Plan) ->
     )
 
 
-def _in_order(standings: Sequence[Standing], higher_is_better: bool) -> list[Standing]:
-    """The best first, those without a value last; equal ones by their names."""
+def _best_first(standings: Sequence[Standing], higher_is_better: bool) -> list[Standing]:
+    """The standings with the best value first, those without a value last, and equal values by name."""
 
-    def place(standing: Standing) -> tuple[bool, float, str, str]:
+    def key(standing: Standing) -> tuple[bool, float, str, str]:
         value = standing.value or 0.0
         return standing.value is None, -value if higher_is_better else value, standing.name, standing.source
 
-    return sorted(standings, key=place)
+    return sorted(standings, key=key)
 
 
-def _ranked(
+def _ranked_board(
     dataset: str | None,
     known: CommonValues,
     standings: Sequence[Standing],
-    rest: Sequence[Standing],
-    every_task: int,
+    unranked: Sequence[Standing],
+    task_count: int,
     baseline: str | None,
     question: Question,
 ) -> Board:
-    """A leaderboard; where the tasks cannot rank anybody, the values alone and the reason."""
+    """The leaderboard of the ranked and the unranked models; if the runs cannot be ranked, values and the reason.
+
+    ``task_count`` is the number of tasks that any ranked run has.
+    """
     better, plan = known.higher_is_better, question.plan
-    excluded = every_task - known.tasks
-    last = _in_order(rest, better)
+    excluded = task_count - known.tasks
+    last = _best_first(unranked, better)
     if known.why:
-        alone = [replace(standing, why=None) for standing in _in_order(standings, better)]
-        return Board(dataset, known.metric, better, known.tasks, excluded, [*alone, *last], why=known.why)
+        without_rank = [replace(standing, why=None) for standing in _best_first(standings, better)]
+        return Board(dataset, known.metric, better, known.tasks, excluded, [*without_rank, *last], why=known.why)
     ranked = ranked_runs(known, [standing.name for standing in standings], plan)
-    in_order, sets = [standings[place] for place in ranked.order], ranked.sets
-    rivals = _rivals(in_order, sets)
+    in_order, sets = [standings[run] for run in ranked.order], ranked.sets
     base = next((place for place, standing in enumerate(in_order) if standing.name == baseline), None)
     tiers = _tiers(sets)
     places = [
@@ -357,7 +358,7 @@ def _ranked(
             rank_set=(int(sets.low[place]), int(sets.high[place])),
             tier=tiers[place],
             tied_with=[in_order[other].name for other in np.flatnonzero(sets.tied[place]).tolist() if other != place],
-            **({} if base is None else _against(place, base, in_order, sets)),
+            **({} if base is None else _baseline_fields(place, base, in_order, sets)),
         )
         for place, standing in enumerate(in_order)
     ]
@@ -369,9 +370,8 @@ def _ranked(
         excluded,
         [*places, *last],
         bars=tie_bars(sets.tied),
-        pairs=rivals,
-        # of the best values the first that stands on the page: equal ones are worth the same
-        winner=replace(ranked.best, run=0),
+        pairs=_rival_pairs(in_order, sets),
+        winner=replace(ranked.best, run=0),  # the first place, also if several models have the best value
         optimism=ranked.bootstrap.optimism,
         baseline=baseline,
     )
@@ -388,19 +388,20 @@ def _verdict(place: int, other: int, sets: RankSets) -> str:
     return "better" if sets.t[place, other] > 0 else "worse"
 
 
-def _rivals(standings: Sequence[Standing], sets: RankSets) -> list[Rivals]:
+def _rival_pairs(standings: Sequence[Standing], sets: RankSets) -> list[Rivals]:
+    """All pairs of ranked models, with intervals and verdicts that hold at once."""
     rivals = []
     for first, second in combinations(range(len(standings)), 2):
         difference = _difference(first, second, standings)
-        ends = sets.interval(first, second, difference)
+        interval = sets.interval(first, second, difference)
         rivals.append(
-            Rivals(standings[first].name, standings[second].name, difference, ends, _verdict(first, second, sets))
+            Rivals(standings[first].name, standings[second].name, difference, interval, _verdict(first, second, sets))
         )
     return rivals
 
 
-def _against(place: int, base: int, standings: Sequence[Standing], sets: RankSets) -> dict[str, Any]:
-    """A model's difference from the baseline, as it stands among all pairs."""
+def _baseline_fields(place: int, base: int, standings: Sequence[Standing], sets: RankSets) -> dict[str, Any]:
+    """The fields of a standing on its difference from the baseline, which hold at once with all other pairs."""
     if place == base:
         return {"verdict": "baseline"}
     difference = _difference(place, base, standings)
@@ -412,7 +413,7 @@ def _against(place: int, base: int, standings: Sequence[Standing], sets: RankSet
 
 
 def _tiers(sets: RankSets) -> list[int]:
-    """A tier for each model in order: a new one begins with the first model that is worse than the tier's first."""
+    """The tier of each model in order. A model that is worse than the first one of the last tier starts a new tier."""
     tiers: list[int] = []
     first = 0
     for place in range(len(sets.low)):
@@ -428,14 +429,14 @@ FIELDS: Final = (
     *("ties", "tied_with", "tier", "cost_usd", "missing", "planned", "tasks", "excluded_tasks"),
     *("difference", "difference_low", "difference_high", "verdict", "agent", "source", "why"),
 )
-ROWS = 17  # models that are shown unless all are asked for
-FEWEST = 3  # rows of a leaderboard among several
-BOARDS = 2  # leaderboards on one page
-LANES = 4  # of bars beside each other; where more are needed, numbers stand there
-NAME = 40  # columns of a name
+ROWS = 17  # models that are shown by default
+FEWEST = 3  # minimum rows of a leaderboard if there are several
+BOARDS = 2  # leaderboards that are shown by default
+LANES = 4  # columns of bars that join tied models; if more are needed, the number of ties is shown instead
+NAME = 40  # width of a name in columns
 NAME_IN_SENTENCE = 34
-PICTURE = 32  # columns of an axis
-WIDE = 110  # columns of a terminal that has room for it
+PICTURE = 32  # width of the axis in columns
+WIDE = 110  # minimum width of a terminal that shows it
 JOINED: Final = 'Models joined under "tied" cannot be told apart.'
 COUNTED: Final = 'Models that are "tied" cannot be told apart.'
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -443,36 +444,36 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One model of a leaderboard; without a place where it is not ranked."""
+    """One model of a leaderboard. A model that is not ranked has no place."""
 
-    name: str  # no other ranked model of the leaderboard has it
-    source: str  # the path it was read from; "" for a table
+    name: str  # unique among the ranked models of the leaderboard
+    source: str  # the path of the source; "" for a table
     agent: str | None
     model: str | None
-    value: float | None  # on the ranked tasks; where there is no place, on its own
+    value: float | None  # on the ranked tasks; for an unranked model, on its own tasks
     interval: tuple[float, float] | None
-    missing: int  # rollouts of its run that have no number
-    planned: int  # rollouts of its run
-    cost_usd: float | None = None  # of its rollouts of the ranked tasks
-    place: int | None = None  # by its value, 1 the best; between tied models it is no evidence
+    missing: int  # rollouts of its run without a number
+    planned: int  # planned rollouts of its run
+    cost_usd: float | None = None  # of its rollouts on the ranked tasks
+    place: int | None = None  # 1 for the best value; the order of tied models is no evidence
     rank_set: tuple[int, int] | None = None  # ranks that are not ruled out; the sets of all models hold at once
-    tier: int | None = None  # a new one begins with the first model that is worse than the tier's first
-    tied_with: Sequence[str] = ()  # models that the tasks cannot tell it apart from
-    difference: float | None = None  # its value less the baseline's
+    tier: int | None = None  # a model that is worse than the first one of the last tier starts a new tier
+    tied_with: Sequence[str] = ()  # the models that the tasks cannot tell apart from it
+    difference: float | None = None  # its value less the baseline's value
     difference_interval: tuple[float, float] | None = None
     verdict: str | None = None  # better or worse than the baseline, undecided, or baseline
-    why: str | None = None  # it has no rank, or no interval
+    why: str | None = None  # why it has no rank or no interval
 
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """Two models of a leaderboard, the one with the better value first."""
+    """A pair of models of a leaderboard, the one with the better value first."""
 
     first: str
     second: str
     difference: float  # first less second
     interval: tuple[float, float] | None  # the intervals of all pairs hold at once
-    verdict: str  # better, or undecided: a tie
+    verdict: str  # of the first: better, or undecided for a tie
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,15 +483,15 @@ class Board:
     dataset: str | None
     metric: str
     higher_is_better: bool
-    tasks: int  # that all ranked models have a value on
-    excluded_tasks: int  # that some of them have, and not all
-    places: Sequence[Standing]  # the ranked ones by their value, then the others
-    bars: Sequence[tuple[int, int]] = ()  # the longest stretches of places, from 0 on, of which all pairs are tied
+    tasks: int  # tasks on which all ranked models have a value
+    excluded_tasks: int  # tasks that only some of the ranked models have
+    places: Sequence[Standing]  # the ranked models by value, then the others
+    bars: Sequence[tuple[int, int]] = ()  # the longest ranges (first, last) of indices in which all pairs are tied
     pairs: Sequence[Rivals] = ()
-    winner: Winner | None = None  # what the best value is worth after the picking
-    optimism: float | None = None  # how much too good the best of so many models would look if all were alike
+    winner: Winner | None = None  # the best value, corrected for selection
+    optimism: float | None = None  # how much too good the best model would look if all were equal
     baseline: str | None = None
-    why: str | None = None  # nobody is ranked
+    why: str | None = None  # why no model is ranked
 
     @property
     def ranked(self) -> list[Standing]:
@@ -499,7 +500,7 @@ class Board:
 
     @property
     def ties(self) -> int:
-        """Pairs that the tasks do not tell apart."""
+        """The number of pairs that the tasks do not tell apart."""
         return sum(pair.verdict == "undecided" for pair in self.pairs)
 
     def __getitem__(self, name: str) -> Standing:
@@ -511,7 +512,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Leaderboard(Page):
-    """Models in the order of their values, on each dataset, with what the tasks say about that order."""
+    """Models ranked by value on each dataset, with the ranks and ties that the tasks support."""
 
     dialect: str
     missing: str
@@ -525,17 +526,17 @@ class Leaderboard(Page):
 
     @property
     def digest(self) -> str:
-        """The hash of everything that must not change: settings and numbers, no paths and names."""
+        """The hash of settings and numbers, without paths and names: equal digests mean equal numbers."""
         settings = {name: getattr(self, name) for name in ("dialect", "missing", "confidence", "seed", "cluster")}
-        whole = {**settings, "boards": list(map(_numbers, self.boards))}
-        return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
+        content = {**settings, "boards": list(map(_numbers, self.boards))}
+        return "sha256:" + hashlib.sha256(canonical(content)).hexdigest()
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
+        """The document that renderers show."""
         return document(self)
 
     def glance(self) -> Glance:
-        """The answer, a row for each model, and what is missing, for a notebook."""
+        """The answer, a row for each model, and the missing rollouts, for a notebook."""
         if not self.boards:
             return Glance("No leaderboard.")
         board = self.boards[0]
@@ -543,16 +544,17 @@ class Leaderboard(Page):
         names, shown = shown_names(board), range(len(board.places))
         more = [f"{counted(len(self.boards) - 1, 'more leaderboard')}."] if len(self.boards) > 1 else []
         missing = sum(standing.missing for standing in board.places)
-        lost = [f"{missing:,} of {counted(sum(each.planned for each in board.places), 'rollout')} missing."]
-        foot = " ".join([*others, *(lost if missing else []), *more, f"{self.digest[:19]}…"])
-        return Glance(f"{head(board)}: {answer}", _table(board, names, shown, self), foot)
+        planned = counted(sum(standing.planned for standing in board.places), "rollout")
+        gaps = [f"{missing:,} of {planned} missing."] if missing else []
+        foot = " ".join([*others, *gaps, *more, f"{self.digest[:19]}…"])
+        return Glance(f"{title_of(board)}: {answer}", _table(board, names, shown, self), foot)
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The answer in one line."""
         if len(self.boards) != 1:
             return counted(len(self.boards), "leaderboard")
         board = self.boards[0]
-        return " ".join([head(board) + ":", sentences(board, self.confidence)[0]])
+        return " ".join([title_of(board) + ":", sentences(board, self.confidence)[0]])
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -578,15 +580,17 @@ class Leaderboard(Page):
         ]
 
 
-_NAMES = ("name", "source", "agent", "model", "tied_with", "cost_usd")
+_UNHASHED = ("name", "source", "agent", "model", "tied_with", "cost_usd")
 
 
 def _numbers(board: Board) -> dict[str, Any]:
-    """A leaderboard without what may be called otherwise."""
-    places = [{key: value for key, value in asdict(standing).items() if key not in _NAMES} for standing in board.places]
+    """The fields of a leaderboard that its digest includes: no names, paths and costs."""
     names = ("dataset", "metric", "tasks", "excluded_tasks", "bars", "optimism", "why")
-    kept = {name: getattr(board, name) for name in names}
-    return {**kept, "places": places, "winner": board.winner and asdict(board.winner)}
+    places = [
+        {key: value for key, value in asdict(standing).items() if key not in _UNHASHED} for standing in board.places
+    ]
+    fields = {name: getattr(board, name) for name in names}
+    return {**fields, "places": places, "winner": board.winner and asdict(board.winner)}
 
 
 def _flat(standing: Standing, board: Board, letters: str) -> dict[str, Any]:
@@ -623,7 +627,7 @@ def _flat(standing: Standing, board: Board, letters: str) -> dict[str, Any]:
 
 
 def document(report: Leaderboard, *, every: bool = False, pairs: bool = False) -> Document:
-    """A leaderboard for people: with ``every`` model, and with a table of all ``pairs``."""
+    """The page of a leaderboard; ``every`` shows all models, and ``pairs`` adds a table of all pairs."""
     return Document(
         partial(_blocks, report, every, pairs), report.to_dict, FIELDS, report.rows, escaped="\\`*_[]|#!~<@", paged=True
     )
@@ -638,21 +642,21 @@ def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
         yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(boards))
     if left := len(report.boards) - len(boards):
         yield Sentence(f"… {counted(left, 'more benchmark')}: --all", "note")
-    for note in report.notes:  # a terminal has them beside the output
+    for note in report.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 
 
 def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, last: bool) -> Iterator[Block]:
     first, *others = sentences(board, report.confidence)
-    yield Title("", markdown=head(board))
-    yield Sentence(head(board), right=what(board, report), markdown=what(board, report))
+    yield Title("", markdown=title_of(board))
+    yield Sentence(title_of(board), right=caption(board, report), markdown=caption(board, report))
     yield Sentence(first, "strong", markdown=(Styled(first),))
     for text in others:
         yield Sentence(text)
     yield Blank()
     reasons = _reasons(board)
     names = shown_names(board)
-    shown = _shown_places(board, most, sum(len(text) // 78 + 1 for text in reasons))
+    shown = _shown_rows(board, most, sum(len(text) // 78 + 1 for text in reasons))
     yield _table(board, [names[place] for place in shown], shown, report)
     left = len(board.places) - len(shown)
     if left:
@@ -662,20 +666,20 @@ def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, 
     for text in reasons:
         yield Sentence(text, "note")
     if board.pairs and last:
-        yield Sentence(_about(board, pairs), "note", markdown=_about_letters(board))
+        yield Sentence(_table_note(board, pairs), "note", markdown=_letters_note(board))
     if pairs and board.pairs:
         yield Blank()
         yield from _pairs(board, names, report)
 
 
-def head(board: Board) -> str:
+def title_of(board: Board) -> str:
     """``lcb, 17 models``."""
     named = f"{clean(board.dataset)}, " if board.dataset else ""
     return named + counted(len(board.ranked) or len(board.places), "model")
 
 
-def what(board: Board, report: Leaderboard) -> str:
-    """``mean_reward, 713 tasks, 95 % confidence``; the tasks that not all models have stand beside."""
+def caption(board: Board, report: Leaderboard) -> str:
+    """``mean_reward, 713 tasks (2 excluded), 95 % confidence``; excluded tasks are those that not all models have."""
     way = "" if board.higher_is_better else " (lower is better)"
     excluded = f" ({board.excluded_tasks:,} excluded)" if board.excluded_tasks else ""
     tasks = [f"{counted(board.tasks, 'task')}{excluded}"] if board.tasks or board.ranked else []
@@ -683,7 +687,7 @@ def what(board: Board, report: Leaderboard) -> str:
 
 
 def sentences(board: Board, confidence: float) -> list[str]:
-    """What a leaderboard says: the answer first, then how sure it is."""
+    """The leaderboard in sentences: the answer first, then how certain it is."""
     models = board.ranked
     if not models:
         return [f"No model is ranked: {plain_why(board.why or '')}."]
@@ -691,43 +695,42 @@ def sentences(board: Board, confidence: float) -> list[str]:
     name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
     answer = of_leaderboard(name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs))
     line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
-    if not first.tied_with:  # its value says that it is decided, beside those of the others
-        ends = f" ({to(first.interval, digits)})" if first.interval else ""
-        line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{ends}."
+    if not first.tied_with:
+        interval = f" ({to(first.interval, digits)})" if first.interval else ""
+        line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{interval}."
     bias = abs(board.winner.bias) if board.winner else 0.0
     pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=digits)
     return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
 
 
 def _reasons(board: Board) -> list[str]:
-    """Why models have no rank, each reason once."""
+    """Why models have no rank, in one line for each reason."""
     if not board.ranked:
         return []
-    names: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for standing, name in zip(board.places, shown_names(board), strict=True):
         if standing.place is None and standing.why:
-            names.setdefault(standing.why, []).append(name)
-    return [f"Not ranked: {', '.join(who)}: {plain_why(why)}." for why, who in names.items()]
+            names_by_reason.setdefault(standing.why, []).append(name)
+    return [f"Not ranked: {', '.join(names)}: {plain_why(why)}." for why, names in names_by_reason.items()]
 
 
 def shown_names(board: Board) -> list[str]:
-    """The models' names, long ones without their middle."""
+    """The names of the models; long names lose their middle."""
     return without_middle([clean(standing.name, None) for standing in board.places], NAME)
 
 
-def _shown_places(board: Board, most: int | None, lines: int) -> list[int]:
-    """The places that have a row: of ranked models the first so many, and those without a rank as far as there is room.
+def _shown_rows(board: Board, most: int | None, lines: int) -> list[int]:
+    """The indices of the models that have a row: the first ranked models, and the first unranked ones.
 
-    ``lines`` stand below the table, and take the room of as many rows.
+    ``most`` is the number of rows, None for all; ``lines`` below the table take the room of as many rows.
     """
     count = len(board.places)
     ranked = len(board.ranked) or count
-    rest = count - ranked
     if most is None or count + lines <= most:
         return list(range(count))
-    of_rest = min(rest, max(most // 3, 1))
-    of_ranked = min(max(most - of_rest - lines, FEWEST), ranked)
-    return [*range(of_ranked), *range(ranked, ranked + of_rest)]
+    unranked_rows = min(count - ranked, max(most // 3, 1))
+    ranked_rows = min(max(most - unranked_rows - lines, FEWEST), ranked)
+    return [*range(ranked_rows), *range(ranked, ranked + unranked_rows)]
 
 
 _DIFFERENCE: Final = (
@@ -761,8 +764,8 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     ]
     rows = []
     for place, standing, name in zip(shown, standings, names, strict=True):
-        where = f"{standing.place}" if standing.place else NONE
-        cells: list[Cell] = [Glyphs(lanes[place], letters[place]), where] if ranked else []
+        number = f"{standing.place}" if standing.place else NONE
+        cells: list[Cell] = [Glyphs(lanes[place], letters[place]), number] if ranked else []
         cells += [Name(standing.name, NAME, plain=name), figure(standing.value, digits)]
         cells.append(to(standing.interval, digits) if standing.interval else NONE)
         cells += [_picture(standing, axis)] if axis else []
@@ -774,10 +777,10 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     return Table(columns, rows)
 
 
-def _end(value: float, digits: int) -> str:
-    """An end of an interval; with a digit more where fewer would hide on which side of zero it is.
+def _interval_end(value: float, digits: int) -> str:
+    """An end of an interval, with one more digit if it would be rounded to zero.
 
-    >>> _end(0.074, 2), _end(0.0012, 2), _end(0.0, 2)
+    >>> _interval_end(0.074, 2), _interval_end(0.0012, 2), _interval_end(0.0, 2)
     ('+0.07', '+0.001', '0.00')
     """
     text = signed(value, digits)
@@ -788,20 +791,20 @@ def _difference_cells(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
         return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
-    ends = f"[{_end(interval[0], digits - 1)}, {_end(interval[1], digits - 1)}]" if interval else NONE
+    ends = f"[{_interval_end(interval[0], digits - 1)}, {_interval_end(interval[1], digits - 1)}]" if interval else NONE
     number = signed(standing.difference, digits)
     return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 
 
-def _about(board: Board, pairs: bool) -> str:
-    """How the table is read, on a line."""
+def _table_note(board: Board, pairs: bool) -> str:
+    """The line below the table that explains its signs."""
     if board.baseline is not None:
         return "Tied: cannot be told apart. ▲ better than the baseline, ▼ worse, ~ undecided"
-    drawn = COUNTED if len(lanes_of(board.bars)) > LANES else JOINED
-    return drawn if pairs else f"{drawn} Every pair: --pairs"
+    ties = COUNTED if len(lanes_of(board.bars)) > LANES else JOINED
+    return ties if pairs else f"{ties} Every pair: --pairs"
 
 
-def _about_letters(board: Board) -> str:
+def _letters_note(board: Board) -> str:
     return (
         "Models that share a letter cannot be told apart, and their order is not evidence. May rank: the ranks that "
         f"are not ruled out, for all {len(board.ranked):,} models at once."
@@ -809,8 +812,8 @@ def _about_letters(board: Board) -> str:
 
 
 def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[Block]:
-    """Every pair, in the order of the table."""
-    called = {standing.name: name for standing, name in zip(board.places, names, strict=True)}
+    """A table of all pairs, in the order of the leaderboard."""
+    shown_name = {standing.name: name for standing, name in zip(board.places, names, strict=True)}
     digits = decimals(board)
     columns = [
         TableColumn("model", style="strong", middle=True),
@@ -822,16 +825,16 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
     rows = []
     for pair in board.pairs:
         ends = f"[{signed(pair.interval[0], digits)}, {signed(pair.interval[1], digits)}]" if pair.interval else NONE
-        cells: list[Cell] = [Name(who, NAME, plain=called[who]) for who in (pair.first, pair.second)]
+        cells: list[Cell] = [Name(model, NAME, plain=shown_name[model]) for model in (pair.first, pair.second)]
         rows.append(Row([*cells, signed(pair.difference, digits), ends, pair.verdict]))
     yield Table(columns, rows)
     if len(board.pairs) > 1:
-        sure = f"hold at once with {percent(report.confidence)} confidence."
-        yield Sentence(f"The intervals and verdicts of all {len(board.pairs):,} pairs {sure}", "note")
+        at_once = f"hold at once with {percent(report.confidence)} confidence."
+        yield Sentence(f"The intervals and verdicts of all {len(board.pairs):,} pairs {at_once}", "note")
 
 
 def decimals(board: Board) -> int:
-    """Three for values between -1 and 1, four where an interval is narrower than 0.01; else what their size asks."""
+    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
     values = [standing.value for standing in board.places if standing.value is not None]
     size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if 0.01 <= size <= 1 or size == 0:
@@ -840,7 +843,7 @@ def decimals(board: Board) -> int:
 
 
 def ranks(standing: Standing) -> str:
-    """``2 to 4``; a single rank by itself."""
+    """The ranks that are not ruled out, ``2 to 4`` or ``2``; a dash for an unranked model."""
     if standing.rank_set is None:
         return NONE
     low, high = standing.rank_set
@@ -848,7 +851,7 @@ def ranks(standing: Standing) -> str:
 
 
 def lanes_of(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The bars in as few lanes as they need: each in the first that is free."""
+    """Distribute the bars over as few lanes as possible, so that bars in one lane do not overlap."""
     lanes: list[list[tuple[int, int]]] = []
     for bar in bars:
         free = next((lane for lane in lanes if lane[-1][1] < bar[0]), None)
@@ -860,22 +863,23 @@ def lanes_of(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 
 
 def tie_lanes(board: Board) -> list[str]:
-    """What joins tied models, for each place: bars in lanes, or with how many it is tied where there are too many."""
+    """For each model, the glyphs of the bars that join tied models, or its number of ties if there are many lanes."""
     lanes = lanes_of(board.bars)
     if len(lanes) > LANES:
         return [f"tied with {len(place.tied_with):,}" if place.tied_with else "" for place in board.places]
-    return [
-        "".join(next((_sign(bar, place) for bar in lane if bar[0] <= place <= bar[1]), " ") for lane in lanes).rstrip()
-        for place in range(len(board.places))
-    ]
+    return ["".join(_lane_glyph(lane, place) for lane in lanes).rstrip() for place in range(len(board.places))]
 
 
-def _sign(bar: tuple[int, int], place: int) -> str:
-    return "┌" if place == bar[0] else "└" if place == bar[1] else "│"
+def _lane_glyph(lane: Sequence[tuple[int, int]], place: int) -> str:
+    """The glyph of a lane in a model's row: the start, the middle or the end of a bar, or a space."""
+    for first, last in lane:
+        if first <= place <= last:
+            return "┌" if place == first else "└" if place == last else "│"
+    return " "
 
 
 def tie_letters(board: Board) -> list[str]:
-    """The bars as letters, for each place: models that share one are tied; numbers where there are too many bars."""
+    """For each model, a letter for each of its bars: models that share a letter are tied. Many bars have numbers."""
     few = len(board.bars) <= len(_LETTERS)
     names = list(_LETTERS) if few else [f"{number + 1} " for number in range(len(board.bars))]
     return [
@@ -888,7 +892,7 @@ Axis = tuple[float, float]
 
 
 def axis_of(standings: Sequence[Standing]) -> Axis | None:
-    """From the lowest end to the highest, in tenths; None where there is nothing to draw, or not between 0 and 1."""
+    """The range of all intervals, rounded outwards to tenths; None without intervals or if one leaves [0, 1]."""
     ends = [end for standing in standings for end in standing.interval or ()]
     if not ends or min(ends) < 0 or max(ends) > 1:
         return None

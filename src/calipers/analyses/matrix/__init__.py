@@ -1,4 +1,4 @@
-"""Many models on many benchmarks: runs paired by task on each benchmark, and the mean over benchmarks.
+"""Compare many models on many benchmarks: paired by task on each benchmark, and by the mean over benchmarks.
 
 ::
 
@@ -6,7 +6,7 @@
                                                                                             └────► mean: one test
 
 The mean over benchmarks is the primary question and keeps its full level. The tests of single benchmarks are adjusted
-for their number (Holm 1979), whatever the mean says.
+for their number (Holm 1979), independent of the result for the mean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from calipers.analyses.compare import Question, make_question, one_more
-from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, units
+from calipers.analyses.compare.align import Common, Identity, ReadRun, by_id, runs_of, units
 from calipers.analyses.compare.compare import common_tasks, pair_columns, without_test
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
 from calipers.analyses.compare.source import (
@@ -62,8 +62,6 @@ UNNAMED: Final = "(unnamed)"
 FINISHED: Final = "a finished result without its rollouts: differences are paired by task"
 NO_COMMON: Final = "the models have no task in common"
 
-Identity = tuple[str | None, str | None]  # agent, model
-
 
 def matrix(
     *sources: Source,
@@ -88,10 +86,10 @@ def matrix(
 
     A source is a folder of runs, anything that `score` reads, with ``columns`` and ``truth`` as there, or a finished
     result, which has values and no differences. ``metrics`` is one metric, a mean over tasks; by default it is the
-    first such metric of the dialect; ``metric`` is another name of it. ``models`` picks models by name, in this order:
-    a difference is the later less the earlier one. The models of a benchmark are compared on the tasks that all of them
-    have. ``margin`` is the largest difference that does not matter: within it, two models are equivalent. ``exclude``
-    leaves out the rollouts of a slice, as in `score`.
+    first such metric of the dialect; ``metric`` is another name of it. ``models`` selects models by name and sets their
+    order; a difference is the later model less the earlier one. The models of a benchmark are compared on the tasks
+    that all of them have. ``margin`` is the largest difference that does not matter: within it, two models are
+    equivalent. ``exclude`` leaves out the rollouts of a slice, as in `score`.
 
     >>> passed = {("easy", "a"): 30, ("easy", "b"): 38, ("hard", "a"): 5, ("hard", "b"): 14}
     >>> tasks = [(d, m, t, t < n) for (d, m), n in passed.items() for t in range(40)]
@@ -100,9 +98,9 @@ def matrix(
     >>> round(found.mean.pairs[0].delta, 6), found.mean.pairs[0].verdict
     (0.2125, 'better')
     """
-    wanted = cast("str | Mapping[str, Any] | None", either(metrics, metric))
+    requested = cast("str | Mapping[str, Any] | None", either(metrics, metric))
     plan = make_plan(
-        None if wanted is None else [wanted],
+        None if requested is None else [requested],
         cluster=cluster,
         dialect=dialect,
         missing=missing,
@@ -113,18 +111,17 @@ def matrix(
         range=range,
         exclude=exclude,
     )
-    plan = replace(plan, asked=[mean_metric(plan, named=wanted is not None)])
-    return _shown(sources, plan, Named(columns or {}, truth), models, margin, progress)
+    plan = replace(plan, asked=[mean_metric(plan, named=requested is not None)])
+    return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)
 
 
 def matrix_plan(sources: Sequence[Source], plan: Plan) -> Matrix:
-    """Like `matrix`, with a plan from `make_plan`; InputError where none of its metrics is a mean over tasks."""
-    return _shown(
-        sources, replace(plan, asked=[mean_metric(plan, named=True)], by=()), Named({}, None), None, None, None
-    )
+    """Like `matrix`, with a plan from `make_plan`; InputError if none of its metrics is a mean over tasks."""
+    plan = replace(plan, asked=[mean_metric(plan, named=True)], by=())
+    return _read_matrix(sources, plan, Named({}, None), None, None, None)
 
 
-def _shown(
+def _read_matrix(
     sources: Sequence[Source],
     plan: Plan,
     named: Named,
@@ -133,34 +130,33 @@ def _shown(
     progress: Progress | None,
 ) -> Matrix:
     read, finished = _read(sources, named, plan, progress)
-    plan = replace(plan, exclude=())  # they are gone
+    plan = replace(plan, exclude=())  # `_read` has removed the rollouts
     question = make_question(plan, margin=margin)
-    chosen = [models] if isinstance(models, str) else models
     with quietly():
-        return _matrix(read, finished, question, chosen)
+        return _matrix(read, finished, question, [models] if isinstance(models, str) else models)
 
 
 def _read(
     sources: Sequence[Source], named: Named, plan: Plan, progress: Progress | None
 ) -> tuple[list[ReadSource], list[FinishedResult]]:
-    """What has rollouts, and results that are finished."""
+    """The sources of rollouts, without the excluded ones, and the finished results."""
     if not sources:
         raise InputError("nothing to show; expected a folder of runs, or runs")
-    finished, others = finished_results(sources)
-    read = [read_source(source, named, plan.labels, progress) for source in others]
+    finished, with_rollouts = finished_results(sources)
+    read = [read_source(source, named, plan.labels, progress) for source in with_rollouts]
     if plan.exclude and finished:
-        wrong = f"{finished[0].path or 'a result'} has no rollouts to exclude"
-        raise InputError.at("--exclude", wrong, "expected rollouts, such as the folder of its run")
+        problem = f"{finished[0].path or 'a result'} has no rollouts to exclude"
+        raise InputError.at("--exclude", problem, "expected rollouts, such as the folder of its run")
     tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
     return [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)], finished
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One model on one benchmark: its rollouts, or what a finished result says of it."""
+    """One model on one benchmark: its run, or the group of a finished result."""
 
     dataset: str | None
-    who: Identity
+    identity: Identity
     path: str
     run: ReadRun | None = None
     group: Group | None = None
@@ -170,68 +166,67 @@ class _Entry:
 def _entries(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> Iterator[_Entry]:
     for index, source in enumerate(read):
         for run in runs_of(index, source.path, source.rollouts):
-            who = run.identity if any(run.identity) else (None, _stem(source.path, index))
+            identity = run.identity if any(run.identity) else (None, _stem(source.path, index))
             for dataset, part in run.parts.items():
-                yield _Entry(dataset, who, source.path, replace(run, parts={dataset: part}))
-    for some in finished:
-        for group in some.result.groups:
-            who = (group.agent, group.model)
-            who = who if any(who) else (None, _stem(some.path, 0))
-            yield _Entry(group.dataset, who, some.path, group=group, confidence=some.result.confidence)
+                yield _Entry(dataset, identity, source.path, replace(run, parts={dataset: part}))
+    for document in finished:
+        for group in document.result.groups:
+            identity = (group.agent, group.model)
+            identity = identity if any(identity) else (None, _stem(document.path, 0))
+            yield _Entry(group.dataset, identity, document.path, group=group, confidence=document.result.confidence)
 
 
 def _stem(path: str, index: int) -> str:
-    """What a run without names is called: the name of its file."""
+    """The name of a run without agent and model: the name of its file."""
     return os.path.basename(path.rstrip(os.sep)).split(".")[0] or f"run {index + 1}"
 
 
-Table = dict[str, dict[Identity, _Entry]]  # benchmark -> who -> what they did
+Table = dict[str, dict[Identity, _Entry]]  # benchmark -> agent and model -> entry
 
 
 def _table(entries: Iterator[_Entry]) -> Table:
+    """The entries by benchmark and model; InputError if a model has two runs of a benchmark."""
     table: Table = {}
     for entry in entries:
         row = table.setdefault(entry.dataset or UNNAMED, {})
-        if (before := row.get(entry.who)) is not None:
-            who = " · ".join(filter(None, reversed(entry.who)))
-            wrong = f"is a second run of {entry.dataset or UNNAMED!r} by {who!r}, beside {before.path or 'another'}"
-            raise InputError.at(entry.path or "runs", wrong, "expected one run of each benchmark and model")
-        row[entry.who] = entry
+        if (before := row.get(entry.identity)) is not None:
+            name = " · ".join(filter(None, reversed(entry.identity)))
+            problem = f"is a second run of {entry.dataset or UNNAMED!r} by {name!r}, beside {before.path or 'another'}"
+            raise InputError.at(entry.path or "runs", problem, "expected one run of each benchmark and model")
+        row[entry.identity] = entry
     return table
 
 
 def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Identity, MatrixColumn]:
-    """The models in the order in which they appear, or as chosen; each with a name of its own."""
-    every = list(dict.fromkeys(who for row in table.values() for who in row))
-    ways: list[list[str | None]] = [
-        [who[1] for who in every],
-        [" · ".join(filter(None, reversed(who))) for who in every],
-    ]
-    names = next((way for way in ways if all(way) and len(set(way)) == len(every)), ways[-1])
-    columns = {who: MatrixColumn(name or "", *who) for who, name in zip(every, names, strict=True)}
+    """The models with unique names, in the order in which they appear or are chosen."""
+    identities = list(dict.fromkeys(identity for row in table.values() for identity in row))
+    names: list[str | None] = [model for _, model in identities]
+    if not all(names) or len(set(names)) < len(names):
+        names = [" · ".join(filter(None, reversed(identity))) for identity in identities]
+    columns = {identity: MatrixColumn(name or "", *identity) for identity, name in zip(identities, names, strict=True)}
     if chosen is None:
         return columns
     if not chosen:
         raise InputError("models is empty; expected the names of the models to show, or None for all of them")
-    picked: dict[Identity, MatrixColumn] = {}
+    chosen_columns: dict[Identity, MatrixColumn] = {}
     for name in chosen:
-        matches = [who for who, column in columns.items() if name in (column.name, column.model, column.agent)]
+        matches = [key for key, column in columns.items() if name in (column.name, column.model, column.agent)]
         if not matches:
             raise _unknown(name, [column.name for column in columns.values()])
         if len(matches) > 1:
-            called = ", ".join(columns[who].name for who in matches)
-            raise InputError(f"{name!r} is the name of several models ({called}); expected one of them")
-        if matches[0] in picked:
+            listed = ", ".join(columns[identity].name for identity in matches)
+            raise InputError(f"{name!r} is the name of several models ({listed}); expected one of them")
+        if matches[0] in chosen_columns:
             raise InputError(f"model {name!r} is given twice; expected different models")
-        picked[matches[0]] = columns[matches[0]]
-    return picked
+        chosen_columns[matches[0]] = columns[matches[0]]
+    return chosen_columns
 
 
 def _unknown(name: str, known: Sequence[str]) -> UnknownName:
-    """The error for a model that is not there; versions of a model differ in digits, which count here."""
+    """The error for an unknown model. Unlike in `UnknownName.of`, digits count: versions of a model differ in them."""
     close = difflib.get_close_matches(name, known, 1) or [known[0]] * (len(known) == 1)
-    right = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-    return UnknownName(f"no model named {name!r} in these runs; {right}")
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return UnknownName(f"no model named {name!r} in these runs; {hint}")
 
 
 def _matrix(
@@ -240,26 +235,27 @@ def _matrix(
     plan = question.plan
     table = _table(_entries(read, finished))
     columns = _columns(table, chosen)
+    models = list(columns.values())
     rows: list[_Row] = []
-    for name, by_who in table.items():
-        entries = {column.name: by_who[who] for who, column in columns.items() if who in by_who}
+    for name, entries_of_row in table.items():
+        entries = {column.name: entries_of_row[key] for key, column in columns.items() if key in entries_of_row}
         if entries:
-            rows.append(_row(name, entries, list(columns.values()), read, question))
+            rows.append(_row(name, entries, models, read, question))
     text = next((row.metric for row in rows if row.metric), plan.asked[0].text)
-    tested = [(row, number) for row in rows for number, pair in enumerate(row.differences) if pair[2].p is not None]
-    raw = np.array([row.differences[number][2].p for row, number in tested], dtype=float)
-    adjusted = {(id(row), number): float(p) for (row, number), p in zip(tested, holm(raw), strict=True)}
+    tested = [(row, index) for row in rows for index, pair in enumerate(row.differences) if pair[2].p is not None]
+    raw = np.array([row.differences[index][2].p for row, index in tested], dtype=float)
+    adjusted = {(id(row), index): float(p) for (row, index), p in zip(tested, holm(raw), strict=True)}
     better = cast(Metric, plan.asked[0].metric).higher_is_better is not False
-    same = iter(_equivalent([each for row in rows for _, _, each in row.differences], question))
+    equivalent = iter(_equivalent([difference for row in rows for _, _, difference in row.differences], question))
     benchmarks = []
     for row in rows:
         pairs = [
-            _pair(pair, adjusted.get((id(row), number)), next(same), better, question.plan)
-            for number, pair in enumerate(row.differences)
+            _pair(pair, adjusted.get((id(row), index)), next(equivalent), better, plan)
+            for index, pair in enumerate(row.differences)
         ]
-        benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, list(columns.values()))))
-    mean = _mean(rows, list(columns.values()), better, question) if len(rows) > 1 else None
-    out = set() if mean is None else set(mean.excluded)
+        benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, models)))
+    mean = _mean(rows, models, better, question) if len(rows) > 1 else None
+    excluded = set() if mean is None else set(mean.excluded)
     return Matrix(
         dialect=plan.dialect.name,
         missing=plan.missing,
@@ -270,27 +266,27 @@ def _matrix(
         metric=text,
         higher_is_better=better,
         tests=len(tested),
-        models=list(columns.values()),
-        inputs=[*(source.hashed() for source in read), *(list(some.result.inputs) for some in finished)],
-        benchmarks=[replace(row, in_mean=row.benchmark not in out) for row in benchmarks],
+        models=models,
+        inputs=[*(source.hashed() for source in read), *(list(document.result.inputs) for document in finished)],
+        benchmarks=[replace(row, in_mean=row.benchmark not in excluded) for row in benchmarks],
         mean=mean,
         notes=[
             *source_notes(read),
-            *_missing(benchmarks, plan.missing),
-            *_gathered(rows),
-            *_fragile(rows, benchmarks, plan),
-            *_of_mean(mean),
+            *_missing_notes(benchmarks, plan.missing),
+            *_row_notes(rows),
+            *_fragile_notes(rows, benchmarks, plan),
+            *_mean_notes(mean),
         ],
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row on its way: its cells, and the differences before they are adjusted."""
+    """A benchmark with its cells and its differences, whose p is not yet adjusted."""
 
     benchmark: MatrixRow
     estimates: Mapping[str, Estimate | None]  # by model
-    differences: Sequence[tuple[str, str, Difference]]  # first model, second model
+    differences: Sequence[tuple[str, str, Difference]]  # (first model, second model, difference)
     metric: str | None
     notes: Sequence[str]
 
@@ -302,6 +298,7 @@ def _row(
     sources: Sequence[ReadSource],
     question: Question,
 ) -> _Row:
+    """The row of a benchmark: its models on their common tasks, with all paired differences."""
     plan = question.plan
     runs = [replace(entry.run, name=model) for model, entry in entries.items() if entry.run is not None]
     check_gaps(runs, question)
@@ -313,9 +310,10 @@ def _row(
     if len(runs) > 1:
         aligned, notes, why = _aligned(runs, sources, question)
         if aligned is not None:
-            every, excluded = len(aligned.every), len(aligned.every) - len(aligned.kept)
+            excluded = len(aligned.all_tasks) - len(aligned.kept)
             if excluded:
-                notes.append(f"{excluded:,} of {every:,} tasks excluded: not every model has a value on them")
+                total = len(aligned.all_tasks)
+                notes.append(f"{excluded:,} of {total:,} tasks excluded: not every model has a value on them")
             parts = {run.name: part for run, part in zip(runs, aligned.parts, strict=True)}
             requests = {run.name: request for run, request in zip(runs, aligned.requests, strict=True)}
             differences = [
@@ -337,12 +335,13 @@ def _row(
 
 
 def _request(run: ReadRun, plan: Plan) -> RequestedMetric:
-    """The metric as it is asked of one run."""
+    """The metric as requested of one run."""
     variants, _ = metrics_of(plan.asked, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
     return _single(variants)[0]
 
 
 def _single(variants: Sequence[tuple[RequestedMetric, RequestedMetric]]) -> tuple[RequestedMetric, RequestedMetric]:
+    """The only variant of the metric; InputError if the runs have several rewards."""
     if len(variants) > 1:
         listed = ", ".join(first.text for first, _ in variants)
         raise InputError(f"the runs have several rewards ({listed}); pick one with --reward KEY")
@@ -355,21 +354,21 @@ class _Aligned:
 
     parts: Sequence[Rollouts]
     requests: Sequence[RequestedMetric]
-    kept: set[str]
-    every: set[str]  # tasks of any of them
+    kept: set[str]  # the tasks with a value in all runs
+    all_tasks: set[str]  # the tasks of any run
 
 
 def _aligned(
     runs: Sequence[ReadRun], sources: Sequence[ReadSource], question: Question
 ) -> tuple[_Aligned | None, list[str], str | None]:
-    """The runs, aligned; notes on them; and why they cannot be compared, where that is so."""
+    """Align the runs; also returns notes, and the reason if they cannot be compared."""
     plan, head = question.plan, runs[0]
     parts: list[Rollouts] = [head.rollouts]
     requests: list[RequestedMetric] = []
-    every, kept = set(head.rollouts.tasks), set(head.rollouts.tasks)
+    all_tasks, kept = set(head.rollouts.tasks), set(head.rollouts.tasks)
     notes: list[str] = []
     for run in runs[1:]:
-        common, more = common_tasks(head, run, sources)
+        common, task_notes = common_tasks(head, run, sources)
         if not common.alignment.common:
             return None, [f"{head.name} and {run.name} have no task in common"], NO_COMMON
         if refusal := unrelated((head, run), common, sources):
@@ -379,26 +378,27 @@ def _aligned(
         requests = requests or [first]
         requests.append(second)
         old, new = (sources[each.source].settings(each.key[2]) for each in (head, run))
-        notes += [*more, *reward_notes, *settings_differ(old, new, (head.name, run.name))]
+        notes += [*task_notes, *reward_notes, *settings_differ(old, new, (head.name, run.name))]
         parts.append(common.second)
-        named = dict(zip(common.second_ids, common.first.tasks, strict=True))
-        every |= {named.get(task, task) for task in run.rollouts.tasks}
-        there = _pair_of(common, (first, second), (head.name, run.name), question).compared
-        kept &= {task for task, given in zip(common.first.tasks, there.tolist(), strict=True) if given}
+        first_ids = dict(zip(common.second_ids, common.first.tasks, strict=True))
+        all_tasks |= {first_ids.get(task, task) for task in run.rollouts.tasks}
+        compared = _measure_metric(common, (first, second), (head.name, run.name), question).compared
+        kept &= {task for task, has_values in zip(common.first.tasks, compared.tolist(), strict=True) if has_values}
     if not kept:
         return None, [*notes, "no task has a value in every run"], NO_COMMON
-    return _Aligned([on_tasks(part, kept) for part in parts], requests, kept, every), notes, None
+    return _Aligned([on_tasks(part, kept) for part in parts], requests, kept, all_tasks), notes, None
 
 
 def _measured(aligned: _Aligned, first: int, second: int, runs: Sequence[ReadRun], question: Question) -> Measured:
+    """The difference between two aligned runs, without a test if a stopping rule ended one of them."""
     common = by_id(aligned.parts[first], aligned.parts[second])
     metric = (aligned.requests[first], aligned.requests[second])
-    measured = _pair_of(common, metric, (runs[first].name, runs[second].name), question)
+    measured = _measure_metric(common, metric, (runs[first].name, runs[second].name), question)
     stopped = any(runs[each].rollouts.stop is not None for each in (first, second))
     return without_test(measured) if stopped else measured
 
 
-def _pair_of(
+def _measure_metric(
     common: Common, metric: tuple[RequestedMetric, RequestedMetric], names: tuple[str, str], question: Question
 ) -> Measured:
     plan = question.plan
@@ -408,7 +408,7 @@ def _pair_of(
 
 
 def _finished(entry: _Entry, plan: Plan) -> Estimate | None:
-    """What a finished result says; without an interval where its confidence is another."""
+    """The estimate of a finished result, without its interval if that has another confidence."""
     estimate = entry.group.metrics.get(plan.asked[0].text) if entry.group else None
     if estimate is None or entry.confidence == plan.confidence:
         return estimate
@@ -444,14 +444,14 @@ def _cell(model: str, entry: _Entry | None, estimate: Estimate | None, parts: Ma
 
 
 def _equivalent(differences: Sequence[Difference], question: Question) -> list[bool]:
-    """Which differences are shown to be within the margin, adjusted for their number; none without a margin."""
+    """Whether each difference is significantly within the margin, adjusted for their number; False without a margin."""
     if question.margin is None:
         return [False] * len(differences)
     raw = [equivalence(each, question.margin, confidence=question.plan.confidence).p for each in differences]
-    tested = [place for place, p in enumerate(raw) if p is not None]
-    adjusted = holm(np.array([raw[place] for place in tested], dtype=float))
-    shown = dict(zip(tested, adjusted.tolist(), strict=True))
-    return [shown.get(place, 1.0) <= 1 - question.plan.confidence for place in range(len(raw))]
+    tested = [index for index, p in enumerate(raw) if p is not None]
+    adjusted = holm(np.array([raw[index] for index in tested], dtype=float))
+    adjusted_p = dict(zip(tested, adjusted.tolist(), strict=True))
+    return [adjusted_p.get(index, 1.0) <= 1 - question.plan.confidence for index in range(len(raw))]
 
 
 def _pair(
@@ -479,43 +479,43 @@ def _pair(
 
 
 def _best(pairs: Sequence[PairDifference], columns: Sequence[MatrixColumn]) -> str | None:
-    """The model that is better than every other; None where no model is, or one did not run."""
+    """The model that is better than every other one; None if there is none or if a model did not run."""
     for column in columns:
-        won = {pair.first for pair in pairs if pair.second == column.name and pair.verdict == "better"}
-        won |= {pair.second for pair in pairs if pair.first == column.name and pair.verdict == "worse"}
-        if len(columns) > 1 and len(won) == len(columns) - 1:
+        beaten = {pair.first for pair in pairs if pair.second == column.name and pair.verdict == "better"}
+        beaten |= {pair.second for pair in pairs if pair.first == column.name and pair.verdict == "worse"}
+        if len(columns) > 1 and len(beaten) == len(columns) - 1:
             return column.name
     return None
 
 
 def _mean(rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, question: Question) -> MatrixMean:
-    """The mean over the benchmarks on which all models were compared; without such, over those that all have."""
+    """The mean over the benchmarks on which all models were compared, else over those with a value of every model."""
     names = [column.name for column in columns]
     pairs = list(combinations(names, 2))
     compared = [row for row in rows if len(row.differences) == len(pairs)] if pairs else []
-    inside = compared or [row for row in rows if all(_has_value(row, name) for name in names)]
+    included = compared or [row for row in rows if all(_has_value(row, name) for name in names)]
     cells = []
-    for place, name in enumerate(names):
-        parts = {row.benchmark.benchmark: row.estimates.get(name) for row in inside}
-        estimate = means(parts, question.plan.confidence).macro if parts and any(parts.values()) else None
-        cells.append(_mean_cell(name, estimate, [row.benchmark.cells[place] for row in rows]))
+    for index, name in enumerate(names):
+        estimates = {row.benchmark.benchmark: row.estimates.get(name) for row in included}
+        macro = means(estimates, question.plan.confidence).macro if any(estimates.values()) else None
+        cells.append(_mean_cell(name, macro, [row.benchmark.cells[index] for row in rows]))
     differences = []
     if compared:
-        by_pair = {
-            (first, second): {row.benchmark.benchmark: _difference(row, first, second) for row in compared}
-            for first, second in pairs
-        }
-        found = {pair: mean_difference(parts, question.plan.confidence) for pair, parts in by_pair.items()}
-        tested = {pair: each.p for pair, each in found.items() if each.p is not None}
+        of_pairs = {}
+        for first, second in pairs:
+            by_benchmark = {row.benchmark.benchmark: _difference(row, first, second) for row in compared}
+            of_pairs[first, second] = mean_difference(by_benchmark, question.plan.confidence)
+        tested = {pair: each.p for pair, each in of_pairs.items() if each.p is not None}
         adjusted = dict(zip(tested, holm(np.array(list(tested.values()), dtype=float)).tolist(), strict=True))
-        same = dict(zip(found, _equivalent(list(found.values()), question), strict=True))
+        equivalent = _equivalent(list(of_pairs.values()), question)
         differences = [
-            _pair((*pair, each), adjusted.get(pair), same[pair], better, question.plan) for pair, each in found.items()
+            _pair((*pair, each), adjusted.get(pair), is_equivalent, better, question.plan)
+            for (pair, each), is_equivalent in zip(of_pairs.items(), equivalent, strict=True)
         ]
     return MatrixMean(
-        benchmarks=[row.benchmark.benchmark for row in inside],
-        excluded=[row.benchmark.benchmark for row in rows if row not in inside],
-        tasks=sum(row.benchmark.tasks for row in inside),
+        benchmarks=[row.benchmark.benchmark for row in included],
+        excluded=[row.benchmark.benchmark for row in rows if row not in included],
+        tasks=sum(row.benchmark.tasks for row in included),
         cells=cells,
         pairs=differences,
         best=_best(differences, columns),
@@ -528,11 +528,11 @@ def _has_value(row: _Row, name: str) -> bool:
 
 
 def _difference(row: _Row, first: str, second: str) -> Difference:
-    return next(each for one, other, each in row.differences if (one, other) == (first, second))
+    return next(difference for *models, difference in row.differences if models == [first, second])
 
 
 def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> Cell:
-    """A model's mean; what it lacks and costs is of all its benchmarks."""
+    """The mean of a model, with its missing rollouts and its cost over all benchmarks."""
     costs = [cell.cost_usd for cell in cells if cell.cost_usd is not None]
     totals = sum(cell.missing for cell in cells), sum(cell.planned for cell in cells), sum(costs) if costs else None
     if estimate is None:
@@ -541,38 +541,40 @@ def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> C
     return Cell(name, *numbers, estimate.tasks, estimate.samples, *totals, why=estimate.why)
 
 
-def _missing(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:
-    """How many rollouts have no number, and on which benchmarks, in one note; none where all have one."""
+def _missing_notes(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:
+    """A note on the number of missing rollouts and their benchmarks, if there are any."""
     counts = {row.benchmark: sum(cell.missing for cell in row.cells) for row in benchmarks}
     planned = sum(cell.planned for row in benchmarks for cell in row.cells)
     missing = sum(counts.values())
     if not missing:
         return []
-    where = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-    are, what = "is" if missing == 1 else "are", "counted as 0" if policy == "zero" else "excluded"
-    return [f"{missing:,} of {planned:,} rollouts {are} missing ({what}){f': {where}' if len(counts) > 1 else ''}"]
+    by_benchmark = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    are, treatment = "is" if missing == 1 else "are", "counted as 0" if policy == "zero" else "excluded"
+    suffix = f": {by_benchmark}" if len(counts) > 1 else ""
+    return [f"{missing:,} of {planned:,} rollouts {are} missing ({treatment}){suffix}"]
 
 
-def _gathered(rows: Sequence[_Row]) -> list[str]:
-    """The notes of all benchmarks, each once, with the benchmarks that it is about, where it is not about all."""
-    about: dict[str, list[str]] = {}
+def _row_notes(rows: Sequence[_Row]) -> list[str]:
+    """The notes of all benchmarks, each once; a note that is not on all benchmarks names its benchmarks."""
+    benchmarks_of: dict[str, list[str]] = {}
     for row in rows:
         for note in dict.fromkeys(row.notes):
-            about.setdefault(note, []).append(row.benchmark.benchmark)
-    return [note if len(names) == len(rows) else f"{', '.join(names)}: {note}" for note, names in about.items()]
+            benchmarks_of.setdefault(note, []).append(row.benchmark.benchmark)
+    return [note if len(names) == len(rows) else f"{', '.join(names)}: {note}" for note, names in benchmarks_of.items()]
 
 
-def _fragile(rows: Sequence[_Row], benchmarks: Sequence[MatrixRow], plan: Plan) -> list[str]:
-    """Where one more task, lost or won outright, would take a verdict back."""
-    about: dict[str, dict[str, None]] = {}
+def _fragile_notes(rows: Sequence[_Row], benchmarks: Sequence[MatrixRow], plan: Plan) -> list[str]:
+    """Notes on verdicts that one more task, lost or won outright, would undo."""
+    benchmarks_of: dict[str, dict[str, None]] = {}
     for row, benchmark in zip(rows, benchmarks, strict=True):
         for (_, _, difference), pair in zip(row.differences, benchmark.pairs, strict=True):
             if pair.verdict in ("better", "worse") and undone_by_one(difference, plan.confidence):
-                about.setdefault(one_more(difference.value, plan.cluster), {})[benchmark.benchmark] = None
-    return [f"{', '.join(names)}: {unseen} would undo a verdict" for unseen, names in about.items()]
+                benchmarks_of.setdefault(one_more(difference.value, plan.cluster), {})[benchmark.benchmark] = None
+    return [f"{', '.join(names)}: {unseen} would undo a verdict" for unseen, names in benchmarks_of.items()]
 
 
-def _of_mean(mean: MatrixMean | None) -> list[str]:
+def _mean_notes(mean: MatrixMean | None) -> list[str]:
+    """A note on the benchmarks that are not in the mean, if there are any."""
     if mean is None or not mean.excluded:
         return []
     if not mean.benchmarks:

@@ -1,7 +1,4 @@
-"""A matrix and its Document: the sentence first, then a row for each benchmark, the mean, what is missing, the cost.
-
-It has a cell for each benchmark and model, the differences, and the mean over benchmarks.
-"""
+"""A matrix of models by benchmarks, and its page: the answer, a row for each benchmark, the mean, missing and cost."""
 
 from __future__ import annotations
 
@@ -55,14 +52,14 @@ FIELDS: Final = (
 class MatrixColumn:
     """A model of a matrix."""
 
-    name: str  # no other model of the matrix has it
+    name: str  # unique within the matrix
     agent: str | None
     model: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One model on one benchmark, or its mean over benchmarks."""
+    """The value of one model on one benchmark, or its mean over benchmarks."""
 
     model: str
     value: float | None  # on the tasks of the row
@@ -71,52 +68,52 @@ class Cell:
     method: str | None  # of the interval
     tasks: int
     samples: int
-    missing: int  # rollouts of its run that have no number
-    planned: int  # rollouts of its run
-    cost_usd: float | None = None  # of all of them; None where none was recorded
-    source: str = ""  # the path it was read from; "" for a table
-    why: str | None = None  # it has no value, or no interval
+    missing: int  # rollouts of its run without a number
+    planned: int  # planned rollouts of its run
+    cost_usd: float | None = None  # of all its rollouts; None if no cost was recorded
+    source: str = ""  # the path of the source; "" for a table
+    why: str | None = None  # why it has no value or no interval
 
 
 @dataclass(frozen=True, slots=True)
 class PairDifference:
-    """Two models on the same tasks: second less first."""
+    """The difference between two models on the same tasks: second less first."""
 
     first: str
     second: str
     delta: float | None
     stderr: float | None
-    interval: tuple[float, float] | None  # for itself, not adjusted
-    p: float | None  # of no difference, for itself
-    p_holm: float | None  # adjusted: of single benchmarks over all of them, of the mean over its pairs
+    interval: tuple[float, float] | None  # not adjusted
+    p: float | None  # of the null hypothesis of no difference, not adjusted
+    p_holm: float | None  # adjusted: over all tests of single benchmarks, or over the pairs of the mean
     verdict: str  # better, worse, equivalent or undecided: the second against the first, by p_holm
     method: str
     tasks: int
-    floored_stderr: float | None = None  # by which it is tested
+    floored_stderr: float | None = None  # the standard error of the test
     freedom: float | None = None  # degrees of freedom of t
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """A row of a matrix."""
+    """One benchmark of a matrix."""
 
     benchmark: str
-    tasks: int  # that are compared; of a single model, its own
-    excluded_tasks: int  # that some model has, and that are not compared
-    cells: Sequence[Cell]  # of each model, in the order of the models
+    tasks: int  # compared tasks; for a single model, its own tasks
+    excluded_tasks: int  # tasks that only some models have
+    cells: Sequence[Cell]  # in the order of the models
     pairs: Sequence[PairDifference] = ()
-    best: str | None = None  # the model that is better than every other, by the adjusted tests
+    best: str | None = None  # the model that is better than every other one, by the adjusted tests
     in_mean: bool = True
-    why: str | None = None  # its models are not compared
+    why: str | None = None  # why its models are not compared
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixMean:
-    """The mean over benchmarks, each counting alike: of every model, and of their differences."""
+    """The unweighted mean over benchmarks of every model and of their differences."""
 
-    benchmarks: Sequence[str]  # that are in it
-    excluded: Sequence[str]  # that are not, because not every model has them
+    benchmarks: Sequence[str]  # the benchmarks in the mean
+    excluded: Sequence[str]  # the others, which not every model has
     tasks: int
     cells: Sequence[Cell]
     pairs: Sequence[PairDifference] = ()
@@ -125,7 +122,7 @@ class MatrixMean:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Matrix(Page):
-    """Models by benchmarks: values, differences and verdicts. ``matrix["arith"]`` is a row."""
+    """Models by benchmarks: values, differences and verdicts. ``matrix["arith"]`` is the row of a benchmark."""
 
     dialect: str
     missing: str
@@ -135,7 +132,7 @@ class Matrix(Page):
     margin: float | None
     metric: str
     higher_is_better: bool
-    tests: int  # of single benchmarks, over which their p is adjusted
+    tests: int  # the number of tests on single benchmarks, over which their p is adjusted
     models: Sequence[MatrixColumn]
     inputs: Sequence[Sequence[Input]]
     benchmarks: Sequence[MatrixRow]
@@ -158,19 +155,19 @@ class Matrix(Page):
     def digest(self) -> str:
         """The hash of settings and numbers, without paths and names: equal digests mean equal numbers."""
         rows = [_numbers(asdict(row)) for row in self.benchmarks]
-        whole = {**self._settings(), "benchmarks": rows, "mean": self.mean and _numbers(asdict(self.mean))}
-        return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
+        content = {**self._settings(), "benchmarks": rows, "mean": self.mean and _numbers(asdict(self.mean))}
+        return "sha256:" + hashlib.sha256(canonical(content)).hexdigest()
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
+        """The document that renderers show."""
         return document(self)
 
     def glance(self) -> Glance:
-        """The answer, the matrix, and what its letters stand for, for a notebook."""
+        """The answer, the table and the meaning of its letters, for a notebook."""
         return glance(self)
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The answer in one line."""
         return f"{head(self)}: {answer(self).sentence}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,21 +180,21 @@ class Matrix(Page):
             **self._settings(),
             "models": [asdict(column) for column in self.models],
             "inputs": [[asdict(file) for file in files] for files in self.inputs],
-            "benchmarks": [{**asdict(row), **_only(row.pairs)} for row in self.benchmarks],
-            "mean": None if self.mean is None else {**asdict(self.mean), **_only(self.mean.pairs)},
+            "benchmarks": [{**asdict(row), **_only_pair(row.pairs)} for row in self.benchmarks],
+            "mean": None if self.mean is None else {**asdict(self.mean), **_only_pair(self.mean.pairs)},
             "notes": list(self.notes),
             "digest": self.digest,
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per cell; beside a second model, its difference from the first."""
-        every: list[tuple[str, MatrixRow | MatrixMean]] = [(row.benchmark, row) for row in self.benchmarks]
+        """One flat row per cell, with its difference from the first model of its row."""
+        named_rows: list[tuple[str, MatrixRow | MatrixMean]] = [(row.benchmark, row) for row in self.benchmarks]
         if self.mean is not None:
-            every.append((MACRO_MEAN, self.mean))
+            named_rows.append((MACRO_MEAN, self.mean))
         agents = {column.name: column.agent for column in self.models}
         return [
             {**_flat(cell, row), "benchmark": name, "metric": self.metric, "agent": agents[cell.model]}
-            for name, row in every
+            for name, row in named_rows
             for cell in row.cells
         ]
 
@@ -206,20 +203,31 @@ class Matrix(Page):
         return {name: getattr(self, name) for name in names}
 
 
-_NAMED = ("model", "source", "first", "second", "best", "benchmark", "benchmarks", "excluded", "cost_usd", "why")
+_UNHASHED = (
+    "model",
+    "source",
+    "first",
+    "second",
+    "best",
+    "benchmark",
+    "benchmarks",
+    "excluded",
+    "cost_usd",
+    "why",
+)
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without what may be called otherwise."""
+    """The fields of a row that the digest includes: no names, paths, costs and sentences."""
     return {
         key: [_numbers(each) for each in value] if key in ("cells", "pairs") else value
         for key, value in row.items()
-        if key not in _NAMED
+        if key not in _UNHASHED
     }
 
 
-def _only(pairs: Sequence[PairDifference]) -> dict[str, Any]:
-    """The numbers of the only pair, beside the list of pairs: with two models there is one difference."""
+def _only_pair(pairs: Sequence[PairDifference]) -> dict[str, Any]:
+    """The numbers of the only pair, which a document with two models also has outside the list of pairs."""
     if len(pairs) != 1:
         return {}
     names = ("delta", "stderr", "floored_stderr", "interval", "p", "p_holm", "verdict", "method")
@@ -256,25 +264,25 @@ def _flat(cell: Cell, row: MatrixRow | MatrixMean) -> dict[str, Any]:
     }
 
 
-SHORT = 15  # columns of a model's name that stands over its column; longer ones stand in a legend
-SIDE_BY_SIDE = 4  # models that have a column each; more have a row each
-COMPARED = 2  # models whose difference has a column
+SHORT = 15  # maximum width of a model's name as the head of its column; longer names have a legend
+SIDE_BY_SIDE = 4  # up to this number, models have a column each; more models have a row each
+COMPARED = 2  # with this number of models, their difference has columns
 FEW = 3  # names that a sentence lists
-LINES = 25  # of a page, unless all rows are asked for
-FEWEST = 2  # rows that are shown, however many lines the names above them take
-COLUMNS = 80  # of a page, for the number of its lines
-NAME = 40  # columns of a name
-SHORT_NAME = 24  # columns of a name in a sentence that lists several
-WIDE = 110  # columns of a terminal that has room for a picture
-PICTURE = (0, 27)  # columns of a picture, narrow and wide
+LINES = 25  # lines of a page, unless all rows are requested
+FEWEST = 2  # minimum number of rows
+COLUMNS = 80  # width of a page for which its lines are counted
+NAME = 40  # width of a name in columns
+SHORT_NAME = 24  # width of a name in a sentence that lists several
+WIDE = 110  # minimum width of a terminal that shows a picture
+PICTURE = (0, 27)  # width of a picture on a narrow and on a wide terminal
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DECIDED: Final = ("better", "worse")
 
 
 def document(matrix: Matrix, *, every: bool = False, where: str = "", option: str = "--all") -> Document:
-    """A matrix for people, with ``every`` row, which ``option`` of the command asks for.
+    """The page of a matrix; ``every`` shows all rows.
 
-    ``where`` is the path of the runs, for the commands it names.
+    The page names the command's ``option`` that shows all rows, and ``where``, the path of the runs, in commands.
     """
     return Document(
         partial(_blocks, matrix, every, where, option),
@@ -292,24 +300,24 @@ def head(matrix: Matrix) -> str:
 
 
 def answer(matrix: Matrix, names: Sequence[str] | None = None) -> Answer:
-    """What a matrix says: the mean over benchmarks is the answer; ``names`` are what its models are called."""
+    """The answer of a matrix, which is the mean over benchmarks; ``names`` are the displayed names of its models."""
     names = [clean(column.name, None) for column in matrix.models] if names is None else names
     if matrix.mean is not None and not matrix.mean.benchmarks:
         return Answer(f"No benchmark has a value of {'both models' if len(names) == COMPARED else 'every model'}.")
     if len(matrix.models) == 1:
-        return _of_one(matrix, names[0])
+        return _answer_of_one(matrix, names[0])
     if len(matrix.models) == COMPARED:
-        return _of_two(matrix, names)
-    return _of_many(matrix, names)
+        return _answer_of_two(matrix, names)
+    return _answer_of_many(matrix, names)
 
 
-def _row_of(matrix: Matrix) -> MatrixRow | MatrixMean:
-    """The row that is the answer: the mean, or the only benchmark."""
+def _answer_row(matrix: Matrix) -> MatrixRow | MatrixMean:
+    """The row with the answer: the mean, or the only benchmark."""
     return matrix.benchmarks[0] if matrix.mean is None else matrix.mean
 
 
 def _over(matrix: Matrix) -> str:
-    """``five benchmarks``; the name of the only one."""
+    """``five benchmarks``, or the name of the only benchmark."""
     if matrix.mean is None:
         return clean(matrix.benchmarks[0].benchmark)
     count = len(matrix.mean.benchmarks)
@@ -317,25 +325,25 @@ def _over(matrix: Matrix) -> str:
     return f"{number} benchmark{'' if count == 1 else 's'}"
 
 
-def _of_one(matrix: Matrix, name: str) -> Answer:
-    cell = _row_of(matrix).cells[0]
+def _answer_of_one(matrix: Matrix, name: str) -> Answer:
+    cell = _answer_row(matrix).cells[0]
     over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
     if cell.value is None:
         return Answer(f"{name} has no {matrix.metric} {over}.", plain_why(cell.why or ""))
     digits = decimals(matrix)
-    what = "scores" if matrix.metric == "mean_reward" else f"has a {matrix.metric} of"
-    sure = f"No interval: {plain_why(cell.why)}" if cell.why else "No interval"
+    verb = "scores" if matrix.metric == "mean_reward" else f"has a {matrix.metric} of"
+    detail = f"No interval: {plain_why(cell.why)}" if cell.why else "No interval"
     if cell.interval:
-        of = "" if matrix.mean is None else " of the macro mean"
-        sure = f"{level(matrix.confidence)}{of}: {to(cell.interval, digits)}"
-    return Answer(f"{name} {what} {figure(cell.value, digits)} {over}.", sure)
+        of_mean = "" if matrix.mean is None else " of the macro mean"
+        detail = f"{level(matrix.confidence)}{of_mean}: {to(cell.interval, digits)}"
+    return Answer(f"{name} {verb} {figure(cell.value, digits)} {over}.", detail)
 
 
-def _of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
-    row = _row_of(matrix)
+def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
+    row = _answer_row(matrix)
     pair = row.pairs[0] if row.pairs else None
-    why = _why(matrix) if pair is None else pair.why
-    found = of_difference(
+    why = _why_not_compared(matrix) if pair is None else pair.why
+    return of_difference(
         names[0],
         names[1],
         "undecided" if pair is None else pair.verdict,
@@ -346,17 +354,16 @@ def _of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
         why=plain_why(why) if why else None,
         over="" if matrix.mean is None else _over(matrix),
     )
-    return Answer(found.sentence, found.detail)
 
 
-def _why(matrix: Matrix) -> str:
-    """Why two models are not compared."""
+def _why_not_compared(matrix: Matrix) -> str:
+    """The first reason why models are not compared."""
     reasons = [row.why or cell.why for row in matrix.benchmarks for cell in row.cells if row.why or cell.why]
     return next(filter(None, reasons), "")
 
 
 def alone(matrix: Matrix) -> str:
-    """Whether single benchmarks are decided beside the mean of two models, a sentence or nothing."""
+    """A sentence on the single benchmarks that are decided, beside the mean of two models; "" if there is no mean."""
     if matrix.mean is None or len(matrix.mean.pairs) != 1:
         return ""
     decided = [row for row in matrix.benchmarks if any(pair.verdict in DECIDED for pair in row.pairs)]
@@ -369,38 +376,38 @@ def alone(matrix: Matrix) -> str:
     return f"{len(decided):,} of {counted(len(matrix.benchmarks), 'benchmark')} {are} decided alone: {named}."
 
 
-def _of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
-    row, digits = _row_of(matrix), decimals(matrix)
-    called = {column.name: name for column, name in zip(matrix.models, names, strict=True)}
+def _answer_of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
+    row, digits = _answer_row(matrix), decimals(matrix)
+    shown_name = {column.name: name for column, name in zip(matrix.models, names, strict=True)}
     over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
     count = f"{len(names):,} models"
     if row.best is not None:
         cell = next(cell for cell in row.cells if cell.model == row.best)
-        ends = f" ({to(cell.interval, digits)})" if cell.interval else ""
+        interval = f" ({to(cell.interval, digits)})" if cell.interval else ""
         return Answer(
-            f"{called[row.best]} is the best of {count} {over}.",
-            f"{figure(cell.value, digits)}{ends}, better than each",
+            f"{shown_name[row.best]} is the best of {count} {over}.",
+            f"{figure(cell.value, digits)}{interval}, better than each",
         )
-    values = [cell for cell in row.cells if cell.value is not None]
-    if not values or not row.pairs:
-        return Answer(f"The {count} are not compared {over}.", plain_why(_why(matrix)))
+    with_value = [cell for cell in row.cells if cell.value is not None]
+    if not with_value or not row.pairs:
+        return Answer(f"The {count} are not compared {over}.", plain_why(_why_not_compared(matrix)))
     sign = 1 if matrix.higher_is_better else -1
-    first = max(values, key=lambda cell: sign * (cell.value or 0.0))
+    first = max(with_value, key=lambda cell: sign * (cell.value or 0.0))
     ties = [
-        called[pair.second if pair.first == first.model else pair.first]
+        shown_name[pair.second if pair.first == first.model else pair.first]
         for pair in row.pairs
         if first.model in (pair.first, pair.second) and pair.verdict not in DECIDED
     ]
-    named = ", ".join(ties[:FEW]) + (f" and {len(ties) - FEW:,} more" if len(ties) > FEW else "")
+    listed = ", ".join(ties[:FEW]) + (f" and {len(ties) - FEW:,} more" if len(ties) > FEW else "")
     return Answer(
         f"No model is better than every other {over}.",
-        f"{called[first.model]} has the {'highest' if sign > 0 else 'lowest'} value, {figure(first.value, digits)}; "
-        f"undecided against {named}",
+        f"{shown_name[first.model]} has the {'highest' if sign > 0 else 'lowest'} value, "
+        f"{figure(first.value, digits)}; undecided against {listed}",
     )
 
 
 def decimals(matrix: Matrix) -> int:
-    """Three for values between -1 and 1, four where an interval is narrower than 0.01; else what their size asks."""
+    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
     cells = [cell for row in _rows(matrix) for cell in row.cells]
     size = max((abs(cell.value) for cell in cells if cell.value is not None), default=0.0)
     if size == 0 or 0.01 <= size <= 1:
@@ -415,48 +422,47 @@ def _rows(matrix: Matrix) -> list[MatrixRow | MatrixMean]:
 def _blocks(matrix: Matrix, every: bool, where: str, option: str = "") -> Iterator[Block]:
     names = [clean(column.name, None) for column in matrix.models]
     count = len(names)
-    turned = count > SIDE_BY_SIDE
-    lettered = 1 < count <= SIDE_BY_SIDE and any(width(name) > SHORT for name in names)
-    signs = letters(count)
+    models_as_rows = count > SIDE_BY_SIDE
+    has_legend = 1 < count <= SIDE_BY_SIDE and any(width(name) > SHORT for name in names)
+    labels = letters(count)
     way = "" if matrix.higher_is_better else " (lower is better)"
-    what = f"{clean(matrix.metric)}{way}, {percent(matrix.confidence)} intervals"
-    short = without_middle(names, SHORT_NAME) if turned else None
-    called, named = answer(matrix, signs if lettered else short), answer(matrix)
+    about = f"{clean(matrix.metric)}{way}, {percent(matrix.confidence)} intervals"
+    short_names = labels if has_legend else without_middle(names, SHORT_NAME) if models_as_rows else None
+    short, full = answer(matrix, short_names), answer(matrix)  # for a terminal, and for Markdown
     yield Title("", markdown=head(matrix))
     above: list[Block] = [
-        Sentence(head(matrix), right=what, markdown=what),
-        Sentence(called.sentence, "strong", markdown=(Styled(named.sentence),)),
+        Sentence(head(matrix), right=about, markdown=about),
+        Sentence(short.sentence, "strong", markdown=(Styled(full.sentence),)),
     ]
-    beside = alone(matrix)
-    if named.detail or beside:
-        words = " ".join(filter(None, (_ended(named.detail), beside)))
-        above.append(Sentence(_ended(called.detail), markdown=words))
-    if beside:
-        above.append(Sentence(beside, markdown=""))
+    single = alone(matrix)
+    if full.detail or single:
+        markdown = " ".join(filter(None, (_with_period(full.detail), single)))
+        above.append(Sentence(_with_period(short.detail), markdown=markdown))
+    if single:
+        above.append(Sentence(single, markdown=""))
     above.append(Blank())
-    if lettered:
+    if has_legend:
         above += [*(Sentence(line, markdown="") for line in _legend(names)), Blank()]
-    heads: list[Text] = [sign if lettered else Name(name, None) for sign, name in zip(signs, names, strict=True)]
-    below = list(_below(matrix, turned, where))
+    below = list(_below(matrix, models_as_rows, where))
     below = [Blank(), *below] if below else below
     room = None if every else LINES - sum(map(_lines_taken, (*above, *below)))
     yield from above
-    if turned:
-        yield from _turned(matrix, room, option)
+    if models_as_rows:
+        yield from _table_of_models(matrix, room, option)
     else:
-        if count == COMPARED and not lettered:
-            heads = [(f"{sign} ", Name(name, None)) for sign, name in zip(signs, names, strict=True)]
+        heads: list[Text] = [*labels] if has_legend else [Name(name, None) for name in names]
+        if count == COMPARED and not has_legend:
+            heads = [(f"{label} ", Name(name, None)) for label, name in zip(labels, names, strict=True)]
         yield from _table(matrix, heads, room, option)
     yield from below
-    if matrix.notes:  # a terminal has them beside the output
+    if matrix.notes:  # on a terminal the command prints them to stderr
         yield SentenceList([Sentence("", markdown=note) for note in matrix.notes])
 
 
 def _legend(names: Sequence[str]) -> list[str]:
-    """What the letters stand for: a line for each of two models, else as many in a line as it holds."""
-    entries = [
-        f"{sign}  {name}" for sign, name in zip(letters(len(names)), without_middle(names, COLUMNS - 4), strict=True)
-    ]
+    """The models that the letters stand for: a line for each of two models, else lines filled with several."""
+    shown_names = without_middle(names, COLUMNS - 4)
+    entries = [f"{label}  {name}" for label, name in zip(letters(len(names)), shown_names, strict=True)]
     if len(entries) <= COMPARED:
         return entries
     lines = entries[:1]
@@ -467,47 +473,48 @@ def _legend(names: Sequence[str]) -> list[str]:
 
 
 def _lines_taken(block: Block) -> int:
-    """About how many lines a sentence takes on a terminal of 80 columns."""
+    """The approximate number of lines of a sentence on a terminal of 80 columns."""
     text = block.text if isinstance(block, Sentence) and isinstance(block.text, str) else ""
-    spread = "".join(sign * width(sign) for sign in text)  # as many signs as columns
-    return max(len(textwrap.wrap(spread, COLUMNS - 4, break_long_words=False, break_on_hyphens=False)), 1)
+    expanded = "".join(sign * width(sign) for sign in text)  # one character per column
+    return max(len(textwrap.wrap(expanded, COLUMNS - 4, break_long_words=False, break_on_hyphens=False)), 1)
 
 
 def _shown_rows(count: int, room: int | None, lines: int = 1) -> int:
-    """How many rows of so many lines each fit; all of them, or fewer and a line that says so."""
+    """How many of ``count`` rows, of ``lines`` each, fit into the room; one line is left for a note on hidden rows."""
     if room is None or count * lines <= room:
         return count
     return min(max((room - 1) // lines, FEWEST), count)
 
 
-def _more(hidden: int, what: str, option: str) -> Iterator[Block]:
+def _more(hidden: int, noun: str, option: str) -> Iterator[Block]:
+    """The note on hidden rows."""
     if hidden:
-        words = f"{counted(hidden, f'more {what}')}: {option}"
+        words = f"{counted(hidden, f'more {noun}')}: {option}"
         yield Sentence(f"… {words}", "note", markdown=words)
 
 
 def glance(matrix: Matrix) -> Glance:
-    """The answer, the matrix, and what its letters stand for, for a notebook."""
-    found = answer(matrix)
+    """The answer, the table and the meaning of its letters, for a notebook."""
+    full = answer(matrix)
     table = next(block for block in _blocks(matrix, every=True, where="") if isinstance(block, Table))
     names = [clean(column.name, None) for column in matrix.models]
-    called = [f"{sign} {name}" for sign, name in zip(letters(len(names)), names, strict=True)]
-    legend = f"{', '.join(called)}." if 1 < len(names) <= SIDE_BY_SIDE else ""
-    foot = " ".join(filter(None, (_ended(found.detail), alone(matrix), legend, f"{matrix.digest[:19]}…")))
-    return Glance(found.sentence, table, foot)
+    labelled = [f"{label} {name}" for label, name in zip(letters(len(names)), names, strict=True)]
+    legend = f"{', '.join(labelled)}." if 1 < len(names) <= SIDE_BY_SIDE else ""
+    foot = " ".join(filter(None, (_with_period(full.detail), alone(matrix), legend, f"{matrix.digest[:19]}…")))
+    return Glance(full.sentence, table, foot)
 
 
-def _ended(text: str) -> str:
+def _with_period(text: str) -> str:
     return text if not text or text.endswith(".") else f"{text}."
 
 
-def _below(matrix: Matrix, turned: bool, where: str) -> Iterator[Block]:
-    """How the table is read."""
+def _below(matrix: Matrix, models_as_rows: bool, where: str) -> Iterator[Block]:
+    """The notes below the table that explain its signs."""
     if matrix.mean is not None and matrix.mean.excluded and matrix.mean.benchmarks:
         count = f"{len(matrix.mean.benchmarks):,} of {len(matrix.benchmarks):,} benchmarks"
         without = ", ".join(clean(name) for name in matrix.mean.excluded)
         yield Sentence(f"The macro mean is over {count}: not every model was compared on {without}.", "note")
-    if turned:
+    if models_as_rows:
         command = f"calipers leaderboard {clean(where, None)}" if where else "calipers leaderboard"
         yield Sentence("▲ better than every other model   (paired; Holm)", "note")
         yield Sentence(f"Each benchmark: {command}", "note")
@@ -527,18 +534,21 @@ def _below(matrix: Matrix, turned: bool, where: str) -> Iterator[Block]:
 
 
 def _table(matrix: Matrix, heads: Sequence[Text], room: int | None, option: str) -> Iterator[Block]:
-    """A row for each benchmark, a column for each model, and the difference of two; in so many lines."""
+    """A row for each benchmark, with a column for each model and the difference of two models.
+
+    ``room`` is the number of lines; None shows all rows. With more than two models the intervals are ``stacked``: they
+    have a line of their own.
+    """
     digits = decimals(matrix)
     compared, stacked = len(matrix.models) == COMPARED, len(matrix.models) > COMPARED
     lines_each = 2 if stacked else 1
-    if room is not None:  # the head, missing and cost with their rules, and the mean
+    if room is not None:  # 5 lines: the head, missing, cost, and two rules
         room -= 5 + (lines_each if matrix.mean is not None else 0)
     rows = matrix.benchmarks[: _shown_rows(len(matrix.benchmarks), room, lines_each)]
     interval = f"{percent(matrix.confidence)} interval"
     columns = [TableColumn("benchmark", style="strong", middle=True, after=1), TableColumn("tasks", "right")]
-    signs = letters(len(heads))
-    for sign, head_text, column in zip(signs, heads, matrix.models, strict=True):
-        name: Text = (f"{sign} ", Name(column.name, None)) if compared else Name(column.name, None)
+    for label, head_text, column in zip(letters(len(heads)), heads, matrix.models, strict=True):
+        name: Text = (f"{label} ", Name(column.name, None)) if compared else Name(column.name, None)
         columns += [
             TableColumn(head_text, style="plain", only="terminal"),
             TableColumn(name, "point", "value", only="markdown"),
@@ -556,18 +566,16 @@ def _table(matrix: Matrix, heads: Sequence[Text], room: int | None, option: str)
     elif stacked:
         columns.append(TableColumn("better than each", only="markdown"))
     axis = _axis(_rows(matrix)) if compared else None
-    lines: list[Row] = []
+    table_rows: list[Row] = []
     for row in rows:
-        lines += _lines(row.benchmark, row, digits, axis, stacked, compared)
-    last: list[Row] = []
+        table_rows += _table_rows(row.benchmark, row, digits, axis, stacked, compared)
     if matrix.mean is not None:
-        last += _lines(MACRO_MEAN, matrix.mean, digits, axis, stacked, compared, ruled=True)
-    last += _totals(matrix, len(columns))
-    yield Table(columns, [*lines, *last], across=True)
+        table_rows += _table_rows(MACRO_MEAN, matrix.mean, digits, axis, stacked, compared, ruled=True)
+    yield Table(columns, [*table_rows, *_totals(matrix, len(columns))], across=True)
     yield from _more(len(matrix.benchmarks) - len(rows), "benchmark", option)
 
 
-def _lines(
+def _table_rows(
     name: str,
     row: MatrixRow | MatrixMean,
     digits: int,
@@ -576,12 +584,9 @@ def _lines(
     compared: bool,
     ruled: bool = False,
 ) -> Iterator[Row]:
-    """The row of a benchmark; with several models their intervals stand on a line of their own."""
-    ours = isinstance(row, MatrixMean)
-    cells: list[TableCell] = [
-        name if ours else Name(name, NAME, plain=without_middle([clean(name, None)], NAME)[0]),
-        f"{row.tasks:,}",
-    ]
+    """The row of a benchmark or of the mean, and a second row with the intervals if they are stacked."""
+    shown_name = Name(name, NAME, plain=without_middle([clean(name, None)], NAME)[0])
+    cells: list[TableCell] = [name if isinstance(row, MatrixMean) else shown_name, f"{row.tasks:,}"]
     for cell in row.cells:
         mark = " ▲" if stacked and cell.model == row.best else ""
         value = _value(cell, digits)
@@ -598,7 +603,7 @@ def _lines(
 
 
 def _remarks(row: MatrixRow | MatrixMean) -> list[str]:
-    """Why a row lacks an interval or a difference."""
+    """The reasons why a row lacks an interval or a difference."""
     reasons = [cell.why for cell in row.cells if cell.why and cell.value is not None]
     reasons += [pair.why for pair in row.pairs if pair.why]
     reasons += [row.why] if isinstance(row, MatrixRow) and row.why else []
@@ -612,7 +617,7 @@ def _value(cell: Cell, digits: int) -> str:
 
 
 def _ends(cell: Cell, digits: int) -> str:
-    """The interval in brackets, with a decimal less than the value."""
+    """The interval in brackets, with one decimal less than the value."""
     if cell.interval is None:
         return ""
     low, high = (figure(end, max(digits - 1, 0)).replace("-", MINUS) for end in cell.interval)
@@ -630,7 +635,7 @@ def _difference(pair: PairDifference | None, digits: int, axis: tuple[float, flo
 
 
 def _axis(rows: Sequence[MatrixRow | MatrixMean]) -> tuple[float, float] | None:
-    """An axis in round steps that holds zero and all intervals of differences."""
+    """An axis with round steps that includes zero and all intervals of differences; None without intervals."""
     ends = [end for row in rows for pair in row.pairs for end in pair.interval or ()]
     low, high = min(ends, default=0.0), max(ends, default=0.0)
     low, high = min(low, 0.0), max(high, 0.0)
@@ -644,12 +649,12 @@ def _axis(rows: Sequence[MatrixRow | MatrixMean]) -> tuple[float, float] | None:
 
 
 def _totals(matrix: Matrix, columns: int) -> list[Row]:
-    """What is missing, and the cost, of each model over all benchmarks."""
-    cells = list(zip(*(row.cells for row in matrix.benchmarks), strict=True))
+    """The rows with the missing rollouts and the cost of each model over all benchmarks."""
+    cells_of_models = list(zip(*(row.cells for row in matrix.benchmarks), strict=True))
     rows = []
-    for name, say in (("missing", _missing), ("cost", _cost)):
-        texts = [say(some) for some in cells]
-        line: list[TableCell] = [name, "", *(text for each in texts for text in (each, each, ""))]
+    for name, total in (("missing", _missing), ("cost", _cost)):
+        texts = [total(cells) for cells in cells_of_models]
+        line: list[TableCell] = [name, "", *(cell for text in texts for cell in (text, text, ""))]
         rows.append(Row([*line, *[""] * (columns - len(line))], ruled=matrix.mean is None and name == "missing"))
     return rows
 
@@ -660,17 +665,18 @@ def _missing(cells: Sequence[Cell]) -> str:
 
 
 def _cost(cells: Sequence[Cell]) -> str:
-    run = [cell for cell in cells if cell.planned]
-    costs = [cell.cost_usd for cell in run if cell.cost_usd is not None]
+    """The total cost of a model, with the number of benchmarks whose cost is recorded, if not all."""
+    was_run = [cell for cell in cells if cell.planned]
+    costs = [cell.cost_usd for cell in was_run if cell.cost_usd is not None]
     if not costs:
         return "not recorded"
-    part = "" if len(costs) == len(run) else f" ({len(costs)} of {len(run)})"
-    return f"{money(sum(costs))}{part}"
+    recorded = "" if len(costs) == len(was_run) else f" ({len(costs)} of {len(was_run)})"
+    return f"{money(sum(costs))}{recorded}"
 
 
-def _turned(matrix: Matrix, room: int | None, option: str) -> Iterator[Block]:
-    """A row for each model, the best mean first; in so many lines."""
-    answer_row, digits = _row_of(matrix), decimals(matrix)
+def _table_of_models(matrix: Matrix, room: int | None, option: str) -> Iterator[Block]:
+    """A row for each model, the best mean first; ``room`` is the number of lines, None shows all rows."""
+    answer_row, digits = _answer_row(matrix), decimals(matrix)
     interval = f"{percent(matrix.confidence)} interval"
     title = MACRO_MEAN if matrix.mean is not None else clean(matrix.benchmarks[0].benchmark)
     columns = [
@@ -684,33 +690,33 @@ def _turned(matrix: Matrix, room: int | None, option: str) -> Iterator[Block]:
     ]
     sign = -1 if matrix.higher_is_better else 1
     values = [cell.value for cell in answer_row.cells]
-    order = sorted(range(len(values)), key=lambda place: (values[place] is None, sign * (values[place] or 0.0), place))
+    order = sorted(range(len(values)), key=lambda index: (values[index] is None, sign * (values[index] or 0.0), index))
     rows = []
-    most = _shown_rows(len(order), None if room is None else room - 2)
-    for place in order[:most]:
-        cell, column = answer_row.cells[place], matrix.models[place]
-        every = [row.cells[place] for row in matrix.benchmarks]
+    shown = _shown_rows(len(order), None if room is None else room - 2)
+    for index in order[:shown]:
+        cell, column = answer_row.cells[index], matrix.models[index]
+        benchmark_cells = [row.cells[index] for row in matrix.benchmarks]
         best = cell.model == answer_row.best
         line: list[TableCell] = [Name(column.name, NAME, plain=without_middle([clean(column.name, None)], NAME)[0])]
         line += [_value(cell, digits), to(cell.interval, digits) if cell.interval else NONE]
         line += ["▲" if best else "", "yes" if best else ""]
-        rows.append(Row([*line, _missing(every), _cost(every)]))
+        rows.append(Row([*line, _missing(benchmark_cells), _cost(benchmark_cells)]))
     yield Table(columns, rows, across=True)
-    yield from _more(len(order) - most, "model", option)
+    yield from _more(len(order) - shown, "model", option)
 
 
 def suites(matrix: Matrix) -> list[TestSuite]:
-    """For JUnit: a suite for each pair of models, a case for each benchmark and for their mean."""
+    """JUnit suites, one for each pair of models, with a case for each benchmark and for their mean."""
     return suites_of(_judged(matrix))
 
 
 def annotated(matrix: Matrix) -> Iterator[str]:
-    """For GitHub: a line for each difference that is worse or undecided."""
+    """GitHub annotations, one for each difference that is worse or undecided."""
     return annotations_of(_judged(matrix))
 
 
 def _judged(matrix: Matrix) -> Iterator[Judged]:
-    """Each difference with the name of its row, those of the mean first."""
+    """The verdict on each difference; those on the mean come first."""
     mean = [(MACRO_MEAN, pair) for pair in matrix.mean.pairs] if matrix.mean else []
     for name, pair in (*mean, *((row.benchmark, pair) for row in matrix.benchmarks for pair in row.pairs)):
         low, high = pair.interval or (None, None)
