@@ -1,4 +1,4 @@
-"""pass@k, pass^k, maj@k and max@k for every k, their page and picture, and the cost of trying until the first pass."""
+"""pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until the first pass; their page and picture."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ FIELDS = (
     *("dataset", "model", "agent", "reward", "metric", "k", "value", "stderr", "low", "high", "tasks"),
     *("model_based", "tries", "cost_usd", "cost_usd_per_success", "why", "assumes"),
 )
-ALL_SHOWN = 16  # rows up to which every k has one
-MODEL = "*"
+ALL_SHOWN = 16  # up to this number, every k has a row
+MODEL = "*"  # marks extrapolated values
 PLACES = 3
 
 
@@ -71,7 +71,7 @@ class FittedLaw:
 
     assumes: str
     draws: int  # of the bootstrap
-    a: float | None = None  # of the beta law; None where none was fitted
+    a: float | None = None  # of the beta law; None if none was fitted
     b: float | None = None
     never_solved: float | None = None  # share of tasks
     log_likelihood: float | None = None
@@ -88,21 +88,21 @@ class CurveGroup:
     dataset: str | None
     reward: str
     ledger: Ledger
-    samples: tuple[int, int]  # the fewest and the most that a task has
-    tasks: int  # with a sample
+    samples: tuple[int, int]  # the smallest and the largest number of samples of a task
+    tasks: int  # tasks with a sample
     curves: Sequence[Curve]
     first_success: Sequence[FirstSuccess]
     notes: Sequence[str] = ()
-    law: FittedLaw | None = None  # None where nothing beyond the samples was requested
+    law: FittedLaw | None = None  # None if nothing beyond the samples was requested
 
     @property
     def title(self) -> str:
-        """``dataset · model · agent``, as far as they are known."""
+        """``dataset · model · agent``, without the unknown ones."""
         return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
 
     @property
     def lines(self) -> list[Curve]:
-        """The curves worth a line: not max@k where it is pass@k, as it is for rewards of 0 and 1."""
+        """The curves without max@k if it equals pass@k, as it does for rewards of 0 and 1."""
         first = [point.value or 0.0 for point in self["pass@k"].points if not point.model_based]
         best = [point.value or 0.0 for curve in self.curves if curve.metric == "max@k" for point in curve.points]
         same = all(math.isclose(value, other, abs_tol=1e-12) for value, other in zip(best, first, strict=False))
@@ -117,11 +117,11 @@ class CurveGroup:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Curves(Page):
-    """The curves of every group. ``curves["pass@k"]`` is the curve when there is one group."""
+    """The curves of every group. With one group, ``curves["pass@k"]`` is its curve."""
 
     missing: str
     confidence: float
-    threshold: float  # what a sample's reward must reach to pass
+    threshold: float  # the reward that a sample must reach to pass
     cluster: str | None
     inputs: Sequence[Input]
     groups: Sequence[CurveGroup]
@@ -134,16 +134,16 @@ class Curves(Page):
 
     @property
     def digest(self) -> str:
-        """The hash of the settings and the numbers, without files and words: equal digests mean equal numbers."""
+        """The hash of settings and numbers, without paths and sentences: equal digests mean equal numbers."""
         groups = [_numbers(asdict(group)) for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**self._settings(), "groups": groups})).hexdigest()
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
+        """The document that renderers show."""
         return document(self)
 
     def glance(self) -> Glance:
-        """How pass@k rises, a row for each k, and the ledger, for a notebook."""
+        """How pass@k rises, a row for each k, and the missing rollouts, for a notebook."""
         if len(self.groups) != 1:
             return Glance(f"Curves of {counted(len(self.groups), 'group')}.")
         group = self.groups[0]
@@ -153,9 +153,9 @@ class Curves(Page):
         return Glance(rising(group), _values(shown, ks, self.confidence) if ks else None, foot)
 
     def headline(self) -> str:
-        """What it says, in a line."""
-        if len(self.groups) == 1 and (said := rising(self.groups[0])):
-            return said
+        """The answer in one line."""
+        if len(self.groups) == 1 and (sentence := rising(self.groups[0])):
+            return sentence
         return ", ".join(
             f"{curve.metric} for k up to {curve.points[-1].k}"
             for group in self.groups
@@ -177,18 +177,18 @@ class Curves(Page):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per metric and k; pass@k carries what it takes to reach a first pass."""
+        """One flat row per metric and k; rows of pass@k also have the tries and the cost until the first pass."""
         rows = []
         for group in self.groups:
-            who = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "reward": group.reward}
-            tries = {row.k: row for row in group.first_success}
+            names = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "reward": group.reward}
+            first_success = {row.k: row for row in group.first_success}
             for curve in group.curves:
                 for point in curve.points:
                     low, high = point.interval or (None, None)
-                    first = tries.get(point.k) if curve.metric == "pass@k" else None
+                    first = first_success.get(point.k) if curve.metric == "pass@k" else None
                     rows.append(
                         {
-                            **who,
+                            **names,
                             "metric": curve.metric,
                             **_without(asdict(point), "interval"),
                             "low": low,
@@ -205,19 +205,22 @@ class Curves(Page):
 
 
 def rising(group: CurveGroup) -> str:
-    """How pass@k rises, as far as all tasks are in it; "" where there is no such value."""
+    """A sentence with pass@k at the first and the last k that all tasks have; "" if there is no such k."""
     points = [point for point in group["pass@k"].points if point.tasks == group.tasks and point.value is not None]
     if not points or group.tasks == 0:
         return ""
-    who = clean(group.model or group.agent or "The run", 60)
+    name = clean(group.model or group.agent or "The run", 60)
     first, last = points[0], points[-1]
-    start = f"{who} has a pass@{first.k} of {figure(first.value, PLACES)}"
-    rest = f" and a pass@{last.k} of {figure(last.value, PLACES)}" if last.k != first.k else ""
-    return f"{start}{rest}{f' on {clean(group.dataset, 60)}' if group.dataset else ''}."
+    start = f"{name} has a pass@{first.k} of {figure(first.value, PLACES)}"
+    end = f" and a pass@{last.k} of {figure(last.value, PLACES)}" if last.k != first.k else ""
+    return f"{start}{end}{f' on {clean(group.dataset, 60)}' if group.dataset else ''}."
 
 
 def _numbers(group: dict[str, Any]) -> dict[str, Any]:
-    """A group without words, and without the law: only its points are rounded to what every machine finds."""
+    """The fields of a group that the digest includes: no sentences, and no law, which differs between machines.
+
+    Only the points of the law are rounded so that every machine has the same numbers.
+    """
     curves = [
         {**curve, "points": [_without(point, "assumes") for point in curve["points"]]} for curve in group["curves"]
     ]
@@ -229,8 +232,8 @@ def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 COST = "cost_usd"
-PASSES = ("pass@k", "pass^k")  # always in [0, 1]
-FARTHEST = 1_000_000
+PASSES = ("pass@k", "pass^k")  # their values are always in [0, 1]
+FARTHEST = 1_000_000  # the largest k
 NO_REWARDS = "no rollout has a reward, so there is no curve"
 ONE_SAMPLE = "every task has one sample: the curve is a single point; run with --samples N for more"
 SAME = "every reward is 0 or 1, so max@k equals pass@k"
@@ -261,8 +264,8 @@ def curve(
     """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until the first pass; by group and reward.
 
     ``upto`` is the last k. Beyond the number of samples, pass@k and pass^k are extrapolated with a fitted distribution
-    of pass probabilities (`calipers.stats.extrapolation`) and marked; where that is not possible they have no value
-    and a reason. A source is anything that `score` reads.
+    of pass probabilities (`calipers.stats.extrapolation`) and marked; if that is not possible, they have no value but
+    a reason. A source is anything that `score` reads.
 
     >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
     [0.25, 0.5]
@@ -273,20 +276,20 @@ def curve(
         raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
-    side = read_source(source, Named(columns or {}, truth, input_format or ""), (*plan.labels, "answer"), progress)
+    read = read_source(source, Named(columns or {}, truth, input_format or ""), (*plan.labels, "answer"), progress)
     settings = _CurveSettings(plan, threshold, upto)
     with quietly():
-        pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
-        groups = [_stopped(_measured(part, key, settings), part, settings) for part, key in pairs]
+        pairs = [(part, key) for part in read.rollouts.groups() for key in rewards_of(part, plan.reward)]
+        groups = [_with_sequences(_measured(part, key, settings), part, settings) for part, key in pairs]
     if groups and all(NO_REWARDS in group.notes for group in groups):
         raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
-    stop_notes = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
-    notes = not_said([*side.rollouts.notes, *over_steps(side.rollouts)], stop_notes)
-    return Curves(plan.missing, plan.confidence, threshold, cluster, side.hashed(), groups, notes)
+    stop_notes = [note for stop in read.rollouts.stops.values() for note in stop.notes]  # the groups have them
+    notes = not_said([*read.rollouts.notes, *over_steps(read.rollouts)], stop_notes)
+    return Curves(plan.missing, plan.confidence, threshold, cluster, read.hashed(), groups, notes)
 
 
-def _stopped(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:
-    """A group of a run that a stopping rule stopped: its bands are confidence sequences, and a note says so."""
+def _with_sequences(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:
+    """The group with confidence sequences as bands and a note, if a stopping rule ended its run."""
     if part.stop is None:
         return group
     kept = contributed(part, group.reward).kept()
@@ -300,7 +303,7 @@ def _stopped(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> Cur
 
 
 def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
-    """The rewards of a group to analyse: the chosen one, `reward`, the only one, or each."""
+    """The rewards of a group to analyse: the chosen one, else `reward`, else all."""
     keys = sorted(key for key, column in part.rewards.items() if column.given.any()) or sorted(part.rewards)
     if chosen:
         if chosen not in part.rewards:
@@ -310,7 +313,7 @@ def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
 
 
 def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
-    """What each rollout contributes, [R], by ``missing``; Incomplete where ``fail`` is given and some are missing."""
+    """The reward that each rollout contributes, [R]; Incomplete if ``missing`` is fail and rollouts are missing."""
     column = contributed(part, key)
     ledger = Ledger.of(part)
     if missing == "fail" and ledger.gaps:
@@ -320,6 +323,7 @@ def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
 
 
 def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
+    """The curves of a group by one reward."""
     rewards = counted_rewards(part, key, settings.plan.missing)
     if not bool(np.isfinite(rewards.kept()).all()):
         raise InputError(f"reward {key!r} has values that are not finite numbers; a curve needs finite numbers")
@@ -330,9 +334,9 @@ def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
         costs = None
     n = by.count(rewards.given)
     passing = pass_curves(rewards, by, units, threshold=settings.threshold, confidence=settings.plan.confidence)
-    passing, law, fits = _extended(passing, pass_counts(rewards, by, settings.threshold), units, settings)
-    others, notes = _others(part, rewards, units, settings)
-    tried = first_success(rewards, costs, by, threshold=settings.threshold)
+    passing, law, fit_notes = _extended(passing, pass_counts(rewards, by, settings.threshold), units, settings)
+    others, notes = _majority_and_max(part, rewards, units, settings)
+    tries = first_success(rewards, costs, by, threshold=settings.threshold)
     agent, model, dataset = part.keys[0]
     return CurveGroup(
         agent,
@@ -342,17 +346,17 @@ def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
         Ledger.of(part),
         (int(n[n > 0].min(initial=n.max(initial=0))), int(n.max(initial=0))),
         int((n > 0).sum()),
-        [_cut(row, settings.upto) for row in (*passing, *others)],
-        [row for row in tried if settings.upto is None or row.k <= settings.upto],
-        [*_shape(n), *fits, *notes, *_priced(costs, tried)],
+        [_up_to(line, settings.upto) for line in (*passing, *others)],
+        [row for row in tries if settings.upto is None or row.k <= settings.upto],
+        [*_sample_notes(n), *fit_notes, *notes, *_cost_notes(costs, tries)],
         law,
     )
 
 
-def _others(
+def _majority_and_max(
     part: Rollouts, rewards: Column, units: Ints | None, settings: _CurveSettings
 ) -> tuple[list[Curve], list[str]]:
-    """maj@k where there are answers, and max@k; with what must be said of them."""
+    """maj@k, if there are answers, and max@k, with notes on them."""
     by = part.by_task
     kept = rewards.kept()
     limits: Ends | None = UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
@@ -375,30 +379,31 @@ def _others(
     return curves, notes
 
 
-def _cut(line: Curve, upto: int | None) -> Curve:
+def _up_to(line: Curve, upto: int | None) -> Curve:
     return line if upto is None else replace(line, points=tuple(point for point in line.points if point.k <= upto))
 
 
 def _extended(
     passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, settings: _CurveSettings
 ) -> tuple[tuple[Curve, Curve], FittedLaw | None, list[str]]:
-    """pass@k and pass^k with the extrapolated points, the fitted distribution, and how well it fits."""
+    """pass@k and pass^k with extrapolated points, the fitted distribution, and notes on its fit."""
     n, c = counts
     ks = beyond(int(n.max(initial=0)), settings.upto)
     if not ks or not (n > 0).any():
         return passing, None, []
-    at, hat, extrapolation = later_points(n, c, ks, units, confidence=settings.plan.confidence)
+    pass_at_points, pass_hat_points, extrapolation = later_points(n, c, ks, units, confidence=settings.plan.confidence)
     at_curve, hat_curve = (
-        replace(line, points=(*line.points, *points)) for line, points in zip(passing, (at, hat), strict=True)
+        replace(line, points=(*line.points, *points))
+        for line, points in zip(passing, (pass_at_points, pass_hat_points), strict=True)
     )
     fitted = FittedLaw(IF, DRAWS, fit_p=extrapolation.fit_p, why=extrapolation.why)
     if (law := extrapolation.law) is not None:
         fitted = replace(fitted, a=law.a, b=law.b, never_solved=law.never_solved, log_likelihood=law.log_likelihood)
-    return (at_curve, hat_curve), fitted, _fits(extrapolation, passing, n) if extrapolation.points else []
+    return (at_curve, hat_curve), fitted, _fit_notes(extrapolation, passing, n) if extrapolation.points else []
 
 
-def _fits(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
-    """A comparison of the fitted distribution with the samples, at the largest k that all tasks have."""
+def _fit_notes(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
+    """A note that compares the fitted distribution with the samples, at the largest k that all tasks have."""
     if extrapolation.law is None:
         return []
     law, k = extrapolation.law, int(n[n > 0].min())
@@ -410,31 +415,33 @@ def _fits(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> li
     return [f"fit of the model at k = {k}: {'; '.join(comparisons)} (Pearson's test, p = {extrapolation.fit_p:.2g})"]
 
 
-def _shape(n: Ints) -> list[str]:
-    """Notes on the number of samples."""
-    there = n[n > 0]
-    if not len(there):
+def _sample_notes(n: Ints) -> list[str]:
+    """A note on tasks with no, one or unequal numbers of samples."""
+    counts = n[n > 0]
+    if not len(counts):
         return [NO_REWARDS]
-    if int(there.max()) == 1:
+    fewest, most = int(counts.min()), int(counts.max())
+    if most == 1:
         return [ONE_SAMPLE]
-    if int(there.min()) < int(there.max()):
+    if fewest < most:
         return [
-            f"tasks have {int(there.min())} to {int(there.max())} samples: from k = {int(there.min()) + 1} on "
+            f"tasks have {fewest} to {most} samples: from k = {fewest + 1} on "
             "the curve is over fewer tasks, and may change for that reason alone"
         ]
     return []
 
 
-def _priced(costs: Column | None, tried: Sequence[FirstSuccess]) -> list[str]:
-    if tried and costs is None:
+def _cost_notes(costs: Column | None, tries: Sequence[FirstSuccess]) -> list[str]:
+    """A note if the cost is missing, for all or for some k."""
+    if tries and costs is None:
         return [f"no cost: no rollout has {COST}"]
-    if any(row.cost is None for row in tried):
+    if any(row.cost is None for row in tries):
         return [f"no cost for some k: some tasks have no {COST} for a pass or a failure that is needed"]
     return []
 
 
 def document(curves: Curves) -> Document:
-    """Curves as a page: a row for each k with all metrics, then the cost of trying until the first pass."""
+    """The page of curves: a row for each k with all metrics, then the cost of trying until the first pass."""
     return Document(partial(_blocks, curves), curves.to_dict, FIELDS, curves.rows)
 
 
@@ -458,35 +465,35 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
         yield Sentence(
             f"{percent(curves.confidence)} bands are valid for each k on its own, not for all k together", "note"
         )
-    yield from _beyond(group, shown)
-    tried = [row for row in group.first_success if row.k in ks]
-    if tried:
+    yield from _extrapolation_notes(group, shown)
+    tries = [row for row in group.first_success if row.k in ks]
+    if tries:
         yield Title("cost of trying until the first pass, at most k times")
-        priced = any(row.cost is not None for row in tried)
-        times, many = _many([row.cost_per_success or row.cost for row in tried])
-        costs = [f"cost per {many}task", f"cost per {many}solved task"] if priced else []
-        head = ["k", "solved", "tries per task", *(f"{text}s" if many else text for text in costs)]
+        priced = any(row.cost is not None for row in tries)
+        factor, prefix = _price_unit([row.cost_per_success or row.cost for row in tries])
+        costs = [f"cost per {prefix}task", f"cost per {prefix}solved task"] if priced else []
+        head = ["k", "solved", "tries per task", *(f"{text}s" if prefix else text for text in costs)]
         yield plain_table(
             head,
             [
                 [str(row.k), figure(row.solved, PLACES), figure(row.tries, PLACES)]
-                + ([_money(row.cost, times), _money(row.cost_per_success, times)] if priced else [])
-                for row in tried
+                + ([_money(row.cost, factor), _money(row.cost_per_success, factor)] if priced else [])
+                for row in tries
             ],
             numbers=range(len(head)),
         )
     points = [point for curve in shown for point in curve.points]
-    every = {point.k for point in points}
-    if len(ks) < len(every):
-        yield Sentence(f"{len(ks)} of {len(every)} rows; --format csv has every k", "note")
+    all_ks = {point.k for point in points}
+    if len(ks) < len(all_ks):
+        yield Sentence(f"{len(ks)} of {len(all_ks)} rows; --format csv has every k", "note")
     for why in dict.fromkeys(point.why for point in points if point.why and not point.model_based):
         yield Sentence(f"no band: {plain_why(why)}", "note")
     for note in group.notes:
         yield Sentence(note, "note")
 
 
-def _beyond(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
-    """What the points beyond the samples assume, and why others have no value."""
+def _extrapolation_notes(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
+    """Notes on the assumptions of points beyond the samples, and on points without a value."""
     points = [point for curve in shown for point in curve.points if point.model_based]
     law, samples = group.law, counted(group.samples[1], "sample")
     if law is not None and law.never_solved is not None and any(point.value is not None for point in points):
@@ -496,36 +503,39 @@ def _beyond(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
             "and all distributions that are nearly as likely.",
             "note",
         )
-    ending = [curve.metric for curve in shown if points and curve.metric not in ("pass@k", "pass^k")]
-    if ending:
-        yield Sentence(
-            f"no {' and '.join(ending)} beyond the {samples} of a task: the model is for passes only", "note"
-        )
+    not_extrapolated = [curve.metric for curve in shown if points and curve.metric not in PASSES]
+    if not_extrapolated:
+        metrics = " and ".join(not_extrapolated)
+        yield Sentence(f"no {metrics} beyond the {samples} of a task: the model is for passes only", "note")
     for why in dict.fromkeys(point.why for point in points if point.why):
-        where = f" beyond the {samples} of a task" if law is not None and law.why else ""
-        yield Sentence(f"{MODEL} no value{where}: {plain_why(why)}", "note")
+        beyond_samples = f" beyond the {samples} of a task" if law is not None and law.why else ""
+        yield Sentence(f"{MODEL} no value{beyond_samples}: {plain_why(why)}", "note")
 
 
 def _rows(ks: Sequence[int], most: int) -> list[int]:
-    """Which k have a row: all, or of many the first eight, powers of two, and the last of both kinds."""
+    """The k that have a row: all, or if there are many, up to 8, powers of two, the last sampled k and the last k.
+
+    ``most`` is the largest number of samples of a task.
+    """
     if len(ks) <= ALL_SHOWN:
         return list(ks)
     return [k for k in ks if k <= 8 or k & (k - 1) == 0 or k in (most, ks[-1])]
 
 
 def _values(shown: Sequence[Curve], ks: Sequence[int], confidence: float) -> Table:
-    points = [{point.k: point for point in curve.points} for curve in shown]
+    """A row for each k, with the value and the band of every curve."""
+    points_by_k = [{point.k: point for point in curve.points} for curve in shown]
     band = f"{percent(confidence)} band"
     head = ["k"]
     for curve in shown:
         head += [curve.metric, band]
     rows = []
     for k in ks:
-        there = [of[k] for of in points if k in of]
-        row = [f"{k}{MODEL}" if any(point.model_based for point in there) else str(k)]
-        for of in points:
-            row += _cells(of.get(k))
-        rows.append([*row, f"{there[0].tasks:,}"])
+        points = [by_k.get(k) for by_k in points_by_k]
+        row = [f"{k}{MODEL}" if any(point and point.model_based for point in points) else str(k)]
+        for point in points:
+            row += _cells(point)
+        rows.append([*row, next(f"{point.tasks:,}" for point in points if point)])
     return plain_table(
         [*head, "tasks"], rows, numbers={*range(1, len(head), 2), len(head)}, strong=range(1, len(head), 2)
     )
@@ -534,28 +544,27 @@ def _values(shown: Sequence[Curve], ks: Sequence[int], confidence: float) -> Tab
 def _cells(point: Point | None) -> list[str]:
     if point is None:
         return [NONE, ""]
-    ends = NONE if point.interval is None else to(point.interval, PLACES)
-    return [figure(point.value, PLACES), ends]
+    return [figure(point.value, PLACES), NONE if point.interval is None else to(point.interval, PLACES)]
 
 
-def _many(prices: Sequence[float | None]) -> tuple[float, str]:
-    """For how many of something prices are shown: one, a thousand or a million, so that all of them can be read."""
-    most = max((price for price in prices if price is not None), default=0.0)
-    if most >= CHEAP or most == 0:
+def _price_unit(prices: Sequence[float | None]) -> tuple[float, str]:
+    """The factor and the word for which prices are shown, per one, 1,000 or million, so that they are readable."""
+    highest = max((price for price in prices if price is not None), default=0.0)
+    if highest >= CHEAP or highest == 0:
         return 1.0, ""
-    return (1e3, "1,000 ") if most >= CHEAP / 100 else (1e6, "million ")
+    return (1e3, "1,000 ") if highest >= CHEAP / 100 else (1e6, "million ")
 
 
-def _money(amount: float | None, times: float) -> str:
-    return NONE if amount is None else money(amount * times)
+def _money(amount: float | None, factor: float) -> str:
+    return NONE if amount is None else money(amount * factor)
 
 
 KINDS = ("svg", "png")
 MOST_PANELS = 24
-LINEAR = 16  # k up to which the axis counts them; beyond, it doubles
-ACROSS, PANEL = 3, (4.7, 3.5)  # panels in a row; inches of each
-DOTS = 160  # to an inch, in a PNG
-HEADING = 46  # columns of text that have room above a panel
+LINEAR = 16  # up to this k the axis is linear; beyond, it is logarithmic
+ACROSS, PANEL = 3, (4.7, 3.5)  # panels in a row; size of a panel in inches
+DOTS = 160  # dots per inch in a PNG
+HEADING = 46  # width of the heading of a panel in columns
 
 COLOURS = {"pass@k": "#0b6fa4", "maj@k": "#2a8c5a", "max@k": "#8a5fa8", "pass^k": "#c8571b"}
 INK, FAINT, RULE = "#222222", "#6b6b6b", "#e3e3e3"
@@ -563,14 +572,14 @@ _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.0,
-    "svg.hashsalt": "calipers",  # ids inside the file are made from it: no chance in them
-    "svg.fonttype": "none",  # letters stay letters, to be searched and read aloud
+    "svg.hashsalt": "calipers",  # makes the ids inside the file deterministic
+    "svg.fonttype": "none",  # text stays text, which can be searched and read aloud
     "axes.unicode_minus": False,
 }
 
 
 def kind_of(path: str) -> str:
-    """The kind of picture a file's name asks for."""
+    """The kind of picture, by the ending of the file's name."""
     kind = os.path.splitext(path)[1][1:].lower()
     if kind not in KINDS:
         raise InputError.at(path, "does not have the name of a picture", "expected a name that ends in .svg or .png")
@@ -578,7 +587,7 @@ def kind_of(path: str) -> str:
 
 
 def need_matplotlib() -> None:
-    """InputError where the library that draws is not there."""
+    """Raise InputError if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         raise InputError("--plot needs matplotlib, which is not installed; pip install 'calipers[plot]'")
 
@@ -592,8 +601,8 @@ def picture(curves: Curves, kind: str = "svg") -> bytes:
     from matplotlib.figure import Figure
 
     if len(curves.groups) > MOST_PANELS:
-        wrong = f"there are {len(curves.groups)} groups, too many for a picture"
-        raise InputError.at("--plot", wrong, f"expected {MOST_PANELS} or fewer; give one model or dataset at a time")
+        problem = f"there are {len(curves.groups)} groups, too many for a picture"
+        raise InputError.at("--plot", problem, f"expected {MOST_PANELS} or fewer; give one model or dataset at a time")
     across = min(math.ceil(math.sqrt(len(curves.groups))), ACROSS)
     down = math.ceil(len(curves.groups) / across)
     with matplotlib.rc_context(_STYLE):
@@ -608,30 +617,27 @@ def picture(curves: Curves, kind: str = "svg") -> bytes:
                 axes.axis("off")
         figure.supxlabel(_legend(curves), x=0.99, ha="right", fontsize=7.5, color=FAINT)
         stream = io.BytesIO()
-        clean_of = {"Date": None, "Creator": "Calipers"} if kind == "svg" else {"Software": "Calipers"}
-        with warnings.catch_warnings():  # a letter that the font has not is drawn as a box
+        metadata = {"Date": None, "Creator": "Calipers"} if kind == "svg" else {"Software": "Calipers"}
+        with warnings.catch_warnings():  # a letter that is missing from the font is drawn as a box
             warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
-            figure.savefig(stream, format=kind, dpi=DOTS, metadata=clean_of, facecolor="white")
+            figure.savefig(stream, format=kind, dpi=DOTS, metadata=metadata, facecolor="white")
     return stream.getvalue()
 
 
 def _legend(curves: Curves) -> str:
-    band = (
-        f"bands: {percent(curves.confidence)} over {'clusters' if curves.cluster else 'tasks'}, for each k on its own"
-    )
+    """The text below the picture on bands and extrapolated points."""
+    unit = "clusters" if curves.cluster else "tasks"
+    band = f"bands: {percent(curves.confidence)} over {unit}, for each k on its own"
     points = [point for group in curves.groups for curve in group.curves for point in curve.points]
-    assumed = next((point.assumes for point in points if point.assumes), None)
-    if assumed:
-        assumption = plain_why(assumed).replace(" and ", "\nand ")  # a narrow picture has no room for one line
+    assumes = next((point.assumes for point in points if point.assumes), None)
+    if assumes:
+        assumption = plain_why(assumes).replace(" and ", "\nand ")  # two lines, for a narrow picture
         return f"{band}\ndashed: beyond the samples, {assumption}"
     return f"{band}\nno value beyond the samples" if any(point.model_based for point in points) else band
 
 
 def _headings(groups: Sequence[CurveGroup]) -> list[str]:
-    """The heading of each panel: the beginning and the end of a group's name, as far as there is room.
-
-    Where two headings would be the same, they get numbers.
-    """
+    """The heading of each panel: the group's name, without its middle if it is long. Equal headings get numbers."""
     headings = []
     for group in groups:
         reward = f" · reward {group.reward}" if group.reward != "reward" else ""
@@ -644,7 +650,7 @@ def _headings(groups: Sequence[CurveGroup]) -> list[str]:
 
 
 def _fitted(text: str, room: int) -> str:
-    """The text without its middle, where it is wider than so many columns."""
+    """The text, without its middle if it is wider than ``room`` columns."""
     if width(text) <= room:
         return text
     head, tail = text, text
@@ -656,10 +662,11 @@ def _fitted(text: str, room: int) -> str:
 
 
 def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
-    drawn = [
+    """Draw the curves of a group."""
+    with_values = [
         replace(line, points=tuple(point for point in line.points if point.value is not None)) for line in group.lines
     ]
-    shown = [curve for curve in drawn if curve.points]
+    shown = [curve for curve in with_values if curve.points]
     points = [point for curve in shown for point in curve.points]
     fewest, most = group.samples
     each = counted(most, "sample") if fewest == most else f"{fewest} to {counted(most, 'sample')}"
@@ -680,34 +687,32 @@ def _value(point: Point) -> float:
 
 
 def _draw(axes: Axes, curve: Curve) -> None:
+    """Draw a curve with its band: a solid line for sampled points, a dashed one for extrapolated points."""
     colour = COLOURS[curve.metric]
-    for guessed in (False, True):
-        points = [point for point in curve.points if point.model_based is guessed]
-        ks = [point.k for point in points]
-        dash: Any = (0, (4, 2)) if guessed else "-"
-        marker = "o" if len(points) <= LINEAR else ""
+    for model_based in (False, True):
+        points = [point for point in curve.points if point.model_based is model_based]
+        style: Any = (0, (4, 2)) if model_based else "-"
         axes.plot(
-            ks,
+            [point.k for point in points],
             [_value(point) for point in points],
             color=colour,
             linewidth=1.8,
-            linestyle=dash,
-            marker=marker,
+            linestyle=style,
+            marker="o" if len(points) <= LINEAR else "",
             markersize=3.6,
-            markerfacecolor="white" if guessed else colour,
+            markerfacecolor="white" if model_based else colour,
             zorder=3,
         )
-        banded = [point for point in points if point.interval]
-        low, high = ([point.interval[end] for point in banded if point.interval] for end in (0, 1))
-        if len(banded) == 1:  # a band of no width would not be seen
-            axes.vlines([banded[0].k], low, high, color=colour, alpha=0.5, linewidth=1.2)
-        axes.fill_between(
-            [point.k for point in banded], low, high, color=colour, alpha=0.07 if guessed else 0.14, linewidth=0
-        )
+        with_band = [point for point in points if point.interval]
+        low, high = ([point.interval[end] for point in with_band if point.interval] for end in (0, 1))
+        if len(with_band) == 1:  # the band of a single point would be invisible
+            axes.vlines([with_band[0].k], low, high, color=colour, alpha=0.5, linewidth=1.2)
+        ks = [point.k for point in with_band]
+        axes.fill_between(ks, low, high, color=colour, alpha=0.07 if model_based else 0.14, linewidth=0)
 
 
 def _frame(axes: Axes, points: Sequence[Point]) -> None:
-    """The axes: bare, with k counted or doubling, and room on the right for the names."""
+    """Set the scales, ticks and colours of the axes; k is linear or, if there are many, logarithmic."""
     last = max((point.k for point in points), default=1)
     values = [end for point in points for end in (_value(point), *(point.interval or ()))]
     if all(0 <= value <= 1 for value in values):
@@ -733,22 +738,22 @@ def _frame(axes: Axes, points: Sequence[Point]) -> None:
 
 
 def _name_lines(axes: Axes, shown: Sequence[Curve]) -> None:
-    """Each name beside the end of its line, pushed apart where lines end close together."""
+    """Write each name at the end of its line, with a minimum distance between names."""
     low, high = axes.get_ylim()
-    room = 0.065 * (high - low)
+    distance = 0.065 * (high - low)
     last = max((curve.points[-1].k for curve in shown), default=1)
     ordered = sorted(shown, key=lambda line: _value(line.points[-1]))
-    reaching = [curve for curve in ordered if curve.points[-1].k == last]
+    full_length = [curve for curve in ordered if curve.points[-1].k == last]
     heights: list[float] = []
-    for curve in reaching:
-        heights.append(max([_value(curve.points[-1]), *(height + room for height in heights[-1:])]))
-    over = max(0.0, heights[-1] - high) if heights else 0.0
+    for curve in full_length:
+        heights.append(max([_value(curve.points[-1]), *(height + distance for height in heights[-1:])]))
+    overflow = max(0.0, heights[-1] - high) if heights else 0.0
     for curve in ordered:
         end = curve.points[-1]
-        early = curve not in reaching  # it ends where its samples do: the name goes there
+        early = curve not in full_length  # it ends before the last k, because it is not extrapolated
         axes.annotate(
             curve.metric,
-            xy=(end.k, _value(end)) if early else (1.0, heights[reaching.index(curve)] - over),
+            xy=(end.k, _value(end)) if early else (1.0, heights[full_length.index(curve)] - overflow),
             xycoords="data" if early else ("axes fraction", "data"),
             xytext=(7 if early else 4, 0),
             textcoords="offset points",

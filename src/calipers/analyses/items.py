@@ -1,4 +1,4 @@
-"""The tasks of a benchmark over runs: how hard each is, how well it separates runs, and the parts of the variance."""
+"""The tasks of a benchmark over runs: the difficulty and discrimination of each task, and the parts of the variance."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ FIELDS = (
 )
 EVERYONE, NOBODY, CONTRADICTS, MIXED = "everyone", "nobody", "contradicts", "mixed"
 SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
-MOST_RUNS = 5  # whose values have a column each
+MOST_RUNS = 5  # up to this number, the values of each run have a column
 P_HEAD = "p (contradicts)"
 P_MEANS = (
     f"{P_HEAD}: one-sided p of a discrimination this low, for a task that does not separate runs; not adjusted for "
     "the number of tasks"
 )
 WORDS = {EVERYONE: "all runs solve it", NOBODY: "no run solves it", CONTRADICTS: "contradicts the rest", MIXED: ""}
-ALONE = {EVERYONE: "always solved", NOBODY: "never solved", MIXED: ""}  # with one run
+WORDS_OF_ONE_RUN = {EVERYONE: "always solved", NOBODY: "never solved", MIXED: ""}
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRun:
-    """One run over the tasks: its mean, and the parts of the variance of that mean."""
+    """One run: its mean over the tasks, and the parts of the variance of that mean."""
 
     name: str
     source: str
@@ -65,7 +65,7 @@ class ItemRun:
     samples: int
     mean: float | None
     split: Split | None
-    advice: str  # what to do about it, or why the variance cannot be split
+    advice: str  # how to reduce the variance, or why it cannot be split
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class Item:
     task: str
     difficulty: float | None  # 1 minus the mean value over runs
     discrimination: float | None  # correlation over runs with the mean of all other tasks
-    p_contradicts: float | None  # one-sided: of a discrimination this low for a task that has none; not adjusted
+    p_contradicts: float | None  # one-sided p of a discrimination this low if the task had none; not adjusted
     kind: str  # everyone, nobody, contradicts, mixed; "" without a sample
     runs: int
     samples: int
     passes: int
-    values: Sequence[float | None]  # of each run, its mean over samples
+    values: Sequence[float | None]  # the mean over samples in each run
     information: float | None = None  # Fisher information of one try, at the ability of the best run
 
 
@@ -90,7 +90,7 @@ class ItemTable:
 
     dataset: str | None
     reward: str
-    of: str  # "reward", or "passes" where some rewards are outside [0, 1]
+    of: str  # the source of the values: "reward", or "passes" if some rewards are outside [0, 1]
     runs: Sequence[ItemRun]
     items: Sequence[Item]
     why: str | None = None  # why no task has a discrimination
@@ -98,7 +98,7 @@ class ItemTable:
     why_information: str | None = None  # why no task has an information
 
     def count(self, kind: str) -> int:
-        """How many tasks are of a kind."""
+        """The number of tasks of a kind."""
         return sum(item.kind == kind for item in self.items)
 
 
@@ -112,18 +112,18 @@ class ItemReport(Page):
     inputs: Sequence[Input]
     tables: Sequence[ItemTable]
     notes: Sequence[str] = ()
-    limit: int | None = None  # of the tasks that are shown; None: all
+    limit: int | None = None  # the number of tasks that are shown; None: all
 
     def limited(self, limit: int | None) -> ItemReport:
         """The same report with at most this many tasks of each dataset."""
         return replace(self, limit=limit)
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
+        """The document that renderers show."""
         return document(self)
 
     def glance(self) -> Glance:
-        """How many tasks separate the runs, and the runs, for a notebook."""
+        """A summary of the tasks, and the runs (of a single run, its tasks), for a notebook."""
         if not self.tables:
             return Glance("No tasks.")
         table = self.tables[0]
@@ -133,7 +133,7 @@ class ItemReport(Page):
         return Glance(summary(table), blocks[-1] if len(table.runs) == 1 else blocks[0], f"{more}{why}")
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The answer in one line."""
         return ", ".join(f"{len(table.items)} tasks of {len(table.runs)} runs" for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class ItemReport(Page):
         return {"schema": SCHEMA, "calipers": __version__, **fields, "tables": tables}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per task; the values of the runs are in one cell, by name."""
+        """One flat row per task; one cell has the values of all runs, by name."""
         rows = []
         for table in self.tables:
             for item in table.items[: self.limit]:
@@ -167,8 +167,8 @@ class ItemReport(Page):
 def ordered(items: Sequence[Item], sort: str) -> list[Item]:
     """Items sorted by a column, ties by task; items without a number come last.
 
-    ``difficulty`` begins with the hardest task, ``discrimination`` and ``contradiction`` with the lowest value,
-    ``information`` with the highest.
+    ``difficulty`` starts with the hardest task, ``discrimination`` and ``contradiction`` with the lowest value,
+    ``information`` with the highest value.
     """
     keys: dict[str, Callable[[Item], float | None]] = {
         "difficulty": lambda item: None if item.difficulty is None else -item.difficulty,
@@ -182,7 +182,7 @@ def ordered(items: Sequence[Item], sort: str) -> list[Item]:
     if sort not in keys:
         raise UnknownName.of("order of tasks", sort, SORTS)
     key = keys[sort]
-    # the tasks are sorted already, and ties keep their order
+    # the items are already sorted by task, and ties keep that order
     return sorted(items, key=lambda item: (key(item) is None, key(item) or 0))
 
 
@@ -210,7 +210,7 @@ def items(
     input_format: str | None = None,
     progress: Progress | None = None,
 ) -> ItemReport:
-    """The tasks of some runs: difficulty, discrimination, tasks that all runs or no run solve, and contradictions.
+    """The tasks of runs: difficulty, discrimination, tasks that all runs or no run solve, and contradictions.
 
     A source is anything that `score` reads; each agent and model in it is a run. Tasks are matched by id within a
     dataset. Discrimination needs three runs or more, information five.
@@ -223,143 +223,148 @@ def items(
         raise InputError("no runs; expected at least one")
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
-    ordered((), sort)  # an unknown order is told before anything is read
+    ordered((), sort)  # raises an error for an unknown order before anything is read
     _check_distinct(sources)
-    sides = [
-        read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress)
-        for source in sources
-    ]
-    runs = [runner for number, side in enumerate(sides) for runner in runs_of(number, side.path, side.rollouts)]
+    names = Named(columns or {}, truth, input_format or "")
+    read = [read_source(source, names, plan.labels, progress) for source in sources]
+    runs = [run for index, source in enumerate(read) for run in runs_of(index, source.path, source.rollouts)]
     settings = _ItemSettings(plan.missing, threshold, cluster, sort)
     tables = []
     with quietly():
-        for dataset, those, notes in _datasets(runs):
-            # of a run that a stopping rule stopped, only the tasks before the stop count
-            stops = [f"{name}: {part.stop.fact}; only those tasks are counted" for name, _, part in those if part.stop]
-            tables += [_measured(dataset, those, key, [*notes, *stops], settings) for key in _rewards(those, reward)]
+        for dataset, named_runs, notes in _datasets(runs):
+            stops = [(name, part.stop) for name, _, part in named_runs]
+            notes += [f"{name}: {stop.fact}; only those tasks are counted" for name, stop in stops if stop]
+            tables += [_measured(dataset, named_runs, key, notes, settings) for key in _rewards(named_runs, reward)]
     return ItemReport(
         threshold,
         plan.missing,
         sort,
-        [file for side in sides for file in side.hashed()],
+        [file for source in read for file in source.hashed()],
         tables,
-        [note for side in sides for note in _unsaid(side.rollouts)],
+        [note for source in read for note in _source_notes(source.rollouts)],
     )
 
 
-def _unsaid(rollouts: Rollouts) -> list[str]:
-    """The notes of a source but for its stops, which the tables say."""
+def _source_notes(rollouts: Rollouts) -> list[str]:
+    """The notes of a source without those on stopped runs, which the tables have."""
     notes = [*rollouts.notes, *over_steps(rollouts)]
     return not_said(notes, [note for stop in rollouts.stops.values() for note in stop.notes])
 
 
 def _check_distinct(sources: Sequence[Source]) -> None:
+    """Raise InputError if a path is given twice."""
     paths = [os.fspath(source) for source in sources if isinstance(source, (str, os.PathLike))]
     real = [os.path.realpath(path) for path in paths]
-    for number, path in enumerate(real):
-        if path in real[:number]:
-            raise InputError.at(paths[number], "is given twice", "expected different runs")
+    for index, path in enumerate(real):
+        if path in real[:index]:
+            raise InputError.at(paths[index], "is given twice", "expected different runs")
 
 
 def _datasets(runs: Sequence[ReadRun]) -> list[tuple[str | None, list[NamedRun], list[str]]]:
-    """The runs of each dataset; runs that have one dataset each are compared even if its name differs."""
+    """The runs of each dataset, with notes.
+
+    Runs with one dataset each are compared even if its name differs, if all of them share a task with the first.
+    """
     names = names_of(runs)
-    every = list(dict.fromkeys(dataset for runner in runs for dataset in runner.parts))
-    tasks = [set(part.tasks) for runner in runs for part in runner.parts.values()]
-    single = all(len(runner.parts) == 1 for runner in runs)
-    alike = single and len(every) > 1 and all(tasks[0] & other for other in tasks[1:])
-    if alike:  # one dataset each, and all share a task with the first
-        those = [(name, run.path, part) for name, run in zip(names, runs, strict=True) for part in run.parts.values()]
-        named = [dataset for dataset in every if dataset is not None]
+    datasets = list(dict.fromkeys(dataset for run in runs for dataset in run.parts))
+    tasks = [set(part.tasks) for run in runs for part in run.parts.values()]
+    single = all(len(run.parts) == 1 for run in runs)
+    if single and len(datasets) > 1 and all(tasks[0] & other for other in tasks[1:]):
+        together = [(name, run.path, run.rollouts) for name, run in zip(names, runs, strict=True)]
+        named = [dataset for dataset in datasets if dataset is not None]
         notes = [f"the datasets have different names: {', '.join(map(repr, named))}"] if len(named) > 1 else []
-        return [(named[0] if len(named) == 1 else None, those, notes)]
+        return [(named[0] if len(named) == 1 else None, together, notes)]
     named_runs = list(zip(names, runs, strict=True))
     return [
         (dataset, [(name, run.path, run.parts[dataset]) for name, run in named_runs if dataset in run.parts], [])
-        for dataset in every
+        for dataset in datasets
     ]
 
 
-def _rewards(those: Sequence[NamedRun], chosen: str | None) -> list[str]:
-    """The rewards that all runs have, in order; InputError where they have none in common."""
-    keys = [rewards_of(part, chosen) for _, _, part in those]
+def _rewards(runs: Sequence[NamedRun], chosen: str | None) -> list[str]:
+    """The rewards that all runs have, in order; InputError if they have none in common."""
+    keys = [rewards_of(part, chosen) for _, _, part in runs]
     common = [key for key in keys[0] if all(key in other for other in keys[1:])]
     if not common:
         rewards = "; ".join(
-            f"{name} has {', '.join(keys_of_run)}" for (name, _, _), keys_of_run in zip(those, keys, strict=True)
+            f"{name} has {', '.join(keys_of_run)}" for (name, _, _), keys_of_run in zip(runs, keys, strict=True)
         )
         raise InputError(f"the runs have no reward in common: {rewards}; choose one with --reward KEY")
     return common
 
 
 def _measured(
-    dataset: str | None, those: Sequence[NamedRun], key: str, notes: Sequence[str], settings: _ItemSettings
+    dataset: str | None, runs: Sequence[NamedRun], key: str, notes: Sequence[str], settings: _ItemSettings
 ) -> ItemTable:
-    columns = [counted_rewards(part, key, settings.missing) for _, _, part in those]
-    for (name, _, _), column in zip(those, columns, strict=True):
+    """The table of a dataset by one reward."""
+    columns = [counted_rewards(part, key, settings.missing) for _, _, part in runs]
+    for (name, _, _), column in zip(runs, columns, strict=True):
         if not bool(np.isfinite(column.kept()).all()):
             raise InputError(f"{name}: reward {key!r} has values that are not finite numbers; expected finite numbers")
     unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
-    shown = columns
+    in_unit = columns
     if not unit:
-        shown = [Column(passed(column, settings.threshold).astype(np.float64), column.given) for column in columns]
-    tasks = sorted({task for _, _, part in those for task in part.tasks})
-    index = {task: number for number, task in enumerate(tasks)}
-    values, given, passes, samples = _matrices(those, columns, shown, index, settings.threshold)
+        in_unit = [Column(passed(column, settings.threshold).astype(np.float64), column.given) for column in columns]
+    tasks = sorted({task for _, _, part in runs for task in part.tasks})
+    index_of = {task: index for index, task in enumerate(tasks)}
+    values, given, passes, samples = _matrices(runs, columns, in_unit, index_of, settings.threshold)
     if not samples.any():
         raise InputError("no rollout has a reward; expected a number in reward")
     results = look_at(values, passes, samples)
     contradicts = results.contradicts
     rows = []
-    for number, task in enumerate(tasks):
-        there = results.samples[number] > 0
-        kind = EVERYONE if results.everyone[number] else NOBODY if results.nobody[number] else MIXED if there else ""
+    for t, task in enumerate(tasks):
+        kind = EVERYONE if results.everyone[t] else NOBODY if results.nobody[t] else MIXED if results.samples[t] else ""
         rows.append(
             Item(
                 task,
-                _at(results.difficulty, number),
-                _at(results.discrimination, number),
-                _at(results.contradiction, number),
-                CONTRADICTS if contradicts[number] else kind,
-                int(results.runs[number]),
-                int(results.samples[number]),
-                int(passes[:, number].sum()),
-                [float(value) if g else None for value, g in zip(values[:, number], given[:, number], strict=True)],
-                _at(results.information, number),
+                _value_or_none(results.difficulty, t),
+                _value_or_none(results.discrimination, t),
+                _value_or_none(results.contradiction, t),
+                CONTRADICTS if contradicts[t] else kind,
+                int(results.runs[t]),
+                int(results.samples[t]),
+                int(passes[:, t].sum()),
+                [float(value) if there else None for value, there in zip(values[:, t], given[:, t], strict=True)],
+                _value_or_none(results.information, t),
             )
         )
     return ItemTable(
         dataset,
         key,
         "reward" if unit else "passes",
-        [_run(run, column, settings) for run, column in zip(those, columns, strict=True)],
+        [_run(run, column, settings) for run, column in zip(runs, columns, strict=True)],
         ordered(rows, settings.sort),
         results.why,
-        [*notes, *_said(rows, unit, int(results.discrimination.given.sum()))],
+        [*notes, *_table_notes(rows, unit, int(results.discrimination.given.sum()))],
         results.why_information,
     )
 
 
 def _matrices(
-    those: Sequence[NamedRun],
+    runs: Sequence[NamedRun],
     columns: Sequence[Column],
-    shown: Sequence[Column],
-    index: Mapping[str, int],
+    in_unit: Sequence[Column],
+    index_of: Mapping[str, int],
     threshold: float,
 ) -> tuple[Floats, Floats, Ints, Ints]:
-    """Mean value, whether there is one, passes and samples of each run and task, [M, T] each."""
-    size = len(those), len(index)
+    """Mean value, whether it is given, passes and samples of each run and task, [M, T] each.
+
+    ``columns`` are the rewards, and ``in_unit`` the rewards or passes of which the mean is taken.
+    """
+    size = len(runs), len(index_of)
     values, given = np.zeros(size), np.zeros(size, dtype=bool)
     passes, samples = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    for row, ((_, _, part), column, view) in enumerate(zip(those, columns, shown, strict=True)):
-        at = np.array([index[task] for task in part.tasks], dtype=np.int64)
-        means = task_mean(view, part.by_task)
-        values[row, at], given[row, at] = means.values, means.given
-        samples[row, at], passes[row, at] = pass_counts(column, part.by_task, threshold)
+    for row, ((_, _, part), column, unit_column) in enumerate(zip(runs, columns, in_unit, strict=True)):
+        tasks = np.array([index_of[task] for task in part.tasks], dtype=np.int64)
+        means = task_mean(unit_column, part.by_task)
+        values[row, tasks], given[row, tasks] = means.values, means.given
+        samples[row, tasks], passes[row, tasks] = pass_counts(column, part.by_task, threshold)
     return values, given, passes, samples
 
 
 def _run(run: NamedRun, column: Column, settings: _ItemSettings) -> ItemRun:
+    """The mean of a run and the parts of its variance."""
     name, source, part = run
     agent, model, _ = part.keys[0]
     means = task_mean(column, part.by_task).kept()
@@ -377,7 +382,8 @@ def _run(run: NamedRun, column: Column, settings: _ItemSettings) -> ItemRun:
     )
 
 
-def _said(rows: Sequence[Item], unit: bool, measured: int) -> list[str]:
+def _table_notes(rows: Sequence[Item], unit: bool, measured: int) -> list[str]:
+    """Notes on rewards outside [0, 1], and on how many of ``measured`` tasks contradict the rest by chance."""
     notes = []
     if not unit:
         notes.append(
@@ -394,8 +400,8 @@ def _said(rows: Sequence[Item], unit: bool, measured: int) -> list[str]:
     return notes
 
 
-def _at(column: Column, number: int) -> float | None:
-    return float(column.values[number]) if column.given[number] else None
+def _value_or_none(column: Column, index: int) -> float | None:
+    return float(column.values[index]) if column.given[index] else None
 
 
 class _FlaggedItem(msgspec.Struct):
@@ -419,7 +425,7 @@ class _FlaggedTest(msgspec.Struct):
 
 
 class _FlagDocument(msgspec.Struct):
-    """What flags tasks in a document of `calipers items`, or of `calipers check --selftest`."""
+    """The fields that flag tasks in a document of `calipers items` or `calipers check --selftest`."""
 
     tables: list[_FlaggedTable] | None = None
     selftest: _FlaggedTest | None = None
@@ -427,22 +433,22 @@ class _FlagDocument(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Tasks that somebody finds suspicious, by dataset; under None those of any dataset."""
+    """Suspicious tasks by dataset; the key None has tasks of any dataset."""
 
-    path: str  # the file that says so
+    path: str  # the file with the flags
     tasks: Mapping[str | None, Sequence[str]]
 
     def of(self, dataset: str | None, tasks: Sequence[str]) -> list[str]:
-        """The flagged ones among these tasks of a dataset, in their order."""
+        """The flagged tasks among the given tasks of a dataset, in their order."""
         flagged = {*self.tasks.get(None, ()), *self.tasks.get(dataset, ())}
         return [task for task in tasks if task in flagged]
 
 
 def read_flags(path: str | os.PathLike[str]) -> Flags:
-    """The tasks that a file flags; InputError where it can flag none.
+    """The tasks that a file flags; InputError if the file cannot be read or is a text without ids.
 
-    Of the JSON of `calipers items` the tasks that contradict the rest, of that of `calipers check --selftest` those
-    with a wrong verdict; of any other text every line is the id of a task. A hard task is not flagged for that.
+    The JSON of `calipers items` flags the tasks that contradict the rest, but not hard ones. That of
+    `calipers check --selftest` flags the tasks with a wrong verdict. Each line of any other text is the id of a task.
     """
     name = os.fspath(path)
     try:
@@ -458,13 +464,13 @@ def read_flags(path: str | os.PathLike[str]) -> Flags:
             raise InputError.at(name, "is not UTF-8", "expected ids of tasks, one a line") from None
         tasks = {None: list(dict.fromkeys(line.strip() for line in lines if line.strip()))}
         if not tasks[None]:
-            right = "expected ids of tasks, one a line, or the JSON of calipers items"
-            raise InputError.at(name, "flags no task", right)
+            expected = "expected ids of tasks, one a line, or the JSON of calipers items"
+            raise InputError.at(name, "flags no task", expected)
     return Flags(name, tasks)
 
 
 def _flags_of_document(content: bytes) -> dict[str | None, list[str]] | None:
-    """The flagged tasks of one of our documents; None for another text."""
+    """The flagged tasks of a JSON document of Calipers; None for any other text."""
     try:
         document = msgspec.json.decode(content, type=_FlagDocument)
     except msgspec.DecodeError:
@@ -479,7 +485,7 @@ def _flags_of_document(content: bytes) -> dict[str | None, list[str]] | None:
 
 
 def document(report: ItemReport) -> Document:
-    """The tasks as a page: a summary, the runs, then the tasks."""
+    """The page of the tasks: a summary, the runs, then the tasks."""
     return Document(partial(_blocks, report), report.to_dict, FIELDS, report.rows)
 
 
@@ -494,12 +500,12 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
     yield Sentence(summary(table))
     for note in table.notes:
         yield Sentence(f"note: {note}")
-    runs = letters(len(table.runs))
-    of_runs = plain_table(
+    labels = letters(len(table.runs))
+    runs_table = plain_table(
         ["run", "", "mean", "tasks", "samples", "variance: tasks", "per sample", "sampling share"],
         [
             [
-                letter,
+                label,
                 clean(run.name, 40),
                 figure(run.mean, 3),
                 f"{run.tasks:,}",
@@ -508,20 +514,20 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
                 figure(run.split.sampling if run.split else None, 4),
                 f"{100 * run.split.share:.0f} %" if run.split else NONE,
             ]
-            for letter, run in zip(runs, table.runs, strict=True)
+            for label, run in zip(labels, table.runs, strict=True)
         ],
         numbers={2, 3, 4, 5, 6, 7},
         names={1},
     )
-    *columns, share = of_runs.columns  # which the advice repeats
-    narrow = msgspec.structs.replace(share, yields=1)
-    yield msgspec.structs.replace(of_runs, columns=[*columns, narrow])
-    advice: dict[str, list[str]] = {}
-    for letter, run in zip(runs, table.runs, strict=True):
-        advice.setdefault(run.advice, []).append(letter)
-    for words, advised in advice.items():
-        yield Sentence(f"{listed(advised)}: {words}" if len(table.runs) > 1 else words, "note")
-    yield _items(table, runs, report.limit, report.sort)
+    *columns, share = runs_table.columns
+    share = msgspec.structs.replace(share, yields=1)  # hidden first on a narrow terminal: the advice repeats it
+    yield msgspec.structs.replace(runs_table, columns=[*columns, share])
+    labels_by_advice: dict[str, list[str]] = {}
+    for label, run in zip(labels, table.runs, strict=True):
+        labels_by_advice.setdefault(run.advice, []).append(label)
+    for advice, advised in labels_by_advice.items():
+        yield Sentence(f"{listed(advised)}: {advice}" if len(table.runs) > 1 else advice, "note")
+    yield _items(table, labels, report.limit, report.sort)
     shown = len(table.items[: report.limit])
     if shown < len(table.items):
         yield Sentence(f"{shown:,} of {len(table.items):,} tasks, sorted by {report.sort}; --limit 0 shows all", "note")
@@ -531,48 +537,52 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
 
 
 def summary(table: ItemTable) -> str:
-    """A summary of the tasks in a sentence or two."""
-    whole, everyone, nobody = len(table.items), table.count(EVERYONE), table.count(NOBODY)
+    """A summary of the tasks in up to three sentences."""
+    total, everyone, nobody = len(table.items), table.count(EVERYONE), table.count(NOBODY)
     if len(table.runs) == 1:
-        return f"{counted(whole, 'task')}: {everyone:,} always solved, {nobody:,} never solved."
-    sentence = f"{counted(whole, 'task')}: all runs solve {everyone:,}, no run solves {nobody:,}"
+        return f"{counted(total, 'task')}: {everyone:,} always solved, {nobody:,} never solved."
+    sentence = f"{counted(total, 'task')}: all runs solve {everyone:,}, no run solves {nobody:,}"
     if flagged := table.count(CONTRADICTS):
         sentence += f", {flagged:,} contradict{'s' if flagged == 1 else ''} the rest"
     shared = [item for item in table.items if sum(value is not None for value in item.values) > 1]
-    silent = sum(item.kind in (EVERYONE, NOBODY) for item in shared)
-    tells = ""
-    if silent and len(shared) == 1:
-        tells = " The only task that several runs have does not separate them."
-    elif silent:
-        of = "the tasks" if len(shared) == whole else f"the {len(shared):,} tasks that several runs have"
-        tells = f" {100 * silent / len(shared):.0f} % of {of} do not separate these runs."
-    lone = whole - len(shared)
-    alone = f" Only one run has {lone:,} of the tasks, which cannot separate runs." if lone else ""
-    return f"{sentence}.{tells}{alone}"
+    uninformative = sum(item.kind in (EVERYONE, NOBODY) for item in shared)
+    separation = ""
+    if uninformative and len(shared) == 1:
+        separation = " The only task that several runs have does not separate them."
+    elif uninformative:
+        tasks = "the tasks" if len(shared) == total else f"the {len(shared):,} tasks that several runs have"
+        separation = f" {100 * uninformative / len(shared):.0f} % of {tasks} do not separate these runs."
+    unshared = total - len(shared)
+    single = f" Only one run has {unshared:,} of the tasks, which cannot separate runs." if unshared else ""
+    return f"{sentence}.{separation}{single}"
 
 
-def _items(table: ItemTable, runs: list[str], limit: int | None, sort: str) -> Table:
-    each = 1 < len(table.runs) <= MOST_RUNS
-    discriminates, informed = table.why is None, table.why_information is None
+def _items(table: ItemTable, labels: list[str], limit: int | None, sort: str) -> Table:
+    """The table of tasks. Columns without any value are left out."""
+    has_values = 1 < len(table.runs) <= MOST_RUNS
+    has_discrimination, has_information = table.why is None, table.why_information is None
     head = [
         "task",
         "difficulty",
-        *(["discrimination", P_HEAD] if discriminates else []),
-        *(["information"] if informed else []),
+        *(["discrimination", P_HEAD] if has_discrimination else []),
+        *(["information"] if has_information else []),
+        *(labels if has_values else []),
+        "passes",
+        "",
     ]
-    head += [*(runs if each else []), "passes", ""]
-    words = WORDS if len(table.runs) > 1 else ALONE
+    words = WORDS if len(table.runs) > 1 else WORDS_OF_ONE_RUN
     rows = []
     for item in table.items[:limit]:
         row = [clean(item.task, 40), figure(item.difficulty, 3)]
-        if discriminates:
+        if has_discrimination:
             row += [figure(item.discrimination, 2), NONE if item.p_contradicts is None else f"{item.p_contradicts:.3f}"]
-        if informed:
+        if has_information:
             row.append(figure(item.information, 3))
-        if each:
+        if has_values:
             row += [figure(value, 3) for value in item.values]
         rows.append([*row, f"{item.passes:,}/{item.samples:,}", words.get(item.kind, "no reward")])
-    made = plain_table(head, rows, numbers=range(1, len(head) - 1), names={0}, strong={1})
-    yields = "" if sort == "information" else "information"  # goes where there is no room, unless the tasks follow it
-    columns = [msgspec.structs.replace(each, yields=int(each.head == yields)) for each in made.columns]
-    return msgspec.structs.replace(made, columns=columns)
+    items_table = plain_table(head, rows, numbers=range(1, len(head) - 1), names={0}, strong={1})
+    # the column that a narrow terminal hides first: information or, if the tasks are sorted by it, the words
+    hidden = "" if sort == "information" else "information"
+    columns = [msgspec.structs.replace(column, yields=int(column.head == hidden)) for column in items_table.columns]
+    return msgspec.structs.replace(items_table, columns=columns)

@@ -461,7 +461,7 @@ def rescore(
     concurrency: int = 32,
     engine: str | None = None,
 ) -> Rescored:
-    """Verify the stored completions of a run again, by another verifier. No model is called.
+    """Verify the stored completions of a run again, by another verifier. No new completion is generated.
 
     ``run`` is a run folder, or JSON Lines with one rollout per line. Without a ``verifier`` each task's own is used.
     ``filters``, such as ``"last_number"``, are applied before it. Instead, ``scores`` imports rewards by task and
