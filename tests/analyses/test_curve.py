@@ -123,3 +123,14 @@ def test_headings_fit_and_tell_panels_apart(models, headings):
     said = texts(picture(curves))
     assert [text for text in said if text in headings] == headings
     assert picture(curves, "png")
+
+
+@pytest.mark.parametrize("reward", [1e300, 1.7e308])  # the square overflows; the sum of the tasks, too
+def test_rewards_too_large_for_their_spread_have_no_band(reward):
+    rows = [{"task": f"t{t}", "sample": s, "reward": reward * ((t + s) % 3 > 0)} for t in range(9) for s in range(2)]
+    curves = curve(rollouts(*rows))
+    point = curves["max@k"].points[0]
+    assert (point.stderr, point.interval) == (None, None)
+    assert point.why == "the values are too large for their spread to be a number"
+    assert curves["pass@k"].points[0].interval is not None
+    assert curves.digest.startswith("sha256:")  # no number in it is infinite

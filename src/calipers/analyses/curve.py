@@ -25,7 +25,7 @@ from calipers.reports.document import Block, Document, Glance, Name, Sentence, T
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
-from calipers.reports.result import canonical
+from calipers.reports.result import canonical, finite
 from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
 from calipers.request import Plan, integer, make_plan
@@ -48,6 +48,7 @@ from calipers.stats.curve import (
     pass_curves,
     sequence_curve,
 )
+from calipers.stats.estimate import TOO_LARGE
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
 from calipers.tally import quietly
 
@@ -346,7 +347,7 @@ def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
         Ledger.of(part),
         (int(n[n > 0].min(initial=n.max(initial=0))), int(n.max(initial=0))),
         int((n > 0).sum()),
-        [_up_to(line, settings.upto) for line in (*passing, *others)],
+        [_finite(_up_to(line, settings.upto)) for line in (*passing, *others)],
         [row for row in tries if settings.upto is None or row.k <= settings.upto],
         [*_sample_notes(n), *fit_notes, *notes, *_cost_notes(costs, tries)],
         law,
@@ -381,6 +382,16 @@ def _majority_and_max(
 
 def _up_to(line: Curve, upto: int | None) -> Curve:
     return line if upto is None else replace(line, points=tuple(point for point in line.points if point.k <= upto))
+
+
+def _finite(line: Curve) -> Curve:
+    """The curve without numbers that are not finite, because the rewards are too large for their spread."""
+    points = list(line.points)
+    for index, point in enumerate(points):
+        numbers = (point.value or 0.0, point.stderr or 0.0, *(point.interval or ()))
+        if not all(map(math.isfinite, numbers)):
+            points[index] = replace(point, value=finite(point.value), stderr=None, interval=None, why=TOO_LARGE)
+    return replace(line, points=tuple(points))
 
 
 def _extended(

@@ -388,7 +388,8 @@ def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
         return None
     step = step / 2 if (high - low) / step < 2 else step
     first, last = math.floor(low / step + _SAME) * step, math.ceil(high / step - _SAME) * step
-    return round(first, 12) + 0.0, round(last, 12) + 0.0
+    first, last = round(first, 12) + 0.0, round(last, 12) + 0.0
+    return (first, last) if first < last else None  # equal if the range is below 12 decimals
 
 
 def picture(estimate: Estimate, axis: Axis | None) -> Cell:

@@ -188,3 +188,15 @@ def test_hostile_names_do_no_harm():
         assert "\x1b" not in text
         assert "\u202e" not in text
     assert "<i>" not in matrix._repr_html_()
+
+
+def test_differences_below_twelve_decimals_have_no_picture():
+    rows = [
+        {"dataset": dataset, "model": model, "task": str(task), "reward": 1e-13 * (task % size)}
+        for dataset in ("d1", "d2")
+        for model, size in (("a", 3), ("b", 4))
+        for task in range(30)
+    ]
+    for report in (calipers.matrix(rows), calipers.compare(rows)):  # the rounded ends of their axis are equal
+        assert "<svg" not in report._repr_html_()
+        assert terminal.render(report.page(), columns=150)

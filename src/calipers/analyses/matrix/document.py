@@ -645,7 +645,8 @@ def _axis(rows: Sequence[MatrixRow | MatrixMean]) -> tuple[float, float] | None:
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(step for step in (size, 2 * size, 5 * size, 10 * size) if step >= rough)
     first, last = math.floor(round(low / step, 9)), math.ceil(round(high / step, 9))
-    return round(min(first, -1) * step, 12), round(max(last, 1) * step, 12)
+    axis = round(min(first, -1) * step, 12), round(max(last, 1) * step, 12)
+    return axis if axis[0] < axis[1] else None  # equal if the range is below 12 decimals
 
 
 def _totals(matrix: Matrix, columns: int) -> list[Row]:
