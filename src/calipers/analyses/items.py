@@ -24,6 +24,7 @@ from calipers.reports.document import Block, Document, Glance, Name, Sentence, T
 from calipers.reports.figures import NONE, counted, figure, letters, listed
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.result import finite
 from calipers.reports.untrusted_text import clean
 from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
@@ -376,7 +377,7 @@ def _run(run: NamedRun, column: Column, settings: _ItemSettings) -> ItemRun:
         model,
         len(part.tasks),
         int(column.given.sum()),
-        float(means.mean()) if len(means) else None,
+        finite(float(means.mean())) if len(means) else None,
         divided if isinstance(divided, Split) else None,
         divided.advice if isinstance(divided, Split) else f"the variance cannot be split: {plain_why(divided.why)}",
     )

@@ -484,7 +484,7 @@ class Board:
     metric: str
     higher_is_better: bool
     tasks: int  # tasks on which all ranked models have a value
-    excluded_tasks: int  # tasks that only some of the ranked models have
+    excluded_tasks: int  # other tasks: not every ranked model has a value on them
     places: Sequence[Standing]  # the ranked models by value, then the others
     bars: Sequence[tuple[int, int]] = ()  # the longest ranges (first, last) of indices in which all pairs are tied
     pairs: Sequence[Rivals] = ()

@@ -475,16 +475,10 @@ class _GroupCheck:
         """An undefined check, to which an answer or the reason why there is none is added."""
         requirement = self.requirement
         return Check(
-            requirement.text,
-            requirement.tier,
-            self.result,
-            *self.group.identity,
-            "undefined",
-            op=requirement.op,
-            number=requirement.number,
-            planned=part.ledger.planned if part else None,
-            gaps=part.ledger.gaps if part else None,
-        )
+            requirement.text, requirement.tier, self.result, *self.group.identity, "undefined",
+            op=requirement.op, number=requirement.number,
+            planned=part.ledger.planned if part else None, gaps=part.ledger.gaps if part else None,
+        )  # fmt: skip
 
     def _worst(self, part: GateGroup | GateSlice, number: Number) -> Number:
         """The number with every missing rollout at its worse end."""
@@ -637,15 +631,8 @@ def _known_slices(requirement: Requirement, group: GateGroup) -> str:
 
 def _unreadable(requirement: Requirement, named: NamedResult, why: str) -> Check:
     """The undefined check of a result that cannot be read."""
+    group = requirement.agent, requirement.model, requirement.dataset
     return Check(
-        requirement.text,
-        requirement.tier,
-        named.name,
-        requirement.agent,
-        requirement.model,
-        requirement.dataset,
-        "undefined",
-        op=requirement.op,
-        number=requirement.number,
-        why=why,
-    )
+        requirement.text, requirement.tier, named.name, *group, "undefined",
+        op=requirement.op, number=requirement.number, why=why,
+    )  # fmt: skip

@@ -100,7 +100,7 @@ class MatrixRow:
 
     benchmark: str
     tasks: int  # compared tasks; for a single model, its own tasks
-    excluded_tasks: int  # tasks that only some models have
+    excluded_tasks: int  # other tasks: not every model has a value on them
     cells: Sequence[Cell]  # in the order of the models
     pairs: Sequence[PairDifference] = ()
     best: str | None = None  # the model that is better than every other one, by the adjusted tests
