@@ -324,7 +324,6 @@ def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
 
 
 def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
-    """The curves of a group by one reward."""
     rewards = counted_rewards(part, key, settings.plan.missing)
     if not bool(np.isfinite(rewards.kept()).all()):
         raise InputError(f"reward {key!r} has values that are not finite numbers; a curve needs finite numbers")
@@ -673,7 +672,6 @@ def _fitted(text: str, room: int) -> str:
 
 
 def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
-    """Draw the curves of a group."""
     with_values = [
         replace(line, points=tuple(point for point in line.points if point.value is not None)) for line in group.lines
     ]

@@ -253,7 +253,6 @@ def _source_notes(rollouts: Rollouts) -> list[str]:
 
 
 def _check_distinct(sources: Sequence[Source]) -> None:
-    """Raise InputError if a path is given twice."""
     paths = [os.fspath(source) for source in sources if isinstance(source, (str, os.PathLike))]
     real = [os.path.realpath(path) for path in paths]
     for index, path in enumerate(real):
@@ -297,7 +296,6 @@ def _rewards(runs: Sequence[NamedRun], chosen: str | None) -> list[str]:
 def _measured(
     dataset: str | None, runs: Sequence[NamedRun], key: str, notes: Sequence[str], settings: _ItemSettings
 ) -> ItemTable:
-    """The table of a dataset by one reward."""
     columns = [counted_rewards(part, key, settings.missing) for _, _, part in runs]
     for (name, _, _), column in zip(runs, columns, strict=True):
         if not bool(np.isfinite(column.kept()).all()):
@@ -365,7 +363,6 @@ def _matrices(
 
 
 def _run(run: NamedRun, column: Column, settings: _ItemSettings) -> ItemRun:
-    """The mean of a run and the parts of its variance."""
     name, source, part = run
     agent, model, _ = part.keys[0]
     means = task_mean(column, part.by_task).kept()

@@ -211,30 +211,7 @@ def _compare_sources(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
     question = _ask_each_step(contests, question)
-    pairs_of = [chosen_pairs(contest, question.baseline) for contest in contests]
-    for contest in contests:
-        check_gaps(contest, question)
-    measured_pairs: list[_MeasuredPair] = []
-    excluded: list[str] = []
-    reward, rewards = question.plan.reward, [_reward_names(contest) for contest in contests]
-    for contest, pairs, names in zip(contests, pairs_of, rewards, strict=True):
-        if reward and reward not in names and len(names) > 1 and any(reward in others for others in rewards):
-            excluded.append(f"excluded, because no rollout has the reward {reward!r}: {dataset_of(contest)}")
-            continue
-        for first, second in pairs:
-            common, pair_notes = common_tasks(contest[first], contest[second], sources)
-            if not common.alignment.common:
-                excluded.append(": ".join([no_common(contest[first], contest[second]), *pair_notes]))
-                continue
-            refusal = unrelated((contest[first], contest[second]), common, sources)
-            if refusal and not force:
-                raise UnrelatedRuns("; ".join([refusal, *pair_notes]))
-            family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
-            pair_notes += [*([refusal] if refusal else []), *more_notes]
-            pair = Pair(first, second, common.alignment, (), _flips(family, question), pair_notes)
-            measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))
-    if not measured_pairs:
-        raise InputError("; ".join(excluded))
+    measured_pairs, excluded = _measure_pairs(contests, sources, question, force=force)
     known = {measured.metric_pair.text for each in measured_pairs for measured in each.family}
     table_notes = check_tables(table_metrics, known, [each.refused for each in measured_pairs], sources)
     excluded += [each.nothing_shared for each in measured_pairs if not each.family]
@@ -252,7 +229,9 @@ def _compare_sources(
             has_ranks = len(contest) > 2 and not question.anytime and not question.steps
             ranks = _without_stopped(_rankings(contest, question), contest) if has_ranks else ()
             results.append(Contest(dataset_of(contest), _runs(contest), finished_pairs, ranks))
-    plan = question.plan
+    plan, primary = question.plan, _primary_of(measured_pairs[0].family).metric_pair.question_text
+    if question.primary:
+        primary = question.primary.text
     return Comparison(
         dialect=plan.dialect.name,
         missing=plan.missing,
@@ -271,11 +250,40 @@ def _compare_sources(
             *excluded,
             *table_notes,
         ],
-        primary=question.primary.text
-        if question.primary
-        else _primary_of(measured_pairs[0].family).metric_pair.question_text,
+        primary=primary,
         differences=[measured.difference for each in measured_pairs for measured in each.family],
     )
+
+
+def _measure_pairs(
+    contests: Sequence[Sequence[ReadRun]], sources: Sequence[ReadSource], question: Question, *, force: bool
+) -> tuple[list[_MeasuredPair], list[str]]:
+    """Measure every pair of runs; also returns notes on excluded ones. InputError if no pair has a common task."""
+    pairs_of = [chosen_pairs(contest, question.baseline) for contest in contests]
+    for contest in contests:
+        check_gaps(contest, question)
+    measured_pairs: list[_MeasuredPair] = []
+    excluded: list[str] = []
+    reward, rewards = question.plan.reward, [_reward_names(contest) for contest in contests]
+    for contest, pairs, names in zip(contests, pairs_of, rewards, strict=True):
+        if reward and reward not in names and len(names) > 1 and any(reward in others for others in rewards):
+            excluded.append(f"excluded, because no rollout has the reward {reward!r}: {dataset_of(contest)}")
+            continue
+        for first, second in pairs:
+            common, notes = common_tasks(contest[first], contest[second], sources)
+            if not common.alignment.common:
+                excluded.append(": ".join([no_common(contest[first], contest[second]), *notes]))
+                continue
+            refusal = unrelated((contest[first], contest[second]), common, sources)
+            if refusal and not force:
+                raise UnrelatedRuns("; ".join([refusal, *notes]))
+            family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
+            notes += [*([refusal] if refusal else []), *more_notes]
+            pair = Pair(first, second, common.alignment, (), _flips(family, question), notes)
+            measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))
+    if not measured_pairs:
+        raise InputError("; ".join(excluded))
+    return measured_pairs, excluded
 
 
 def _reward_names(contest: Sequence[ReadRun]) -> set[str]:
@@ -430,7 +438,6 @@ def without_test(measured: Measured) -> Measured:
 
 
 def _bias_note(named_stop: tuple[str, Stop]) -> str:
-    """The note on a run that was stopped by its own results."""
     name, stop = named_stop
     leans = {"lower": "too high", "upper": "too low"}.get(stop.side)
     biased = f"; its value is {leans} on average, and the difference may be off by as much" if leans else ""
@@ -450,7 +457,7 @@ def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list
 
 
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
-    """The findings on two runs; with a primary question, the other findings are claims only if it is decided."""
+    """The findings on two runs: by default, secondary findings are claims only if the primary question is decided."""
     primary = finding_of(_primary_of(family), question, tests)
     all_claim = (question.adjust != SIDAK and not question.gated) or primary.verdict in DECIDED
     return [
@@ -536,7 +543,6 @@ def _finish_pair(
 
 
 def _answer_pair(first: Texts, second: Texts, ids: tuple[str, str] | None) -> tuple[str | None, str | None]:
-    """The answers of two runs to one task, which has an id in each run."""
     old, new = (first.answers.get(ids[0]), second.answers.get(ids[1])) if ids else (None, None)
     return old and old[1], new and new[1]
 

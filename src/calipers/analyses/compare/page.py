@@ -104,7 +104,6 @@ def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
 
 
 def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> Iterator[Block]:
-    """The page of one pair of runs."""
     finding, letters_of_runs = primary(pair), letters(len(contest.runs))
     labels = letters_of_runs[pair.first], letters_of_runs[pair.second]
     names = names_of(contest)
@@ -187,7 +186,6 @@ def ways(pair: Pair) -> tuple[str, str]:
 
 
 def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
-    """The number of tasks that only one of the runs has."""
     sides = zip((pair.alignment.only_first, pair.alignment.only_second), labels, strict=True)
     parts = [f"{side.count:,} only in {label}" for side, label in sides if side.count]
     return [Sentence(f"{', '.join(parts)} (excluded)", label="other tasks".ljust(_LABEL))] if parts else []

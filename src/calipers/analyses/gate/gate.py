@@ -574,7 +574,6 @@ def _find_number(
 
 
 def _compared_value(requirement: Requirement, number: Number) -> tuple[float | None, str | None]:
-    """The value to compare with the requirement's number, or why there is none."""
     if finite(number.value) is None:
         return (None, f"{'no difference' if requirement.delta else 'no value'}: {number.why or 'no reason is given'}")
     if requirement.end is None:
@@ -630,7 +629,6 @@ def _known_slices(requirement: Requirement, group: GateGroup) -> str:
 
 
 def _unreadable(requirement: Requirement, named: NamedResult, why: str) -> Check:
-    """The undefined check of a result that cannot be read."""
     group = requirement.agent, requirement.model, requirement.dataset
     return Check(
         requirement.text, requirement.tier, named.name, *group, "undefined",

@@ -335,7 +335,6 @@ def _row(
 
 
 def _request(run: ReadRun, plan: Plan) -> RequestedMetric:
-    """The metric as requested of one run."""
     variants, _ = metrics_of(plan.asked, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
     return _single(variants)[0]
 

@@ -357,7 +357,6 @@ def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
 
 
 def _why_not_compared(matrix: Matrix) -> str:
-    """The first reason why models are not compared."""
     reasons = [row.why or cell.why for row in matrix.benchmarks for cell in row.cells if row.why or cell.why]
     return next(filter(None, reasons), "")
 
@@ -487,7 +486,6 @@ def _shown_rows(count: int, room: int | None, lines: int = 1) -> int:
 
 
 def _more(hidden: int, noun: str, option: str) -> Iterator[Block]:
-    """The note on hidden rows."""
     if hidden:
         words = f"{counted(hidden, f'more {noun}')}: {option}"
         yield Sentence(f"… {words}", "note", markdown=words)

@@ -173,7 +173,6 @@ def _open_target(path: str) -> Iterator[Callable[[bytes], None]]:
 
 @contextmanager
 def _log_errors(path: str) -> Iterator[None]:
-    """Turn OSError into LogError."""
     try:
         yield
     except OSError as error:
@@ -586,7 +585,6 @@ def _rewrite(
 
 
 def _nothing_judged_error(request: Rescoring, judge: BatchJudge | ImportedRewards, secrets: Secrets) -> Incomplete:
-    """The error for a run of which no completion could be verified."""
     why = "; ".join(map(secrets.scrub, judge.reasons() if isinstance(judge, BatchJudge) else judge.notes()))
     return Incomplete(
         f"{request.run}: no completion could be verified, and nothing is written: {why or 'no reason given'}"
