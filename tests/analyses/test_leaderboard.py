@@ -1,4 +1,4 @@
-"""Leaderboards: who is ranked on which tasks, what is tied, and laws that hold whatever the rewards."""
+"""Leaderboards: ranked models and tasks, ties, and laws that hold for all rewards."""
 
 import json
 from itertools import combinations
@@ -31,7 +31,7 @@ def rows_of(values, **more):
 
 
 def spread(rate, tasks=60, step=7):
-    """So many of the tasks are passed, in an order that other rates share."""
+    """Rewards with this share of passes; the order of tasks is the same for all shares."""
     return [float((task * step) % tasks < rate * tasks) for task in range(tasks)]
 
 
@@ -131,7 +131,7 @@ def test_every_dataset_has_its_own():
 
 
 def test_runs_of_several_files_meet_by_dataset():
-    """A benchmark and a model in each file, as a run leaves them: not all of them in one table."""
+    """Files with one benchmark and model each, as runs write them, instead of one table."""
     sources = [
         rows_of({model: spread(rate)}, dataset=dataset) for dataset in "xy" for model, rate in (("a", 0.9), ("b", 0.4))
     ]
@@ -288,7 +288,7 @@ def test_laws_of_any_leaderboard(tasks):
 
 
 def stretches(count, tied):
-    """The longest stretches of which all pairs are tied, by looking at all of them."""
+    """The longest ranges in which all pairs are tied, by brute force."""
     every = [
         (first, last)
         for first in range(count)

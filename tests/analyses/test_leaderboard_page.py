@@ -1,4 +1,4 @@
-"""The page of a leaderboard: its lines at several widths, what it says, and names that would do harm."""
+"""The page of a leaderboard: its lines at several widths, its sentences, and hostile names."""
 
 import csv
 import io

@@ -37,7 +37,7 @@ def test_a_third_run_without_such_a_table_is_left_out_by_name(folder):
 
 
 def test_worse_is_worse_for_the_exit_code(folder):
-    """A higher error rate is worse, though the number went up."""
+    """A higher error rate is worse although the number increases."""
     asked = ("compare", "said-after", "said-before", "--metric", "ter", "--fail-on", "worse", "--format", "json")
     done = calipers(*asked, cwd=folder)
     (finding,) = json.loads(done.stdout)["contests"][0]["pairs"][0]["findings"]
@@ -45,7 +45,7 @@ def test_worse_is_worse_for_the_exit_code(folder):
 
 
 def test_the_same_command_again_writes_what_is_missing(folder):
-    """A run from before documents were kept: nothing is asked, and the comparison is to be had."""
+    """If the document table of a run is missing, the same run command writes it without any request."""
     old = folder / "said-before" / "documents.jsonl"
     kept, log = old.read_bytes(), (folder / "said-before" / "rollouts.jsonl").read_bytes()
     old.unlink()

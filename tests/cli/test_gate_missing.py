@@ -58,7 +58,7 @@ def test_worst_is_the_run_with_every_missing_rollout_failed(tmp_path, checks):
 
 
 def test_without_missing_rollouts_worst_is_the_value(tmp_path, checks):
-    """Of anything: also of what nobody could fill."""
+    """Also of a metric whose missing rollouts could not be filled."""
     rows = [{"task": f"t{n}", "reward": n % 2, "usage": {"cost_usd": 0.5}} for n in range(6)]
     path = lines(tmp_path, *rows)
     found = checks(path, "worst(mean_reward) >= 0.5", "worst(cost_per_task) <= 0.5", code=0)

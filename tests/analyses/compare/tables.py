@@ -91,6 +91,6 @@ def ran(folder: Path, task: str, model: str, name: str = "", **settings: Any) ->
 
 
 def kept(run: str, key: str) -> list[Any]:
-    """What each document of a run keeps for a number, by its order."""
+    """The stored value of a metric for each document of a run, in order."""
     rows = [json.loads(line) for line in (Path(run) / "documents.jsonl").read_text().splitlines()[1:]]
     return [row["values"][key] for row in sorted(rows, key=lambda row: int(row["document"]))]

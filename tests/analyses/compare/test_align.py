@@ -1,4 +1,4 @@
-"""Which tasks are the same: by id, else by content; and what differs under one id."""
+"""Pairing tasks by id or by content, and notes on tasks that differ under one id."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def sample(doc, passed, **more):
 
 
 def harness(folder, rows, **results):
-    """What lm-eval leaves: samples and results; the path of the latter."""
+    """Write samples and results as lm-eval does; return the path of the results."""
     folder.mkdir()
     put(folder / "samples_sums.jsonl", *rows)
     (folder / "results.json").write_text(json.dumps({"results": {"sums": {}}, **results}))
@@ -125,7 +125,7 @@ def test_documents_under_other_numbers_find_each_other(tmp_path):
 
 
 def test_the_same_ids_of_other_documents_are_no_common_tasks(tmp_path):
-    """Both count their documents from 0; a user who sees the same ids must be told why they are not the same."""
+    """Both number their documents from 0, so a note must say why equal ids are not the same task."""
     a = harness(tmp_path / "a", [sample(n, 1) for n in range(3)])
     b = harness(tmp_path / "b", [sample(n, 1, doc_hash=f"other {n}") for n in range(3)])
     with pytest.raises(InputError, match="have no task in common: no id has the same document in both runs"):
@@ -168,7 +168,7 @@ def test_rewards_that_only_one_run_has_are_left_out_aloud(tmp_path):
 
 
 def test_a_single_reward_meets_its_namesake_among_several(tmp_path):
-    """One scorer before, three after: what both have is compared, and nobody is asked to pick."""
+    """One scorer before, three after: the common one is compared without --reward."""
     one = put(tmp_path / "one.jsonl", *({"task": t, "rewards": {"match": 1}} for t in "tuv"))
     rows = ({"task": t, "rewards": {"match": 0, "style": 1}} for t in "tuv")
     two = put(tmp_path / "two.jsonl", *rows)
@@ -204,7 +204,7 @@ def test_plans_say_what_was_set_otherwise(tmp_path):
 
 
 def test_a_metric_of_all_documents_is_drawn_again(tmp_path):
-    """F1 is no mean of documents: its pairs of target and answer are read out of the samples."""
+    """F1 is not a mean over documents: its pairs of target and answer are read from the samples."""
     targets = [n % 2 for n in range(40)]
     right = [sample(n, 1, f1=[t, t]) for n, t in enumerate(targets)]
     wrong = [sample(n, 0, f1=[t, 1 - t if n % 4 else t]) for n, t in enumerate(targets)]

@@ -1,4 +1,4 @@
-"""``compare --anytime``: a verdict that may be asked for after every batch of tasks."""
+"""``compare --anytime``: a verdict that is valid after every batch of tasks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def made():
 
 
 def prefix_p(old, new, count):
-    """The anytime p after so many tasks, from the evidence of all of them together."""
+    """The anytime p after a number of tasks, computed from all of them at once."""
     whole = evidence(new - old).against(0.0)
     return min(1.0, float(np.exp(-whole[:count].max())))
 
 
 @pytest.mark.parametrize("baseline", ["as it comes", "sorted", "grows too"])
 def test_every_look_is_a_prefix_of_the_last(tmp_path, made, baseline):
-    """The new run grows by batches; the old one has all tasks in an order of its own, or grows beside it."""
+    """The new run grows by batches; the old run has all tasks in another order, or grows too."""
     tasks, old, new = made
     before, after = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
     rows = rows_of(tasks, old)
@@ -66,7 +66,7 @@ def test_batches_in_files_of_their_own(tmp_path, made):
 
 
 def test_one_file_with_both_runs(tmp_path, made):
-    """The order is that of the second run's own rows, wherever the first run's stand."""
+    """The order of tasks is that of the second run's rows, independent of the first run."""
     tasks, old, new = made
     some = rows_of(tasks[::-1], old[::-1], model="a") + rows_of(tasks, new, model="b")
     found = calipers.compare(put(tmp_path / "both.jsonl", *some), metric="mean_reward", anytime=True)["mean_reward"]
@@ -89,7 +89,7 @@ def folders(tmp_path):
 
 
 def test_a_run_has_the_order_of_its_plan(made, folders):
-    """In the log quick tasks come first; and those beyond the first unfinished one wait."""
+    """Quick tasks come first in the log; tasks after the first unfinished one are not compared yet."""
     tasks, old, new = made
     tasks, old, new = tasks[:60], old[:60], new[:60]
     before = run_folder(folders[0], tasks, *(record(task, reward=x) for task, x in zip(tasks, old, strict=True)))
@@ -186,7 +186,7 @@ def test_rewards_without_a_range_are_refused():
 
 
 def test_an_order_by_results_is_found_out():
-    """A file sorted by reward is no random order: so extreme a one contradicts itself, and nothing is claimed."""
+    """A file sorted by reward is not in random order; nothing is claimed."""
     first, second = [[0.0]] * 40 + [[1.0]] * 400, [[1.0]] * 40 + [[0.0]] * 400
     found = calipers.compare(first, second, anytime=True)["mean_reward"]
     assert (found.verdict, found.why) == ("undecided", CONTRADICTED)
@@ -207,7 +207,7 @@ def test_another_test_beside_it_is_refused():
 
 
 def test_no_ranks_where_one_may_look_again(tmp_path):
-    """Ranks are drawn for one look."""
+    """Ranks are valid only for a single look at the data."""
     rng = np.random.default_rng(9)
     names = ("a", "b", "c")
     paths = [
@@ -220,7 +220,7 @@ def test_no_ranks_where_one_may_look_again(tmp_path):
 
 
 def test_below_the_primary_question_line_and_interval_agree(tmp_path, made):
-    """A slice is adjusted like its p: the sequence is asked again at the confidence that Sidak leaves it."""
+    """The interval of a slice is adjusted like its p: the sequence is computed at Sidak's confidence."""
     tasks, old, new = made
     paths = []
     for name, some in (("a", old), ("b", new)):
@@ -238,7 +238,7 @@ def test_below_the_primary_question_line_and_interval_agree(tmp_path, made):
 
 
 def test_missing_rollouts_have_bounds_at_every_look(tmp_path, made):
-    """What is missing is filled in both ways, and the sequence of bets goes over the filled tasks."""
+    """Missing rollouts are filled in both ways, and the anytime test uses the filled tasks."""
     tasks, old, new = made
     rows = rows_of(tasks, new)
     for row in rows[::40]:

@@ -1,4 +1,4 @@
-"""``calipers.compare``: what is found, on files and on tables."""
+"""``calipers.compare`` on files and on tables in memory."""
 
 from __future__ import annotations
 
@@ -120,14 +120,14 @@ def _findings(comparison):
 
 
 def test_the_same_test_under_two_names_counts_once():
-    """Else asking for pass_rate beside mean_reward would double a p that nothing was added to."""
+    """Otherwise pass_rate beside mean_reward would double the adjusted p without any new test."""
     once = calipers.compare(FIRST, SECOND)
     assert once.tests == 1
     assert once["mean_reward"].p_holm == once["mean_reward"].p == pytest.approx(once["pass_rate"].p)
 
 
 def test_two_tests_that_happen_to_agree_are_two(tmp_path):
-    """The same p from other tasks is another chance to be wrong."""
+    """The same p on other tasks is a different test."""
     swapped = {"x": "y", "y": "x"}
     rows = [{"task": f"t{n}", "rewards": {"x": n % 2, "y": n // 5}} for n in range(10)]
     moved = [{**row, "rewards": {key: row["rewards"][swapped[key]] for key in "xy"}} for row in rows]
@@ -272,7 +272,7 @@ def test_a_metric_of_ones_own_is_drawn_again():
 
 @pytest.mark.parametrize("test", ["default", "strict", "sign-flip", "bootstrap"])
 def test_a_rounding_error_that_all_tasks_share_is_no_difference(test):
-    """0.1 + 0.2 is more than 0.3 by 5e-17: in twenty tasks out of twenty."""
+    """0.1 + 0.2 exceeds 0.3 by 5e-17 in all of twenty tasks."""
     found = calipers.compare([[0.3]] * 20, [[0.1 + 0.2]] * 20, metric="mean_reward", test=test)["mean_reward"]
     assert (found.delta, found.p, found.verdict) == (0, 1, "undecided")
 
@@ -291,7 +291,7 @@ def test_one_cluster_has_no_ranks(tmp_path):
 
 
 def test_gaps_are_told_and_not_only_left_out(tmp_path):
-    """Failures on one side must not raise its score unseen."""
+    """Missing rollouts in one run must not raise its score without a note."""
     one = run(tmp_path / "a.jsonl", {"t": [1, 0], "u": [1, 1]}, model="a")
     two = run(tmp_path / "b.jsonl", {"t": [1, None], "u": [1, 1]}, model="b")
     for missing, what in (("gap", "excluded"), ("zero", "counted as 0")):
@@ -300,7 +300,7 @@ def test_gaps_are_told_and_not_only_left_out(tmp_path):
 
 
 def test_samples_are_not_advised_where_clusters_are_the_units(tmp_path):
-    """What more samples do to clusters is not known from the variances of tasks."""
+    """The variances of tasks do not determine the effect of more samples on clusters."""
     rng = np.random.default_rng(3)
     tables = [{f"t{n}": [float(x) for x in rng.random(4) < 0.5] for n in range(12)} for _ in range(2)]
     paths = []

@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compared(runs):
-    """Both runs of a task, compared by all of their numbers: made once for each task."""
+    """The comparison of both runs of a task by all numbers, cached for each task."""
     return cache(lambda task: calipers.compare(*runs[task]))
 
 
@@ -73,7 +73,7 @@ def test_lower_is_better_where_it_is(runs, task, name, sign):
 
 
 def test_the_draws_are_those_of_whole_documents(runs):
-    """By hand: sacrebleu over documents drawn again, the same for both runs."""
+    """A bootstrap with sacrebleu over resampled documents, the same for both runs."""
     pairs = [kept(one, "bleu,none") for one in runs["said"]]
     metric, lot = TEXT.metrics.BLEU(), np.random.default_rng(3)
 
@@ -92,7 +92,7 @@ def test_the_draws_are_those_of_whole_documents(runs):
 
 
 def test_the_level_is_kept_where_there_is_no_difference():
-    """Two answers of one model to hard and easy documents: F1 is found different in about one case of twenty."""
+    """Two equal models on hard and easy documents: F1 differs significantly in about 1 of 20 replicates."""
     lot, found = np.random.default_rng(11), []
     for case in range(300):
         gold, slip = lot.integers(0, 2, 60), lot.uniform(0.1, 0.5, 60)
@@ -119,7 +119,7 @@ def test_what_is_asked_for_is_compared_and_nothing_else(runs):
 
 
 def test_a_run_meets_the_files_of_the_harness_itself(runs, tmp_path):
-    """Ours against its own samples: what both have is one number, whoever wrote it down."""
+    """A run of Calipers against lm-eval's own samples: both have the same number."""
     values = kept(runs["said"][1], "bleu,none")
     rows = [sample(n, 0, bleu=value, target=value[0]) for n, value in enumerate(values)]  # of one benchmark
     for row in rows:
@@ -130,12 +130,12 @@ def test_a_run_meets_the_files_of_the_harness_itself(runs, tmp_path):
 
 
 def copied(run, folder):
-    """A run of one's own to spoil."""
+    """A copy of a run that a test may damage."""
     return Path(shutil.copytree(run, folder / Path(run).name))
 
 
 def grown(run):
-    """The log has more in it than was scored: the run was stopped before its end."""
+    """The log has more rollouts than were scored, because the run was stopped."""
     log = run / "rollouts.jsonl"
     log.write_bytes(log.read_bytes() + b"\n")
 
@@ -216,7 +216,7 @@ def test_a_run_without_a_table_has_none_of_its_numbers(runs, tmp_path):
 
 
 def both(tmp_path, name, first, second, **results):
-    """Its own files of two runs, with one metric beside exact_match."""
+    """lm-eval's own files of two runs, with another metric beside exact_match."""
     return [
         harness(
             tmp_path / side,
@@ -239,7 +239,7 @@ def test_its_own_results_say_how_documents_add_up_and_which_way_is_better(tmp_pa
 
 
 def test_what_its_files_do_not_keep_is_said(tmp_path):
-    """The chances of a Brier score are written as rounded text."""
+    """lm-eval writes the probabilities of a Brier score as rounded text."""
     chances = [[n % 2, "[0.25 0.75]"] for n in range(8)]
     sides = both(tmp_path, "brier_score", chances, chances)
     (note,) = [one for one in pair(calipers.compare(*sides)).notes if "brier" in one]
@@ -275,7 +275,7 @@ def test_no_interval_says_why(tmp_path, first, second, why):
 
 
 def test_a_pipe_is_not_looked_into(tmp_path):
-    """Whether a source has a table is seen without taking bytes that are given once."""
+    """Checking for a table does not consume the bytes of a pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert not may_have_table(pipe)

@@ -93,7 +93,7 @@ def test_the_settings_name_the_tests_that_were_made(tmp_path, metrics, test, sai
 
 
 def test_long_names_are_the_same_wherever_they_stand(tmp_path):
-    """The list of runs, the sentences and the ranks call a run alike, on a page and in Markdown."""
+    """A run has the same name in the list of runs, the sentences and the ranks, on a page and in Markdown."""
     for letter in "abc":
         rows = tasks(*((n * 7 + ord(letter)) % 3 == 0 for n in range(12)), model=FAMILY + letter)
         (tmp_path / letter).with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

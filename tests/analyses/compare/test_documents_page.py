@@ -1,4 +1,4 @@
-"""A comparison as a document and as a page, where the command's tests do not look."""
+"""The document and the page of a comparison, beyond the tests of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One primary question at its full level, the others below it; compare and gate agree on one question."""
+"""One primary question at its full level, the others as secondary questions; compare and gate agree."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_hint_fails_no_build(tmp_path, command):
 
 
 def test_the_same_test_under_two_names_is_the_primary_one(tmp_path):
-    """Of one sample each a mean and a rate are one and the same test."""
+    """With one sample per task, a mean and a rate are the same test."""
     found = findings(calipers.compare(*runs(tmp_path, easy=(20, 8, 1)), metric=["mean_reward", "pass_rate"]))
     assert [one.role for one in found.values()] == ["primary", "primary"]
     assert found["pass_rate", None].p_adjusted == found["pass_rate", None].p
@@ -155,7 +155,7 @@ def test_a_margin_that_so_few_tasks_cannot_rule_out(tmp_path, command):
 
 
 def test_a_claim_that_one_task_would_undo_says_so(tmp_path):
-    """Ten tasks, one steady run: the spread is learnt from what was seen."""
+    """Ten tasks and one constant run: the spread is estimated from the observed tasks."""
     steady = [{"task": f"t{n}", "reward": 0.90, "model": "a"} for n in range(12)]
     wild = [{"task": f"t{n}", "reward": 0.91 + 0.001 * n, "model": "b"} for n in range(12)]
     paths = put(tmp_path / "a.jsonl", *steady), put(tmp_path / "b.jsonl", *wild)

@@ -1,4 +1,4 @@
-"""What is true of every comparison."""
+"""Laws that hold for every comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missing rollouts in a comparison: bounds, the verdict under the worst filling, the tipping point, the words."""
+"""Missing rollouts in a comparison: bounds, the verdict in the worst case, the tipping point and the sentences."""
 
 import itertools
 
@@ -57,7 +57,7 @@ def test_not_if_more_of_them_failed(tmp_path):
 
 
 def test_worse_is_the_mirror(tmp_path):
-    """What is better in one direction is worse in the other, with passes for failures."""
+    """With the runs swapped, better becomes worse and failures become passes."""
     first, second = [[0]] * 14 + [[1]] * 10, [[1]] * 7 + [[0]] * 7 + [[1]] * 2 + [[None]] * 8
     turned = [[[None if r is None else 1 - r for r in task] for task in side] for side in (first, second)]
     (tmp_path / "turned").mkdir()
@@ -94,7 +94,7 @@ def test_not_even_if_all_of_them_passed(tmp_path):
     "metric", ["mean_reward", "pass_rate", "pass@2", "pass^2", "solved_rate", "max@2", "bayes_mean"]
 )
 def test_the_tipping_point_is_that_of_every_placement(tmp_path, metric):
-    """Against brute force: all choices among the missing rollouts, each scored as a run of its own."""
+    """Compare with brute force: every choice of adverse missing rollouts, each compared as a run of its own."""
     rng = np.random.default_rng(3)
     tried = 0
     while tried < 4:
@@ -134,7 +134,7 @@ def test_an_undecided_difference_shows_its_bounds_alone(tmp_path):
 
 
 def test_undefined_is_not_missing(tmp_path):
-    """A task with too few samples for pass@2 is no missing rollout, and no bound knows of it."""
+    """A task with too few samples for pass@2 is not missing and does not change the bounds."""
     one = found(tmp_path, [[1, 0], [0, 0], [1]], [[1, 1], [0, 1], [0]], "pass@2")
     assert (one.undefined_tasks, one.missing, one.bounds) == (1, (0, 0), None)
     lacking = found(tmp_path, [[1, 0], [0, 0], [1]], [[1, None], [0, 1], [0]], "pass@2")
@@ -267,7 +267,7 @@ def test_warnings_above_five_per_cent_and_of_shares_that_differ(tmp_path, lost, 
 
 
 def test_a_named_range_is_where_missing_rollouts_lie(tmp_path):
-    """Rewards from -1 to 1, all seen between 0 and 1: a missing one may still be -1."""
+    """Rewards range from -1 to 1: a missing one may be -1 even if all observed ones are between 0 and 1."""
     first, second = [[0.0]] * 12, [[1.0]] * 10 + [[None]] * 2
     unit = found(tmp_path, first, second)
     named = found(tmp_path, first, second, range=(-1, 1))

@@ -9,13 +9,13 @@ from calipers.reports import markdown, terminal
 
 
 def models(folder, tasks, samples=1):
-    """Three runs, of which the n-th passes n + 1 of every four tasks in all their samples."""
+    """Three runs; run n passes n + 1 of every four tasks in all their samples."""
     held = [{f"t{t}": [float(t % 4 <= place)] * samples for t in range(tasks)} for place in range(3)]
     return [run(folder / f"m{place}.jsonl", rewards, model=f"m{place}") for place, rewards in enumerate(held)]
 
 
 def test_ranks_by_a_rate_over_samples_are_those_by_the_mean(tmp_path):
-    """Where every task has as many samples both are the same number."""
+    """Both are the same number if every task has the same number of samples."""
     found = calipers.compare(*models(tmp_path, 12, 2), metric=["mean_reward", "pass_rate"])
     mean, rate = found.contests[0].ranks
     assert [place.value for place in rate.places] == pytest.approx([0.75, 0.5, 0.25])
@@ -23,19 +23,19 @@ def test_ranks_by_a_rate_over_samples_are_those_by_the_mean(tmp_path):
 
 
 def test_few_tasks_have_no_ranks(tmp_path):
-    """Of four tasks every draw might say the same, and a run be the best beyond doubt by nothing."""
+    """With four tasks all bootstrap draws may agree by chance, so there are no ranks."""
     (ranks,) = calipers.compare(*models(tmp_path, 4), metric="mean_reward").contests[0].ranks
     assert list(ranks.places) == []
     assert ranks.why == "4 are too few to draw ranks from: by chance all may point one way"
 
 
 def rows(text):
-    """Runs whose tasks pass or fail as the marks say."""
+    """Runs whose tasks pass or fail by the marks in the text."""
     return [[[int(mark)] for mark in row] for row in text.split()]
 
 
 def test_rank_sets_hold_for_all_runs_at_once():
-    """The reference of all 4,096 signs: only the first is shown to be above the third."""
+    """By all 4,096 sign flips, only the first run is significantly above the third."""
     found = calipers.compare(*rows("111111111011 101101101010 001000001000"), metric="mean_reward")
     (ranks,) = found.contests[0].ranks
     assert [(place.run, place.rank_set) for place in ranks.places] == [(0, (1, 2)), (1, (1, 3)), (2, (2, 3))]
@@ -58,7 +58,7 @@ def test_the_winner_knows_the_range_of_rewards():
 
 
 def test_the_winner_may_lose_more_than_was_seen_where_the_range_says_so():
-    """Rewards from -1 on: that none was below 0 does not make 0 the worst."""
+    """The range of rewards starts at -1, so 0 is not the worst reward even if none is lower."""
     marks = rows("11111101101101110111 10110111101110110111 11011110101001111011")
     usual, wide = (
         calipers.compare(*marks, metric="mean_reward", range=ends).contests[0].ranks[0].winner.interval
@@ -78,7 +78,7 @@ def test_the_order_of_rows_changes_nothing(tmp_path):
 
 
 def test_clusters_have_one_sign(tmp_path):
-    """Ten books of four tasks that go together show what ten tasks show."""
+    """Ten clusters of four equal tasks have the same ranks as ten tasks."""
     found = []
     for copies in (1, 4):
         paths = [

@@ -1,4 +1,4 @@
-"""Which runs are of one benchmark, and so are compared; others are refused unless the user insists."""
+"""Runs of one benchmark are compared; runs of different benchmarks are refused without --force."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_half_of_the_tasks_may_have_changed(tmp_path):
 
 
 def test_one_benchmark_under_the_names_of_two_systems_stays_comparable(tmp_path):
-    """The harness puts its questions in words of its own: the targets are the same."""
+    """The harness has its own prompt template, but the targets are the same."""
     theirs = harness(tmp_path / "theirs", [sample(n, 1, target=str(n)) for n in range(TASKS)])
     ours = put(tmp_path / "a.jsonl", *rows("additions", prompt=plus, target=lambda n: n))
     notes = notes_of(calipers.compare(ours, theirs))
@@ -186,7 +186,7 @@ def test_one_benchmark_under_the_names_of_two_systems_stays_comparable(tmp_path)
 
 
 def agent_job(folder, dataset, wording, checksum):
-    """A job on twelve tasks, with what the agent was told."""
+    """A job on twelve tasks with the given prompt of the agent."""
     trials = [
         result(f"t{n}__{folder.name}", {"reward": n % 2}, source=dataset, task_checksum=f"{checksum} {n}")
         for n in range(12)
@@ -245,7 +245,7 @@ def test_a_key_that_has_another_role_is_no_target(tmp_path):
 
 
 def test_a_target_may_be_kept_as_its_hash_only(tmp_path):
-    """As the harness gives it beside the target: the SHA-256 of its text."""
+    """The SHA-256 of the text, as the harness writes it beside the target."""
     hashes = [hashlib.sha256(str(n).encode()).hexdigest() for n in range(TASKS)]
     theirs = harness(tmp_path / "theirs", [sample(n, 1, target=None, target_hash=hashes[n]) for n in range(TASKS)])
     ours = put(tmp_path / "a.jsonl", *rows("additions", prompt=plus, target=lambda n: n))

@@ -1,4 +1,4 @@
-"""Who meets whom."""
+"""Which runs are compared with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts out of records of every system; and what documents keep, written beside a log and read back."""
+"""Texts from records of every system, and document tables beside a log."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_texts_nested_out_of_reach_are_no_harm(tmp_path):
 
 
 def test_the_same_words_are_the_same_prompt_in_every_format(tmp_path):
-    """Else runs of two systems would seem to have been asked different things."""
+    """Otherwise the prompts of two systems would seem to differ."""
     row = {"task": "t", "reward": 1.0, "prompt": "What is 2+2?", "completion": "4"}
     pl.DataFrame([row]).write_csv(tmp_path / "a.csv")
     pl.DataFrame([row]).write_parquet(tmp_path / "a.parquet")
@@ -155,7 +155,7 @@ WAYS = [Summed("bleu", "none", "bleu", True), Summed("own", "none", None), Summe
 
 @pytest.fixture
 def run(tmp_path):
-    """A folder with a log of ten bytes, and a function that writes what documents keep beside it."""
+    """A folder with a log of ten bytes, and a function that writes a document table beside it."""
     (tmp_path / "rollouts.jsonl").write_bytes(b"0123456789")
 
     def written(*documents, ways=WAYS, log_bytes=10):

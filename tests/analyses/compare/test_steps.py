@@ -16,7 +16,7 @@ from calipers.rollouts.column import Column
 
 
 def rollouts(folder, scores, tasks=30, samples=2):
-    """A folder of verl's files, one a step, whose tasks score so."""
+    """A folder of verl's rollouts at several steps, with the given share of passes at each step."""
     folder.mkdir()
     for step, share in scores.items():
         rows = [

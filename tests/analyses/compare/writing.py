@@ -11,13 +11,13 @@ import numpy as np
 
 
 def put(path: Path, *rows: Mapping[str, Any]) -> str:
-    """A file with a record a line; its path."""
+    """Write a file with one record per line; return its path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
 
 def run(path: Path, tasks: Mapping[str, Sequence[float | None]], **same: Any) -> str:
-    """A file of rewards by task and sample; ``same`` stands in every record."""
+    """Write a file of rewards by task and sample; every record also has the keys of ``same``."""
     return put(
         path,
         *(
@@ -29,7 +29,7 @@ def run(path: Path, tasks: Mapping[str, Sequence[float | None]], **same: Any) ->
 
 
 def drawn(rng: np.random.Generator, tasks: int, samples: int, shift: float = 0.0) -> list[list[float]]:
-    """Passes and fails of tasks whose chances differ, all raised by ``shift``."""
+    """Passes and fails of tasks with different pass probabilities, all raised by ``shift``."""
     chances = np.clip(rng.uniform(0.1, 0.8, tasks) + shift, 0, 1)
     return (rng.random((tasks, samples)) < chances[:, None]).astype(float).tolist()
 

@@ -1,4 +1,4 @@
-"""What a gate makes of tiers, gaps and values that are not there."""
+"""The answer of a gate by tiers, missing rollouts and missing values."""
 
 import json
 

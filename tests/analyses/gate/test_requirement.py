@@ -1,4 +1,4 @@
-"""The grammar of a requirement: what is read, and what is said of what cannot be."""
+"""The grammar of a requirement, and the messages on texts that cannot be parsed."""
 
 import pytest
 

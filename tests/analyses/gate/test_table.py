@@ -45,7 +45,7 @@ def told(folder, run, task):
     ],
 )
 def test_a_run_and_its_result_give_one_answer(gate, folder, run, required, key):
-    """Worked out from what documents keep, or read from result.json: the same value and the same interval."""
+    """Computed from the document table or read from result.json: the same value and interval."""
     expected = told(folder, run, run.partition("-")[0])[key]
     for path in (run, f"{run}/result.json"):
         code, (check,) = gate(path, required)

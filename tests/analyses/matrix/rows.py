@@ -32,7 +32,7 @@ def suite_rows(parts: Mapping[str, tuple[int, int, int, int]] = PARTS) -> list[d
 
 
 def rows_of(table: Mapping[tuple[str, str], Any], **more: Any) -> list[dict[str, Any]]:
-    """Rows by (benchmark, model) and the rewards of its tasks; None is a task that it does not have."""
+    """Rows for each (benchmark, model) from the rewards of its tasks; None is a task that the model does not have."""
     return [
         {"dataset": dataset, "model": model, "task": f"t{task}", "reward": reward, **more}
         for (dataset, model), rewards in table.items()
@@ -42,5 +42,5 @@ def rows_of(table: Mapping[tuple[str, str], Any], **more: Any) -> list[dict[str,
 
 
 def share(rate: float, tasks: int = 60, step: int = 7) -> list[float]:
-    """So many of the tasks are passed, in an order that other rates share."""
+    """Rewards with this share of passes; the order of tasks is the same for all shares."""
     return [float((task * step) % tasks < rate * tasks) for task in range(tasks)]

@@ -1,4 +1,4 @@
-"""Matrices: which tasks are compared, the mean over benchmarks, adjusted verdicts, and what is said of the rest."""
+"""Matrices: compared tasks, the mean over benchmarks, adjusted verdicts, and notes."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def test_no_models_are_no_choice():
 
 @pytest.mark.parametrize(("models", "cluster", "unseen"), [("ab", None, "task lost"), ("ba", "group", "cluster won")])
 def test_what_would_undo_a_verdict_is_said_in_its_direction(models, cluster, unseen):
-    """Twelve tasks, one steady run: the spread is learnt from what was seen."""
+    """Twelve tasks and one constant run: the spread is estimated from the observed tasks."""
     rows = [
         {"task": f"t{n}", "group": f"g{n}", "dataset": "x", "model": model, "reward": reward}
         for n in range(12)

@@ -1,4 +1,4 @@
-"""A finished run judged again: new rewards beside the old, what flipped, and what is refused."""
+"""Rescoring a finished run: new rewards beside the old, changes, and errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def home(made, tmp_path):
-    """A copy of them, to write to."""
+    """A copy of these files that a test may change."""
     for name in ("sums", "run", "bare"):
         shutil.copytree(made / name, tmp_path / name)
     return tmp_path
@@ -169,7 +169,7 @@ def test_why_there_is_no_verdict_is_told(tmp_path):
 
 @pytest.mark.usefixtures("moody")
 def test_an_answer_that_breaks_its_verifier_again_counts_zero(tmp_path):
-    """The log keeps what it says; judged again, the answer that no judge could read is the model's own doing."""
+    """The log is unchanged; in the rescore, an answer that no judge could read counts against the model."""
     rows = [("a", "odd", None), ("b", "fine", 1)]
     suite, run = files(tmp_path, dict.fromkeys("ab", "4"), rows, outcomes={"a": "verifier_failed"})
     found = judge_again(Rescoring(run, benchmark=suite, verifier="moody", reward="reward"))
@@ -180,7 +180,7 @@ def test_an_answer_that_breaks_its_verifier_again_counts_zero(tmp_path):
 
 @pytest.mark.usefixtures("moody")
 def test_a_judge_that_fails_everywhere_is_no_reward_without_a_name(tmp_path, monkeypatch):
-    """A judge whose server is down: the reason is the news, and an empty file would only hide it."""
+    """If the judge's server is down, the reason is reported and no empty file is written."""
     monkeypatch.setattr(Moody, "always", True)
     suite, run = files(tmp_path, dict.fromkeys("ab", "4"), [("a", "boom", 1), ("b", "fine", 0)])
     with pytest.raises(Incomplete) as caught:
@@ -203,7 +203,7 @@ def test_a_reward_for_what_broke_its_verifier_once_is_not_hidden(tmp_path):
 
 @pytest.fixture
 def odd(monkeypatch):
-    """A verifier of the user's that says things no file can hold as they are, and keys it should not."""
+    """A user's verifier whose fields cannot be written as they are, or contain keys."""
     monkeypatch.setenv("SOME_API_KEY", "sk-12345678")
 
     class Odd:
@@ -229,7 +229,7 @@ def test_whatever_a_verifier_says_can_be_written(tmp_path):
 @pytest.mark.usefixtures("moody")
 @pytest.mark.parametrize("outcome", ["truncated", "verifier_failed"])
 def test_each_reward_contributes_what_it_would_alone(tmp_path, outcome):
-    """A record has one outcome for all its rewards; it may hide neither the old number nor the new."""
+    """The outcome of a record must hide neither the old reward nor the new one."""
     rows = [("a", "boom", None), ("b", "fine", None), ("c", "fine", 1)]
     suite, run = files(tmp_path, dict.fromkeys("abc", "4"), rows, outcomes={"a": outcome, "b": outcome})
     found = judge_again(Rescoring(run, benchmark=suite, verifier="moody", reward="reward"))
@@ -459,7 +459,7 @@ def files(folder, targets, rollouts, outcomes=None, own=False):
 
 
 def test_lines_of_every_kind(tmp_path):
-    """A byte order mark, blank lines, carriage returns, blanks around a record, and no newline at the end."""
+    """A byte order mark, blank lines, carriage returns, spaces around a record, and no newline at the end."""
     suite, run = files(tmp_path, {"a": "4", "7": "5"}, [])
     rows = [
         '{"task":"a","completion":"4","reward":1,"rewards":null}\r',
