@@ -25,7 +25,7 @@ from calipers.stats.extrapolation import (
     hull,
     pass_at,
     pearson,
-    redrawn,
+    values_on_draws,
     zoomed,
 )
 
@@ -149,7 +149,7 @@ def banded(table: Floats, k: int, first: Grid, rng: np.random.Generator) -> Band
         return None
     drawn = rng.multinomial(int(table.sum()), table / table.sum(), DRAWS).astype(float)
     passing = pass_at([k], grid.a, grid.b)
-    draws = redrawn(grid, passing, drawn)
+    draws = values_on_draws(grid, passing, drawn)
     ends = np.stack(hull(grid, table, passing, draws, law.log_likelihood, CONFIDENCE, np.ones(2)), axis=1)
     tail = (1 - CONFIDENCE) / 2
     return Banded((1 - law.never_solved) * passing[best], ends, np.quantile(draws[:, 0], [tail, 1 - tail]))

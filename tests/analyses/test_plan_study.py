@@ -88,7 +88,7 @@ def uniform_pair(shift, alike, ends):
 )
 def test_the_power_that_is_promised_is_the_power_there_is(shift, samples, alike, ends):
     pair = uniform_pair(shift, alike, ends)
-    found = study(known(pair, samples=samples, whole=True), StudyRequest(detect=shift))
+    found = study(known(pair, samples=samples, binary=True), StudyRequest(detect=shift))
     (design,) = [one for one in found.designs if one.samples == samples]
     runs = drawn(np.random.default_rng(7), 4000, design.tasks, samples, shift, alike, ends)
     assert rejected(runs, np.ones(design.tasks, int)) == pytest.approx(design.power, abs=0.02)
@@ -104,7 +104,7 @@ def in_clusters(sizes, samples, shift):
     pair = PairVariance(own * (1 + 0.5 * (heavy - 1)), middle * (1 - middle) - own, CHANCE * (1 - CHANCE))
     of_task = np.repeat(np.arange(len(sizes)), sizes)
     clusters = Clustered("source", Clusters.of(of_task), len(sizes), None)
-    return of_task, known(pair, tasks=len(of_task), samples=samples, whole=True, clustered=clusters)
+    return of_task, known(pair, tasks=len(of_task), samples=samples, binary=True, clustered=clusters)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_more_clusters_of_the_same_size():
     found = study(held, StudyRequest(detect=shown, budget=10.0, price_per_sample=0.001, price_per_task=0.01))
     assert [(one.tasks, one.clusters) for one in found.designs if one.samples == 4] == [(500, 50)]
     assert all(one.tasks == 10 * one.clusters for one in [*found.designs, found.best])
-    alone = study(known(held.pair, samples=4, whole=True), StudyRequest(detect=shown))
+    alone = study(known(held.pair, samples=4, binary=True), StudyRequest(detect=shown))
     (plain,) = [one.tasks for one in alone.designs if one.samples == 4]
     assert 460 < plain < 500  # the same variance, known from as many tasks instead of 50 clusters
 

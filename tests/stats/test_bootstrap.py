@@ -55,7 +55,7 @@ def test_the_standard_error_of_70_of_100_is_not_divided_by_the_root_of_the_draws
 
 
 def test_the_draws_are_those_of_the_binomial():
-    found = draws([1] * 8 + [0] * 2).found * 10
+    found = draws([1] * 8 + [0] * 2).ratios * 10
     assert np.array_equal(found, np.rint(found))
     shares = np.bincount(found.astype(int), minlength=11) / DRAWS
     expected = [math.comb(10, k) * 0.8**k * 0.2 ** (10 - k) for k in range(11)]
@@ -68,7 +68,7 @@ def test_every_unit_is_drawn_alike(units):
     values = rng.random(units) if units < SLICE else rng.random(units) < 0.5
     found = draws(values)
     assert found.value == pytest.approx(np.mean(values), rel=1e-12)
-    assert np.mean(found.found) == pytest.approx(found.value, abs=4 * np.std(values) / math.sqrt(units * DRAWS))
+    assert np.mean(found.ratios) == pytest.approx(found.value, abs=4 * np.std(values) / math.sqrt(units * DRAWS))
     assert found.stderr == pytest.approx(np.std(values) / math.sqrt(units), rel=0.04)
 
 
@@ -88,24 +88,24 @@ def test_the_draws_are_what_plain_integers_say():
         for start in range(0, len(halves), 6):
             drawn = [units[half * 5 >> 32] for half in halves[start : start + 5]]
             ratios.append(math.fsum(above for above, _ in drawn) / sum(below for _, below in drawn))
-    assert draws(VALUES, WEIGHTS).found == pytest.approx(sorted(ratios), rel=1e-13)
+    assert draws(VALUES, WEIGHTS).ratios == pytest.approx(sorted(ratios), rel=1e-13)
 
 
 def test_the_order_of_tasks_does_not_matter():
     mixed = [3, 0, 4, 1, 2]
     again = draws([VALUES[n] for n in mixed], [WEIGHTS[n] for n in mixed])
-    assert np.array_equal(draws(VALUES, WEIGHTS).found, again.found)
+    assert np.array_equal(draws(VALUES, WEIGHTS).ratios, again.ratios)
 
 
 def test_a_block_is_the_same_in_slices_of_any_size(monkeypatch):
-    whole = draws(range(700)).found
+    whole = draws(range(700)).ratios
     monkeypatch.setattr("calipers.stats.intervals.SLICE", 1500)
-    assert np.array_equal(whole, draws(range(700)).found)
+    assert np.array_equal(whole, draws(range(700)).ratios)
 
 
 def test_a_ratio_of_sums_is_drawn_with_its_weights():
     found = draws([1, 0], [9, 1])
-    shares = np.unique(found.found, return_counts=True)
+    shares = np.unique(found.ratios, return_counts=True)
     assert shares[0].tolist() == [0.0, 0.9, 1.0]
     assert shares[1] / DRAWS == pytest.approx([0.25, 0.5, 0.25], abs=0.02)
 
@@ -131,7 +131,7 @@ def test_bca_agrees_with_scipy():
 @pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, 1e12, 1e250])
 def test_any_scale_will_do(scale):
     values = np.array(VALUES)
-    assert draws(values * scale).found / scale == pytest.approx(draws(values).found, rel=1e-9)
+    assert draws(values * scale).ratios / scale == pytest.approx(draws(values).ratios, rel=1e-9)
 
 
 def test_ten_thousand_draws_take_little_memory():

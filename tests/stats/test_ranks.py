@@ -12,7 +12,7 @@ from bench.simulations import ranks_rule as twin
 from bench.simulations.ranks import part
 from calipers.stats.intervals import NO_SPREAD
 from calipers.stats.paired import paired
-from calipers.stats.ranks import FLIPS, UNIFORMS, rank_sets, some_signs, standard_normals, winner
+from calipers.stats.ranks import FLIPS, UNIFORMS, random_signs, rank_sets, standard_normals, winner
 
 
 def rows(text):
@@ -96,7 +96,7 @@ def test_the_bench_simulates_what_ships(runs, tasks, shift):
     replicates = np.stack([passes(runs, tasks, seed, shift) for seed in range(6)])
     # the order of tasks that the product puts them in, so that both see the same signs
     ordered = np.stack([values[:, np.lexsort(values[::-1] / tasks)] for values in replicates]).astype(np.float32)
-    signs = some_signs(np.random.PCG64(0), tasks, FLIPS).astype(np.float32)
+    signs = random_signs(np.random.PCG64(0), tasks, FLIPS).astype(np.float32)
     low, high = twin.rank_sets(ordered, signs)
     picked = twin.winners(ordered, standard_normals(0, runs, 4_000))
     for place, values in enumerate(replicates):

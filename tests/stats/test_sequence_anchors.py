@@ -9,7 +9,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2]))
 
 from bench.simulations.looking import normal_mixture, tuned_to
-from calipers.stats.sequence import _needed, _population_keeps, population
+from calipers.stats.sequence import _population_keeps, _threshold, population
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_looking_every_ten_tasks_at_the_beta_mixture(passes):
     some = passes[:1_500]
     outside = [
         [
-            not _population_keeps(0.5, total=float(s), settled=int(t), needed=_needed(float(s), int(t), 0.95))
+            not _population_keeps(0.5, total=float(s), settled=int(t), threshold=_threshold(float(s), int(t), 0.95))
             for s, t in zip(row, LOOKS)
         ]
         for row in some

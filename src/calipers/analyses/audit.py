@@ -1,4 +1,4 @@
-"""Audit a run: what is impossible, what is beyond chance, and what is only worth a look; and its page."""
+"""Audit a run: findings that are impossible or beyond chance, and lists that are only worth a look; and its page."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ TWIN: Final = "perturbed_from"
 _FRACTION: Final = re.compile(r"\.(\d+)")
 SCHEMA: Final = "calipers.audit/1"
 IMPOSSIBLE, TEST = "impossible", "test"
-LONG: Final = 200  # characters of a text that nobody writes twice by chance
-COMMON: Final = 0.02  # share of the tasks from which on a text is a template or a refusal
+LONG: Final = 200  # characters from which a text is not repeated by chance
+COMMON: Final = 0.02  # a text in more than this share of the tasks is a template or a refusal
 FASTEST: Final = 10_000.0  # tokens per second of one stream
-CACHED: Final = 0.05  # seconds; what is faster comes from a cache or a replay
+CACHED: Final = 0.05  # seconds; a faster completion comes from a cache or a replay
 STEADY: Final = 0.25  # seconds; shorter durations do not spread over 10 ms
-STRONG: Final = 8  # runs from which on agreement against a key is a finding
-MOST_PAIRS: Final = 2_000  # of equal texts of one task, beyond which no more are looked at
-NAMED: Final = 5
+STRONG: Final = 8  # number of strong runs from which their agreement against a key is a finding
+MOST_PAIRS: Final = 2_000  # pairs of equal texts of one task that are examined
+NAMED: Final = 5  # examples of a finding
 FIELDS = ("rule", "kind", "count", "of", "expected", "p", "says", "examples")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """What an audit reads of one rollout; None for what is not recorded."""
+    """The fields of a rollout that an audit reads; None for a field that is not recorded."""
 
     group: tuple[Any, ...]  # agent, model, dataset, and split and step of a training run
     task: str
@@ -77,28 +77,28 @@ class AuditRow:
 
     @property
     def name(self) -> str:
-        """The rollout, for people."""
-        again = f" attempt {self.attempt}" if self.attempt != 1 else ""
-        return f"task {self.task!r} sample {self.sample}{again}"
+        """The rollout's task, sample and attempt, for messages."""
+        attempt = f" attempt {self.attempt}" if self.attempt != 1 else ""
+        return f"task {self.task!r} sample {self.sample}{attempt}"
 
     @property
     def counts(self) -> bool:
-        """Whether it has a number: it was scored, or counts as 0."""
+        """Whether the rollout has a number: it was scored, or counts as 0."""
         return CODE[self.outcome] < FIRST_GAP
 
     @property
     def passed(self) -> bool:
-        """Whether it passed."""
+        """Whether the rollout passed."""
         return self.reward is not None and self.reward >= PASS
 
     @property
     def unit(self) -> tuple[Any, ...]:
-        """Its task, in its group."""
+        """The rollout's task within its group."""
         return (*self.group, self.task)
 
 
 def rows_of(records: Iterable[Mapping[str, Any]], reward: str | None = None) -> Iterator[AuditRow]:
-    """A row for each record; ``reward`` is the one to look at where there are several."""
+    """Yield a row for each record; ``reward`` is the name of the reward to use if there are several."""
     for record in records:
         yield _row({key: _decoded(value) for key, value in record.items() if key != CARRIED}, reward)
 
@@ -107,19 +107,19 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
     usage = record.get("usage") or {}
     rewards = {"reward": record.get("reward"), **(record.get("rewards") or {})}
     known = {name: value for name, value in rewards.items() if value is not None}
-    worth = known.get(reward) if reward else known.get("reward", next(iter(known.values()), None))
+    value = known.get(reward) if reward else known.get("reward", next(iter(known.values()), None))
     completion, metadata = record.get("completion"), record.get("metadata") or {}
-    call = record["request"] if isinstance(record.get("request"), dict) else {}  # of Calipers' own runs
+    call = record["request"] if isinstance(record.get("request"), dict) else {}  # an object in Calipers' own runs
     seed = record.get("seed", metadata.get("seed", call.get("seed")))
     request = _first(record, IDS, call.get("id"))
-    text = completion if isinstance(completion, str) else None if completion is None else _written(completion)
+    text = completion if isinstance(completion, str) else None if completion is None else _json(completion)
     return AuditRow(
-        group=tuple(_plain(record.get(name)) for name in ("agent", "model", "dataset", "split", "step")),
+        group=tuple(_label(record.get(name)) for name in ("agent", "model", "dataset", "split", "step")),
         task=str(record["task"]),
         sample=int(record.get("sample") or 0),
         attempt=int(record.get("attempt") or 1),
         outcome=record.get("outcome") or ("scored" if known else "missing"),
-        reward=None if worth is None else float(worth),
+        reward=None if value is None else float(value),
         text=text,
         plain=isinstance(completion, str),
         answer=record.get("answer"),
@@ -148,50 +148,50 @@ def _first(record: Mapping[str, Any], names: Sequence[str], otherwise: Any = Non
 
 
 def _text_of(objects: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | None:
-    """The first text of these names in the objects."""
-    return next((value for each in objects for name in names if isinstance(value := each.get(name), str)), None)
+    """The first text with one of the names in the objects."""
+    return next((value for fields in objects for name in names if isinstance(value := fields.get(name), str)), None)
 
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _written(value: Any) -> str:
+def _json(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _plain(value: Any) -> Any:
-    """A label; a list or an object as its text, which can be part of a key."""
-    return _written(value) if isinstance(value, (list, dict)) else value
+def _label(value: Any) -> Any:
+    """A label; a list or an object as JSON text, so that it is hashable."""
+    return _json(value) if isinstance(value, (list, dict)) else value
 
 
 def _moment(value: Any) -> float | None:
-    """Seconds since 1970, of a number or of a text by ISO 8601; None for anything else."""
+    """The seconds since 1970 of a number, or of a time in ISO 8601; None for any other value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str):
         with suppress(ValueError):
-            moment = datetime.fromisoformat(_FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", value, count=1))
+            moment = datetime.fromisoformat(_FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", value, count=1))
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that an honest run does not show, or shows in at most 1 % of cases."""
+    """A finding: an honest run does not show it, or in at most 1 % of cases."""
 
     rule: str
     kind: str  # impossible or test
     count: int
     says: str
     p: float | None = None  # of a test
-    expected: float | None = None  # count under the null
+    expected: float | None = None  # count under the null hypothesis
     examples: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Something to look at, which has no null: it proves nothing."""
+    """A list of rollouts to look at, which proves nothing because it has no null hypothesis."""
 
     rule: str
     count: int
@@ -202,14 +202,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found in a run, what is to be looked at, and what nobody can know."""
+    """The result of an audit: findings, lists to look at, and gaps in the records."""
 
     paths: Sequence[str]
     rollouts: int
     findings: Sequence[Anomaly]
     lists: Sequence[Listed]
     tried: Sequence[str]  # rules that had data and found nothing
-    unknown: Sequence[str]  # what is not recorded, and what that hides
+    unknown: Sequence[str]  # sentences on data that is not recorded, and on what cannot be seen without it
 
     @property
     def exit_code(self) -> int:
@@ -225,18 +225,18 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvidence:
-    """The rows of a run, and what its plan says."""
+    """The rows of a run, with the facts of its plan."""
 
     rows: Sequence[AuditRow]
     max_tokens: float | None = None
-    planned: Mapping[str, int] | None = None  # task -> samples; None where no plan is known
+    planned: Mapping[str, int] | None = None  # number of samples by task; None without a plan
     seed: int = 0
     concurrency: int | None = None  # requests at a time
-    planned_seed: int | None = None  # that the seed of each request is made from; None where no plan says it
+    planned_seed: int | None = None  # from which the seed of each request is derived; None if no plan has it
 
     @property
     def last(self) -> list[AuditRow]:
-        """The rows that count: of several attempts the highest, with a number."""
+        """The last attempt of each sample, if it has a number."""
         best: dict[tuple[Any, ...], AuditRow] = {}
         for row in self.rows:
             key = (*row.unit, row.sample)
@@ -249,16 +249,16 @@ class AuditEvidence:
         tasks: dict[tuple[Any, ...], list[AuditRow]] = defaultdict(list)
         for row in rows:
             tasks[row.unit].append(row)
-        return [sorted(some, key=lambda row: row.sample) for some in tasks.values()]
+        return [sorted(task, key=lambda row: row.sample) for task in tasks.values()]
 
 
 def impossible(rule: str, rollouts: Sequence[AuditRow], says: str) -> Anomaly:
-    """A finding that no honest run has, with the first of its rollouts."""
+    """A finding that no honest run has, with its first rollouts as examples."""
     return Anomaly(rule, IMPOSSIBLE, len(rollouts), says, expected=0.0, examples=_names(rollouts))
 
 
 def listed(rule: str, rollouts: Sequence[AuditRow], of: int, says: str) -> Listed:
-    """A list of some rollouts, of so many, with the first of them."""
+    """A list of rollouts out of ``of`` rollouts, with the first ones as examples."""
     return Listed(rule, len(rollouts), of, says, _names(rollouts))
 
 
@@ -267,7 +267,7 @@ def _names(rollouts: Sequence[AuditRow]) -> list[str]:
 
 
 Verdict = Anomaly | Listed | str | None
-"""What a rule comes to: a finding, a list, what is not recorded, or nothing found."""
+"""The outcome of a rule: a finding, a list, a sentence on data that is not recorded, or None for no finding."""
 
 Rule = Callable[[AuditEvidence], Iterator[Verdict]]
 
@@ -281,8 +281,9 @@ def audit(
 ) -> Audit:
     """Look for signs that the rollouts of a run are not what they seem. No model is called.
 
-    Several ``paths`` are several runs of the same tasks, which only the rule on keys uses; the first is audited.
-    With ``rejudge`` the run's own verifier judges the stored completions again.
+    The first of ``paths`` is audited. Further paths are other runs of the same tasks, which show whether the better
+    runs agree on an answer other than the key. With ``rejudge`` the run's own verifier judges the stored completions
+    again.
     """
     given = [os.fspath(path) for path in paths]
     if not given:
@@ -297,18 +298,20 @@ def audit(
 
 
 def audited(evidence: AuditEvidence, paths: Sequence[str] = (), more: Sequence[Verdict] = ()) -> Audit:
-    """The rules of one run, one after the other, and what was found in other ways."""
-    verdicts = {name: list(rule(evidence)) for name, rule in RULES.items()}
-    every = [*chain(*verdicts.values()), *more]
+    """The audit of a run by all rules, with ``more`` outcomes of other checks."""
+    by_rule = {name: list(rule(evidence)) for name, rule in RULES.items()}
+    outcomes = [*chain(*by_rule.values()), *more]
     return Audit(
         paths,
         len(evidence.rows),
-        findings=[each for each in every if isinstance(each, Anomaly)],
-        lists=[each for each in every if isinstance(each, Listed)],
+        findings=[outcome for outcome in outcomes if isinstance(outcome, Anomaly)],
+        lists=[outcome for outcome in outcomes if isinstance(outcome, Listed)],
         tried=[
-            name for name, some in verdicts.items() if None in some and not any(isinstance(v, Anomaly) for v in some)
+            name
+            for name, of_rule in by_rule.items()
+            if None in of_rule and not any(isinstance(outcome, Anomaly) for outcome in of_rule)
         ],
-        unknown=list(dict.fromkeys(each for each in every if isinstance(each, str))),
+        unknown=list(dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, str))),
     )
 
 
@@ -333,8 +336,8 @@ def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEv
 
 
 def last_is_pass(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Samples that were added until one passed, or stopped at the first pass: the last sample passes too often."""
-    tasks = [np.array([row.passed for row in some]) for some in evidence.by_task(evidence.last)]
+    """Test for samples that were added until one passed: the last sample of a task passes too often."""
+    tasks = [np.array([row.passed for row in task]) for task in evidence.by_task(evidence.last)]
     mixed = sum(0 < int(task.sum()) < len(task) for task in tasks)
     if not mixed:
         return
@@ -346,40 +349,39 @@ def last_is_pass(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def start_follows_outcome(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Failures that were silently run again: within a task, late samples have other rewards."""
+    """Test for failures that were silently run again: samples that start later within a task have other rewards."""
     rows = [row for row in evidence.last if row.start is not None and not row.retries and row.attempt == 1]
     if not rows:
         yield "start times are not recorded: samples that were silently run again cannot be seen"
         return
     tasks = evidence.by_task(rows)
-    starts = [np.array([row.start for row in some], dtype=np.float64) for some in tasks]
-    rewards = [np.array([row.reward for row in some], dtype=np.float64) for some in tasks]
+    starts = [np.array([row.start for row in task], dtype=np.float64) for task in tasks]
+    rewards = [np.array([row.reward for row in task], dtype=np.float64) for task in tasks]
     z, p = tests.start_follows_outcome(starts, rewards, np.random.default_rng(evidence.seed))
     if p < tests.LEVEL:
-        way = "higher" if z > 0 else "lower"
-        says = f"within tasks, samples that start later have {way} rewards (z = {z:.1f})"
+        says = f"within tasks, samples that start later have {'higher' if z > 0 else 'lower'} rewards (z = {z:.1f})"
         yield Anomaly(tests.START_FOLLOWS_OUTCOME, TEST, len(rows), says, p, 0.0)
     yield None
 
 
 def copied_records(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Records that were copied: the same text, and the same duration to the millisecond."""
+    """Test for copied records: the same text, and the same duration to the millisecond."""
     rows = [row for row in evidence.last if row.latency is not None and row.text]
     if not rows:
         yield "durations are not recorded: copied records cannot be told from equal completions"
         return
-    # whether durations have a third digit: then nine of ten are no multiples of 10 ms
+    # of durations recorded to the millisecond, nine of ten are not multiples of 10 ms
     if sum(round(1000 * (row.latency or 0)) % 10 != 0 for row in rows) < len(rows) / 2:
         yield "durations are not recorded to the millisecond: copied records cannot be told from equal completions"
         return
     equal, close, far, examples = 0, 0, 0, []
-    for one, other in _equal_pairs(evidence, [row for row in rows if (row.latency or 0) >= STEADY]):
-        apart = abs(round(1000 * (one.latency or 0)) - round(1000 * (other.latency or 0)))
-        if apart == 0:
+    for first, second in _equal_pairs(evidence, [row for row in rows if (row.latency or 0) >= STEADY]):
+        difference = abs(round(1000 * (first.latency or 0)) - round(1000 * (second.latency or 0)))
+        if difference == 0:
             equal += 1
-            examples.append(f"{one.name} and sample {other.sample}")
-        elif apart <= 10:
-            close, far = close + (apart <= 5), far + (apart > 5)
+            examples.append(_pair((first, second)))
+        elif difference <= 10:
+            close, far = close + (difference <= 5), far + (difference > 5)
     if not tests.durations_spread(close, far):
         yield "durations hardly differ: copied records cannot be told from completions that took the same time"
         return
@@ -392,21 +394,23 @@ def copied_records(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def _equal_pairs(evidence: AuditEvidence, rows: Sequence[AuditRow]) -> Iterator[tuple[AuditRow, AuditRow]]:
-    for some in evidence.by_task(rows):
+    """Yield the pairs of rows of a task with the same text."""
+    for task in evidence.by_task(rows):
         texts: dict[str, list[AuditRow]] = defaultdict(list)
-        for row in some:
+        for row in task:
             texts[row.text or ""].append(row)
-        for alike in texts.values():
-            yield from list(combinations(alike[:64], 2))[:MOST_PAIRS]
+        for equal in texts.values():
+            yield from list(combinations(equal[:64], 2))[:MOST_PAIRS]
 
 
 def same_text(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Equal completions: beyond chance where log-probabilities say how many are expected, else a list."""
+    """Equal completions of a task: a test if log-probabilities give the expected number, else a list."""
     rows = [row for row in evidence.last if row.text]
     pairs = list(_equal_pairs(evidence, rows))
     known = [row for row in rows if row.logprob is not None]
     if known and len(known) == len(rows):
-        drawn = [[(row.text or "", float(np.exp(row.logprob or 0))) for row in some] for some in evidence.by_task(rows)]
+        tasks = evidence.by_task(rows)
+        drawn = [[(row.text or "", float(np.exp(row.logprob or 0))) for row in task] for task in tasks]
         seen, expected = tests.repeats(drawn)
         p = tests.same_text(seen, expected)
         if p < tests.LEVEL:
@@ -414,16 +418,16 @@ def same_text(evidence: AuditEvidence) -> Iterator[Verdict]:
                 f"{seen:,} completions repeat an earlier one of their task; {expected:.2f} are expected from their "
                 "log-probabilities"
             )
-            yield Anomaly(tests.SAME_TEXT, TEST, seen, says, p, expected, [_pair(each) for each in pairs[:NAMED]])
+            yield Anomaly(tests.SAME_TEXT, TEST, seen, says, p, expected, [_pair(pair) for pair in pairs[:NAMED]])
         yield None
     elif pairs:
-        of = sum(len(some) * (len(some) - 1) // 2 for some in evidence.by_task(rows))
-        long = sum(len(one.text or "") >= LONG for one, _ in pairs)
+        of = sum(len(task) * (len(task) - 1) // 2 for task in evidence.by_task(rows))
+        long = sum(len(row.text or "") >= LONG for row, _ in pairs)
         says = (
             f"pairs of equal completions of a task, {long:,} of {LONG} characters or more; without log-probabilities "
             "the expected number is unknown"
         )
-        yield Listed(tests.SAME_TEXT, len(pairs), of, says, [_pair(each) for each in pairs[:NAMED]])
+        yield Listed(tests.SAME_TEXT, len(pairs), of, says, [_pair(pair) for pair in pairs[:NAMED]])
 
 
 def _pair(pair: tuple[AuditRow, AuditRow]) -> str:
@@ -431,73 +435,72 @@ def _pair(pair: tuple[AuditRow, AuditRow]) -> str:
 
 
 def same_text_elsewhere(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """One long completion that passes in two tasks: an answer that belongs to one of them at most."""
-    tasks: dict[str, dict[tuple[Any, ...], AuditRow]] = defaultdict(dict)
+    """A long completion that passes in two tasks, although it can be the answer of at most one."""
+    by_text: dict[str, dict[tuple[Any, ...], AuditRow]] = defaultdict(dict)
     for row in evidence.last:
         if row.text and row.plain and len(row.text) >= LONG:
-            tasks[row.text].setdefault((row.unit, row.passed), row)
-    every = len({row.unit for row in evidence.last})
-    if not tasks:
+            by_text[row.text].setdefault((row.unit, row.passed), row)
+    tasks = len({row.unit for row in evidence.last})
+    if not by_text:
         return
-    found = []
-    for text, some in tasks.items():
-        units = {unit for unit, _ in some}
-        passed = [row for (_, is_pass), row in some.items() if is_pass]
-        if len(passed) > 1 and len(units) <= max(COMMON * every, 2):
-            found.append((text, passed))
-    if found:
-        examples = [f"{passed[0].name} and {passed[1].name}" for _, passed in found]
+    examples = []
+    for of_text in by_text.values():
+        units = {unit for unit, _ in of_text}
+        passed = [row for (_, is_pass), row in of_text.items() if is_pass]
+        if len(passed) > 1 and len(units) <= max(COMMON * tasks, 2):
+            examples.append(f"{passed[0].name} and {passed[1].name}")
+    if examples:
         says = f"a completion of {LONG} characters or more passes in several tasks"
-        yield Anomaly("same_text_elsewhere", IMPOSSIBLE, len(found), says, expected=0.0, examples=examples[:NAMED])
+        yield Anomaly("same_text_elsewhere", IMPOSSIBLE, len(examples), says, expected=0.0, examples=examples[:NAMED])
     yield None
 
 
 def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Rollouts that a plan does not have, and samples whose numbers have holes."""
+    """Rollouts that are not in the plan; without a plan, tasks whose sample numbers have holes."""
     if evidence.planned is not None:
-        odd = [row for row in evidence.rows if row.sample >= evidence.planned.get(row.task, 0)]
-        if odd:
+        unplanned = [row for row in evidence.rows if row.sample >= evidence.planned.get(row.task, 0)]
+        if unplanned:
             says = "rollouts that the plan of the run does not have"
-            yield impossible("ledger", odd, says)
+            yield impossible("ledger", unplanned, says)
         yield None
         return
     holes = []
     tasks = evidence.by_task(list({(*row.unit, row.sample): row for row in evidence.rows}.values()))
-    sizes = Counter(some[-1].sample + 1 - some[0].sample for some in tasks)
-    for some in tasks:
-        numbers = {row.sample for row in some}
+    sizes = Counter(task[-1].sample + 1 - task[0].sample for task in tasks)
+    for task in tasks:
+        numbers = {row.sample for row in task}
         lost = sorted(set(range(min(numbers), max(numbers) + 1)) - numbers)
         if lost:
-            holes.append(f"task {some[0].task!r} has no sample {', '.join(map(str, lost[:3]))}")
+            holes.append(f"task {task[0].task!r} has no sample {', '.join(map(str, lost[:3]))}")
     if holes:
         says = "tasks whose sample numbers have holes: rollouts were lost or removed"
         yield Anomaly("ledger", IMPOSSIBLE, len(holes), says, expected=0.0, examples=holes[:NAMED])
     usual = sizes.most_common(1)[0][0] if sizes else 0
-    fewer = [some[0].task for some in tasks if len(some) < usual]
+    fewer = [task[0].task for task in tasks if len(task) < usual]
     if fewer and len(fewer) < len(tasks) / 2:
         says = f"tasks with fewer than {usual} samples, the usual number; no plan has the planned number"
-        yield Listed("fewer_samples", len(fewer), len(tasks), says, [f"task {task!r}" for task in fewer[:NAMED]])
+        yield Listed("fewer_samples", len(fewer), len(tasks), says, [f"task {name!r}" for name in fewer[:NAMED]])
     yield None
 
 
 def seeds(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Seeds other than the planned ones, or that follow each other in nearly every task and skip some in others."""
+    """Seeds that differ from the plan; without a plan, seeds with holes in a few tasks, if the others have none."""
     sent = [row for row in evidence.rows if row.sent_seed is not None]
     if evidence.planned_seed is not None and sent:
         from calipers.running.perform import sample_seed
 
         base = evidence.planned_seed
-        odd = [row for row in sent if row.sent_seed != sample_seed(base, row.task, row.sample)]
-        if odd:
+        unplanned = [row for row in sent if row.sent_seed != sample_seed(base, row.task, row.sample)]
+        if unplanned:
             says = "rollouts whose request had another seed than the plan gives that sample"
-            yield impossible("seeds", odd, says)
+            yield impossible("seeds", unplanned, says)
         yield None
         return
     known = [row for row in evidence.rows if row.seed is not None]
     if len(known) < len(evidence.rows) or not known:
         yield "seeds are not recorded for every rollout: samples that were drawn and dropped cannot be seen"
         return
-    tasks = [sorted({row.seed for row in some if row.seed is not None}) for some in evidence.by_task(known)]
+    tasks = [sorted({row.seed for row in task if row.seed is not None}) for task in evidence.by_task(known)]
     several = [numbers for numbers in tasks if len(numbers) > 1]
     holes = [numbers for numbers in several if numbers[-1] - numbers[0] + 1 != len(numbers)]
     if several and holes and len(holes) <= len(several) / 2:
@@ -507,26 +510,28 @@ def seeds(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def attempts(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Attempts that were repeated although the earlier one had a reward."""
-    tries: dict[tuple[Any, ...], list[AuditRow]] = defaultdict(list)
+    """Rollouts that were run again although an earlier attempt had a reward."""
+    samples: dict[tuple[Any, ...], list[AuditRow]] = defaultdict(list)
     for row in evidence.rows:
-        tries[(*row.unit, row.sample)].append(row)
-    again = [
-        sorted(some, key=lambda row: row.attempt) for some in tries.values() if len(some) > 1 or some[0].attempt > 1
+        samples[(*row.unit, row.sample)].append(row)
+    retried = [
+        sorted(sample, key=lambda row: row.attempt)
+        for sample in samples.values()
+        if len(sample) > 1 or sample[0].attempt > 1
     ]
-    if not again:
+    if not retried:
         yield "no rollout has more than one attempt on record: silent retries cannot be excluded"
         return
-    replaced = [some for some in again if any(row.counts and row.reward is not None for row in some[:-1])]
+    replaced = [sample for sample in retried if any(row.counts and row.reward is not None for row in sample[:-1])]
     if replaced:
-        better = sum(some[-1].passed and not some[-2].passed for some in replaced)
+        better = sum(sample[-1].passed and not sample[-2].passed for sample in replaced)
         says = f"rollouts with a reward that were run again; {better:,} of them then passed"
-        yield impossible("attempts", [some[-1] for some in replaced], says)
+        yield impossible("attempts", [sample[-1] for sample in replaced], says)
     yield None
 
 
 def requests(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Request ids of the provider that appear twice: with different texts nobody can have got both."""
+    """Request ids of the provider that appear twice: impossible with different texts, and a list with the same text."""
     known = [row for row in evidence.rows if row.request is not None]
     if not known:
         yield "request ids are not recorded: completions cannot be held against the provider's own log"
@@ -535,14 +540,14 @@ def requests(evidence: AuditEvidence) -> Iterator[Verdict]:
     counts = Counter(row.request for row in known)
     for row in known:
         texts[row.request or ""].add(row.text)
-    odd = [request for request, some in texts.items() if len(some) > 1]
-    if sum(counts[request] for request in odd) > len(known) / 2:
+    ambiguous = [request for request, of_request in texts.items() if len(of_request) > 1]
+    if sum(counts[request] for request in ambiguous) > len(known) / 2:
         yield "request ids are not unique, as of a server that counts anew: they cannot be held against its own log"
         return
-    if odd:
+    if ambiguous:
         says = "request ids with several different completions"
-        yield Anomaly("requests", IMPOSSIBLE, len(odd), says, expected=0.0, examples=odd[:NAMED])
-    twice = [request for request, count in counts.items() if count > 1 and request not in odd]
+        yield Anomaly("requests", IMPOSSIBLE, len(ambiguous), says, expected=0.0, examples=ambiguous[:NAMED])
+    twice = [request for request, count in counts.items() if count > 1 and request not in ambiguous]
     if twice:
         says = "request ids that appear more than once, with one completion: a cache, a replay, or copies"
         yield Listed("requests", len(twice), len(counts), says, [str(request) for request in twice[:NAMED]])
@@ -550,7 +555,7 @@ def requests(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def times(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Times that cannot be: an end before its start, or more tokens per second than any server writes."""
+    """Impossible times: an end before its start, or more tokens per second than any server generates."""
     timed = [row for row in evidence.rows if row.start is not None and row.end is not None]
     backwards = [row for row in timed if (row.end or 0) < (row.start or 0)]
     negative = [row for row in evidence.rows if row.latency is not None and row.latency < 0]
@@ -575,13 +580,13 @@ def times(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def tokens(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """More tokens than a completion may have, or than its text has bytes."""
+    """Completions with more tokens than allowed, or than their text has bytes."""
     known = [row for row in evidence.rows if row.tokens is not None and row.plain and row.text is not None]
     limited = [(row, most) for row in known if (most := row.max_tokens or evidence.max_tokens)]
     over = [row for row, most in limited if (row.tokens or 0) > most]
     if over:
         yield impossible("tokens", over, "completions with more output tokens than max_tokens")
-    # a token has a byte at least, but for a few that are not text, such as the end; hidden reasoning is no text
+    # a token has at least one byte, apart from a few special tokens and from hidden reasoning
     more = [row for row in known if not row.reasoning and (row.tokens or 0) > len((row.text or "").encode()) + 8]
     if more:
         says = "completions with more output tokens than their text has bytes, and no hidden reasoning on record"
@@ -591,18 +596,18 @@ def tokens(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def empty_passes(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Tasks that are solved by doing nothing: a pass without any answer."""
+    """Rollouts that pass without any answer."""
     known = [row for row in evidence.last if row.plain]
-    nothing = [row for row in known if row.passed and not (row.text or "").strip() and row.answer in (None, "")]
-    if nothing:
+    empty = [row for row in known if row.passed and not (row.text or "").strip() and row.answer in (None, "")]
+    if empty:
         says = "rollouts that pass with an empty completion: the verifier accepts no answer, or the file has no texts"
-        yield listed("empty_passes", nothing, len(known), says)
+        yield listed("empty_passes", empty, len(known), says)
     if known:
         yield None
 
 
 def gold_text(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """The reference solution, word by word, inside a completion."""
+    """Completions that contain the reference solution word by word, and rollouts of an oracle agent."""
     known = [row for row in evidence.rows if row.gold and row.text]
     long = [row for row in known if len((row.gold or "").strip()) >= LONG]
     inside = [row for row in long if (row.gold or "").strip() in (row.text or "")]
@@ -618,8 +623,8 @@ def gold_text(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def twin_tasks(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Originals that are solved where their perturbed twins are not: the originals are known by heart."""
-    means = {some[0].unit: float(np.mean([row.reward for row in some])) for some in evidence.by_task(evidence.last)}
+    """Test for memorised tasks: originals are solved while their perturbed twins are not."""
+    means = {task[0].unit: float(np.mean([row.reward for row in task])) for task in evidence.by_task(evidence.last)}
     twins = {row.unit: (*row.group, row.twin) for row in evidence.last if row.twin}
     pairs = [(means[original], means[task]) for task, original in twins.items() if original in means]
     if not pairs:
@@ -652,7 +657,7 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
-    """Tasks where all runs of the better half give one answer, which is not the key."""
+    """Tasks for which all runs of the better half give the same answer, which is not the key."""
     answers: list[dict[str, list[AuditRow]]] = []
     means = []
     for run in runs:
@@ -663,13 +668,13 @@ def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
             if row.answer is not None:
                 given[row.task].append(row)
         answers.append(given)
-    strong = sorted(range(len(runs)), key=lambda at: -means[at])[: (len(runs) + 1) // 2]
-    shared = set.intersection(*(set(answers[at]) for at in strong)) if strong else set()
-    samples = {task: [row for at in strong for row in answers[at][task]] for task in shared}
+    strong = sorted(range(len(runs)), key=lambda run: -means[run])[: (len(runs) + 1) // 2]
+    shared = set.intersection(*(set(answers[run]) for run in strong)) if strong else set()
+    samples = {task: [row for run in strong for row in answers[run][task]] for task in shared}
     against = sorted(
         task
-        for task, some in samples.items()
-        if len({repr(row.answer) for row in some}) == 1 and not any(row.passed for row in some)
+        for task, of_task in samples.items()
+        if len({repr(row.answer) for row in of_task}) == 1 and not any(row.passed for row in of_task)
     )
     if not against:
         return
@@ -682,7 +687,7 @@ def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
 
 
 def _rejudged(path: str) -> Verdict:
-    """Rewards that the run's own verifier does not give again."""
+    """Rewards that the run's own verifier does not give when it judges again."""
     from calipers.analyses.rescore import changed_verdicts
 
     _, changed = changed_verdicts(path)
@@ -701,9 +706,9 @@ def document(audit: Audit) -> Document:
 
 def rows(audit: Audit) -> list[dict[str, Any]]:
     """A flat row for each finding and each list."""
-    nothing = dict.fromkeys(FIELDS)
-    flat = [{**nothing, **asdict(each)} for each in audit.findings]
-    flat += [{**nothing, "kind": "list", **asdict(each)} for each in audit.lists]
+    empty = dict.fromkeys(FIELDS)
+    flat = [{**empty, **asdict(finding)} for finding in audit.findings]
+    flat += [{**empty, "kind": "list", **asdict(listed)} for listed in audit.lists]
     return [{**row, "examples": "; ".join(row["examples"])} for row in flat]
 
 
@@ -716,22 +721,22 @@ def _blocks(audit: Audit) -> Iterator[Block]:
     if audit.findings:
         yield Blank()
         cells = [
-            [each.rule, f"{each.count:,}", _expected(each.expected), _p(each.p), _said(each.says, each.examples)]
-            for each in audit.findings
+            [found.rule, f"{found.count:,}", _expected(found.expected), _p(found.p), _text(found.says, found.examples)]
+            for found in audit.findings
         ]
         yield plain_table(["finding", "count", "expected", "p", ""], cells, numbers={1, 2, 3}, strong={0})
     if audit.lists:
         yield Blank()
         yield Title("To look at, which proves nothing")
         cells = [
-            [each.rule, f"{each.count:,}", f"{each.of:,}", _said(each.says, each.examples)] for each in audit.lists
+            [item.rule, f"{item.count:,}", f"{item.of:,}", _text(item.says, item.examples)] for item in audit.lists
         ]
         yield plain_table(["list", "count", "of", ""], cells, numbers={1, 2})
     yield Blank()
     if audit.tried:
         yield Sentence(f"Tried without a finding: {', '.join(audit.tried)}.", "note")
-    for each in audit.unknown:
-        yield Sentence(f"Not known: {each}.", "note")
+    for gap in audit.unknown:
+        yield Sentence(f"Not known: {gap}.", "note")
     yield Sentence(
         "A retry on few tasks cannot be seen from outcomes; at most 5 % of honest runs have a finding.", "note"
     )
@@ -745,6 +750,7 @@ def _p(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
-def _said(says: str, examples: Any) -> str:
+def _text(says: str, examples: Any) -> str:
+    """The sentence of a finding or list, with its first examples."""
     shown = f" ({clean('; '.join(examples[:2]), 160)})" if examples else ""
     return clean(says, 300) + shown

@@ -68,7 +68,7 @@ from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
 SCHEMA = "calipers.plan/1"
 RANGE = "95 % range"
 LARGEST = 1e70
-"""The largest reward of a pilot: the interval of a variance takes fourth powers of rewards, and sums of them."""
+"""The largest reward of a pilot, because the interval of a variance needs sums of fourth powers of rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,29 +78,29 @@ class Design:
     tasks: int
     samples: int
     rollouts: int  # of both runs together
-    price: float | None  # of both runs together; None where no price is known
+    price: float | None  # of both runs together; None if no price is known
     smallest: float | None  # the smallest difference that it shows with the requested power
     power: float | None  # to show the requested difference
-    clusters: int | None = None  # None where tasks are not in clusters
-    # 95 %, by the pilot; None above: larger than any possible difference
+    clusters: int | None = None  # None if tasks are not in clusters
+    # 95 % range of `smallest`, from the pilot; upper end None: larger than any possible difference
     smallest_range: tuple[float, float | None] | None = None
-    # tasks that the requested difference may need; None above: unlimited
+    # tasks that the requested difference may need; upper end None: unlimited
     tasks_range: tuple[int, int | None] | None = None
     cannot_tell: bool | None = None  # whether that range is too wide to plan by
 
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """The variance of one task's difference; per task and run ``between`` and ``within``, where known."""
+    """The variance of one task's difference; ``between`` and ``within`` tasks for a single run, if known."""
 
-    difference: float  # of the true means, over tasks: more samples do not reduce it
-    first: float  # of one sample, in each run
-    second: float
-    divided: bool  # False: without repeats all of it is in difference
+    difference: float  # of the true differences, over tasks: more samples do not reduce it
+    first: float  # of one sample of the first run
+    second: float  # of one sample of the second run
+    divided: bool  # False: without repeats, `difference` contains all of the variance
     between: float | None = None
     within: float | None = None
     correlation: float | None = None  # of the true task means of both runs
-    difference_range: tuple[float, float] | None = None  # 95 %, by the pilot
+    difference_range: tuple[float, float] | None = None  # 95 % range of `difference`, from the pilot
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class StudyClusters:
 class Study(Page):
     """The plan of a comparison: tasks, samples, the difference it shows, and the price."""
 
-    source: str  # where the variances come from, in words
+    source: str  # the source of the variances, in words
     metric: str
     detect: float | None
     power: float
@@ -131,7 +131,7 @@ class Study(Page):
     samples_worth: int | None  # more samples per task add little; None: every sample counts in full
     budget: float | None
     best: Design | None  # for the budget, with at most --tasks tasks
-    best_here: Design | None  # for the budget, with the available tasks; None where that is the same
+    best_here: Design | None  # for the budget, with the available tasks; None if the request gives the tasks
     price_per_sample: float | None
     price_per_task: float
     advice: Sequence[str]
@@ -149,7 +149,7 @@ class Study(Page):
         return Glance(sentence[0].upper() + sentence[1:], table, "; ".join(_facts(self)))
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The plan in one line."""
         wanted = f"a difference of {self.detect:g} in " if self.detect is not None else ""
         return f"{wanted}{self.metric}, {len(self.designs)} designs, power {self.power:g}"
 
@@ -163,16 +163,16 @@ class Study(Page):
 METRICS = ("mean_reward", "pass_rate")
 PASS = 1.0
 MOST_PILOTS = 2
-SAMPLES = (1, 2, 4, 8, 16)  # per task, of the designs that are shown
+SAMPLES = (1, 2, 4, 8, 16)  # samples per task of the designs that are shown
 MOST_SAMPLES = 1 << 20
 FAR = 10  # a range of tasks whose ends differ by more than this factor is too wide to plan by
 IF_SO = "if the variance between tasks is as estimated, "
-GAIN = 0.05  # of the smallest difference: a smaller gain by more samples is not mentioned
+GAIN = 0.05  # if more samples reduce the smallest difference by less than this share, the advice says so
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rollouts of a pilot count, and by what."""
+    """The choice of a pilot's rollouts, and of their metric."""
 
     metric: str = METRICS[0]
     reward: str | None = None
@@ -186,12 +186,12 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """How the tasks of a pilot come in clusters, and what that does to its variance."""
+    """The clusters of a pilot's tasks, and their effect on its variance."""
 
     key: str
     clusters: Clusters
     count: int
-    effect: float | None  # on the variance of the mean, against tasks on their own; None where nothing varies
+    effect: float | None  # factor on the variance of the mean, compared with independent tasks; None without variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,69 +200,66 @@ class StudyInputs:
 
     source: str
     pair: PairVariance
-    parts: Split | None = None  # of one run
+    parts: Split | None = None  # the variance of a single run
     correlation: float | None = None
     tasks: int | None = None
     samples: int | None = None
     cost: float | None = None  # of one rollout
-    width: float | None = 1.0  # the range of the rewards; None: unbounded
-    whole: bool = False  # every reward is an end of that range
+    width: float | None = 1.0  # of the range of the rewards; None: unbounded
+    binary: bool = False  # every reward is an end of that range
     notes: Sequence[str] = ()
-    clustered: Clustered | None = None  # the pair's variance between tasks has it in it
-    pilot: Pilot | None = None  # what it knows of the variance; None where no pilot says it
+    clustered: Clustered | None = None  # the variance between tasks in ``pair`` includes its effect
+    pilot: Pilot | None = None  # for the interval of the variance; None without a pilot
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    """A pilot run."""
+
     rollouts: Rollouts
     column: Column  # [R]
     path: str
 
 
 def from_pilots(pilots: Sequence[Source], chosen: Chosen, correlation: float | None, *, paired: bool) -> StudyInputs:
-    """Inputs from one pilot, for a second run like it, or from two pilots."""
+    """The inputs from one pilot, for a similar second run, or from two pilots."""
     runs = [_run(pilot, chosen, number) for number, pilot in enumerate(pilots, 1)]
     if len(runs) == 1:
-        return _alone(runs[0], chosen.cluster, correlation if paired else 0.0)
+        return _from_one(runs[0], chosen.cluster, correlation if paired else 0.0)
     if correlation is not None:
         raise InputError.at(
             "--correlation", "two pilots already determine it", "expected it with one pilot or no pilot"
         )
-    return _both(runs[0], runs[1], chosen, paired=paired)
+    return _from_two(runs[0], runs[1], chosen, paired=paired)
 
 
 def from_numbers(
     between: float | None, within: float | None, rate: float | None, correlation: float | None
 ) -> StudyInputs:
-    """Inputs from variances, or from a pass rate: its variance is ``p (1 - p)``, split where one part is given."""
-    whole = None if rate is None else rate * (1 - rate)
-    if whole is not None and between is not None and within is not None:
+    """The inputs from variances, or from a pass rate, whose variance is ``p (1 - p)``; one part of it may be given."""
+    variance = None if rate is None else rate * (1 - rate)
+    if variance is not None and between is not None and within is not None:
         raise InputError.at(
             "--baseline-rate", "both variances are given as well", "expected at most one of them with a rate"
         )
-    if whole is not None and (between is not None or within is not None):
+    if variance is not None and (between is not None or within is not None):
         given, name = (between, "--variance-between") if between is not None else (within, "--variance-within")
-        if given is not None and given > whole:
-            wrong = f"is {given:g}, more than the total variance of a rate of {rate:g} ({whole:.4g})"
-            raise InputError.at(name, wrong, "expected at most that")
-        between = whole - within if within is not None else between
-        within = whole - between if between is not None else within
-    r = 0.0 if correlation is None else correlation
-    if whole is not None and between is None:
-        pair = PairVariance(2 * (1 - r) * whole, 0.0, 0.0, divided=False)
-        return StudyInputs(
-            f"a pass rate of {rate:g}", pair, None, r, samples=1, whole=True, notes=_assumed(correlation)
-        )
+        if given is not None and given > variance:
+            problem = f"is {given:g}, more than the total variance of a rate of {rate:g} ({variance:.4g})"
+            raise InputError.at(name, problem, "expected at most that")
+        between = variance - within if within is not None else between
+        within = variance - between if between is not None else within
+    r, notes = 0.0 if correlation is None else correlation, _assumption(correlation)
+    if variance is not None and between is None:
+        pair = PairVariance(2 * (1 - r) * variance, 0.0, 0.0, divided=False)
+        return StudyInputs(f"a pass rate of {rate:g}", pair, None, r, samples=1, binary=True, notes=notes)
     if between is None or within is None:
-        lacking = "--variance-between" if between is None else "--variance-within"
-        raise InputError(f"{lacking} is missing; expected it, a --baseline-rate, or a PILOT run")
+        missing = "--variance-between" if between is None else "--variance-within"
+        raise InputError(f"{missing} is missing; expected it, a --baseline-rate, or a PILOT run")
     parts = Split(between, within, 1.0)
-    unit = between + within <= 0.25
+    width = 1.0 if between + within <= 0.25 else None  # the largest variance on [0, 1]
     source = f"variances of {between:g} between tasks and {within:g} within"
-    pair = assumed_pair(parts, r)
-    return StudyInputs(
-        source, pair, parts, r, width=1.0 if unit else None, whole=rate is not None, notes=_assumed(correlation)
-    )
+    return StudyInputs(source, assumed_pair(parts, r), parts, r, width=width, binary=rate is not None, notes=notes)
 
 
 def _run(source: Source, chosen: Chosen, number: int) -> _Run:
@@ -279,18 +276,18 @@ def _run(source: Source, chosen: Chosen, number: int) -> _Run:
     if len(groups) > 1:
         titles = ", ".join(" · ".join(filter(None, reversed(group.keys[0]))) or "(unnamed)" for group in groups)
         raise InputError.at(path, f"has {len(groups)} groups ({titles})", "choose one with --model, --dataset, --agent")
-    return _counted(groups[0], chosen, path)
+    return _with_values(groups[0], chosen, path)
 
 
-def _counted(part: Rollouts, chosen: Chosen, path: str) -> _Run:
-    """A run with what each of its rollouts counts, where they count at all."""
+def _with_values(part: Rollouts, chosen: Chosen, path: str) -> _Run:
+    """A run with the value of each of its rollouts; a gap for a rollout that does not count."""
     column = contributed(part, _reward(part, chosen.reward, path))
     column = column.filled(0.0) if chosen.missing == "zero" else column
     if not np.isfinite(column.kept()).all():
         raise InputError.at(path, "a reward is not a finite number", "expected finite rewards")
     if ValueEnds.of(column.kept()).largest > LARGEST:
-        wrong = "the variance of these rewards is too large a number for its own interval"
-        raise InputError.at(path, wrong, f"expected rewards of at most {LARGEST:g}")
+        problem = "the variance of these rewards is too large a number for its own interval"
+        raise InputError.at(path, problem, f"expected rewards of at most {LARGEST:g}")
     if chosen.metric == "pass_rate":
         column = Column(passed(column, PASS).astype(float), column.given)
     if not column.given.any():
@@ -311,63 +308,63 @@ def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
     return keys[0]
 
 
-def _alone(run: _Run, cluster: str | None, correlation: float | None) -> StudyInputs:
+def _from_one(run: _Run, cluster: str | None, correlation: float | None) -> StudyInputs:
+    """The inputs from one pilot."""
     by = run.rollouts.by_task
     r = 0.0 if correlation is None else correlation
     of_task = clusters(run.rollouts, cluster) if cluster else None
     divided = split(run.column, by, of_task)
     means = task_mean(run.column, by)
-    there = None if of_task is None else of_task[means.given]
+    codes = None if of_task is None else of_task[means.given]
     if isinstance(divided, Split):
         pair, parts = assumed_pair(divided, r), divided
-    elif divided.why == NO_REPEATS and (there is None or len(np.unique(there)) > 1):
-        pair, parts = PairVariance(2 * (1 - r) * spread_of(means.kept(), there), 0.0, 0.0, divided=False), None
+    elif divided.why == NO_REPEATS and (codes is None or len(np.unique(codes)) > 1):
+        pair, parts = PairVariance(2 * (1 - r) * spread_of(means.kept(), codes), 0.0, 0.0, divided=False), None
     else:
-        many = "two tasks or more" if cluster is None else "two clusters or more"
-        raise InputError.at(
-            run.path,
-            plain_why(ONE_CLUSTER if divided.why == NO_REPEATS else divided.why),
-            f"expected a pilot of {many}",
-        )
-    clustered = None if cluster is None or there is None else _clustered(cluster, means.kept(), there)
-    notes = [*_stopped([run]), *_assumed(correlation)]
-    source = f"a pilot, {_sized([run], clustered)}"
-    known = pilot_of_run(run.column, by, r, of_task)
-    return StudyInputs(source, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, known)
+        why = plain_why(ONE_CLUSTER if divided.why == NO_REPEATS else divided.why)
+        units = "two tasks or more" if cluster is None else "two clusters or more"
+        raise InputError.at(run.path, why, f"expected a pilot of {units}")
+    clustered = None if cluster is None or codes is None else _clustered(cluster, means.kept(), codes)
+    notes = [*_stopped([run]), *_assumption(correlation)]
+    source = f"a pilot, {_description([run], clustered)}"
+    pilot = pilot_of_run(run.column, by, r, of_task)
+    return StudyInputs(source, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, pilot)
 
 
-def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> StudyInputs:
+def _from_two(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> StudyInputs:
+    """The inputs from two pilots, on their common tasks."""
     common = by_id(first.rollouts, second.rollouts)
     if not common.alignment.common:
         raise InputError.at(second.path, f"no task in common with {first.path}", "expected pilots on the same tasks")
-    run_one, run_two = runs = [_counted(common.first, chosen, first.path), _counted(common.second, chosen, second.path)]
+    run_one = _with_values(common.first, chosen, first.path)
+    run_two = _with_values(common.second, chosen, second.path)
+    runs = [run_one, run_two]
     of_task, notes = _clusters(common, chosen.cluster)
-    pair = pair_variance(run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task, of_task)
+    columns = run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task
+    pair = pair_variance(*columns, of_task)
     if isinstance(pair, Unsplit):
-        many = "two tasks in common or more" if of_task is None else "two clusters in common or more"
-        raise InputError(f"{first.path} and {second.path}: {plain_why(pair.why)}; expected {many}")
+        units = "two tasks in common or more" if of_task is None else "two clusters in common or more"
+        raise InputError(f"{first.path} and {second.path}: {plain_why(pair.why)}; expected {units}")
     parts = [split(run.column, run.rollouts.by_task, of_task) for run in runs]
     between = [part.tasks for part in parts if isinstance(part, Split)]
-    together = sum(between) if len(between) == 2 else None
+    between_sum = sum(between) if len(between) == 2 else None
     means = [task_mean(run.column, run.rollouts.by_task) for run in runs]
     if not paired:
-        apart = sum(_spread(side, of_task) for side in means) if together is None else together
-        pair = PairVariance(apart, pair.first, pair.second, pair.divided)
-    alike = math.sqrt(math.prod(between)) if together is not None else 0.0
-    r = None if together is None or not alike or not paired else (together - pair.tasks) / (2 * alike)
+        variance = sum(_spread(side, of_task) for side in means) if between_sum is None else between_sum
+        pair = PairVariance(variance, pair.first, pair.second, pair.divided)
+    scale = math.sqrt(math.prod(between)) if between_sum is not None else 0.0
+    r = None if between_sum is None or not scale or not paired else (between_sum - pair.tasks) / (2 * scale)
     clustered = None
     if chosen.cluster is not None and of_task is not None:
-        there = means[0].given & means[1].given
-        clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[there], of_task[there])
-    source = f"two pilots, {_sized(runs, clustered)}"
-    known = pilot_of_pair(
-        run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task, of_task, paired=paired
-    )
-    return StudyInputs(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *notes], clustered, known)
+        given = means[0].given & means[1].given
+        clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[given], of_task[given])
+    source = f"two pilots, {_description(runs, clustered)}"
+    pilot = pilot_of_pair(*columns, of_task, paired=paired)
+    return StudyInputs(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *notes], clustered, pilot)
 
 
 def _clusters(common: Common, key: str | None) -> tuple[Ints | None, list[str]]:
-    """The cluster of each common task, [T], and what is to be said of them."""
+    """The cluster of each common task, [T], and the notes on the clusters."""
     if key is None:
         return None, []
     code, note = units(common, key)
@@ -385,7 +382,7 @@ def _spread(means: Column, of_task: Ints | None) -> float:
 
 
 def _size(runs: Sequence[_Run]) -> tuple[int, int, float | None]:
-    """Tasks, samples per task of the run that has fewer, and the cost of a rollout."""
+    """The number of tasks, the samples per task of the run with fewer samples, and the cost of a rollout."""
     counts = [run.rollouts.by_task.count(run.column.given) for run in runs]
     tasks = int(np.all([count > 0 for count in counts], axis=0).sum())
     samples = min(round(float(count[count > 0].mean())) for count in counts)
@@ -396,12 +393,14 @@ def _size(runs: Sequence[_Run]) -> tuple[int, int, float | None]:
 
 
 def _range(runs: Sequence[_Run]) -> tuple[float | None, bool]:
+    """The width of the range of the values, if it is [0, 1], and whether all values are 0 or 1."""
     kept = np.concatenate([run.column.kept() for run in runs])
     unit = bool(((kept >= 0) & (kept <= 1)).all())
     return (1.0 if unit else None), unit and bool(((kept == 0) | (kept == 1)).all())
 
 
-def _sized(runs: Sequence[_Run], clustered: Clustered | None) -> str:
+def _description(runs: Sequence[_Run], clustered: Clustered | None) -> str:
+    """The paths, tasks, clusters and samples of the pilots, in words."""
     tasks, samples, _ = _size(runs)
     names = " and ".join(run.path for run in runs)
     shared = " in common" if len(runs) > 1 else ""
@@ -410,7 +409,7 @@ def _sized(runs: Sequence[_Run], clustered: Clustered | None) -> str:
 
 
 def _stopped(runs: Sequence[_Run]) -> list[str]:
-    """Notes on pilots that a stopping rule stopped: their values are biased."""
+    """Notes on pilots that a stopping rule ended, because their values are biased."""
     return [
         f"{run.path}: {stop.fact}: its rate and variances are from those tasks only, and {stop.bias}"
         for run in runs
@@ -418,7 +417,8 @@ def _stopped(runs: Sequence[_Run]) -> list[str]:
     ]
 
 
-def _assumed(correlation: float | None) -> list[str]:
+def _assumption(correlation: float | None) -> list[str]:
+    """The note on an assumed correlation."""
     if correlation is not None:
         return []
     return [
@@ -436,7 +436,7 @@ class StudyRequest:
     power: float = 0.8
     alpha: float = 0.05
     paired: bool = True
-    tasks: int | None = None  # that there are
+    tasks: int | None = None  # available
     samples: int | None = None
     price_per_sample: float | None = None
     price_per_task: float = 0.0
@@ -470,12 +470,12 @@ def plan(
     missing: Literal["gap", "zero"] = "gap",
     cluster: str | None = None,
 ) -> Study:
-    """Plan a comparison of two runs: the tasks and samples that detect a difference, and the price of them.
+    """Plan a comparison of two runs: the tasks and samples that detect a difference, and their price.
 
     A pilot is anything that `score` reads; two pilots on the same tasks give the correlation of both runs. Without a
-    pilot, say ``variance_between`` and ``variance_within``, or a ``baseline_rate``. ``detect`` is the difference to be
-    detected; without it the answer is the smallest difference that ``tasks`` and ``samples`` detect. The runs are
-    compared by ``metrics``, which is mean_reward or pass_rate; ``metric`` is another name of it.
+    pilot, give ``variance_between`` and ``variance_within``, or a ``baseline_rate``. ``detect`` is the difference to
+    detect; without it the answer is the smallest difference that ``tasks`` and ``samples`` detect. The runs are
+    compared by ``metrics``, which is mean_reward or pass_rate; ``metric`` is another name for it.
 
     >>> plan(baseline_rate=0.5, detect=0.1).designs[0].tasks
     395
@@ -493,10 +493,10 @@ def plan(
     chosen = Chosen(
         chosen_metric, reward, agent, model, dataset, missing, cluster, Named(columns or {}, truth, input_format or "")
     )
-    return study(_known(pilots, chosen, numbers, correlation, paired=not unpaired), request)
+    return study(_inputs(pilots, chosen, numbers, correlation, paired=not unpaired), request)
 
 
-def _known(
+def _inputs(
     pilots: Sequence[Source],
     chosen: Chosen,
     numbers: Mapping[str, float | None],
@@ -504,7 +504,7 @@ def _known(
     *,
     paired: bool,
 ) -> StudyInputs:
-    """What is known of the variances, by pilots or by numbers; InputError where both or neither say it."""
+    """The inputs of a plan, from pilots or from numbers; InputError for both or neither."""
     given = [name for name, value in numbers.items() if value is not None]
     if pilots and given:
         raise InputError.at(_option(given[0]), "cannot be combined with a pilot", "expected one of them")
@@ -527,7 +527,7 @@ def _known(
 
 
 def _check_ranges(request: StudyRequest, numbers: Mapping[str, float | None]) -> None:
-    """Refuse numbers out of range."""
+    """Raise InputError for a number out of range."""
     ranges = {
         "detect": (0.0, math.inf, "a difference above 0"),
         "power": (0.0, 1.0, "a share between 0 and 1, such as 0.8"),
@@ -542,10 +542,10 @@ def _check_ranges(request: StudyRequest, numbers: Mapping[str, float | None]) ->
         "price_per_task": (-math.ulp(0.0), math.inf, "a price of 0 or more"),
         "correlation": (math.nextafter(-1, -2), math.nextafter(1, 2), "a correlation from -1 to 1"),
     }
-    for name, (low, high, right) in ranges.items():
+    for name, (low, high, expected) in ranges.items():
         value = numbers[name] if name in numbers else getattr(request, name)
         if value is not None and not low < value < high:
-            raise InputError.at(_option(name), f"is {value:g}", f"expected {right}")
+            raise InputError.at(_option(name), f"is {value:g}", f"expected {expected}")
     if request.power <= request.alpha:
         raise InputError.at("--power", f"is {request.power:g}, not above alpha", "expected more, such as 0.8")
     rate, detect = numbers["baseline_rate"], request.detect
@@ -559,46 +559,45 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def study(known: StudyInputs, request: StudyRequest) -> Study:
+def study(inputs: StudyInputs, request: StudyRequest) -> Study:
     """Plan a comparison of two runs by the default test of `compare`."""
-    return _Study(known, request).answer()
+    return _Study(inputs, request).answer()
 
 
 class _Study:
-    """One plan, while it is computed."""
+    """The computation of a plan."""
 
-    def __init__(self, known: StudyInputs, request: StudyRequest) -> None:
-        self._known, self._request = known, request
-        self._pair = known.pair
-        self._clusters = APART if known.clustered is None else known.clustered.clusters
-        self._units = "tasks" if known.clustered is None else "clusters"
+    def __init__(self, inputs: StudyInputs, request: StudyRequest) -> None:
+        self._inputs, self._request = inputs, request
+        self._pair = inputs.pair
+        self._clusters = APART if inputs.clustered is None else inputs.clustered.clusters
+        self._units = "tasks" if inputs.clustered is None else "clusters"
         self._confidence = 1 - request.alpha
-        self._price = request.price_per_sample if request.price_per_sample is not None else known.cost
+        self._price = request.price_per_sample if request.price_per_sample is not None else inputs.cost
         if not math.isfinite(self._pair.of(1)):
-            raise InputError(f"{known.source}: the variance of these rewards is not finite; expected smaller rewards")
+            raise InputError(f"{inputs.source}: the variance of these rewards is not finite; expected smaller rewards")
         if self._pair.of(1) == 0:
-            raise InputError(
-                f"{known.source}: the rewards have no variance, so nothing can be planned; expected rewards that differ"
-            )
-        if request.detect is not None and known.width is not None and request.detect > known.width:
-            wrong = f"is {request.detect:g}, but rewards of this range differ by at most {known.width:g}"
-            raise InputError.at("--detect", wrong, "expected a difference such as 0.03")
-        if not (request.detect or request.budget or request.tasks or known.tasks):
+            problem = "the rewards have no variance, so nothing can be planned; expected rewards that differ"
+            raise InputError(f"{inputs.source}: {problem}")
+        if request.detect is not None and inputs.width is not None and request.detect > inputs.width:
+            problem = f"is {request.detect:g}, but rewards of this range differ by at most {inputs.width:g}"
+            raise InputError.at("--detect", problem, "expected a difference such as 0.03")
+        if not (request.detect or request.budget or request.tasks or inputs.tasks):
             raise InputError("nothing to plan; expected --detect, --tasks or --budget")
         if request.budget is not None and self._price is None:
             raise InputError.at("--budget", "the price of a sample is not known", "expected --price-per-sample")
         if request.tasks is not None and self._clusters.count(request.tasks) < 2:
-            wrong = f"is {request.tasks:,}, less than two clusters of {self._clusters.size:.3g} tasks"
-            raise InputError.at("--tasks", wrong, f"expected {self._clusters.tasks(2):,} or more")
-        self._tasks = request.tasks or known.tasks
-        self._samples = request.samples or known.samples or 1
-        if not self._pair.divided and request.samples not in (None, known.samples):
-            wrong = "the effect of samples is not known, because no task has two"
-            raise InputError.at("--samples", wrong, "expected a pilot with repeats, or both variances")
+            problem = f"is {request.tasks:,}, less than two clusters of {self._clusters.size:.3g} tasks"
+            raise InputError.at("--tasks", problem, f"expected {self._clusters.tasks(2):,} or more")
+        self._tasks = request.tasks or inputs.tasks
+        self._samples = request.samples or inputs.samples or 1
+        if not self._pair.divided and request.samples not in (None, inputs.samples):
+            problem = "the effect of samples is not known, because no task has two"
+            raise InputError.at("--samples", problem, "expected a pilot with repeats, or both variances")
 
     def answer(self) -> Study:
         """The plan."""
-        known, request, pair = self._known, self._request, self._pair
+        inputs, request, pair = self._inputs, self._request, self._pair
         have = None if self._tasks is None else self._design(self._tasks, self._samples)
         designs = [*self._designs()] if request.detect is not None else []
         endless = needed = None
@@ -608,9 +607,9 @@ class _Study:
         best = self._best(request.tasks)
         here = self._best(self._tasks) if self._tasks and not request.tasks else None
         worth = samples_worth(pair) if pair.divided else None
-        parts, clusters = known.parts, known.clustered
+        parts, clusters = inputs.parts, inputs.clustered
         return Study(
-            source=known.source,
+            source=inputs.source,
             metric=request.metric,
             detect=request.detect,
             power=request.power,
@@ -623,8 +622,8 @@ class _Study:
                 pair.divided,
                 parts.tasks if parts else None,
                 parts.sampling if parts else None,
-                known.correlation,
-                self._between(),
+                inputs.correlation,
+                self._between_range(),
             ),
             have=have,
             endless=endless,
@@ -637,32 +636,32 @@ class _Study:
             price_per_sample=self._price,
             price_per_task=request.price_per_task,
             advice=[*self._advice(have, designs, endless, needed, worth, best, here)],
-            notes=known.notes,
+            notes=inputs.notes,
             clusters=None
             if clusters is None
             else StudyClusters(clusters.key, clusters.count, clusters.clusters.size, clusters.effect),
         )
 
-    def _between(self) -> tuple[float, float] | None:
-        """What the pilot knows of the variance between tasks; without repeats, of all of the variance."""
+    def _between_range(self) -> tuple[float, float] | None:
+        """The interval of the variance between tasks from the pilot; without repeats, of the whole variance."""
         ends = self._variances(math.inf if self._pair.divided else self._samples)
         return None if ends is None else (max(ends[0], 0.0), ends[1])
 
     def _variances(self, samples: float) -> tuple[float, float] | None:
-        """The interval of the variance of a task's difference with so many samples; it holds the estimate."""
-        if self._known.pilot is None:
+        """The interval of the variance of a task's difference with ``samples`` samples; it contains the estimate."""
+        if self._inputs.pilot is None:
             return None
-        low, high = self._known.pilot.interval(samples)
+        low, high = self._inputs.pilot.interval(samples)
         value = self._pair.of(samples)
         return min(low, value), max(high, value)
 
     def _largest(self, tasks: int, samples: float, variance: float) -> float:
-        """The largest difference of a task, or cluster, to be expected: the default test makes allowance for it."""
-        known, units = self._known, self._clusters.units(tasks)
-        if known.whole and samples == 1 and units == tasks:
-            return known.width or 0.0
-        spread = math.sqrt(variance * units / tasks * 2 * math.log(max(units, 2)))
-        return spread if known.width is None else min(spread, known.width)
+        """The expected largest difference of a task or cluster, of which the default test adds a part to its error."""
+        inputs, units = self._inputs, self._clusters.units(tasks)
+        if inputs.binary and samples == 1 and units == tasks:
+            return inputs.width or 0.0
+        largest = math.sqrt(variance * units / tasks * 2 * math.log(max(units, 2)))
+        return largest if inputs.width is None else min(largest, inputs.width)
 
     def _power(self, tasks: int, samples: float, difference: float) -> float:
         variance = self._pair.of(samples)
@@ -670,13 +669,13 @@ class _Study:
         return power_of(variance, difference, tasks, self._confidence, largest=largest, clusters=self._clusters)
 
     def _smallest(self, tasks: int, samples: float, variance: float | None = None) -> float | None:
-        """The smallest difference that so many show; None where it is larger than rewards can differ."""
+        """The smallest difference that is shown; None if rewards cannot differ that much."""
         variance = self._pair.of(samples) if variance is None else variance
         largest, power = self._largest(tasks, samples, variance), self._request.power
         smallest = smallest_difference(
             variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters
         )
-        width = self._known.width
+        width = self._inputs.width
         return None if smallest is None or (width is not None and smallest > width) else smallest
 
     def _design(self, tasks: int, samples: int) -> Design:
@@ -684,13 +683,13 @@ class _Study:
         price = None if self._price is None else rollouts * self._price + tasks * self._request.price_per_task
         detect = self._request.detect
         power = None if detect is None else self._power(tasks, samples, detect)
-        clusters = None if self._known.clustered is None else self._clusters.count(tasks)
+        clusters = None if self._inputs.clustered is None else self._clusters.count(tasks)
         smallest = self._smallest(tasks, samples)
-        reach = self._smallest_range(tasks, samples)
-        return Design(tasks, samples, rollouts, price, smallest, power, clusters, reach)
+        smallest_range = self._smallest_range(tasks, samples)
+        return Design(tasks, samples, rollouts, price, smallest, power, clusters, smallest_range)
 
     def _smallest_range(self, tasks: int, samples: int) -> tuple[float, float | None] | None:
-        """What the smallest difference may be, by what the pilot knows of the variance."""
+        """The smallest differences at the ends of the variance's interval from the pilot."""
         ends = self._variances(samples)
         if ends is None:
             return None
@@ -699,7 +698,7 @@ class _Study:
         return None if least is None else (least, self._smallest(tasks, samples, high))
 
     def _tasks_range(self, samples: int, difference: float, needed: int) -> tuple[int, int | None] | None:
-        """The tasks that the difference may need, by what the pilot knows of the variance."""
+        """The tasks that the difference needs at the ends of the variance's interval from the pilot."""
         ends = self._variances(samples)
         if ends is None:
             return None
@@ -707,25 +706,26 @@ class _Study:
         return min(low or needed, needed), None if high is None else max(high, needed)
 
     def _designs(self) -> Iterator[Design]:
-        """The fewest tasks for each number of samples."""
+        """Yield the design with the fewest tasks for each number of samples."""
         detect, worth = self._request.detect, samples_worth(self._pair)
-        several = {*SAMPLES, self._samples, *([worth] if worth and worth <= 64 else [])}
-        for samples in sorted(several) if self._pair.divided else [self._samples]:
+        choices = {*SAMPLES, self._samples, *([worth] if worth and worth <= 64 else [])}
+        for samples in sorted(choices) if self._pair.divided else [self._samples]:
             tasks = self._needed(samples, detect or 0.0)
             if tasks is not None:
-                reach = self._tasks_range(samples, detect or 0.0, tasks)
-                yield replace(self._design(tasks, samples), tasks_range=reach, cannot_tell=self._untold(samples, reach))
+                tasks_range = self._tasks_range(samples, detect or 0.0, tasks)
+                too_wide = self._too_wide(samples, tasks_range)
+                yield replace(self._design(tasks, samples), tasks_range=tasks_range, cannot_tell=too_wide)
 
-    def _untold(self, samples: int, reach: tuple[int, int | None] | None) -> bool | None:
-        """Whether the pilot cannot tell: its range begins at no variance at all, or is too wide to plan by."""
+    def _too_wide(self, samples: int, tasks_range: tuple[int, int | None] | None) -> bool | None:
+        """Whether the pilot allows a variance of 0, or gives a range of tasks that is too wide to plan by."""
         ends = self._variances(samples)
-        if reach is None or ends is None:
+        if tasks_range is None or ends is None:
             return None
-        low, high = reach
+        low, high = tasks_range
         return ends[0] <= 0 or high is None or high > FAR * low
 
     def _needed(self, samples: int, difference: float, variance: float | None = None) -> int | None:
-        """The fewest tasks; what the largest difference is depends on them, a little."""
+        """The fewest tasks, by iteration, because the largest difference depends a little on the tasks."""
         variance = self._pair.of(samples) if variance is None else variance
         tasks: int | None = 100
         for _ in range(4):
@@ -740,7 +740,7 @@ class _Study:
         return tasks_needed(variance, difference, power, self._confidence, largest=largest, clusters=clusters)
 
     def _samples_needed(self, tasks: int) -> int | None:
-        """The fewest samples per task that show the difference on these tasks; None where none do."""
+        """The fewest samples per task that show the difference on ``tasks`` tasks; None if no number does."""
         detect, power = self._request.detect, self._request.power
         if detect is None or self._power(tasks, math.inf, detect) < power:
             return None
@@ -756,7 +756,7 @@ class _Study:
         return high
 
     def _best(self, most_tasks: int | None) -> Design | None:
-        """What the budget is best spent on, with as many tasks as there are, or as one could make."""
+        """The best design for the budget, with at most ``most_tasks`` tasks; None: any number of tasks."""
         request = self._request
         if request.budget is None or self._price is None:
             return None
@@ -772,8 +772,8 @@ class _Study:
         )
         if best is None:
             two = self._clusters.tasks(2) * (request.price_per_task + 2 * self._price)
-            wrong = f"{request.budget:g} does not pay for two {self._units} in both runs"
-            raise InputError.at("--budget", wrong, f"expected at least {two:g}")
+            problem = f"{request.budget:g} does not pay for two {self._units} in both runs"
+            raise InputError.at("--budget", problem, f"expected at least {two:g}")
         return self._design(best.tasks, best.samples)
 
     def _advice(
@@ -789,40 +789,41 @@ class _Study:
         request = self._request
         if request.detect is not None and not designs:
             yield f"even {MOST_TASKS:,} tasks do not show a difference of {figure(request.detect)}"
-        between = self._between()
-        so = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
+        between = self._between_range()
+        condition = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
         if have is not None:
             smallest = "no possible difference"
             if have.smallest is not None:
                 smallest = f"a difference of {figure(have.smallest)} or more"
-            those = tasks_and_samples(have.tasks, have.samples)
-            yield f"{those} show {smallest} with a power of {percent(request.power)}"
+            size = tasks_and_samples(have.tasks, have.samples)
+            yield f"{size} show {smallest} with a power of {percent(request.power)}"
         if have is not None and request.detect is not None and endless is not None:
             if needed is None:
                 yield (
-                    f"{so}no number of samples shows {figure(request.detect)} on {counted(have.tasks, 'task')}: "
+                    f"{condition}no number of samples shows {figure(request.detect)} on {counted(have.tasks, 'task')}: "
                     f"unlimited samples show {figure(endless)}; only more {self._units} help"
                 )
             elif needed > have.samples:
-                yield f"{so}on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(request.detect)}"
+                on_tasks = f"{condition}on {counted(have.tasks, 'task')}"
+                yield f"{on_tasks}, {needed:,} samples per task show {figure(request.detect)}"
             else:
                 yield f"that is enough to show {figure(request.detect)}"
         if self._pair.divided:
-            sentence = self._dear_tasks(worth) or _enough_samples(worth, have, endless, self._units)
-            yield sentence if worth is None else so + sentence
+            sentence = self._expensive_tasks(worth) or _enough_samples(worth, have, endless, self._units)
+            yield sentence if worth is None else condition + sentence
         if best is not None and request.budget is not None:
             yield f"a budget of {money(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
                 yield f"with the available tasks it pays for {tasks_and_samples(here.tasks, here.samples)}"
-        parts = self._known.parts
-        if request.paired and request.detect is not None and parts and self._known.correlation:
-            alone = self._fewest(2 * parts.variance(self._samples), request.detect)
+        parts = self._inputs.parts
+        if request.paired and request.detect is not None and parts and self._inputs.correlation:
+            unpaired = self._fewest(2 * parts.variance(self._samples), request.detect)
             paired = self._needed(self._samples, request.detect)
-            if alone and paired and alone > paired:
-                yield f"without pairing (different tasks in each run) it takes {alone:,} tasks instead of {paired:,}"
+            if unpaired and paired and unpaired > paired:
+                yield f"without pairing (different tasks in each run) it takes {unpaired:,} tasks instead of {paired:,}"
 
-    def _dear_tasks(self, worth: int | None) -> str | None:
-        """Advice on samples where a task costs so much that more samples pay off."""
+    def _expensive_tasks(self, worth: int | None) -> str | None:
+        """Advice on samples if a task costs so much that more samples pay off; else None."""
         per_task = self._request.price_per_task
         if not (per_task and self._price):
             return None
@@ -848,7 +849,7 @@ def _enough_samples(worth: int | None, have: Design | None, endless: float | Non
 
 
 def document(study: Study) -> Document:
-    """A plan as a page: the variances, the designs in tables, and advice."""
+    """The page of a plan: the variances, the designs in tables, and advice."""
     return Document(partial(_blocks, study), study.to_dict, escaped="")
 
 
@@ -890,30 +891,30 @@ def _clustered_sentence(clusters: StudyClusters) -> str:
 
 
 def _tables(study: Study) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """The title of each table, and the cells of its rows by their heads."""
+    """Yield the title of each table, and its rows, as cells by column."""
     if study.have is not None:
         have = study.have
-        reach = {RANGE: _range_text(have.smallest_range)} if have.smallest_range else {}
-        row = {**_size_cells(study, have), "smallest difference": figure(have.smallest), **reach}
+        range_cell = {RANGE: _range_text(have.smallest_range)} if have.smallest_range else {}
+        row = {**_size_cells(study, have), "smallest difference": figure(have.smallest), **range_cell}
         yield "with the available tasks and samples:", [row | _power_cell(study, have)]
     if study.designs:
         rows = []
         for design in study.designs:
             cells = _size_cells(study, design)
-            reach = {f"tasks, {RANGE}": _tasks_range(design)} if study.designs[0].tasks_range else {}
-            rows.append({"samples": cells.pop("samples"), **cells, **reach})
-        sized = ", in clusters of the same size" if study.clusters is not None else ""
-        yield f"to show a difference of {figure(study.detect)}{sized}:", rows
+            range_cell = {f"tasks, {RANGE}": _tasks_range(design)} if study.designs[0].tasks_range else {}
+            rows.append({"samples": cells.pop("samples"), **cells, **range_cell})
+        of_clusters = ", in clusters of the same size" if study.clusters is not None else ""
+        yield f"to show a difference of {figure(study.detect)}{of_clusters}:", rows
     if study.best is not None:
         rows = [
-            {**_size_cells(study, each), "smallest difference": figure(each.smallest), **_power_cell(study, each)}
-            for each in dict.fromkeys(filter(None, (study.best, study.best_here)))
+            {**_size_cells(study, design), "smallest difference": figure(design.smallest), **_power_cell(study, design)}
+            for design in dict.fromkeys(filter(None, (study.best, study.best_here)))
         ]
         yield f"the best use of a budget of {money(study.budget or 0.0)}:", rows
 
 
 def _size_cells(study: Study, design: Design) -> dict[str, str]:
-    """The size of a design, and its price where one is known."""
+    """The cells of a design's size, and of its price if one is known."""
     cells = {"tasks": f"{design.tasks:,}"}
     if design.clusters is not None:
         cells["clusters"] = f"{design.clusters:,}"
@@ -934,8 +935,8 @@ def _tasks_range(design: Design) -> str:
     if design.tasks_range is None:
         return "–"
     low, high = design.tasks_range
-    reach = f"{low:,} to {f'{high:,}' if high is not None else 'unlimited'}"
-    return f"{reach} (pilot too small)" if design.cannot_tell else reach
+    text = f"{low:,} to {f'{high:,}' if high is not None else 'unlimited'}"
+    return f"{text} (pilot too small)" if design.cannot_tell else text
 
 
 def _range_text(ends: tuple[float, float | None]) -> str:

@@ -1,12 +1,12 @@
 """Repeated comparison of two runs: a test with a valid level at any stopping time.
 
-Tasks come one after another in an order that does not depend on their results. Against a candidate mean of their
-differences one bets, before each task, on what it will bring: if the candidate is the true mean, no bet gains on
-average, and the capital is a nonnegative martingale that starts at 1. By Ville's inequality it ever reaches 20 with
-a chance of at most 5 %, for every law on the range, skewed or not. A candidate against which the capital has reached
-that is ruled out for good; those never ruled out are the confidence sequence (Waudby-Smith and Ramdas 2024). The
-default test, read after each of 50 batches, claims a difference that is not there in 28 % of runs drawn from one law,
-and in up to 73 % where one run is steady and the other all or nothing.
+Tasks come one after another in an order that does not depend on their results. A candidate mean of their differences is
+tested by betting against it, before each task, on the task's difference. If the candidate is the true mean, no bet
+gains on average, and the capital is a nonnegative martingale that starts at 1. By Ville's inequality it ever reaches 20
+with a chance of at most 5 %, for every distribution on the range, skewed or not. A candidate against which the capital
+has reached 20 is ruled out for good; the candidates never ruled out are the confidence sequence (Waudby-Smith and
+Ramdas 2024). The default test, read after each of 50 batches, reports a difference where there is none in 28 % of pairs
+of runs drawn from one distribution, and in up to 73 % if one run is steady and the other all or nothing.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ NO_RANGE: Final = "an anytime test needs a known range, as 0 to 1 for passes: a 
 NO_MEAN: Final = "no mean of task values, so that no sequence of tasks shows it"
 UNEVEN: Final = "sample counts differ, and weigh earlier tasks anew with every later one; pass@1 is a mean over tasks"
 CONTRADICTED: Final = "later tasks contradict earlier ones: no single mean fits them all; was the order random?"
-# differences to be found, in standard deviations: a grid for what a fixed test sees on 50 to 3,000 tasks
+# effect sizes in standard deviations: a grid of the differences that a fixed test detects on 50 to 3,000 tasks
 SIZES: Final = 0.05 * 8 ** (np.arange(6) / 5)
-MOST: Final = 0.98  # of the capital that a bet may lose
-STEPS: Final = 30  # of a bisection: an end is known to 2e-9 of the range
+MOST: Final = 0.98  # the largest share of the capital that a bet may lose
+STEPS: Final = 30  # of the bisection, which determines an end to 2e-9 of the range
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The differences of tasks in the order in which they came, summed over clusters, [G] each."""
 
-    sums: Floats  # [G] over the tasks of a unit, in widths of the range: -1 to 1 for a task by itself
+    sums: Floats  # [G] over the tasks of a unit, in widths of the range: -1 to 1 for a single task
     sizes: Floats  # [G] tasks of each unit
 
     def sides(self, mean: float) -> tuple[Floats, Floats]:
-        """The log of what was made by bets on more than a mean, and on less, after each unit, [G] each.
+        """The log capital of bets on a true mean above ``mean``, and below it, after each unit, [G] each.
 
         With y_t = d_t - mean and ``v_t = (1 + sum_{i<t} y_i^2) / (t + 3)`` the bets are ``min(delta / sqrt(v_t),
         0.98 / (1 + mean))`` upwards and ``min(delta / sqrt(v_t), 0.98 / (1 - mean))`` downwards, for six delta
         from 0.05 to 0.4; each side is the mean over delta of ``prod (1 + bet y)``, or of ``prod (1 - bet y)``.
-        Of a cluster, y is the sum over its tasks over the size of the largest cluster so far: a size is known
-        before any result is.
+        For a cluster, y is the sum over its tasks divided by the size of the largest cluster so far; sizes may be
+        used because they are known before the results.
         """
         scale = np.maximum.accumulate(self.sizes)
-        moved = self.sums - mean * self.sizes
-        squares = np.cumsum(moved * moved)
+        centred = self.sums - mean * self.sizes
+        squares = np.cumsum(centred * centred)
         past = np.concatenate([[0.0], squares[:-1]])
-        spread = np.sqrt((1 + past / (scale * scale)) / (np.arange(1, len(moved) + 1) + 3))
+        spread = np.sqrt((1 + past / (scale * scale)) / (np.arange(1, len(centred) + 1) + 3))
         bets = SIZES[:, None] / spread
-        moved = moved / scale
-        rises = np.log1p(np.minimum(bets, _most(1 + mean)) * moved)
-        falls = np.log1p(np.minimum(bets, _most(1 - mean)) * -moved)
-        return _mixed(np.cumsum(rises, axis=1)), _mixed(np.cumsum(falls, axis=1))
+        centred = centred / scale
+        rises = np.log1p(np.minimum(bets, _largest_bet(1 + mean)) * centred)
+        falls = np.log1p(np.minimum(bets, _largest_bet(1 - mean)) * -centred)
+        return _log_mean(np.cumsum(rises, axis=1)), _log_mean(np.cumsum(falls, axis=1))
 
     def against(self, mean: float) -> Floats:
-        """The log of E_t(mean), the evidence that the true mean is another one, after each unit, [G]."""
+        """The log of E_t(mean), the evidence that the true mean is not ``mean``, after each unit, [G]."""
         return np.logaddexp(*self.sides(mean)) - math.log(2)
 
     def p(self, mean: float) -> float:
-        """The anytime p of a mean: 1 over the most evidence that there ever was against it."""
+        """The anytime p of the hypothesis that the true mean is ``mean``: 1 / the largest evidence against it."""
         return _p(self.against(mean))
 
     def p_at_most(self, bound: float) -> float:
@@ -76,15 +76,15 @@ class Evidence:
         return _p(self.sides(bound)[1])
 
     def ends(self, mean: float, confidence: float) -> tuple[float, float] | None:
-        """The means that no task so far has ruled out, around the one that was seen; None where that one is.
+        """The ends of the means that have never been ruled out, around the observed ``mean``.
 
-        Bisected outwards from ``mean`` and rounded outwards. Where 0 is ruled out it bounds the search: so test and
-        interval agree to the last digit.
+        None if ``mean`` itself has been ruled out. The ends are found by bisection and rounded outwards. If 0 is ruled
+        out, it bounds the search, so that test and interval agree to the last digit.
         """
-        most = -math.log(1 - confidence)
+        limit = -math.log(1 - confidence)
 
         def kept(candidate: float) -> bool:
-            return float(self.against(candidate).max()) < most
+            return float(self.against(candidate).max()) < limit
 
         if not kept(mean):
             return None
@@ -94,7 +94,10 @@ class Evidence:
 
 
 def evidence(differences: Floats, clusters: Ints | None = None) -> Evidence:
-    """Differences of tasks on [-1, 1] in their order, [T]; clusters in the order of their first tasks."""
+    """The `Evidence` of differences of tasks on [-1, 1] in their order, [T].
+
+    Clusters are in the order of their first tasks.
+    """
     if clusters is None or len(clusters) == 0:
         return Evidence(differences, np.ones(len(differences)))
     _, first, code = np.unique(clusters, return_index=True, return_inverse=True)
@@ -107,12 +110,12 @@ def evidence(differences: Floats, clusters: Ints | None = None) -> Evidence:
 def anytime(
     differences: Floats, clusters: Ints | None = None, *, limits: tuple[float, float] | None, confidence: float = 0.95
 ) -> Difference:
-    """The mean of the differences of task values, [T] in their order, judged at every task and not only at the last.
+    """The mean of the differences of task values, [T] in their order, tested after every task.
 
-    ``p = min(1, 1 / max_t E_t(0))``, and the interval holds every mean with ``E_t < 1 / (1 - confidence)`` at all t:
-    it never widens, and excludes 0 when p is at most 1 - confidence. ``limits`` is the range of the values; without
-    one there is no interval and no p. None, either, where the sequence has ruled out the mean that was seen: tasks
-    that do not come in a random order, or that changed on the way.
+    ``p = min(1, 1 / max_t E_t(0))``, and the interval contains every mean with ``E_t < 1 / (1 - confidence)`` at all
+    t, so that it never widens, and excludes 0 if p is at most 1 - confidence. ``limits`` is the range of the values;
+    without it there is no interval and no p. The same holds if the sequence has ruled out the observed mean, which
+    happens if tasks do not come in a random order or change on the way.
     """
     units = units_of(differences, None, clusters)
     estimate = judged(units, limits, confidence)
@@ -138,24 +141,24 @@ def anytime(
     return replace(plain, interval=(low, high), p=bets.p(0.0), width=width, sequence=bets)
 
 
-def _most(room: float) -> float:
-    """The largest bet where a task may lose as much as ``room``."""
-    return MOST / room if room > 0 else math.inf
+def _largest_bet(loss: float) -> float:
+    """The largest bet if a task may lose up to ``loss`` per unit of the bet."""
+    return MOST / loss if loss > 0 else math.inf
 
 
-def _mixed(logs: Floats) -> Floats:
+def _log_mean(logs: Floats) -> Floats:
     """The log of the mean over bets, ``[6, G] -> [G]``."""
     highest = logs.max(axis=0)
     return np.asarray(highest + np.log(np.exp(logs - highest).mean(axis=0)))
 
 
 def _p(logs: Floats) -> float:
-    """The anytime p of evidence given in the log, [G]."""
+    """The anytime p value of log evidence after each unit, [G]."""
     return math.exp(-max(0.0, float(logs.max(initial=0.0))))
 
 
 def _last_kept(inside: float, edge: float, kept: Callable[[float], bool]) -> float:
-    """The end of the kept means between one that is kept and an edge, rounded outwards."""
+    """The end of the interval of kept means between a kept mean and an edge, rounded outwards."""
     if inside == edge or kept(edge):
         return edge
     outside = edge

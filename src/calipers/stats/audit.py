@@ -1,4 +1,4 @@
-"""Tests for an audit: exact under exchangeability of a task's samples, so that they ask nothing of the rewards' law."""
+"""Tests for an audit of a run, exact if a task's samples are exchangeable, whatever the distribution of rewards."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ LAST_IS_PASS, START_FOLLOWS_OUTCOME = "last_is_pass", "start_follows_outcome"
 COPIED_RECORDS, SAME_TEXT, TWIN_TASKS = "copied_records", "same_text", "twin_tasks"
 LEVEL = 0.01  # of each test
 EQUAL = 1.5 / 21.5
-"""Share of equal durations among those that differ by at most 10 ms, to the millisecond, with half as much again: the
-21 differences from -10 to 10 ms are about equally likely where durations spread over more than that."""
+"""Assumed share of equal durations among pairs that differ by at most 10 ms: the 21 differences from -10 to 10 ms, in
+whole milliseconds, are about equally likely if durations spread over more than that, and half as many again are
+allowed."""
 
-PERMUTATIONS, NEAR = 10_000, 0.02
-"""Below this p value the normal tail is too short, and permutations are counted."""
+PERMUTATIONS = 10_000
+NEAR = 0.02
+"""The p value below which permutations replace the normal approximation, whose tail is too short."""
 
 
 def last_is_pass(passes: Sequence[Bools]) -> tuple[int, float, float]:
-    """How many mixed tasks end with a pass, how many are expected, and the chance of as many.
+    """The number of mixed tasks that end with a pass, the expected number, and the chance of at least that many.
 
-    ``passes`` are the passes of each task in planned order. Given c passes of n, the last sample is one with chance
-    c/n; the number of such tasks is Poisson-binomial. Tasks that always or never pass say nothing.
+    ``passes`` are the passes of each task in planned order. Given c passes of n, the last sample is a pass with chance
+    c/n; the number of such tasks is Poisson-binomial. Tasks that always or never pass carry no information.
 
     >>> round(last_is_pass([np.array([*map(int, text)]) == 1 for text in "001 01 100 0001 11".split()])[2], 6)
     0.125
@@ -42,37 +44,38 @@ def last_is_pass(passes: Sequence[Bools]) -> tuple[int, float, float]:
 def start_follows_outcome(
     starts: Sequence[Floats], rewards: Sequence[Floats], rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Whether samples of a task that start late have other rewards: the statistic over its deviation, and p.
+    """Test whether samples of a task that start later have other rewards: the z statistic, and the two-sided p.
 
     T = sum over tasks of (rank of the start - mean rank)(reward - mean); its variance under exchangeability is
-    sum rank'^2 sum reward'^2 / (n - 1). Two-sided. Near the level, permutations within tasks are counted instead.
+    sum rank'^2 sum reward'^2 / (n - 1), with centred ranks and rewards, and z is T over its deviation. If the normal p
+    is below 0.02, p comes from permutations within tasks instead. z = 0 and p = 1 without variance.
     """
-    ranks, worths = [], []
+    centred_ranks, centred_rewards = [], []
     power = math.frexp(max((float(np.abs(reward).max(initial=0.0)) for reward in rewards), default=0.0))[1]
-    for start, reward in zip(
-        starts, (np.ldexp(reward, -power) for reward in rewards), strict=True
-    ):  # squares stay finite
+    scaled = (np.ldexp(reward, -power) for reward in rewards)  # so that squares stay finite
+    for start, reward in zip(starts, scaled, strict=True):
         if len(start) > 1 and np.ptp(reward) > 0 and np.ptp(start) > 0:
             rank = _ranks(start)
-            ranks.append(rank - rank.mean())
-            worths.append(reward - reward.mean())
-    variance = sum(float(a @ a) * float(b @ b) / (len(a) - 1) for a, b in zip(ranks, worths, strict=True))
+            centred_ranks.append(rank - rank.mean())
+            centred_rewards.append(reward - reward.mean())
+    tasks = list(zip(centred_ranks, centred_rewards, strict=True))
+    variance = sum(float(rank @ rank) * float(reward @ reward) / (len(rank) - 1) for rank, reward in tasks)
     if not variance:
         return 0.0, 1.0
-    seen = sum(float(a @ b) for a, b in zip(ranks, worths, strict=True))
-    z = seen / variance**0.5
+    statistic = sum(float(rank @ reward) for rank, reward in tasks)
+    z = statistic / variance**0.5
     p = float(2 * ndtr(-abs(z)))
     if p >= NEAR:
         return z, p
     totals = np.zeros(PERMUTATIONS)
-    for rank, worth in zip(ranks, worths, strict=True):
-        totals += rng.permuted(np.tile(rank, (PERMUTATIONS, 1)), axis=1) @ worth
-    beyond = int(np.count_nonzero(np.abs(totals) >= abs(seen) * (1 - 1e-12)))
+    for rank, reward in tasks:
+        totals += rng.permuted(np.tile(rank, (PERMUTATIONS, 1)), axis=1) @ reward
+    beyond = int(np.count_nonzero(np.abs(totals) >= abs(statistic) * (1 - 1e-12)))
     return z, (1 + beyond) / (1 + PERMUTATIONS)
 
 
 def _ranks(values: Floats) -> Floats:
-    """The place of each value among all of them, from 1; equal ones share the mean of their places.
+    """The rank of each value, from 1; equal values share their mean rank.
 
     >>> _ranks(np.array([3.0, 1.0, 3.0])).tolist()
     [2.5, 1.0, 2.5]
@@ -82,7 +85,9 @@ def _ranks(values: Floats) -> Floats:
 
 
 def copied_records(equal: int, near: int) -> float:
-    """The chance of so many equal durations among pairs with the same text whose durations differ by at most 10 ms.
+    """The chance of ``equal`` or more equal durations among pairs of equal texts that differ by at most 10 ms.
+
+    ``near`` is the number of pairs whose durations differ by 1 to 10 ms.
 
     >>> [round(copied_records(*pair), 6) for pair in ((6, 20), (2, 1), (1, 0))]
     [0.007869, 0.013923, 0.069767]
@@ -93,9 +98,10 @@ def copied_records(equal: int, near: int) -> float:
 
 
 def durations_spread(close: int, far: int) -> bool:
-    """Whether durations may spread over more than 10 ms: no more pairs differ by 1 to 5 ms than by 6 to 10 ms.
+    """Whether durations may spread over more than 10 ms.
 
-    Else equal durations are common without any copy, as of a server that takes as long for every answer.
+    They do not if significantly more pairs differ by 1 to 5 ms (``close``) than by 6 to 10 ms (``far``). Equal
+    durations are then common without any copy, as with a server that takes equally long for every answer.
 
     >>> durations_spread(12, 8), durations_spread(40, 10)
     (True, False)
@@ -104,11 +110,11 @@ def durations_spread(close: int, far: int) -> bool:
 
 
 def repeats(tasks: Sequence[Sequence[tuple[str, float]]]) -> tuple[int, float]:
-    """How many completions repeat an earlier one of their task, and how many are expected.
+    """The number of completions that repeat an earlier completion of their task, and the expected number.
 
-    ``tasks`` are the texts of each task in planned order with their probabilities. Given the earlier texts, the next
-    one is among them with the sum of their probabilities; the number of repeats is a sum of such chances. Pairs of
-    equal texts are no such sum: a text that is drawn three times makes three of them.
+    ``tasks`` are the texts of each task in planned order with their probabilities. Given the earlier texts, the chance
+    that the next text repeats one of them is the sum of their probabilities, and the expected number of repeats is the
+    sum of these chances. Pairs of equal texts have no such expectation: a text drawn three times makes three pairs.
 
     >>> repeats([[("a", 0.5), ("a", 0.5), ("b", 0.25), ("a", 0.5)]])
     (2, 1.75)
@@ -124,7 +130,7 @@ def repeats(tasks: Sequence[Sequence[tuple[str, float]]]) -> tuple[int, float]:
 
 
 def same_text(seen: int, expected: float) -> float:
-    """The chance of so many repeats, where so many are expected from the log-probabilities of the texts.
+    """The Poisson chance of ``seen`` or more repeats if ``expected`` follow from the log-probabilities of the texts.
 
     >>> round(same_text(3, 0.5), 6)
     0.014388
@@ -133,7 +139,9 @@ def same_text(seen: int, expected: float) -> float:
 
 
 def twin_tasks(better: int, worse: int) -> float:
-    """The chance that at least so many originals are solved and their perturbed twins are not, if both are as hard.
+    """The one-sided sign test of twin tasks: the chance of ``better`` or more if original and twin are equally hard.
+
+    ``better`` counts the originals that are solved while their perturbed twins are not, ``worse`` the reverse.
 
     >>> twin_tasks(9, 1)
     0.0107421875

@@ -1,8 +1,8 @@
 """Curves over k: the value of k samples, with a band for every k.
 
-Up to a task's n samples every point is an estimate from draws without replacement. Beyond them only a model can
-speak (`calipers.stats.extrapolation`); such points are marked, say what they assume, and are refused where the
-samples cannot carry them.
+Up to a task's n samples every point is an estimate from draws without replacement. Points beyond n come from a model
+(`calipers.stats.extrapolation`): they are marked, state their assumption, and are refused if the samples do not
+determine them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Point:
     """A curve at one k."""
 
     k: int
-    value: float | None  # None: beyond the samples, and they cannot carry a value so far
+    value: float | None  # None: the point lies beyond the samples, and they do not determine it
     stderr: float | None
     interval: Ends | None
-    tasks: int  # with k samples or more; where tasks leave, the curve may bend for that alone
-    model_based: bool = False  # beyond the samples there are
+    tasks: int  # with k samples or more; if fewer tasks have k + 1 samples, that alone may bend the curve
+    model_based: bool = False  # beyond the samples
     why: str | None = None  # why there is no interval, or no value
-    assumes: str | None = None  # what a model-based value holds for
+    assumes: str | None = None  # the assumption of a model-based value
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One metric for a row of k."""
+    """One metric for several k."""
 
     metric: str  # "pass@k", "pass^k", "maj@k", "max@k"
     points: tuple[Point, ...]
@@ -58,14 +58,14 @@ def pass_curves(
 ) -> tuple[Curve, Curve]:
     """pass@k and pass^k for every k up to the most samples a task has, from rewards [R].
 
-    ``1 - C(n-c, k)/C(n, k)`` and ``C(c, k)/C(n, k)``, worked out in whole numbers for each distinct (n, c);
-    at each k over the tasks with k samples or more. No points without samples.
+    ``1 - C(n-c, k)/C(n, k)`` and ``C(c, k)/C(n, k)``, computed in integers for each distinct (n, c); each k is the mean
+    over the tasks with k samples or more. No points without samples.
     """
     n, c = pass_counts(rewards, by, threshold)
     most = int(n.max(initial=0))
     pairs, code = distinct_counts(n, c)
     curves = []
-    # that all k pass is that none fails: the same table with passes and failures exchanged
+    # "all k pass" is "none of the k fails", hence the same table with passes and failures exchanged
     for name, table in (("pass@k", some_pass(pairs, most)), ("pass^k", all_fail(pairs.n, pairs.c, most))):
         points = [_point(k, Column(table[code, k - 1], n >= k), UNIT, clusters, confidence) for k in span(most)]
         curves.append(Curve(name, tuple(points)))
@@ -84,22 +84,23 @@ def max_curve(
 def later_points(
     n: Ints, c: Ints, ks: Sequence[int], clusters: Ints | None = None, *, confidence: float = 0.95
 ) -> tuple[list[Point], list[Point], Extrapolation]:
-    """pass@k and pass^k beyond the samples there are, from c passes of n samples, [T] each; with the law behind them.
+    """pass@k and pass^k at ``ks`` beyond the samples, from c passes of n samples, [T] each; and the fitted model.
 
-    A point that is refused has no value, and says why.
+    A refused point has no value, and ``why`` is the reason.
     """
     beyond_samples = extrapolate(n, c, ks, clusters, confidence=confidence)
-    there = n[n > 0]
+    sampled = n[n > 0]
     rows: list[list[Point]] = []
     for metric in ("pass@k", "pass^k"):
         points = []
         for k in ks:
             point = beyond_samples.points.get((metric, k))
             if point is None:
-                why = beyond_samples.why or too_far(farthest(there))
-                points.append(Point(k, None, None, None, len(there), model_based=True, why=why))
+                why = beyond_samples.why or too_far(farthest(sampled))
+                points.append(Point(k, None, None, None, len(sampled), model_based=True, why=why))
             else:
-                points.append(Point(k, point.value, point.stderr, point.ends, len(there), model_based=True, assumes=IF))
+                value, stderr, ends = point.value, point.stderr, point.ends
+                points.append(Point(k, value, stderr, ends, len(sampled), model_based=True, assumes=IF))
         rows.append(points)
     return rows[0], rows[1], beyond_samples
 
@@ -118,26 +119,28 @@ def span(most: int) -> range:
 
 def some_pass(pairs: PassCounts, most: int) -> Floats:
     """pass@k of each pair (n, c) for every k, [P, most]; 0 where n < k."""
-    return _shares(pairs.n, pairs.n - pairs.c, most, lambda whole, part: (whole - part) / whole)
+    return _shares(pairs.n, pairs.n - pairs.c, most, lambda draws, failing_draws: (draws - failing_draws) / draws)
 
 
 def all_fail(n: Ints, failing: Ints, most: int) -> Floats:
     """C(failing, k) / C(n, k) of each pair for every k, [P, most], rounded once; 0 where n < k."""
-    return _shares(n, failing, most, lambda whole, part: part / whole)
+    return _shares(n, failing, most, lambda draws, failing_draws: failing_draws / draws)
 
 
-def _shares(n: Ints, some: Ints, most: int, share: Callable[[int, int], float]) -> Floats:
+def _shares(n: Ints, failing: Ints, most: int, share: Callable[[int, int], float]) -> Floats:
+    """``share(C(n, k), C(failing, k))`` of each pair for every k, [P, most]; 0 where n < k."""
     table = np.zeros((len(n), most))
-    for row, (samples, chosen) in enumerate(zip(n.tolist(), some.tolist(), strict=True)):
-        whole = part = 1
-        for k in range(1, samples + 1):  # C(n, k) from C(n, k - 1): whole numbers of any size, no rounding
-            whole, part = whole * (samples - k + 1) // k, part * (chosen - k + 1) // k if k <= chosen else 0
-            table[row, k - 1] = share(whole, part)
+    for row, (samples, failures) in enumerate(zip(n.tolist(), failing.tolist(), strict=True)):
+        draws = failing_draws = 1
+        for k in range(1, samples + 1):  # C(n, k) from C(n, k - 1), in exact integers
+            draws = draws * (samples - k + 1) // k
+            failing_draws = failing_draws * (failures - k + 1) // k if k <= failures else 0
+            table[row, k - 1] = share(draws, failing_draws)
     return table
 
 
 def _point(k: int, values: Column, limits: Ends | None, clusters: Ints | None, confidence: float) -> Point:
-    """The mean over the tasks that are defined at k, with the default interval."""
+    """The mean over the tasks that have a value at k, with the default interval."""
     kept = values.kept()
     units = None if clusters is None else np.unique(clusters[values.given], return_inverse=True)[1]
     estimate = interval(kept, np.ones(len(kept)), confidence, limits, units)
@@ -146,9 +149,9 @@ def _point(k: int, values: Column, limits: Ends | None, clusters: Ints | None, c
 
 
 MOST = 128
-"""Samples per task up to which all draws are counted; their number grows with the third power."""
+"""Samples per task up to which maj@k counts all draws; the work grows with the third power of the samples."""
 
-_CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand
+_CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which fits into a processor's cache
 
 
 def majority_curve(
@@ -160,7 +163,7 @@ def majority_curve(
     limits: Ends | None,
     confidence: float = 0.95,
 ) -> Curve:
-    """The expected worth of the majority's answer among k samples for every k, from rewards and answers, [R] each.
+    """maj@k, the expected reward of the majority's answer among k samples, for every k, from rewards and answers, [R].
 
     The same numbers as `maj_at_k`, over the tasks with k samples or more. No points without samples.
     """
@@ -176,30 +179,31 @@ def worth_of_votes(rewards: Column, answers: Column, by: Groups) -> Floats:
     n = by.count(rewards.given)
     table = np.zeros((by.size, int(n.max(initial=0))))
     task, votes, worth = ballots(rewards, answers, by)
-    kinds = np.bincount(task, minlength=by.size)  # distinct answers of each task
-    starts = np.cumsum(kinds) - kinds
-    silent = n - by.count(rewards.given & answers.given)
-    alike = kinds * (table.shape[1] + 1) + n  # tasks with as many answers and samples are counted together
-    for pair in np.unique(alike[n > 0]).tolist():
-        tasks = np.flatnonzero((alike == pair) & (n > 0))
+    answer_counts = np.bincount(task, minlength=by.size)  # distinct answers of each task
+    starts = np.cumsum(answer_counts) - answer_counts
+    unanswered = n - by.count(rewards.given & answers.given)
+    # tasks with the same number of answers and of samples are computed together
+    shapes = answer_counts * (table.shape[1] + 1) + n
+    for shape in np.unique(shapes[n > 0]).tolist():
+        tasks = np.flatnonzero((shapes == shape) & (n > 0))
         samples = int(n[tasks[0]])
         step = max(1, _CELLS // (samples + 1) ** 2)
-        for some in (tasks[at : at + step] for at in range(0, len(tasks), step)):
-            places = starts[some] + np.arange(int(kinds[some[0]]))[:, None]
-            table[some, :samples] = _expected(votes[places], worth[places], silent[some], samples)
+        for block in (tasks[start : start + step] for start in range(0, len(tasks), step)):
+            rows = starts[block] + np.arange(int(answer_counts[block[0]]))[:, None]
+            table[block, :samples] = _expected_worth(votes[rows], worth[rows], unanswered[block], samples)
     return table
 
 
-def _expected(votes: Ints, worth: Floats, silent: Ints, n: int) -> Floats:
-    """The expectations of tasks with n samples, [t, n], from votes and worth of their answers, [m, t].
+def _expected_worth(votes: Ints, worth: Floats, unanswered: Ints, n: int) -> Floats:
+    """maj@k of tasks with n samples for k from 1 to n, [t, n], from votes and worth of their m answers, [m, t].
 
-    Level by level: for a winner with c votes, ``ways[s, d]`` counts the draws of d votes in which s
-    answers have c and the others fewer, ``gains`` adds up what those s are worth. For each k the
-    silent fill a draw of d votes up to k.
+    For each number c of the winner's votes, ``ways[s, d]`` counts the draws of d votes in which s answers have c votes
+    and the others fewer, and ``gains`` sums the worth of those s. Samples without an answer complete a draw of d votes
+    to k samples.
     """
     tasks = votes.shape[1]
     choose = np.array([[float(comb(a, x)) for a in range(n + 1)] for x in range(n + 1)])  # [x, a]
-    picks, quiet = choose[:, votes], choose[:, silent]
+    picks, fillers = choose[:, votes], choose[:, unanswered]
     wins = np.zeros((n + 1, tasks))
     highest = votes.max(axis=1, initial=0).tolist()
     for c in range(1, max(highest, default=0) + 1):
@@ -219,58 +223,58 @@ def _expected(votes: Ints, worth: Floats, silent: Ints, n: int) -> Floats:
             ways, gains = more, won
         shared = (gains[1:] / np.arange(1, ties + 1)[:, None, None]).sum(axis=0)  # [d, t]
         for d in range(1, n + 1):
-            wins[d:] += shared[d] * quiet[: n + 1 - d]
+            wins[d:] += shared[d] * fillers[: n + 1 - d]
     exact: Floats = (wins[1:] / choose[1:, n][:, None]).T
     return exact
 
 
 @dataclass(frozen=True, slots=True)
 class FirstSuccess:
-    """Trying each task until its first pass, at most k times: means over tasks."""
+    """The expected result of trying each task until its first pass, at most k times, as means over tasks."""
 
     k: int
     solved: float  # share of tasks that pass within k tries
     tries: float  # per task
-    cost: float | None  # per task; None where a cost that it needs is unknown
-    cost_per_success: float | None  # cost over solved; None where nothing is solved
+    cost: float | None  # per task; None if a cost that it needs is unknown
+    cost_per_success: float | None  # cost over solved; None if no task is solved
     tasks: int  # with k samples or more
 
 
 def first_success(
     rewards: Column, costs: Column | None, by: Groups, *, threshold: float = PASS_THRESHOLD
 ) -> list[FirstSuccess]:
-    """What it takes to reach a first pass for every k at which one may give up, from rewards and costs, [R] each.
+    """Tries and costs until the first pass for every limit k on the tries, from rewards and costs, [R] each.
 
-    A try j + 1 is made with the chance that j samples drawn without replacement all fail, so the expected
-    tries are the sum of ``C(n-c, j)/C(n, j)`` over j < k. A failed try costs the mean of the task's failed
-    samples, a successful one that of its passes; gaps are left out of these means. Never giving up has no
-    expected cost while one task has not been solved.
+    Try j + 1 is made with the chance that j samples drawn without replacement all fail, so that the expected number of
+    tries is the sum of ``C(n-c, j)/C(n, j)`` over j < k. A failed try costs the mean of the task's failed samples, a
+    successful try the mean of its passes; missing costs are left out of these means. There is no expected cost without
+    a limit on the tries as long as a task has not been solved.
     """
     n, c = pass_counts(rewards, by, threshold)
     most = int(n.max(initial=0))
     pairs, code = distinct_counts(n, c)
-    missed = all_fail(pairs.n, pairs.n - pairs.c, most)
-    tries = np.cumsum(np.concatenate([np.ones((len(pairs.n), 1)), missed], axis=1), axis=1)
-    good = passed(rewards, threshold)
-    prices = None if costs is None else (_price(costs, by, ~good), _price(costs, by, good))
+    unsolved = all_fail(pairs.n, pairs.n - pairs.c, most)
+    tries = np.cumsum(np.concatenate([np.ones((len(pairs.n), 1)), unsolved], axis=1), axis=1)
+    passes = passed(rewards, threshold)
+    prices = None if costs is None else (_mean_price(costs, by, ~passes), _mean_price(costs, by, passes))
     rows = []
     for k in span(most):
         enough = n >= k
-        solved, tried = 1 - missed[code[enough], k - 1], tries[code[enough], k - 1]
+        solved, tried = 1 - unsolved[code[enough], k - 1], tries[code[enough], k - 1]
         share, count = float(total(solved)) / len(solved), len(solved)
         cost = None if prices is None else _mean_cost((tried - solved, solved), prices, enough)
-        each = cost / share if cost is not None and share > 0 else None
-        rows.append(FirstSuccess(k, share, float(total(tried)) / count, cost, each, count))
+        cost_per_success = cost / share if cost is not None and share > 0 else None
+        rows.append(FirstSuccess(k, share, float(total(tried)) / count, cost, cost_per_success, count))
     return rows
 
 
-def _price(costs: Column, by: Groups, which: Bools) -> Column:
-    """The mean cost of each task's samples of one kind, [T]."""
-    return task_mean(Column(costs.values, costs.given & which), by)
+def _mean_price(costs: Column, by: Groups, rows: Bools) -> Column:
+    """The mean cost of each task over ``rows``, [T]."""
+    return task_mean(Column(costs.values, costs.given & rows), by)
 
 
 def _mean_cost(expected: tuple[Floats, Floats], prices: tuple[Column, Column], enough: Bools) -> float | None:
-    """The mean over tasks of failed and successful tries at their prices; None where a needed price is a gap."""
+    """The mean cost over tasks of the expected failed and successful tries; None if a needed price is missing."""
     cost = np.zeros(len(expected[0]))
     for tries, price in zip(expected, prices, strict=True):
         needed = tries > 0
@@ -281,10 +285,9 @@ def _mean_cost(expected: tuple[Floats, Floats], prices: tuple[Column, Column], e
 
 
 def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:
-    """A curve with the confidence sequence at every k; ``unit`` says that its task values lie in [0, 1].
+    """The curve with a confidence sequence at every k; ``unit`` says that its task values lie in [0, 1].
 
-    The beta mixture needs the sum of the task values and their number alone. Beyond the samples, where a model
-    speaks, it has none.
+    The beta mixture needs only the sum of the task values and their number. Model-based points have no sequence.
     """
     points = (_sequence_point(point, unit=unit, clustered=clustered, confidence=confidence) for point in curve.points)
     return replace(curve, points=tuple(points))

@@ -1,4 +1,4 @@
-"""An estimate: a number with its interval, its counts and its signature; never a bare float."""
+"""The `Estimate` of a metric: its value with the interval, the counts and the signature; never a bare float."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ TOO_LARGE = "the values are too large for their spread to be a number"
 NO_SUM = "the values are too large for their sum to be a number"
 STOPPED_NO_RANGE = "the run was stopped by what it showed, and a confidence sequence needs values of a known range"
 NO_SEQUENCE = "the run was stopped by what it showed, and no confidence sequence is known for this metric"
-HALF = 0.5  # of the variance: a task with more decides how wide the interval is
-FEWEST_UNITS = 10  # tasks or clusters: of fewer, one often has half of the variance by chance
-HUGE = 1e150  # its square is still a number, and so are sums of many
+HALF = 0.5  # share of the variance above which a single task decides how wide the interval is
+FEWEST_UNITS = 10  # with fewer tasks or clusters, one of them often has half of the variance by chance
+HUGE = 1e150  # the square of a value up to here is finite, and so is a sum of many such squares
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Everything that determines a number; its text is one line.
+    """Everything that determines a number, printed on one line.
 
     >>> str(Signature("pass@{k}", 3, ("k:3",), "wilson", ("seed:0",)))
     'pass@{k}|k:3|interval:wilson|seed:0'
@@ -50,31 +50,31 @@ class Signature:
     metric: str  # the name of the definition, not the requested name
     k: int | None = None
     settings: tuple[str, ...] = ()
-    method: str | None = None  # of the interval
-    drawn: tuple[str, ...] = ()  # what the interval was made with; none for a number that can have no interval
-    over: tuple[str, ...] = ()  # which mean over datasets it is
+    method: str | None = None  # the interval's method
+    drawn: tuple[str, ...] = ()  # the interval's settings, such as the seed; empty if the number can have no interval
+    over: tuple[str, ...] = ()  # the kind of mean over datasets; empty for a single dataset
 
     @classmethod
     def of(cls, text: str) -> Signature:
-        """The signature that has this text.
+        """Parse the text of a signature.
 
         >>> text = "macro|datasets:2|pass@{k}|k:3|interval:none|seed:0"
         >>> Signature.of(text).k, Signature.of(text).over, str(Signature.of(text)) == text
         (3, ('macro', 'datasets:2'), True)
         """
         parts = text.split("|")
-        first = 2 if len(parts) > 2 and parts[1].startswith("datasets:") else 0
-        end = next((at for at, part in enumerate(parts) if part.startswith("interval:")), len(parts))
-        settings = tuple(parts[first + 1 : end])
+        metric_index = 2 if len(parts) > 2 and parts[1].startswith("datasets:") else 0
+        interval_index = next((i for i, part in enumerate(parts) if part.startswith("interval:")), len(parts))
+        settings = tuple(parts[metric_index + 1 : interval_index])
         k = next((part[2:] for part in settings if part.startswith("k:") and part[2:].isdecimal()), None)
-        method = parts[end].partition(":")[2] if end < len(parts) else "none"
+        method = parts[interval_index].partition(":")[2] if interval_index < len(parts) else "none"
         return cls(
-            parts[first],
+            parts[metric_index],
             None if k is None else int(k),
             settings,
             None if method == "none" else method,
-            tuple(parts[end + 1 :]),
-            tuple(parts[:first]),
+            drawn=tuple(parts[interval_index + 1 :]),
+            over=tuple(parts[:metric_index]),
         )
 
     def __str__(self) -> str:
@@ -91,17 +91,16 @@ class Estimate:
     interval: tuple[float, float] | None
     method: str | None
     tasks: int  # tasks with a value
-    samples: int  # samples that entered
+    samples: int  # samples that the value is computed from
     undefined_tasks: int  # tasks without a value: too few samples, or none
-    bounds: (
-        tuple[float, float] | None
-    )  # over all tasks, with everything missing at the lowest and at the highest reward
+    # the value over all tasks with everything missing at the lowest, and at the highest, reward
+    bounds: tuple[float, float] | None
     higher_is_better: bool | None
     why: str | None  # why the value or the interval is absent
     made: Signature
-    samples_per_task: tuple[int, int] | None = None  # the fewest and the most rewards of a task, where they differ
+    samples_per_task: tuple[int, int] | None = None  # the fewest and the most rewards of a task, if they differ
     heaviest: tuple[str, float] | None = None  # the task with more than half of the variance, and its share
-    spread: Spread | None = field(default=None, compare=False, repr=False)  # of the default interval on a range
+    spread: Spread | None = field(default=None, compare=False, repr=False)  # set with the default interval on a range
 
     @property
     def signature(self) -> str:
@@ -111,35 +110,35 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all estimates of one group of rollouts share."""
+    """The settings that all estimates of one group of rollouts share."""
 
     by: Groups
     confidence: float = 0.95
     seed: int = 0
-    zero: bool = False  # a gap counts 0 (--missing zero)
-    undefined: float | None = None  # what a metric over no tasks becomes
+    zero: bool = False  # a missing reward counts as 0 (--missing zero)
+    undefined: float | None = None  # the value of a metric over no tasks
     clusters: Ints | None = None  # [T]
     interval: str = "default"  # or a name of `stats.intervals.METHODS`, for every weighted mean of task values
-    range: tuple[float, float] | None = None  # of rewards, where the user knows it; [0, 1] while they lie in it
-    tasks: Sequence[str] = ()  # [T] their names, to say which one decides
+    range: tuple[float, float] | None = None  # the range of rewards, if given; else [0, 1] if all rewards lie in it
+    tasks: Sequence[str] = ()  # [T] task names, for `Estimate.heaviest`
 
 
 Counts = NDArray[np.int32]
-"""How many samples a task has of a kind: four bytes, as there may be millions of tasks."""
+"""The number of samples of each task, [T], in four bytes because there may be millions of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueEnds:
-    """The smallest and the largest of some numbers, and how many of them are none."""
+    """The smallest and the largest of some values, and how many of them are NaN or infinite."""
 
-    low: float = math.inf  # of those that are no NaN; inf and -inf where there are none
+    low: float = math.inf  # NaN left out; low > high if there are no values
     high: float = -math.inf
     nan: int = 0
     infinite: int = 0
 
     @classmethod
     def of(cls, values: Floats) -> ValueEnds:
-        """The ends of these values."""
+        """The ends of an array of values."""
         if not len(values):
             return cls()
         low, high = float(values.min()), float(values.max())
@@ -151,38 +150,38 @@ class ValueEnds:
 
     @property
     def in_unit(self) -> bool:
-        """Whether all of them lie between 0 and 1."""
+        """Whether all values lie between 0 and 1."""
         return not self.nan and self.low >= 0 and self.high <= 1
 
     @property
     def largest(self) -> float:
-        """The largest absolute value; 0 of nothing."""
+        """The largest absolute value; 0 without values."""
         return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
 
     def and_those(self, other: ValueEnds) -> ValueEnds:
-        """The ends of both together."""
+        """The ends of the values of both."""
         low, high = min(self.low, other.low), max(self.high, other.high)
         return ValueEnds(low, high, self.nan + other.nan, self.infinite + other.infinite)
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What a metric makes of T tasks: enough to estimate it over these tasks, or over these and others together."""
+    """The task values of a metric over T tasks, with all that an estimate over these tasks, or more tasks, needs."""
 
     values: Column  # [T] or [T, S]; [R] for a metric of rows
     task: Ints | None  # [R] the task of each value, for a metric of rows
-    entered: Counts  # [T] the samples that entered
-    given: Counts  # [T] the values of the first column that there are
-    ends: tuple[ValueEnds, ...]  # of the columns that were counted
-    rewards: ValueEnds  # of the first column, without what was counted in the place of gaps
-    filled: tuple[Column, Column] | None  # [T] the values with everything missing at either end of the range
+    entered: Counts  # [T] the samples that each value is computed from
+    given: Counts  # [T] the given values of the first column
+    ends: tuple[ValueEnds, ...]  # the ends of each column, with missing rewards at 0 under `Settings.zero`
+    rewards: ValueEnds  # the ends of the first column's given values
+    filled: tuple[Column, Column] | None  # [T] the values with everything missing at the low, and at the high, end
     missing: bool  # whether anything is missing, so that `filled` matters
 
 
 def reduce_tasks(
     metric: Metric | Opaque, params: Mapping[str, Any], columns: Sequence[Column], settings: Settings
 ) -> Reduced:
-    """Reduce columns of rollouts, in the order of ``metric.reads``, to what each task is worth."""
+    """Reduce columns of rollouts, in the order of ``metric.reads``, to task values."""
     by = settings.by
     counted = [
         column.filled(0.0) if settings.zero and name == "reward" else column
@@ -193,11 +192,11 @@ def reduce_tasks(
     if isinstance(metric, Opaque):
         return Reduced(counted[0], by.code, given, given, ends, ends[0], None, missing=False)
     parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-    reducing = partial(metric.reduce, by=by, **parameters)
-    reduced = reducing(*counted)
+    reduce_columns = partial(metric.reduce, by=by, **parameters)
+    reduced = reduce_columns(*counted)
     metric.check_values(reduced, by)
-    looked_at = metric.uses(counted[0], by, params["k"]) if metric.uses else counted[0]
-    mask = reduced.given if metric.rows else _entered(looked_at, reduced, by)
+    used = metric.uses(counted[0], by, params["k"]) if metric.uses else counted[0]
+    mask = reduced.given if metric.rows else _entered(used, reduced, by)
     entered = given if mask is counted[0].given else by.count(mask).astype(np.int32)
     rewards = ends[0] if counted[0] is columns[0] else ValueEnds.of(columns[0].kept())
     bounded = metric.reads == ("reward",) or metric.extremes is not None
@@ -205,7 +204,7 @@ def reduce_tasks(
     filled = None
     if missing and (limits := _range(rewards, settings)):
         if metric.extremes is None:
-            filled = reducing(columns[0].filled(limits[0])), reducing(columns[0].filled(limits[1]))
+            filled = reduce_columns(columns[0].filled(limits[0])), reduce_columns(columns[0].filled(limits[1]))
         else:
             filled = metric.extremes(*columns, ends=limits, by=by, **parameters)
     task = by.code if metric.rows else None
@@ -213,22 +212,23 @@ def reduce_tasks(
 
 
 def joined(parts: Sequence[Reduced]) -> Reduced:
-    """What a metric makes of several sets of tasks, as one: a reduction never looks beyond a task."""
+    """Join the task values of several sets of tasks, which is exact because a reduction never looks beyond a task."""
     if len(parts) == 1:
         return parts[0]
-    first = np.cumsum([0, *(len(part.given) for part in parts)])
+    first_tasks = np.cumsum([0, *(len(part.given) for part in parts)])
     missing = any(part.missing for part in parts)
     filled = None
     if missing and all(part.filled or not part.missing for part in parts):
         fillings = [part.filled or (part.values, part.values) for part in parts]
         filled = Column.joined([low for low, _ in fillings]), Column.joined([high for _, high in fillings])
-    tasks = [part.task + start for part, start in zip(parts, first.tolist(), strict=False) if part.task is not None]
+    starts = first_tasks[:-1].tolist()
+    tasks = [part.task + start for part, start in zip(parts, starts, strict=True) if part.task is not None]
     given = np.concatenate([part.given for part in parts])
-    every = all(part.entered is part.given for part in parts)
+    all_entered = all(part.entered is part.given for part in parts)
     return Reduced(
         Column.joined([part.values for part in parts]),
         np.concatenate(tasks) if tasks else None,
-        given if every else np.concatenate([part.entered for part in parts]),
+        given if all_entered else np.concatenate([part.entered for part in parts]),
         given,
         tuple(reduce(ValueEnds.and_those, ends) for ends in zip(*(part.ends for part in parts), strict=True)),
         reduce(ValueEnds.and_those, (part.rewards for part in parts)),
@@ -251,47 +251,47 @@ def estimate(
 def estimate_of(
     metric: Metric | Opaque, params: Mapping[str, Any], of: Reduced, settings: Settings, made: Signature
 ) -> Estimate:
-    """Aggregate what tasks are worth, and compute the interval; ``settings.by`` is not looked at."""
+    """Aggregate task values, and compute the interval; ``settings.by`` is not read."""
     if isinstance(metric, Opaque):
         return _opaque(metric, of, settings, made)
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
     value = float(aggregate(of.values.kept())) if of.values.given.any() else settings.undefined
-    odd = _odd(value, metric.reads[0], of.ends)
-    if value is None or odd:
-        how = Interval(None, None, None, odd)
+    problem = _why_not_finite(value, metric.reads[0], of.ends)
+    if value is None or problem:
+        interval = Interval(None, None, None, problem)
     else:
-        how = _not_below_zero(_how_sure(metric, params, of, value, settings), metric, params, of.ends[0])
+        interval = _not_below_zero(_interval_of(metric, params, of, value, settings), metric, params, of.ends[0])
     tasks = int(np.count_nonzero(of.entered))
     return Estimate(
-        value=None if value is None or odd in (UNDEFINED, NO_SUM) else value + 0.0,  # -0.0 becomes 0.0
-        stderr=how.stderr,
-        interval=how.ends,
-        method=how.method,
+        value=None if value is None or problem in (UNDEFINED, NO_SUM) else value + 0.0,  # -0.0 becomes 0.0
+        stderr=interval.stderr,
+        interval=interval.ends,
+        method=interval.method,
         tasks=tasks,
         samples=int(of.entered.sum()),
         undefined_tasks=len(of.entered) - tasks,
         bounds=_bounds(aggregate, of, settings),
         higher_is_better=metric.higher_is_better,
-        why=how.why,
-        made=replace(made, method=how.method),
-        samples_per_task=_uneven(of.given) if metric.reads[0] == "reward" else None,
-        heaviest=_heaviest(metric, of.values, settings) if how.ends else None,
-        spread=how.spread,
+        why=interval.why,
+        made=replace(made, method=interval.method),
+        samples_per_task=_uneven_samples(of.given) if metric.reads[0] == "reward" else None,
+        heaviest=_heaviest(metric, of.values, settings) if interval.ends else None,
+        spread=interval.spread,
     )
 
 
-def _entered(looked_at: Column, reduced: Column, by: Groups) -> Bools:
+def _entered(used: Column, reduced: Column, by: Groups) -> Bools:
     """The given rows of the tasks that have a value, [R]."""
-    return looked_at.given if reduced.given.all() else looked_at.given & reduced.given[by.code]
+    return used.given if reduced.given.all() else used.given & reduced.given[by.code]
 
 
-def _odd(value: float | None, what: str, columns: Sequence[ValueEnds]) -> str | None:
-    """Why there is no finite number, or None."""
+def _why_not_finite(value: float | None, column: str, columns: Sequence[ValueEnds]) -> str | None:
+    """Why there is no finite number; None if there is one. ``column`` is the name of the first column."""
     if value is None:
         return NO_TASKS
     if np.isfinite(value):
         return None
-    noun = "reward" if what == "reward" else "value"
+    noun = "reward" if column == "reward" else "value"
     nan, infinite = sum(ends.nan for ends in columns), sum(ends.infinite for ends in columns)
     for count, word in ((nan, "NaN"), (infinite, "infinite")):
         if count:
@@ -299,7 +299,7 @@ def _odd(value: float | None, what: str, columns: Sequence[ValueEnds]) -> str | 
     return NO_SUM if any(ends.largest > HUGE for ends in columns) else UNDEFINED
 
 
-def _how_sure(metric: Metric, params: Mapping[str, Any], of: Reduced, value: float, settings: Settings) -> Interval:
+def _interval_of(metric: Metric, params: Mapping[str, Any], of: Reduced, value: float, settings: Settings) -> Interval:
     """The interval of a mean of task values, weighted equally or by samples; else the metric's own interval."""
     reduced = of.values
     if not reduced.given.any():
@@ -313,7 +313,7 @@ def _how_sure(metric: Metric, params: Mapping[str, Any], of: Reduced, value: flo
     if metric.interval == "posterior":
         return credible(posterior(reduced.kept()).item(), posterior_variance(reduced.kept()), settings.confidence)
     if metric.interval == "bootstrap":
-        return _drawn(metric, params, of, settings)
+        return _bootstrap_interval(metric, params, of, settings)
     values, weights = task_values(metric, reduced)
     limits = metric.range
     if limits is None and metric.of_rewards and (ends := _range(of.ends[0], settings)):
@@ -321,12 +321,13 @@ def _how_sure(metric: Metric, params: Mapping[str, Any], of: Reduced, value: flo
     largest = float(np.abs(values).max())
     if limits is None and largest > HUGE:
         return Interval(None, None, None, TOO_LARGE)
-    power = 0 if limits or largest >= TINY else -math.frexp(largest)[1]  # by a power of two, nothing is rounded
+    # tiny values are scaled up so that their squares are no zeros; by a power of two, so that nothing is rounded
+    power = 0 if limits or largest >= TINY else -math.frexp(largest)[1]
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
     values = np.ldexp(values, power) if power else values
     weighted = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
-    how = named_interval(settings.interval, weighted)
-    return how if not power else _scaled(how, -power)
+    interval = named_interval(settings.interval, weighted)
+    return interval if not power else _scaled(interval, -power)
 
 
 def _tasks_of(of: Reduced) -> Ints:
@@ -334,20 +335,23 @@ def _tasks_of(of: Reduced) -> Ints:
     return np.arange(len(of.given)) if of.task is None else of.task
 
 
-def _not_below_zero(how: Interval, metric: Metric, params: Mapping[str, Any], source: ValueEnds) -> Interval:
-    """The interval of a time, a cost or a number of tokens: these are never negative, so that it begins at 0."""
+def _not_below_zero(interval: Interval, metric: Metric, params: Mapping[str, Any], values: ValueEnds) -> Interval:
+    """The interval cut off at 0 if the metric is of a time, a cost or a number of tokens, which is never negative.
+
+    It is left alone if a given value is negative all the same.
+    """
     usage = metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
-    if not usage or how.ends is None or how.ends[0] >= 0 or source.low < 0:
-        return how
-    return replace(how, ends=(0.0, how.ends[1]))
+    if not usage or interval.ends is None or interval.ends[0] >= 0 or values.low < 0:
+        return interval
+    return replace(interval, ends=(0.0, interval.ends[1]))
 
 
-def _drawn(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Interval:
-    """The interval of a plugin's aggregate: the bootstrap over tasks or clusters."""
+def _bootstrap_interval(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Interval:
+    """The interval of a metric with its own aggregate: the bootstrap over tasks or clusters."""
     reduced, tasks = of.values, _tasks_of(of)
     units = tasks if settings.clusters is None else settings.clusters[tasks]
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
-    how = bootstrap_of_values(
+    interval = bootstrap_of_values(
         aggregate,
         reduced.kept(),
         units[reduced.given],
@@ -356,22 +360,22 @@ def _drawn(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Set
         settings.clusters is not None,
     )
     low, high = metric.range or (-math.inf, math.inf)
-    return replace(how, ends=how.ends and (max(how.ends[0], low), min(how.ends[1], high)))
+    return replace(interval, ends=interval.ends and (max(interval.ends[0], low), min(interval.ends[1], high)))
 
 
 def task_values(metric: Metric, reduced: Column) -> tuple[Floats, Floats]:
-    """The values of the tasks that have one, and their weights: alike in a mean, by its samples in a pooled rate."""
+    """The values of the tasks that have one, and their weights: 1 in a mean, the number of samples in a pooled rate."""
     if metric.interval == "mean":
         return reduced.kept(), np.ones(int(reduced.given.sum()))
     sums, weights = reduced.kept()[:, 0], reduced.kept()[:, 1]
     return sums / weights, weights
 
 
-def _scaled(how: Interval, power: int) -> Interval:
-    """The same interval for values times two to some power."""
-    stderr = None if how.stderr is None else math.ldexp(how.stderr, power)
-    ends = how.ends and (math.ldexp(how.ends[0], power), math.ldexp(how.ends[1], power))
-    return replace(how, stderr=stderr, ends=ends)
+def _scaled(interval: Interval, power: int) -> Interval:
+    """The interval of the values times ``2**power``."""
+    stderr = None if interval.stderr is None else math.ldexp(interval.stderr, power)
+    ends = interval.ends and (math.ldexp(interval.ends[0], power), math.ldexp(interval.ends[1], power))
+    return replace(interval, stderr=stderr, ends=ends)
 
 
 def _range(rewards: ValueEnds, settings: Settings) -> tuple[float, float] | None:
@@ -384,8 +388,8 @@ def _range(rewards: ValueEnds, settings: Settings) -> tuple[float, float] | None
 def _bounds(aggregate: Callable[[Floats], Floats], of: Reduced, settings: Settings) -> tuple[float, float] | None:
     """The value over all tasks with everything missing at the lowest and at the highest reward.
 
-    None where nothing is missing, for a metric that reads more than rewards and does not define it, and where the range
-    of rewards is not known or an end is no number.
+    None if nothing is missing, if the metric reads more than rewards and does not define its extremes, if the range
+    of rewards is unknown, or if an end is not finite.
     """
     if of.filled is None or _range(of.rewards, settings) is None or not of.filled[0].given.any():
         return None
@@ -393,8 +397,8 @@ def _bounds(aggregate: Callable[[Floats], Floats], of: Reduced, settings: Settin
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def _uneven(given: Counts) -> tuple[int, int] | None:
-    """The fewest and the most given rewards of a task; None where all tasks have the same number."""
+def _uneven_samples(given: Counts) -> tuple[int, int] | None:
+    """The fewest and the most given rewards of a task; None if all tasks have the same number."""
     fewest, most = (int(given.min()), int(given.max())) if len(given) else (0, 0)
     return None if fewest == most else (fewest, most)
 
@@ -402,7 +406,7 @@ def _uneven(given: Counts) -> tuple[int, int] | None:
 def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str, float] | None:
     """The task, or the first task of the cluster, that has more than half of the variance, and its share.
 
-    None below ten units, and for tasks that all pass or fail: with few passes, one task always has most of the
+    None below ten units, and for tasks whose values are all 0 or 1: with few passes, one task always has most of the
     variance, and the interval allows for that.
     """
     if not len(settings.tasks) or not metric.is_mean:
@@ -421,32 +425,32 @@ def _opaque(metric: Opaque, of: Reduced, settings: Settings, made: Signature) ->
     counts = of.given
     tasks = [part.tolist() for part in np.split(of.values.kept(), np.cumsum(counts)[:-1])] if len(counts) else []
     value = float(metric.compute(tasks))
-    odd = _odd(value, "reward", of.ends)
-    how = Interval(None, None, None, odd)
-    if odd is None:
-        how = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters)
-    filled = int(np.count_nonzero(counts))
+    problem = _why_not_finite(value, "reward", of.ends)
+    interval = Interval(None, None, None, problem)
+    if problem is None:
+        interval = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters)
+    tasks_with_rewards = int(np.count_nonzero(counts))
     return Estimate(
         value=value + 0.0,
-        stderr=how.stderr,
-        interval=how.ends,
-        method=how.method,
-        tasks=filled,
+        stderr=interval.stderr,
+        interval=interval.ends,
+        method=interval.method,
+        tasks=tasks_with_rewards,
         samples=int(counts.sum()),
-        undefined_tasks=len(counts) - filled,
+        undefined_tasks=len(counts) - tasks_with_rewards,
         bounds=None,
         higher_is_better=None,
-        why=how.why,
-        made=replace(made, method=how.method),
+        why=interval.why,
+        made=replace(made, method=interval.method),
     )
 
 
 def sequence_only(estimate: Estimate) -> Estimate:
-    """An estimate without an interval that is made for a fixed number of tasks.
+    """The estimate, without its interval unless that is a confidence sequence.
 
     Only a confidence sequence covers the truth when the number of tasks depends on the values (Ville 1939).
     """
-    if estimate.why == needs_range(SEQUENCE):  # which names intervals that hold for a fixed number of tasks
+    if estimate.why == needs_range(SEQUENCE):  # it suggests intervals that hold for a fixed number of tasks only
         return replace(estimate, why=STOPPED_NO_RANGE)
     if estimate.method in (None, SEQUENCE):
         return estimate
@@ -454,5 +458,5 @@ def sequence_only(estimate: Estimate) -> Estimate:
 
 
 def without_interval(estimate: Estimate, why: str) -> Estimate:
-    """The same estimate with no interval, and why."""
+    """The estimate without its interval, and with the reason."""
     return replace(estimate, interval=None, method=None, why=why, made=replace(estimate.made, method=None))

@@ -1,14 +1,14 @@
-"""Intervals: the default rule, the seeded bootstrap, and each method with a name.
+"""Intervals: the default rule, the seeded bootstrap, and the methods that can be requested by name.
 
-The default is Wilson with an effective number of tasks and a t quantile: one closed form for every weighted mean of
-task values on a known range. It is exactly Wilson's interval when every value is 0 or 1, turns into the t interval as
-the values leave the ends, never has zero width and never leaves the range. Without a range it is the t interval over
-tasks.
+The default is Wilson's interval with an effective number of tasks and a t quantile: one closed form for every weighted
+mean of task values on a known range. It is exactly Wilson's interval if every value is 0 or 1, approaches the t
+interval as the values move away from the ends, never has zero width and never leaves the range. Without a range the
+default is the t interval over tasks.
 
-The bootstrap draws whole tasks, or whole clusters, again with replacement. For a ratio of sums (every mean, every
-pooled rate) 10,000 draws are a gather and a sum of integers; a metric that nobody can look into is computed anew on at
-most 1,000 draws. Indices come from the raw 64-bit output of PCG64, which no version of numpy may change, and sums of
-integers have no rounding that could depend on their order: one seed, one answer, on every machine.
+The bootstrap resamples whole tasks, or whole clusters, with replacement. A ratio of sums (every mean, every pooled
+rate) is computed on 10,000 draws from sums of integers; any other aggregate is computed anew on at most 1,000 draws.
+Indices come from the raw 64-bit output of PCG64, which no version of numpy may change, and sums of integers do not
+depend on their order, so that a seed gives the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -30,33 +30,31 @@ ONE_TASK = "one task says nothing about others"
 ONE_CLUSTER = "one cluster says nothing about others"
 NO_SPREAD = "no spread and no known range"
 NO_WIDTH = "the posterior is narrower than the rounding of its mean"
-CERTAIN = 1e-14
-NOISE = 1e-14  # a spread below this share of the largest value is the rounding of the values themselves
-MANY = 2_000  # degrees of freedom from which the expansion of the t quantile has all its digits
+CERTAIN = 1e-14  # a posterior whose deviation is a smaller share of its mean has no computable width
+NOISE = 1e-14  # a spread below this share of the largest value is rounding of the values themselves
+MANY = 2_000  # degrees of freedom from which the expansion of the t quantile is exact to the last digit
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A standard error and an interval, or why there is none."""
+    """A standard error and an interval, or why there is no interval."""
 
     stderr: float | None
     ends: tuple[float, float] | None
     method: str | None
     why: str | None = None
-    spread: Spread | None = field(
-        default=None, compare=False, repr=False
-    )  # what the default rule on a range made it of
+    spread: Spread | None = field(default=None, compare=False, repr=False)  # set by the default rule on a range
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What the interval needs of weighted task values, on the scale where the range is [0, 1]."""
+    """The summary of weighted task values that intervals need, on the scale where the range is [0, 1]."""
 
     mean: float  # m
     variance: float  # se squared, n-1 over units
-    units: int  # G, units of any weight
-    effective_units: float  # U
-    doubt: float  # delta: 1 without clusters
+    units: int  # G, units (tasks or clusters) with a weight above 0
+    effective_units: float  # U, 1 / sum of squared unit shares
+    doubt: float  # delta, (1 + U / effective tasks) / 2: 1 without clusters
     limits: tuple[float, float] = (0.0, 1.0)  # the range
 
 
@@ -69,26 +67,26 @@ def interval(
 ) -> Interval:
     """The default interval of a weighted mean of task values, [T].
 
-    ``limits`` is the range the values cannot leave, None when there is none; ``clusters`` numbers
-    the unit each task belongs to. One task or one cluster gives no interval.
+    ``limits`` is the range that the values cannot leave, None if unknown; ``clusters`` is the number of each task's
+    cluster. One task or one cluster gives no interval.
     """
     return named_interval("default", Weighted(values, weights, limits, clusters, confidence))
 
 
 def alone(tasks: int, clusters: Ints | None) -> Interval:
-    """No interval, for one task or one cluster."""
+    """The absent interval of a single task or a single cluster."""
     return Interval(None, None, None, ONE_TASK if clusters is None or tasks < 2 else ONE_CLUSTER)
 
 
 def spread_of(
     values: Floats, weights: Floats, limits: tuple[float, float] | None = None, clusters: Ints | None = None
 ) -> Spread:
-    """What the interval needs of weighted task values, [T]; on their own scale where no range is known."""
+    """The summary of weighted task values, [T]; on their own scale if no range is known."""
     low, high = limits if limits else (0.0, 1.0)
     values = (values - low) / (high - low)
-    whole = total(weights)
-    share = weights / whole
-    mean = float(total(weights * values) / whole)  # exactly 1 when every value is
+    weight = total(weights)
+    share = weights / weight
+    mean = float(total(weights * values) / weight)  # exactly 1 if every value is
     pull = share * (values - mean)
     if clusters is None:
         unit_share = share
@@ -105,13 +103,13 @@ def spread_of(
 
 
 def largest_share(values: Floats, weights: Floats, clusters: Ints | None = None) -> tuple[int, float]:
-    """The unit whose pull is the largest part of the variance of a weighted mean, and that part, 0 to 1.
+    """The unit with the largest share of the variance of a weighted mean, and that share, 0 to 1.
 
-    ``(w_g e_g)^2 / sum (w_g e_g)^2`` for units g, tasks or clusters, that lie e_g from the mean; 0 for all
-    where there is no spread.
+    ``(w_g e_g)^2 / sum (w_g e_g)^2`` for units g, tasks or clusters, that lie e_g from the mean; 0 if there is no
+    spread.
     """
-    whole = total(weights)
-    pull = weights / whole * (values - float(total(weights * values) / whole))
+    weight = total(weights)
+    pull = weights / weight * (values - float(total(weights * values) / weight))
     if clusters is not None:
         pull = sum_by(clusters, pull, int(clusters.max()) + 1)
     largest = float(np.abs(pull).max())
@@ -123,10 +121,10 @@ def largest_share(values: Floats, weights: Floats, clusters: Ints | None = None)
 
 
 def binomial_size(spread: Spread, confidence: float) -> float:
-    """The number of 0/1 tasks, n', on which a normal quantile says what the t quantile says here.
+    """The number of 0/1 tasks, n', for which an interval for counts of passes has the width that the spread requires.
 
-    ``n_eff (z/q)^2``: an interval made for counts of passes, taken on m n' passes of n', is as wide as
-    the spread of the values asks for. It is the number of tasks itself when every value is 0 or 1.
+    ``n' = n_eff (z/q)^2``, with the normal quantile z in place of the t quantile q; the interval is taken on m n'
+    passes of n' tasks. n' is the number of tasks itself if every value is 0 or 1.
     """
     effective, quantile, _ = strength(spread, confidence)
     return effective * (_normal_quantile(confidence) / quantile) ** 2
@@ -138,9 +136,9 @@ def t_half_width(spread: Spread, confidence: float) -> float:
 
 
 def credible(mean: float, variance: float, confidence: float) -> Interval:
-    """The central interval of a posterior on [0, 1]: of the beta distribution with its mean and variance.
+    """The central interval of a posterior on [0, 1], computed from the beta distribution with its mean and variance.
 
-    None where the posterior lies so close to an end that its width is lost in the rounding of its mean.
+    No interval if the posterior lies so close to 0 or 1 that its width is lost in the rounding of its mean.
     """
     from scipy.special import betaincinv
 
@@ -154,7 +152,7 @@ def credible(mean: float, variance: float, confidence: float) -> Interval:
 
 
 def strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
-    """The effective number of tasks, the quantile that goes with it, and the name of the pair."""
+    """The effective number of tasks, the quantile for it, and the name of the method: "wilson" or "wilson_t"."""
     effective, freedom = strength_of(spread)
     if math.isinf(freedom):
         return effective, _normal_quantile(confidence), "wilson"
@@ -165,7 +163,7 @@ def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
     shrink = 1 + quantile**2 / tasks
     centre = (mean + quantile**2 / (2 * tasks)) / shrink
     half = quantile / shrink * math.sqrt(max(mean * (1 - mean), 0.0) / tasks + quantile**2 / (4 * tasks**2))
-    # at the ends the two halves must cancel to the last bit, and within a rounding error they do not
+    # for a mean of 0 or 1, centre and half must cancel exactly, which rounding errors prevent
     lower = 0.0 if mean <= 0 else max(0.0, min(centre - half, mean))
     upper = 1.0 if mean >= 1 else min(1.0, max(centre + half, mean))
     return lower, upper
@@ -183,10 +181,10 @@ def _normal_quantile(confidence: float) -> float:
 
 
 def _t_quantile(confidence: float, freedom: float) -> float:
-    """The quantile of Student's t. For many degrees of freedom its expansion around the normal one.
+    """The two-sided quantile of Student's t; for many degrees of freedom, its expansion around the normal quantile.
 
-    Abramowitz and Stegun 26.7.5: the first term left out is of order freedom^-5, below the last digit
-    here. It spares most scorings the loading of scipy, a fifth of a second.
+    Abramowitz and Stegun 26.7.5: the first term left out is of order freedom^-5, below the last digit here. The
+    expansion makes it unnecessary to load scipy, which takes a fifth of a second.
     """
     if freedom < MANY:
         from scipy.special import stdtrit
@@ -203,26 +201,26 @@ def _t_quantile(confidence: float, freedom: float) -> float:
 
 
 def t_quantile(level: float, freedom: float) -> float:
-    """The quantile of Student's t; of the normal distribution where the freedom is infinite."""
+    """The quantile of Student's t, or of the normal distribution if the degrees of freedom are infinite."""
     from scipy.special import ndtri, stdtrit
 
     return float(ndtri(level) if math.isinf(freedom) else stdtrit(freedom, level))
 
 
 def upper_tail(t: float, freedom: float) -> float:
-    """The chance of more than t under Student's t, or under the normal distribution."""
+    """The chance of a value above t under Student's t, or under the normal distribution for infinite freedom."""
     from scipy.special import ndtr, stdtr
 
     return float(ndtr(-t) if math.isinf(freedom) else stdtr(freedom, -t))
 
 
 def strength_of(spread: Spread) -> tuple[float, float]:
-    """The effective number of 0/1 tasks, and the degrees of freedom that go with it.
+    """The effective number of 0/1 tasks, and the degrees of freedom of its t quantile.
 
-    The first is how many 0/1 tasks would carry as much information as these values (at least 1). The quarter terms
-    add one unit's worth of the largest possible variance, so that the width never falls to zero, however well the
-    values agree. The second is infinite where the first is the number of units: the variance of 0/1 values follows
-    from their mean.
+    The first is the number of 0/1 tasks with as much information as these values (at least 1). Its ``1/(4 U)`` terms
+    add one unit's worth of the largest possible variance, so that the width is never zero, however well the values
+    agree. The second is infinite if the first is the number of units, because the variance of 0/1 values follows from
+    their mean.
     """
     m, units = spread.mean, spread.effective_units
     above = m * (1 - m) + spread.variance + 1 / (4 * units)
@@ -234,7 +232,7 @@ def strength_of(spread: Spread) -> tuple[float, float]:
 
 
 def wilson_ends(spread: Spread, confidence: float, mean: float | None = None) -> tuple[float, float]:
-    """The ends of the default interval on [0, 1], as `interval` has them, around the spread's mean or another one."""
+    """The ends of the default interval on [0, 1], as in `interval`, around the spread's mean or around ``mean``."""
     m = min(max(spread.mean if mean is None else mean, 0.0), 1.0)
     n, freedom = strength_of(spread)
     q = t_quantile((1 + confidence) / 2, freedom)
@@ -254,21 +252,22 @@ TOO_FEW = "too few tasks: the percentile may lie beyond all that was seen"
 def quantile_interval(
     column: Column, by: Groups, q: float, at: float, confidence: float, clusters: Ints | None
 ) -> Interval:
-    """The interval of the q-th percentile, ``at``, of the given values, [R]; samples of a task count together.
+    """Woodruff's interval of the q-th percentile, ``at``, of the given values, [R], with tasks or clusters as units.
 
-    None for the 0th and the 100th, for one task, where the levels leave the data, and where all values
-    between them are equal.
+    The interval of the share of values up to ``at`` gives two levels around q; the percentiles at these levels are the
+    ends. No interval for the 0th and the 100th percentile, for a single unit, if a level leaves the data, or if all
+    values between the levels are equal.
     """
     if not 0 < q < 100:
         return Interval(None, None, None, EXTREME)
     values = column.kept()
     n = by.count(column.given)
     below = by.count(column.given & (column.values <= at))
-    there = n > 0
-    units = None if clusters is None else clusters[there]
-    spread = spread_of(below[there] / n[there], n[there].astype(np.float64), (0.0, 1.0), units)
+    nonempty = n > 0
+    units = None if clusters is None else clusters[nonempty]
+    spread = spread_of(below[nonempty] / n[nonempty], n[nonempty].astype(np.float64), (0.0, 1.0), units)
     if spread.units < 2:
-        return alone(int(there.sum()), clusters)
+        return alone(int(nonempty.sum()), clusters)
     tasks, quantile, _ = strength(spread, confidence)
     half = 100 * quantile * math.sqrt(q / 100 * (1 - q / 100) / tasks)
     if q - half <= 0 or q + half >= 100:
@@ -282,71 +281,71 @@ def quantile_interval(
 
 
 DRAWS = 10_000
-BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
-SLICE = 1 << 14  # units drawn at a time: what is held stays in the processor's cache
+BLOCK = 100  # draws per generator: blocks are independent of each other, so that they may be drawn in any order
+SLICE = 1 << 14  # units drawn at a time, so that the arrays stay in the processor's cache
 
-MOST_CALLS = 1_000
+MOST_CALLS = 1_000  # of an aggregate without a closed form; see `bootstrap`
 FEWEST_CALLS = 200
 MOST_REWARDS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """A ratio of sums over units, and the same ratio on every draw of them."""
+    """A ratio of sums over units, and the same ratio on every bootstrap draw of the units."""
 
     value: float
-    found: Floats  # [DRAWS], sorted
+    ratios: Floats  # [DRAWS], sorted
     sums: Floats  # [G] numerators of the units
     weights: Floats  # [G] denominators
 
     @property
     def stderr(self) -> float:
-        """The standard deviation of the draws; dividing it by the root of their number would be wrong."""
-        return _deviation(self.found)
+        """The standard deviation of the draws, which is not to be divided by the root of their number."""
+        return _deviation(self.ratios)
 
 
 def draw(sums: Floats, weights: Floats, seed: int) -> Draws:
     """``sum of sums / sum of weights`` on DRAWS samples of the G units, each drawn with replacement.
 
-    Units are put in order first, so that the order of tasks does not matter. A unit's chance differs
-    from 1/G by less than one part in 2^32/G, as 32 bits choose it.
+    Units are sorted first, so that the order of tasks does not matter. The draws are `unit_draws`.
     """
     order = np.lexsort((weights, sums))
     sums, weights = sums[order], weights[order]
-    above, up = scaled_integers(sums)
-    below, down = scaled_integers(weights)
-    alike = bool((below == below[0]).all())
+    numerators, numerator_power = scaled_integers(sums)
+    denominators, denominator_power = scaled_integers(weights)
+    equal_weights = bool((denominators == denominators[0]).all())
     ratios, start = np.empty(DRAWS), 0
-    for index in unit_draws(len(above), seed, DRAWS):
-        part = above.take(index, mode="clip").sum(axis=1).astype(np.float64)
-        if not alike:
-            part /= below.take(index, mode="clip").sum(axis=1)
+    for index in unit_draws(len(numerators), seed, DRAWS):
+        part = numerators.take(index, mode="clip").sum(axis=1).astype(np.float64)
+        if not equal_weights:
+            part /= denominators.take(index, mode="clip").sum(axis=1)
         ratios[start : start + len(part)] = part
         start += len(part)
-    if alike:
-        ratios /= float(below[0]) * len(below)
-    value = float(above.sum()) / float(below.sum())
-    shift = down - up
+    if equal_weights:
+        ratios /= float(denominators[0]) * len(denominators)
+    value = float(numerators.sum()) / float(denominators.sum())
+    shift = denominator_power - numerator_power
     return Draws(math.ldexp(value, shift), np.sort(np.ldexp(ratios, shift)), sums, weights)
 
 
 def percentile_ends(draws: Draws, confidence: float) -> tuple[float, float]:
     """The ends between which the middle ``confidence`` of the draws lie."""
     tail = (1 - confidence) / 2
-    return _quantile(draws.found, tail), _quantile(draws.found, 1 - tail)
+    return _quantile(draws.ratios, tail), _quantile(draws.ratios, 1 - tail)
 
 
 def bca_ends(draws: Draws, confidence: float) -> tuple[float, float] | None:
-    """The same, with levels moved for bias and skewness (Efron 1987); None where they move out of sight.
+    """The ends of the BCa interval: percentile levels corrected for bias and skewness (Efron 1987).
 
-    Bias: the share of draws below the value, those equal to it counted half. Skewness: the jackknife's.
+    The bias comes from the share of draws below the value, with draws equal to it counted half; the skewness comes
+    from the jackknife. None if the corrected levels lie outside 0 to 1.
     """
-    below, upto = (int(np.searchsorted(draws.found, draws.value, side)) for side in ("left", "right"))
-    share = (below + upto) / (2 * len(draws.found))
-    left = (total(draws.sums) - draws.sums) / (total(draws.weights) - draws.weights)  # each unit left out once
-    pull = float(total(left)) / len(left) - left
+    below, upto = (int(np.searchsorted(draws.ratios, draws.value, side)) for side in ("left", "right"))
+    share = (below + upto) / (2 * len(draws.ratios))
+    jackknife = (total(draws.sums) - draws.sums) / (total(draws.weights) - draws.weights)  # each unit left out once
+    pull = float(total(jackknife)) / len(jackknife) - jackknife
     size = float(total(pull * pull)) ** 1.5
-    if not 0 < share < 1 or size == 0:  # also of values whose cubes are too small to be numbers
+    if not 0 < share < 1 or size == 0:  # the size is also 0 if the cubes of the values underflow
         return None
     normal = NormalDist()
     bias, skew = normal.inv_cdf(share), float(total(pull**3)) / (6 * size)
@@ -356,7 +355,7 @@ def bca_ends(draws: Draws, confidence: float) -> tuple[float, float] | None:
         if 1 - skew * moved <= 0:
             return None
         levels.append(normal.cdf(bias + moved / (1 - skew * moved)))
-    return _quantile(draws.found, levels[0]), _quantile(draws.found, levels[1])
+    return _quantile(draws.ratios, levels[0]), _quantile(draws.ratios, levels[1])
 
 
 def bootstrap(
@@ -366,13 +365,11 @@ def bootstrap(
     seed: int,
     clusters: Ints | None = None,
 ) -> Interval:
-    """Percentile interval of an opaque metric: whole tasks are drawn again, with replacement.
+    """Percentile interval of an opaque metric, from whole tasks, or whole clusters, drawn with replacement.
 
-    With ``clusters``, [T], whole clusters are drawn.
-
-    At most 1,000 calls and 2*10^7 rewards in all; no interval when fewer than 200 calls fit, or when
-    a draw fails, nor of five units or fewer at 95 % (`least_p`). The standard error is the standard deviation of the
-    draws.
+    ``clusters``, [T], is the number of each task's cluster. ``compute`` is called at most 1,000 times, on at most
+    2*10^7 rewards in all. No interval if that allows fewer than 200 calls, if a draw fails, or for five units or fewer
+    at 95 % (`least_p`). The standard error is the standard deviation of the draws.
     """
     units = _units(len(tasks), clusters)
     if len(units) < 2:
@@ -398,10 +395,11 @@ def bootstrap_of_values(
     seed: int,
     clustered: bool = False,
 ) -> Interval:
-    """Percentile interval of an aggregate of task values or rollouts, [N] or [N, S]: whole units are drawn again.
+    """Percentile interval of an aggregate of task values or rollouts, [N] or [N, S], from a bootstrap over units.
 
-    ``units``, [N], says which values are drawn as one; ``clustered`` that they are clusters, not tasks. The rules are
-    `bootstrap`'s. Where every unit has one value the draws go to ``aggregate`` together, ``[b, N] -> [b]``.
+    ``units``, [N], is the number of each value's unit; ``clustered`` says that units are clusters, not tasks. The
+    rules are those of `bootstrap`. If every unit has one value, many draws go to ``aggregate`` in one call,
+    ``[b, N] -> [b]``.
     """
     code = np.unique(units, return_inverse=True)[1]
     count = int(code.max()) + 1
@@ -419,14 +417,14 @@ def bootstrap_of_values(
 
 
 def _on_draws(aggregate: Callable[[Floats], Floats], values: Floats, code: Ints, drawn: Ints) -> Floats:
-    """An aggregate on every draw of units, [B]; of values that are their own units, block by block."""
+    """An aggregate on every draw of units, [B]; many draws per call if each unit has one value."""
     members = np.argsort(code, kind="stable")
     if len(drawn[0]) == len(values):
         together = max(1, (SLICE * 16) // len(values))
         parts = [aggregate(values[members[drawn[at : at + together]]]) for at in range(0, len(drawn), together)]
         if all(np.ndim(part) == 1 for part in parts) and sum(map(len, parts)) == len(drawn):
             return np.concatenate(parts)
-        return np.array([float(aggregate(values[members[row]])) for row in drawn])  # it takes one draw at a time only
+        return np.array([float(aggregate(values[members[row]])) for row in drawn])  # not vectorised: a draw per call
     starts = np.concatenate([[0], np.cumsum(np.bincount(code))])
     chosen = ([members[starts[unit] : starts[unit + 1]] for unit in row] for row in drawn.tolist())
     return np.array([float(aggregate(values[np.concatenate(rows)])) for rows in chosen])
@@ -434,19 +432,19 @@ def _on_draws(aggregate: Callable[[Floats], Floats], values: Floats, code: Ints,
 
 def _raw_draws(seed: int, calls: int, units: int) -> Ints:
     """The units of each draw, [calls, units]."""
-    # raw 64-bit output: numpy may change how it makes integers of it, but not the output itself
+    # numpy may change how it makes integers of the raw 64-bit output, but not the output itself
     raw = np.random.PCG64(seed).random_raw(calls * units)
     return (raw % np.uint64(units)).astype(np.int64).reshape(calls, units)
 
 
 def _percentile_interval(draws: Floats, confidence: float, units: int, clustered: bool) -> Interval:
-    """The middle of the draws of so many units, [B], and their standard deviation; or why there is none."""
+    """The percentile interval of draws, [B], of ``units`` units, with their deviation; or why there is none."""
     if not np.isfinite(draws).all():
         return Interval(None, None, None, "the metric is not a number on some bootstrap draws")
     stderr = _deviation(draws)
     if stderr == 0:
         return Interval(0.0, None, None, "every bootstrap draw gives the same number")
-    if least_p(units) > 1 - confidence:  # the draws of so few reach no further than they do
+    if least_p(units) > 1 - confidence:  # the draws of so few units never reach beyond the units' own values
         few = f"{units} {'clusters' if clustered else 'tasks'}"
         why = f"no interval at {100 * confidence:g} % from {few}, which may all point one way by chance"
         return Interval(stderr, None, None, why)
@@ -456,12 +454,12 @@ def _percentile_interval(draws: Floats, confidence: float, units: int, clustered
 
 
 def least_p(units: int) -> float:
-    """The chance that so many units all point one way, whichever, where neither way is likelier."""
+    """The chance that all ``units`` units point the same way if both ways are equally likely: the smallest p value."""
     return float(2.0 ** (1 - units))
 
 
 def _units(tasks: int, clusters: Ints | None) -> list[list[int]]:
-    """What is drawn as one: the tasks of each cluster, or each task by itself."""
+    """The tasks of each bootstrap unit: those of each cluster, or each task by itself."""
     if clusters is None:
         return [[task] for task in range(tasks)]
     order = np.argsort(clusters, kind="stable")
@@ -470,10 +468,10 @@ def _units(tasks: int, clusters: Ints | None) -> list[list[int]]:
 
 
 def unit_draws(units: int, seed: int, draws: int) -> Iterator[Ints]:
-    """Which units each draw takes, some draws at a time, [b, G].
+    """Yield the units of each draw, a few draws at a time, [b, G].
 
-    Each block of 100 draws has a generator of its own. A unit's chance differs from 1/G by less than one
-    part in 2^32/G, as 32 bits choose it.
+    Each block of 100 draws has its own generator. Units are chosen by 32 bits, so that a unit's chance differs from
+    1/G by less than one part in 2^32/G.
     """
     words = (units + 1) // 2  # each gives two numbers of 32 bits
     rows = max(1, SLICE // units)
@@ -481,9 +479,9 @@ def unit_draws(units: int, seed: int, draws: int) -> Iterator[Ints]:
         source = np.random.PCG64(child)
         block = min(BLOCK, draws - number * BLOCK)
         for start in range(0, block, rows):
-            some = min(rows, block - start)
-            # raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself
-            raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
+            size = min(rows, block - start)
+            # numpy may change how it makes numbers of the raw 64-bit output, but not the output itself
+            raw = source.random_raw(size * words).astype("<u8", copy=False).view("<u4").reshape(size, 2 * words)
             chosen = raw[:, :units].astype(np.uint64)
             chosen *= np.uint64(units)  # multiply and shift: a number below 2^32 becomes one below G
             chosen >>= np.uint64(32)
@@ -491,9 +489,9 @@ def unit_draws(units: int, seed: int, draws: int) -> Iterator[Ints]:
 
 
 def scaled_integers(values: Floats) -> tuple[Ints, int]:
-    """The values times two to some power, as integers of which G add up below 2^62, and that power."""
-    biggest = float(np.abs(values).max())
-    power = 61 - math.frexp(biggest)[1] - len(values).bit_length()
+    """The G values times ``2**power``, rounded to integers whose sum stays below 2^62, and ``power``."""
+    largest = float(np.abs(values).max())
+    power = 61 - math.frexp(largest)[1] - len(values).bit_length()
     return np.rint(np.ldexp(values, power)).astype(np.int64), power
 
 
@@ -515,29 +513,29 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A weighted mean of task values, and how sure one wants to be of it."""
+    """A weighted mean of task values, with the settings of its interval."""
 
     values: Floats  # [T]
     weights: Floats  # [T]
-    limits: Ends | None = None  # the range the values cannot leave
+    limits: Ends | None = None  # the range that the values cannot leave
     clusters: Ints | None = None  # [T] the unit each task belongs to
     confidence: float = 0.95
     seed: int = 0
 
     @property
     def scale(self) -> Ends:
-        """The range; [0, 1] stands for the values' own scale where none is known."""
+        """The range, or [0, 1], the values' own scale, if no range is known."""
         return self.limits or (0.0, 1.0)
 
 
 Method = Callable[[str, Weighted, Spread], Interval]
-"""``method(name, weighted, spread)``: called only where there are two units or more."""
+"""``method(name, weighted, spread)``, called only for two units or more."""
 
 
 def named_interval(name: str, weighted: Weighted) -> Interval:
-    """The interval called ``name``, or why there is none; "default" is the default rule.
+    """The interval with the method ``name`` ("default" for the default rule), or why there is none.
 
-    One task, or one cluster, gives none, whatever the method.
+    No method has an interval for a single task or a single cluster.
     """
     spread = spread_of(weighted.values, weighted.weights, weighted.limits, weighted.clusters)
     if spread.units < 2:
@@ -546,14 +544,14 @@ def named_interval(name: str, weighted: Weighted) -> Interval:
 
 
 def _by_default(name: str, weighted: Weighted, spread: Spread) -> Interval:
-    """Wilson's where there is a range, else Student's."""
+    """Wilson's interval if the range is known, else Student's."""
     if weighted.limits is None:
         return _unbounded(spread, math.sqrt(spread.variance), weighted.confidence)
     return default_of(spread, weighted.confidence)
 
 
 def default_of(spread: Spread, confidence: float) -> Interval:
-    """The default interval where there is a range."""
+    """The default interval on a known range."""
     low, high = spread.limits
     effective, quantile, method = strength(spread, confidence)
     lower, upper = _wilson(spread.mean, effective, quantile)
@@ -562,12 +560,12 @@ def default_of(spread: Spread, confidence: float) -> Interval:
 
 
 def _wilson_only(name: str, weighted: Weighted, spread: Spread) -> Interval:
-    """The closed form of the default rule, and nothing in its place where there is no range."""
+    """The default rule on a known range, and no interval without a range."""
     return _no_range(name, weighted, spread) if weighted.limits is None else _by_default(name, weighted, spread)
 
 
 def _t(name: str, weighted: Weighted, spread: Spread) -> Interval:
-    """``m +- t(U - 1) se``, clipped to the range where one is known."""
+    """``m +- t(U - 1) se``, clipped to the range if it is known."""
     half = t_half_width(spread, weighted.confidence)
     low, high = spread.mean - half, spread.mean + half
     if spread.variance == 0 or low >= high:
@@ -578,9 +576,9 @@ def _t(name: str, weighted: Weighted, spread: Spread) -> Interval:
 
 
 def _beta(name: str, weighted: Weighted, spread: Spread, prior: float, opposite_prior: float) -> Interval:
-    """Quantiles of two beta distributions on x = m n' passes of n' tasks.
+    """Quantiles of two beta distributions for x = m n' passes of n' tasks (`binomial_size`).
 
-    The lower end is that of ``Beta(x + prior, n' - x + opposite_prior)``, the upper end its mirror image.
+    The lower end is a quantile of ``Beta(x + prior, n' - x + opposite_prior)``, the upper end its mirror image.
     """
     if weighted.limits is None:
         return _no_range(name, weighted, spread)
@@ -588,13 +586,13 @@ def _beta(name: str, weighted: Weighted, spread: Spread, prior: float, opposite_
     passes, fails = max(m, 0.0) * tasks, max(1 - m, 0.0) * tasks
     low = _beta_quantile(passes + prior, fails + opposite_prior, tail)
     high = 1 - _beta_quantile(fails + prior, passes + opposite_prior, tail)
-    if name != "beta":  # the posterior of a uniform prior leaves out 0 and 1, and is to be read so
+    if name != "beta":  # a credible interval with a uniform prior may exclude a mean of 0 or 1
         low, high = min(low, m), max(high, m)
     return _scaled(name, weighted, spread, (low, high))
 
 
 def _bootstrap(name: str, weighted: Weighted, spread: Spread, ends: Callable[[Draws, float], Ends | None]) -> Interval:
-    """The mean again on tasks, or clusters, drawn with replacement; the error is the spread of the draws."""
+    """The bootstrap interval of the mean over tasks, or clusters; the standard error is the deviation of the draws."""
     if spread.variance == 0:
         return _no_spread(name, weighted)
     weights, sums = weighted.weights, weighted.weights * weighted.values
@@ -603,25 +601,25 @@ def _bootstrap(name: str, weighted: Weighted, spread: Spread, ends: Callable[[Dr
         size = int(weighted.clusters.max()) + 1
         weights, sums = (sum_by(weighted.clusters, column, size) for column in (weights, sums))
     draws = draw(sums[weights > 0], weights[weights > 0], weighted.seed)
-    reach = ends(draws, weighted.confidence)
-    if reach is None:
+    drawn_ends = ends(draws, weighted.confidence)
+    if drawn_ends is None:
         return Interval(draws.stderr, None, None, f"the draws are too skewed for {name}")
     least, most = float(weighted.values.min()), float(weighted.values.max())
-    low, high = min(max(reach[0], least), value), max(min(reach[1], most), value)
+    low, high = min(max(drawn_ends[0], least), value), max(min(drawn_ends[1], most), value)
     if low >= high:
         return Interval(draws.stderr, None, None, "the draws agree at this confidence")
     return Interval(draws.stderr, (low, high), name)
 
 
 def _sequence(name: str, weighted: Weighted, spread: Spread) -> Interval:
-    """The beta mixture of tasks that count alike: valid whatever made their number, a stopping rule included."""
+    """The beta mixture of equally weighted tasks, valid for any stopping rule that fixed their number."""
     if weighted.limits is None:
         return _no_range(name, weighted, spread)
     if weighted.clusters is not None or weighted.weights.min() != weighted.weights.max():
         return Interval(_stderr(weighted, spread), None, None, f"{name} needs tasks that count alike, and no clusters")
     low, high = weighted.limits
-    amount, tasks = float(total((weighted.values - low) / (high - low))), len(weighted.values)
-    return _scaled(name, weighted, spread, population(min(max(amount, 0.0), float(tasks)), tasks, weighted.confidence))
+    passes, tasks = float(total((weighted.values - low) / (high - low))), len(weighted.values)
+    return _scaled(name, weighted, spread, population(min(max(passes, 0.0), float(tasks)), tasks, weighted.confidence))
 
 
 def _beta_quantile(a: float, b: float, tail: float) -> float:
@@ -636,13 +634,13 @@ def _stderr(weighted: Weighted, spread: Spread) -> float:
 
 
 def _scaled(name: str, weighted: Weighted, spread: Spread, ends: Ends) -> Interval:
-    """Ends found where the range is [0, 1], mapped back."""
+    """An interval from ends on [0, 1], mapped to the scale of the values."""
     low, high = weighted.scale
     return Interval(_stderr(weighted, spread), (low + (high - low) * ends[0], low + (high - low) * ends[1]), name)
 
 
 def needs_range(name: str) -> str:
-    """Why a method has no interval for values whose range is not known."""
+    """The reason why a method has no interval for values of unknown range."""
     return f"{name} needs a known range; t, bootstrap and bca do not"
 
 
@@ -665,4 +663,4 @@ METHODS: Final[Mapping[str, Method]] = {
     "bca": partial(_bootstrap, ends=bca_ends),
     "beta_mixture": _sequence,
 }
-"""Every method that can be asked for; `calipers.cards` says what each is."""
+"""The methods that can be requested by name; `stats/cards.toml` describes them."""

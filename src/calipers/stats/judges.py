@@ -1,11 +1,10 @@
-"""Judges and labels: agreement beyond chance, and the errors of a judge.
+"""Judges and labels: agreement beyond chance, the errors of a judge, and scores corrected by labels.
 
-A judge's score put right by labels: many rows that only a judge has seen, few that have labels too.
+A score can be corrected if a judge has scored many rows and a few of them have labels too. The judge alone is biased,
+the labels alone are few. Prediction-powered inference adds the judge's mean over the rows without a label and the
+judge's mean error on the labelled rows; its tuned form, PPI++, weights the judge by how well it predicts the labels.
 
-The judge alone is biased, the labels alone are few. Prediction-powered inference adds the judge's mean over all
-rows and his mean error on the labelled ones; tuned (PPI++), it leans on him only as far as he is worth it.
-
-Were the labelled rollouts drawn at random? Then the judge scores them like the others.
+`labelled_sample` tests whether the labelled rollouts were drawn at random: then the judge scores them like the others.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ NOBODY = "no labelled rollouts for it"
 def krippendorff_alpha(ratings: Floats, given: Bools, level: str = NOMINAL) -> float | None:
     """Agreement among any number of raters beyond chance: 1 is perfect, 0 is chance, [units, raters].
 
-    ``1 - D_o / D_e``: observed disagreement within units over that expected of all ratings shuffled
-    (Krippendorff 2004). Nominal ratings agree or do not; interval ones disagree by the square of their
-    distance. A unit with one rating says nothing. None without two ratings of a unit, or when all
-    ratings are the same: there is no disagreement to expect.
+    ``1 - D_o / D_e``: the observed disagreement within units over the disagreement expected if all ratings were
+    shuffled (Krippendorff 2004). Nominal ratings agree or do not; interval ratings disagree by the square of their
+    distance. A unit with one rating is left out. None if no unit has two ratings, or if all ratings are the same, which
+    leaves no disagreement to expect.
     """
     if level not in LEVELS:
         raise UnknownName.of("level of measurement", level, LEVELS)
@@ -40,17 +39,18 @@ def krippendorff_alpha(ratings: Floats, given: Bools, level: str = NOMINAL) -> f
     unit = np.nonzero(pairable)[0]
     if not len(values):
         return None
-    whole = len(values)
+    count = len(values)
     if bool((values == values[0]).all()):
         return None
     within, expected = LEVELS[level](values, unit)
-    return None if expected == 0 else 1 - (within / whole) / (expected / (whole * (whole - 1)))
+    return None if expected == 0 else 1 - (within / count) / (expected / (count * (count - 1)))
 
 
 def pairwise_agreement(ratings: Floats, given: Bools) -> Column:
-    """The share of units on which each two raters agree, [raters, raters] row by row; a gap without a common unit.
+    """The share of common units on which each pair of raters agrees, [raters, raters] row by row.
 
-    Judges that err together agree more than their accuracy explains; a jury of them gains little.
+    A gap for a pair without a common unit. Judges that make the same errors agree more than their accuracy explains,
+    and a vote among them gains little.
     """
     raters = ratings.shape[1]
     rated = given[:, :, None] & given[:, None, :]
@@ -66,88 +66,90 @@ class Rate:
 
     value: float | None
     interval: tuple[float, float] | None
-    of: int  # how many it is a share of
+    of: int  # the number of rows that it is a share of
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """A judge's verdicts against labels that are taken for the truth."""
+    """A judge's verdicts compared with labels, which are taken as the truth."""
 
     true_positives: int
     false_negatives: int
     false_positives: int
     true_negatives: int
-    sensitivity: Rate  # of what is good, the share the judge calls good
-    specificity: Rate  # of what is bad, the share the judge calls bad
+    sensitivity: Rate  # the share of good rows that the judge calls good
+    specificity: Rate  # the share of bad rows that the judge calls bad
     accuracy: Rate
 
 
 def confusion(labels: Bools, judged: Bools, clusters: Ints | None = None, *, confidence: float = 0.95) -> Confusion:
-    """How a judge errs on labelled rows, [n] each, with the default intervals; clusters are rows of one task."""
-    right = labels == judged
+    """The confusion table of a judge on labelled rows, [n] each; rows of one task share a number in ``clusters``."""
+    correct = labels == judged
     return Confusion(
         int(np.count_nonzero(labels & judged)),
         int(np.count_nonzero(labels & ~judged)),
         int(np.count_nonzero(~labels & judged)),
         int(np.count_nonzero(~labels & ~judged)),
-        _rate(right, labels, clusters, confidence),
-        _rate(right, ~labels, clusters, confidence),
-        _rate(right, np.ones(len(labels), dtype=bool), clusters, confidence),
+        _rate(correct, labels, clusters, confidence),
+        _rate(correct, ~labels, clusters, confidence),
+        _rate(correct, np.ones(len(labels), dtype=bool), clusters, confidence),
     )
 
 
-def _rate(right: Bools, among: Bools, clusters: Ints | None, confidence: float) -> Rate:
-    count = int(np.count_nonzero(among))
+def _rate(correct: Bools, rows: Bools, clusters: Ints | None, confidence: float) -> Rate:
+    """The share of ``rows`` on which the judge is correct."""
+    count = int(np.count_nonzero(rows))
     if not count:
         return Rate(None, None, 0, NOBODY)
-    values = right[among].astype(np.float64)
-    units = None if clusters is None else np.unique(clusters[among], return_inverse=True)[1]
+    values = correct[rows].astype(np.float64)
+    units = None if clusters is None else np.unique(clusters[rows], return_inverse=True)[1]
     estimate = interval(values, np.ones(count), confidence, (0.0, 1.0), units)
     return Rate(float(values.mean()), estimate.ends, count, estimate.why)
 
 
 def _nominal(values: Floats, unit: Ints) -> tuple[float, float]:
-    """Disagreement within units, and among all ratings: pairs that are not equal."""
-    kinds, code = np.unique(values, return_inverse=True)
-    table = np.bincount(unit * len(kinds) + code, minlength=(int(unit.max()) + 1) * len(kinds)).astype(np.float64)
-    table = table.reshape(-1, len(kinds))
+    """Disagreement within units, and among all ratings: the number of unequal pairs."""
+    categories, code = np.unique(values, return_inverse=True)
+    width = len(categories)
+    table = np.bincount(unit * width + code, minlength=(int(unit.max()) + 1) * width).astype(np.float64)
+    table = table.reshape(-1, width)
     count = table.sum(axis=1)
     pairs = count**2 - (table**2).sum(axis=1)
-    everywhere = table.sum(axis=0)
-    return float((pairs / np.maximum(count - 1, 1)).sum()), float(len(values) ** 2 - (everywhere**2).sum())
+    totals = table.sum(axis=0)
+    return float((pairs / np.maximum(count - 1, 1)).sum()), float(len(values) ** 2 - (totals**2).sum())
 
 
 def _interval(values: Floats, unit: Ints) -> tuple[float, float]:
-    """The same with the squares of distances."""
+    """Disagreement within units, and among all ratings: the sum of squared distances."""
     count = np.bincount(unit)
     centre = np.bincount(unit, values) / np.maximum(count, 1)
     squares = np.bincount(unit, (values - centre[unit]) ** 2)
-    apart = float(((values - values.mean()) ** 2).sum())
-    return float((2 * count * squares / np.maximum(count - 1, 1)).sum()), 2 * len(values) * apart
+    total_squares = float(((values - values.mean()) ** 2).sum())
+    return float((2 * count * squares / np.maximum(count - 1, 1)).sum()), 2 * len(values) * total_squares
 
 
 LEVELS = {NOMINAL: _nominal, INTERVAL: _interval}
-"""How far apart two ratings are: at all, or by how much."""
+"""Levels of measurement, each with its disagreement within units and among all ratings."""
 
 
 DRAWS = 999
-AT_ONCE = 1 << 18  # numbers of some draws that are in memory together
+AT_ONCE = 1 << 18  # random numbers that are in memory together
 SUSPECT = 0.01  # a p below this warns, so that labels drawn at random are suspected in less than 1 % of checks
-ALIKE = 1e-9  # differences that are closer than this part of the largest are a tie
+ALIKE = 1e-9  # sums that differ by less than this share of all scores are a tie
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledSample:
-    """The judge's own means over rollouts with a label and without one, and how likely so large a difference is."""
+    """The judge's mean scores over rollouts with a label and without one, with a test of their difference."""
 
     labelled: float
     others: float
-    p: float  # of labels drawn at random; two-sided
+    p: float  # two-sided, of labels drawn at random
 
     @property
     def suspect(self) -> bool:
-        """Whether the labels were hardly drawn at random."""
+        """Whether the labels were probably not drawn at random."""
         return self.p < SUSPECT
 
 
@@ -156,91 +158,89 @@ def labelled_sample(
 ) -> LabelledSample | None:
     """A permutation test of whether the judge scores labelled rollouts like the others, [R] each.
 
-    Under random drawing it does not matter which tasks the labels fell on, nor which samples of them. So the numbers
-    of labels change places among tasks with as many samples, and within a task the labels fall on any samples: this
-    is exact where rollouts, or whole tasks, or some samples of each task were drawn. The statistic is the sum of the
+    Under random drawing, labels are equally likely on all tasks, and on all samples of a task. Therefore the numbers of
+    labels are permuted among tasks with the same number of samples, and the labels among the samples of a task. The
+    test is exact if rollouts, whole tasks, or some samples of each task were drawn. The statistic is the sum of the
     judge's scores of labelled rollouts; ``p = (hits + 1)/(draws + 1)``.
 
-    None where there is nothing to compare: no label, no rollout without one, or no other place for any label.
+    None if there is nothing to compare: no label, no rollout without a label, or no permutation with another sum.
     """
     if not labelled.any() or labelled.all():
         return None
-    parts = [part for part in _parts(judged, labelled, task) if part.moves]
-    if not parts:
+    strata = [stratum for stratum in _strata(judged, labelled, task) if stratum.permutable]
+    if not strata:
         return None
-    expected = sum(part.expected for part in parts)
-    seen = abs(sum(part.seen for part in parts) - expected)
+    expected = sum(stratum.expected for stratum in strata)
+    observed = abs(sum(stratum.observed for stratum in strata) - expected)
     source = np.random.PCG64(seed)
-    slack = ALIKE * sum(float(np.abs(part.scores).sum()) for part in parts)
-    size = sum(part.words for part in parts)
+    slack = ALIKE * sum(float(np.abs(stratum.scores).sum()) for stratum in strata)
+    words = [stratum.words for stratum in strata]
+    size = sum(words)
     step = max(1, AT_ONCE // size)
     hits = 0
     for first in range(0, draws, step):
-        raw = _raw(source, min(step, draws - first) * size).reshape(-1, size)
-        ends = np.cumsum([part.words for part in parts])[:-1]
-        sums = sum(part.drawn(some) for part, some in zip(parts, np.split(raw, ends, axis=1), strict=True))
-        hits += int(np.count_nonzero(np.abs(sums - expected) >= seen - slack))
+        # numpy may change how it makes numbers of the raw 64-bit output, but not the output itself
+        raw = np.asarray(source.random_raw(min(step, draws - first) * size), dtype=np.uint64).reshape(-1, size)
+        columns = np.split(raw, np.cumsum(words)[:-1], axis=1)
+        sums = sum(stratum.permuted_sums(column) for stratum, column in zip(strata, columns, strict=True))
+        hits += int(np.count_nonzero(np.abs(sums - expected) >= observed - slack))
     return LabelledSample(float(judged[labelled].mean()), float(judged[~labelled].mean()), (hits + 1) / (draws + 1))
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Tasks with as many samples, in an order that the rows do not decide."""
+class _Stratum:
+    """Tasks with the same number of samples, in an order that does not depend on the order of rows."""
 
-    scores: Floats  # [T, s] the judge's
+    scores: Floats  # [T, s] of the judge
     counts: Ints  # [n] labels of each task that has any, the most first
-    seen: float  # sum of the scores with a label
+    observed: float  # sum of the scores with a label
 
     @property
-    def moves(self) -> bool:
+    def permutable(self) -> bool:
         """Whether labels could have fallen elsewhere, on other scores."""
-        everywhere = len(self.counts) == len(self.scores) and bool((self.counts == self.scores.shape[1]).all())
-        return not everywhere and bool(self.scores.min() != self.scores.max())
+        all_labelled = len(self.counts) == len(self.scores) and self.whole_tasks
+        return not all_labelled and bool(self.scores.min() != self.scores.max())
 
     @property
     def expected(self) -> float:
+        """The mean of `permuted_sums`."""
         return float(self.scores.mean()) * int(self.counts.sum())
 
     @property
-    def whole(self) -> bool:
-        """Whether a task has all of its samples labelled, or none."""
+    def whole_tasks(self) -> bool:
+        """Whether each task has all of its samples labelled, or none."""
         return bool((self.counts == self.scores.shape[1]).all())
 
     @property
     def words(self) -> int:
-        """How many numbers a draw takes."""
-        return len(self.scores) + (0 if self.whole else len(self.counts) * self.scores.shape[1])
+        """The number of random numbers per draw."""
+        return len(self.scores) + (0 if self.whole_tasks else len(self.counts) * self.scores.shape[1])
 
-    def drawn(self, raw: NDArray[np.uint64]) -> Floats:
-        """The sum of the scores on which the labels fall when they are drawn again, [draws, words] -> [draws]."""
+    def permuted_sums(self, raw: NDArray[np.uint64]) -> Floats:
+        """The sum of the labelled scores after a random permutation of the labels, [draws, words] -> [draws]."""
         tasks, samples = self.scores.shape
-        some = len(self.counts)
+        size = len(self.counts)
         keys = raw[:, :tasks]
-        first = np.argpartition(keys, some - 1, axis=1)[:, :some]
-        order = np.argsort(np.take_along_axis(keys, first, axis=1), axis=1, kind="stable")
-        chosen = self.scores[np.take_along_axis(first, order, axis=1)]  # [draws, n, s], in random order
-        if self.whole:
+        smallest = np.argpartition(keys, size - 1, axis=1)[:, :size]
+        order = np.argsort(np.take_along_axis(keys, smallest, axis=1), axis=1, kind="stable")
+        chosen = self.scores[np.take_along_axis(smallest, order, axis=1)]  # [draws, n, s], in random order
+        if self.whole_tasks:
             return np.asarray(chosen.reshape(len(raw), -1).sum(axis=1))
-        order = np.argsort(raw[:, tasks:].reshape(-1, some, samples), axis=2, kind="stable")
-        here = np.arange(samples) < self.counts[:, None]
-        return np.asarray(np.take_along_axis(chosen, order, axis=2)[:, here].sum(axis=1))
+        order = np.argsort(raw[:, tasks:].reshape(-1, size, samples), axis=2, kind="stable")
+        labelled = np.arange(samples) < self.counts[:, None]
+        return np.asarray(np.take_along_axis(chosen, order, axis=2)[:, labelled].sum(axis=1))
 
 
-def _raw(source: np.random.PCG64, size: int) -> NDArray[np.uint64]:
-    """Raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself."""
-    return np.asarray(source.random_raw(size), dtype=np.uint64)
-
-
-def _parts(judged: Floats, labelled: Bools, task: Ints) -> Iterator[_Part]:
+def _strata(judged: Floats, labelled: Bools, task: Ints) -> Iterator[_Stratum]:
     order = np.lexsort((judged, task))
     judged, labelled, task = judged[order], labelled[order], task[order]
     _, start, size = np.unique(task, return_index=True, return_counts=True)
     for samples in np.unique(size).tolist():
         rows = start[size == samples][:, None] + np.arange(samples)
-        scores, marks = judged[rows], labelled[rows]
-        counts = np.sort(marks.sum(axis=1))[::-1]
+        scores, has_label = judged[rows], labelled[rows]
+        counts = np.sort(has_label.sum(axis=1))[::-1]
         if counts[0]:
-            yield _Part(scores[np.lexsort(scores.T)], counts[counts > 0], float(scores[marks].sum()))
+            yield _Stratum(scores[np.lexsort(scores.T)], counts[counts > 0], float(scores[has_label].sum()))
 
 
 NO_JUDGED = "the judge scored no rollout without a label"
@@ -253,13 +253,13 @@ UNIT = (0.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A score put right by labels, or why it cannot be."""
+    """A judge's score corrected by labels, or why it cannot be corrected."""
 
     value: float | None
     stderr: float | None
     interval: tuple[float, float] | None
     method: str  # ppi++, ppi, labels, rogan_gladen
-    trust: float  # lambda: 0 leaves the judge out, 1 takes his word plus his mean error
+    trust: float  # lambda: 0 leaves the judge out, 1 is the judge's mean plus its mean error
     labelled: int
     judged: int  # rows without a label
     why: str | None = None
@@ -274,49 +274,49 @@ def ppi(
     limits: tuple[float, float] | None = UNIT,
     confidence: float = 0.95,
 ) -> Corrected:
-    """The mean score, from n labels with the judge's scores of the same rows, and his scores of N others.
+    """The mean score, from n labels, the judge's scores of the same rows, and the judge's scores of N other rows.
 
-    ``l mean(f) + mean(y - l f)`` with the variance ``l^2 Var(f)/N + Var(y - l f)/n`` (Angelopoulos et al.
-    2023). Without ``trust`` it is tuned, ``l = Cov(y, f) / ((1 + n/N) Var(f))`` over all rows judged:
-    PPI++, in the long run never worse than the labels alone, as plain PPI (``trust=1``) can be; 0 is the
-    labels alone. Rows are independent: give task means where tasks have several samples.
+    ``l mean(f) + mean(y - l f)`` with the variance ``l^2 Var(f)/N + Var(y - l f)/n`` (Angelopoulos et al. 2023) for
+    labels y, scores f and ``trust`` l. Without ``trust`` it is tuned over all judged rows, ``l = Cov(y, f) / ((1 + n/N)
+    Var(f))``: this is PPI++, which with many labels is never worse than the labels alone, as plain PPI (``trust=1``)
+    can be; 0 is the labels alone. Rows must be independent: pass task means if tasks have several samples.
 
-    The interval is the default rule with n units, so that it has a width where all labels agree.
+    The interval is the default rule with n units, so that it has a width even if all labels agree.
     """
-    n, many = len(labels), len(judged)
+    n, others = len(labels), len(judged)
     method = {None: "ppi++", 1.0: "ppi", 0.0: "labels"}.get(trust, "ppi")
     if n < 2:
-        return Corrected(None, None, None, method, trust or 0.0, n, many, ONE_TASK if n else NO_LABELS)
+        return Corrected(None, None, None, method, trust or 0.0, n, others, ONE_TASK if n else NO_LABELS)
     if trust is None:
-        trust = _tuned(labels, judged_labelled, judged)
-    if trust and many < 2:
-        return Corrected(None, None, None, method, trust, n, many, NO_JUDGED)
-    away = labels - trust * judged_labelled
-    value, variance = float(away.mean()), _variance(away) / n
+        trust = _tuned_trust(labels, judged_labelled, judged)
+    if trust and others < 2:
+        return Corrected(None, None, None, method, trust, n, others, NO_JUDGED)
+    residuals = labels - trust * judged_labelled
+    value, variance = float(residuals.mean()), _variance(residuals) / n
     if trust:
         value += trust * float(judged.mean())
-        variance += trust**2 * _variance(judged) / many
-    return with_interval(value, variance, method, trust, n, many, limits, confidence)
+        variance += trust**2 * _variance(judged) / others
+    return with_interval(value, variance, method, trust, n, others, limits, confidence)
 
 
 def rogan_gladen(labels: Floats, judged_labelled: Floats, judged: Floats, *, confidence: float = 0.95) -> Corrected:
-    """The share of passes, from the judge's share q of N rows and his errors on n labelled ones; all of 0 and 1.
+    """The share of passes, from the judge's share q of N rows and its errors on n labelled rows; all values 0 or 1.
 
-    ``(q + specificity - 1) / (sensitivity + specificity - 1)`` (Rogan and Gladen 1978), with the error of
-    all three by the delta method. It needs a judge that errs on the other rows as he does on the labelled.
+    ``(q + specificity - 1) / (sensitivity + specificity - 1)`` (Rogan and Gladen 1978), with the error of all three by
+    the delta method. The judge must err on the other rows as often as on the labelled rows.
     """
-    n, many = len(labels), len(judged)
+    n, others = len(labels), len(judged)
     positive = labels >= 1
-    goods, bads = int(np.count_nonzero(positive)), int(np.count_nonzero(~positive))
+    positives, negatives = int(np.count_nonzero(positive)), int(np.count_nonzero(~positive))
 
     def none(why: str) -> Corrected:
-        return Corrected(None, None, None, "rogan_gladen", 1.0, n, many, why)
+        return Corrected(None, None, None, "rogan_gladen", 1.0, n, others, why)
 
     if not n:
         return none(NO_LABELS)
-    if not many:
+    if not others:
         return none(NO_JUDGED)
-    if not goods or not bads:
+    if not positives or not negatives:
         return none(ONE_KIND)
     sensitivity = float(judged_labelled[positive].mean())
     specificity = 1 - float(judged_labelled[~positive].mean())
@@ -326,22 +326,21 @@ def rogan_gladen(labels: Floats, judged_labelled: Floats, judged: Floats, *, con
     share = float(judged.mean())
     value = (share + specificity - 1) / informed
     variance = (
-        share * (1 - share) / many
-        + value**2 * sensitivity * (1 - sensitivity) / goods
-        + (1 - value) ** 2 * specificity * (1 - specificity) / bads
+        share * (1 - share) / others
+        + value**2 * sensitivity * (1 - sensitivity) / positives
+        + (1 - value) ** 2 * specificity * (1 - specificity) / negatives
     ) / informed**2
-    return with_interval(value, variance, "rogan_gladen", 1.0, n, many, UNIT, confidence)
+    return with_interval(value, variance, "rogan_gladen", 1.0, n, others, UNIT, confidence)
 
 
-def _tuned(labels: Floats, judged_labelled: Floats, judged: Floats) -> float:
-    """How far to lean on the judge; not at all where there is nothing to lean on."""
-    n, many = len(labels), len(judged)
+def _tuned_trust(labels: Floats, judged_labelled: Floats, judged: Floats) -> float:
+    """The weight of the judge with the smallest variance; 0 if the judge's scores do not vary."""
+    n, others = len(labels), len(judged)
     scores = np.concatenate([judged_labelled, judged])
-    spread = _variance(scores)
-    if many < 2 or math.sqrt(spread) <= NOISE * float(np.abs(scores).max()):
+    variance = _variance(scores)
+    if others < 2 or math.sqrt(variance) <= NOISE * float(np.abs(scores).max()):
         return 0.0
-    together = float(((labels - labels.mean()) * (judged_labelled - judged_labelled.mean())).sum()) / (n - 1)
-    return together / ((1 + n / many) * spread)
+    return _covariance(labels, judged_labelled) / ((1 + n / others) * variance)
 
 
 def with_interval(
@@ -354,10 +353,10 @@ def with_interval(
     limits: tuple[float, float] | None,
     confidence: float,
 ) -> Corrected:
-    """A score and its variance with the default rule, with as many units as rows or tasks have a label.
+    """A corrected score with the interval of the default rule, with ``labelled`` rows or tasks as units.
 
-    Nothing on a range has a standard error of more than half of it. Where the labels are so few, or the judge so
-    close to blind, that the formula gives more, there is neither a standard error nor an interval.
+    A mean on a range cannot have a standard error of more than half of the range. If the labels are so few, or the
+    judge so close to random, that the formula gives more, there is neither a standard error nor an interval.
     """
     stderr = math.sqrt(variance)
     if limits is None:
@@ -393,58 +392,55 @@ def ppi_by_task(
 ) -> Corrected:
     """The mean over tasks, from the judge's scores of R samples and labels of some of them, [R] each.
 
-    ``l mean_t(G) + mean_t(y - l f)``: G is a task's mean judgement without a label, y and f the mean label and
-    judgement of its labelled samples. Its variance is ``l^2 Var(G)/N + Var(y - l f)/n + 2 l c Cov(G, y - l f)``
-    with c = (tasks that have both) / (n N); without ``trust``, l makes it smallest. 0 is the labels alone.
+    ``l mean_t(G) + mean_t(y - l f)``: G is a task's mean score of samples without a label, y and f are the mean label
+    and the mean score of its labelled samples, and l is ``trust``. The variance is ``l^2 Var(G)/N + Var(y - l f)/n +
+    2 l c Cov(G, y - l f)`` with c = (tasks that have both) / (n N). Without ``trust``, l minimises the variance; 0 is
+    the labels alone.
     """
-    y, f, some = _means(labels, labelled, task), _means(judged, labelled, task), _counts(labelled, task) > 0
-    g, rest = _means(judged, ~labelled, task), _counts(~labelled, task) > 0
-    mixed = some & rest
+    y, f, with_label = _means(labels, labelled, task), _means(judged, labelled, task), _counts(labelled, task) > 0
+    g, without_label = _means(judged, ~labelled, task), _counts(~labelled, task) > 0
+    mixed = with_label & without_label
     if trust == 0.0 or not mixed.any():
-        return ppi(y[some], f[some], g[rest], trust=trust, limits=limits, confidence=confidence)
-    n, many = int(some.sum()), int(rest.sum())
+        return ppi(y[with_label], f[with_label], g[without_label], trust=trust, limits=limits, confidence=confidence)
+    n, others = int(with_label.sum()), int(without_label.sum())
     method = "ppi++" if trust is None else "ppi"
-    if n < 2 or many < 2:
+    if n < 2 or others < 2:
         why = NO_LABELS if not n else ONE_TASK if n < 2 else NO_JUDGED
-        return Corrected(None, None, None, method, trust or 0.0, n, many, why)
-    shared = int(mixed.sum()) / (n * many)
+        return Corrected(None, None, None, method, trust or 0.0, n, others, why)
+    shared = int(mixed.sum()) / (n * others)
+    variance_of_others = _variance(g[without_label]) / others
     if trust is None:
-        above = _covariance(y[some], f[some]) / n - shared * _covariance(g[mixed], y[mixed])
-        below = _variance(g[rest]) / many + _variance(f[some]) / n - 2 * shared * _covariance(g[mixed], f[mixed])
-        trust = above / below if below > 1e-12 else 0.0
-    away = y - trust * f
-    variance = trust**2 * _variance(g[rest]) / many + _variance(away[some]) / n
-    variance += 2 * trust * shared * _covariance(g[mixed], away[mixed])
-    value = trust * float(g[rest].mean()) + float(away[some].mean())
-    return with_interval(value, max(variance, 0.0), method, trust, n, many, limits, confidence)
+        numerator = _covariance(y[with_label], f[with_label]) / n - shared * _covariance(g[mixed], y[mixed])
+        denominator = variance_of_others + _variance(f[with_label]) / n - 2 * shared * _covariance(g[mixed], f[mixed])
+        trust = numerator / denominator if denominator > 1e-12 else 0.0
+    residuals = y - trust * f
+    variance = trust**2 * _variance(g[without_label]) / others + _variance(residuals[with_label]) / n
+    variance += 2 * trust * shared * _covariance(g[mixed], residuals[mixed])
+    value = trust * float(g[without_label].mean()) + float(residuals[with_label].mean())
+    return with_interval(value, max(variance, 0.0), method, trust, n, others, limits, confidence)
 
 
 def rogan_gladen_by_task(
     labels: Floats, labelled: Bools, judged: Floats, task: Ints, *, confidence: float = 0.95
 ) -> Corrected:
-    """The share of passes by the judge's share and his errors on the labelled samples; all of 0 and 1, [R] each.
+    """The share of passes, from the judge's share and its errors on the labelled samples; all values 0 or 1, [R] each.
 
-    As `rogan_gladen`; where a task has several samples, the error is a jackknife over tasks.
+    The value is that of `rogan_gladen`; if a task has several samples, the standard error is a jackknife over tasks.
     """
     plain = rogan_gladen(labels[labelled], judged[labelled], judged[~labelled], confidence=confidence)
     if plain.value is None or int(np.bincount(task).max(initial=0)) < 2:
         return plain
-    good = labels >= 1
-    marks = (
-        np.where(labelled, 0.0, judged),
-        (~labelled).astype(float),
-        np.where(labelled & good, judged, 0.0),
-        (labelled & good).astype(float),
-        np.where(labelled & ~good, judged, 0.0),
-        (labelled & ~good).astype(float),
-    )
-    by_task = np.stack([np.bincount(task, mark) for mark in marks], axis=1)  # [T, 6]
+    positive = labels >= 1
+    columns = []
+    for rows in (~labelled, labelled & positive, labelled & ~positive):
+        columns += [np.bincount(task, np.where(rows, judged, 0.0)), _counts(rows, task)]
+    by_task = np.stack(columns, axis=1)  # [T, 6]
     by_task = by_task[np.bincount(task) > 0]
-    rest = by_task.sum(axis=0) - by_task
+    left = by_task.sum(axis=0) - by_task  # with each task left out once
     with np.errstate(divide="ignore", invalid="ignore"):
-        share, hits, alarms = (rest[:, i] / rest[:, i + 1] for i in (0, 2, 4))
+        share, hits, alarms = (left[:, i] / left[:, i + 1] for i in (0, 2, 4))
         values = (share - alarms) / (hits - alarms)
-    units = int((np.bincount(task, labelled.astype(float)) > 0).sum())
+    units = int((_counts(labelled, task) > 0).sum())
     if not np.isfinite(values).all() or bool((hits <= alarms).any()):
         return Corrected(plain.value, None, None, plain.method, 1.0, plain.labelled, plain.judged, UNSTEADY)
     tasks = len(values)
@@ -453,13 +449,14 @@ def rogan_gladen_by_task(
     return replace(corrected, labelled=plain.labelled, judged=plain.judged)
 
 
-def _counts(which: Bools, task: Ints) -> Floats:
-    return np.asarray(np.bincount(task, which.astype(float)), dtype=np.float64)
+def _counts(rows: Bools, task: Ints) -> Floats:
+    """The number of each task's ``rows``, [T]."""
+    return np.asarray(np.bincount(task, rows.astype(float)), dtype=np.float64)
 
 
-def _means(values: Floats, which: Bools, task: Ints) -> Floats:
-    """The mean of each task's marked values, [T]; 0 without any."""
-    return np.bincount(task, np.where(which, values, 0.0)) / np.maximum(_counts(which, task), 1.0)
+def _means(values: Floats, rows: Bools, task: Ints) -> Floats:
+    """The mean of each task's values over ``rows``, [T]; 0 without any."""
+    return np.bincount(task, np.where(rows, values, 0.0)) / np.maximum(_counts(rows, task), 1.0)
 
 
 def _covariance(x: Floats, y: Floats) -> float:

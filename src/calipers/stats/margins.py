@@ -1,12 +1,11 @@
-"""No worse than a margin: one-sided tests that allow for losses not in the data.
+"""Tests against a margin ("no worse than"): one-sided tests that allow for losses not in the data.
 
-A test that learns its spread from the data does not know losses it has not seen. A version that breaks one
-task in twenty, on fifty tasks, breaks none in one evaluation of thirteen, and the spread is then 0. So the
-spread is that of the likeliest law whose mean is the margin itself, and for one pass or fail a task the chance
-is worked out, not approximated.
+A test that estimates its spread from the data does not know about losses that have not occurred. A version that breaks
+one task in twenty breaks none of fifty tasks in one evaluation of thirteen, and the spread is then 0. Therefore the
+spread is computed under the likeliest distribution whose mean is the margin itself, and for a single pass or fail per
+task the p value is exact.
 
-Losses are on the scale of the range, which is 1 wide. The upper side of a margin is the same question of the
-differences with their signs changed.
+Losses are in units of the width of the range. The upper side of a margin is the lower side of the negated differences.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from calipers.stats.intervals import t_quantile, upper_tail
 from calipers.stats.paired import STRICT, Difference, Units
 
 EXACT, SCORE = "tango", "margin_score"
-MOST_EXACT = 2000  # tasks; beyond, the plain score keeps its level to a tenth of a point
-CHANCES = 200  # steps over the chance of a fix, the nuisance; with 60 the level reaches 2.53 % at 1,000 tasks
-NEGLIGIBLE = 1e-14  # chances of counts that are left out of the sum
-TIE = 1e-9  # scores that differ by less are one score: tables that are equally far from the margin
-HALVINGS = 60  # of a bisection: to the last digits that matter
+MOST_EXACT = 2000  # tasks; for more, the plain score keeps its level to a tenth of a point
+CHANCES = 200  # steps over the chance of a fix, the nuisance parameter; with 60 the level is 2.53 % at 1,000 tasks
+NEGLIGIBLE = 1e-14  # counts with a smaller chance are left out of the sum
+TIE = 1e-9  # scores that differ by less are equal: their tables are equally far from the margin
+HALVINGS = 60  # of the bisection, enough for every digit that matters
 
 
 def tango_score(tasks: int, fixed: Floats, broken: Floats, margin: float) -> Floats:
-    """Tango's score of tables with so many tasks fixed and broken, against a true loss of ``margin``.
+    """Tango's score of tables with b tasks ``fixed`` and c tasks ``broken``, against a true loss of ``margin``.
 
-    ``Z = (b - c + T m) / sqrt(T (2 q - m (1 + m)))``, q the likeliest chance of a break at the margin: the
+    ``Z = (b - c + T m) / sqrt(T (2 q - m (1 + m)))``, where q is the likeliest chance of a break at the margin: the
     root of ``2T q² + B q + c m (1 + m)`` with ``B = -b - c - (2T - b + c) m`` (Tango 1998). It rises with every
     fix and falls with every break.
 
@@ -49,13 +48,13 @@ def tango_score(tasks: int, fixed: Floats, broken: Floats, margin: float) -> Flo
     return np.where(variance > 0, score, np.where(above > 0, np.inf, -np.inf))
 
 
-@lru_cache(maxsize=4096)  # a page asks for the same p several times: for its verdict, its sentence and its table
+@lru_cache(maxsize=4096)  # a page needs the same p several times: for its verdict, its sentence and its table
 def tango_p(tasks: int, fixed: int, broken: int, margin: float) -> float:
-    """The exact one-sided p of "the true loss is the margin or more", for one pass or fail a task.
+    """The exact one-sided p of "the true loss is the margin or more", for a single pass or fail per task.
 
-    The largest chance, over the chance pi of a fix, of a table whose score is as high as the one seen:
-    counts are trinomial with chances pi and pi + m, and pi takes the values ``(1 - m)/2 (i/200)²``. 1 where
-    the loss seen is the margin or more. Above 2,000 tasks the normal tail of the score.
+    It is the largest chance, over the chance pi of a fix, of a table whose score is at least the observed score. Counts
+    are trinomial with chances pi and pi + m, and pi takes the values ``(1 - m)/2 (i/200)²``. 1 if the observed loss is
+    the margin or more. Above 2,000 tasks p is the normal tail of the score.
 
     >>> round(tango_p(100, 0, 0, 0.05), 6), round(tango_p(100, 0, 1, 0.05), 6)
     (0.013783, 0.037081)
@@ -73,16 +72,16 @@ def tango_p(tasks: int, fixed: int, broken: int, margin: float) -> float:
     ways = gammaln(tasks + 1) - gammaln(fixes + 1) - gammaln(tasks - fixes + 1)
     weight = np.exp(ways + xlogy(fixes, chance) + xlog1py(tasks - fixes, -chance))  # [chances, fixes]
     row, column = np.nonzero((weight > NEGLIGIBLE) & (most >= 0))
-    rest, allowed = tasks - fixes[column], most[column]
-    breaks = np.minimum((chance[row, 0] + margin) / (1 - chance[row, 0]), 1.0)
-    inside = allowed < rest  # elsewhere every number of breaks passes
-    below = np.ones(len(row))
-    below[inside] = betainc(rest[inside] - allowed[inside], allowed[inside] + 1, 1 - breaks[inside])
-    return min(1.0, float(np.bincount(row, weight[row, column] * below, CHANCES + 1).max()))
+    unfixed, allowed = tasks - fixes[column], most[column]
+    break_chance = np.minimum((chance[row, 0] + margin) / (1 - chance[row, 0]), 1.0)
+    limited = allowed < unfixed  # elsewhere every number of breaks is allowed
+    at_most = np.ones(len(row))
+    at_most[limited] = betainc(unfixed[limited] - allowed[limited], allowed[limited] + 1, 1 - break_chance[limited])
+    return min(1.0, float(np.bincount(row, weight[row, column] * at_most, CHANCES + 1).max()))
 
 
 def _most_broken(tasks: int, fixes: Floats, score: float, margin: float) -> Floats:
-    """The most breaks beside each number of fixes with which a table's score is as high, [b]; -1 for none."""
+    """For each number of fixes, the most breaks with which a table still reaches ``score``, [b]; -1 for none."""
     least = score - TIE * max(1.0, abs(score))
     low, high = np.full(len(fixes), -1.0), tasks - fixes
     for _ in range(tasks.bit_length() + 1):
@@ -93,15 +92,16 @@ def _most_broken(tasks: int, fixes: Floats, score: float, margin: float) -> Floa
 
 
 def likeliest_variance(means: Floats, shares: Floats, margin: float, largest: float) -> float:
-    """The variance of one unit's difference under the likeliest law on [-largest, ...] with mean ``-margin``.
+    """The variance of a unit's difference under the likeliest distribution on [-largest, ...] with mean ``-margin``.
 
-    ``means`` are the units' mean differences, [G], ``shares`` their weights, which add up to 1. Where nothing
-    seen rules it out the law has losses of full size that have not been seen: ``(L - m)(D + m)``. Else it
-    weighs what was seen by ``1/(1 + lambda (x + m))``, the empirical likelihood at the margin (Owen 1988). On
-    0/1 differences of equal weight it is the variance in Tango's score.
+    ``means`` are the units' mean differences, [G], ``shares`` their weights, which add up to 1. If losses of full size
+    that have not occurred make the margin likelier, the distribution includes them, and the variance is
+    ``(L - m)(D + m)``. Otherwise it is supported on the observed values with weights ``1/(1 + lambda (x + m))``, the
+    empirical likelihood at the margin (Owen 1988). For 0/1 differences of equal weight it is the variance in Tango's
+    score.
     """
     excess = means + margin
-    if _pull(means, shares, margin, largest) > 0:
+    if _unseen_gain(means, shares, margin, largest) > 0:
         return (largest - margin) * float(total(shares * excess))
     low, high = 0.0, 1 / (largest - margin)
     for _ in range(HALVINGS):
@@ -113,18 +113,18 @@ def likeliest_variance(means: Floats, shares: Floats, margin: float, largest: fl
     return float(total(shares * means * means / (1 + low * excess))) - margin * margin
 
 
-def _pull(means: Floats, shares: Floats, margin: float, largest: float) -> float:
-    """The sign says whether a loss of full size beside those seen makes the margin likelier."""
+def _unseen_gain(means: Floats, shares: Floats, margin: float, largest: float) -> float:
+    """A number above 0 if an additional loss of full size makes the margin likelier."""
     if float(means.min()) <= -largest:
         return -math.inf
     return float(total(shares * (means + margin) * (largest - margin) / (largest + means)))
 
 
 def margin_score(means: Floats, shares: Floats, margin: float) -> float:
-    """The score of units against a true loss of ``margin``: ``(D + m)/s_0``; minus infinity where D + m <= 0.
+    """The score of units against a true loss of ``margin``: ``(D + m)/s_0``; minus infinity if D + m <= 0.
 
-    ``s_0² = sum W² (x - D)² + max(0, V_0 - V)/U`` with V_0 as `likeliest_variance`, V that of the data and
-    U the effective units. A pooled rate may have a unit below -1, and then the largest loss is that.
+    ``s_0² = sum W² (x - D)² + max(0, V_0 - V)/U``, where V_0 is `likeliest_variance`, V the variance of the data and
+    U the effective units. The largest loss is 1, or more if a unit of a pooled rate lies below -1.
 
     >>> x = np.repeat([0.25, 0.0, -0.25], [20, 60, 20])
     >>> round(margin_score(x, np.full(100, 0.01), 0.02), 6)
@@ -136,17 +136,17 @@ def margin_score(means: Floats, shares: Floats, margin: float) -> float:
     largest = max(1.0, -float(means.min()))
     if margin >= largest:
         return math.inf
-    spread = float(total(shares * means * means)) - value * value
-    unseen = max(0.0, likeliest_variance(means, shares, margin, largest) - spread)
-    away = means - value
-    variance = float(total(shares * shares * away * away)) + unseen * float(total(shares * shares))
+    observed = float(total(shares * means * means)) - value * value
+    unseen = max(0.0, likeliest_variance(means, shares, margin, largest) - observed)
+    deviations = means - value
+    variance = float(total(shares * shares * deviations * deviations)) + unseen * float(total(shares * shares))
     return (value + margin) / math.sqrt(variance) if variance > 0 else math.inf
 
 
 def unseen_loss(units: float, margin: float, level: float) -> int | None:
-    """How many units without any difference it takes to rule out a loss of the margin; None where these do.
+    """The number of units without any difference that rules out a loss of ``margin``; None if ``units`` is enough.
 
-    ``z²(1 - m)/m`` for a one-sided test at 1 - ``level``: with fewer only gains elsewhere make up for it.
+    ``z²(1 - m)/m`` for a one-sided test at 1 - ``level``; with fewer units only observed gains can rule the loss out.
 
     >>> unseen_loss(50, 0.05, 0.975)
     73
@@ -155,24 +155,24 @@ def unseen_loss(units: float, margin: float, level: float) -> int | None:
     return None if units >= needed else math.ceil(needed)
 
 
-PRINTED_HALVINGS = 20  # of the range, for an end that is printed: to a millionth of it
-WHOLE = 1e-9  # how near to -1, 0 or 1 a difference must be to be one pass or fail
+PRINTED_HALVINGS = 20  # of the bisection for an end that is printed: to a millionth of the range
+WHOLE = 1e-9  # how near to -1, 0 or 1 a difference must be to count as that integer
 
 
 @dataclass(frozen=True, slots=True)
 class ShownDifference:
-    """Whether a claim about a difference and a margin has been shown, at which p."""
+    """Whether a claim about a difference and a margin has been shown, and its p."""
 
     margin: float
-    p: float | None  # None where there is no test
+    p: float | None  # None if there is no test
     shown: bool
 
 
 def equivalence(difference: Difference, margin: float, *, confidence: float = 0.95) -> ShownDifference:
-    """Whether the true difference lies within the margin on both sides: two one-sided tests.
+    """Test whether the true difference lies within the margin on both sides, by two one-sided tests.
 
-    The larger of the p of "at most -margin" and that of "at least +margin" (Schuirmann 1987), each as
-    `p_at_margin` has it; at 95 % each side is tested at 5 %.
+    p is the larger of the p of "at most -margin" and of "at least +margin" (Schuirmann 1987), each from `p_at_margin`;
+    at 95 % each side is tested at 5 %.
     """
     _check(margin)
     lower, upper = p_at_margin(difference, margin), p_at_margin(difference, margin, below=False)
@@ -183,9 +183,9 @@ def equivalence(difference: Difference, margin: float, *, confidence: float = 0.
 def non_inferiority(
     difference: Difference, margin: float, *, higher_is_better: bool = True, confidence: float = 0.95
 ) -> ShownDifference:
-    """Whether the first run is worse than the second by less than the margin: one one-sided test.
+    """Test whether the first run is worse than the second by less than the margin, by a one-sided test.
 
-    At 95 % it is tested at 2.5 %, as the lower end of the interval is. Whoever has been shown to be better
+    At 95 % it is tested at 2.5 %, the level of the lower end of the interval. A run that has been shown to be better
     has been shown to be no worse.
     """
     _check(margin)
@@ -194,22 +194,23 @@ def non_inferiority(
 
 
 def p_at_margin(difference: Difference, margin: float, *, below: bool = True) -> float | None:
-    """One-sided p of a true difference of ``-margin`` or less; if not below, of ``+margin`` or more.
+    """The one-sided p of a true difference of ``-margin`` or less; if ``below`` is false, of ``+margin`` or more.
 
-    For one pass or fail a task Tango's exact p. Else the larger of two: that of the difference's own test,
-    and of the score under the margin; both must be small. Without a known range only the first, which knows
-    no losses but those seen. Never more than the p of no difference at all: better is no worse.
+    For a single pass or fail per task it is Tango's exact p. Otherwise it is the larger of two p values: from the
+    difference's own test, and from the score under the margin. Without a known range it is the first alone, which
+    knows only the losses that occurred. It is never larger than the p of no difference, because better implies no
+    worse.
     """
     value = difference.value
     if value is None or difference.p is None:
         return None
-    toward = value if below else -value  # the side that is claimed: away from the margin
-    better = difference.p / 2 if toward > 0 else 1 - difference.p / 2
-    return min(better, _beyond(difference, margin, below))
+    advantage = value if below else -value  # positive if the difference lies on the claimed side
+    better = difference.p / 2 if advantage > 0 else 1 - difference.p / 2
+    return min(better, _p_beyond(difference, margin, below))
 
 
 def margin_method(difference: Difference) -> str:
-    """What tests a margin: Tango's exact p, the score under the margin, or the difference's own test alone."""
+    """The test of a margin: Tango's exact p, the score under the margin, or the difference's own test alone."""
     units = difference.evidence
     if units is None or difference.width is None:
         return difference.method
@@ -219,8 +220,8 @@ def margin_method(difference: Difference) -> str:
 def margin_ends(difference: Difference, confidence: float = 0.95) -> tuple[float, float] | None:
     """The largest loss and the largest gain that are not ruled out, each at half of 1 - confidence.
 
-    An end on the other side of 0 is that of the difference's own interval: no margin is asked there. Rounded
-    outwards to a millionth of the range. None where there is no test, or no range.
+    If the interval of the difference lies on one side of 0, its end nearer to 0 is kept, because no margin applies
+    there. Rounded outwards to a millionth of the range. None if there is no test, or no range.
     """
     if difference.interval is None or difference.p is None or difference.value is None or difference.width is None:
         return None
@@ -232,7 +233,10 @@ def margin_ends(difference: Difference, confidence: float = 0.95) -> tuple[float
 
 
 def too_few(difference: Difference, margin: float, level: float) -> int | None:
-    """How many units without any difference would rule out the margin at this one-sided level; None where these do."""
+    """The number of units without any difference that rules out the margin at a one-sided level.
+
+    None if the units of the difference are enough.
+    """
     units, width = difference.evidence, difference.width
     if units is None or width is None or not 0 < margin < width:
         return None
@@ -244,31 +248,32 @@ def too_few(difference: Difference, margin: float, level: float) -> int | None:
     if tango_p(count, 0, 0, share) <= 1 - level:
         return None
     count = max(count + 1, needed or 0)
-    while tango_p(count, 0, 0, share) > 1 - level:  # a few more than the plain score asks for
+    while tango_p(count, 0, 0, share) > 1 - level:  # the exact p needs a few more than the plain score
         count += 1
     return count
 
 
-def _beyond(difference: Difference, margin: float, below: bool) -> float:
+def _p_beyond(difference: Difference, margin: float, below: bool) -> float:
+    """The one-sided p of a true difference beyond the margin, before the bound by the p of no difference."""
     units, width = difference.evidence, difference.width
     p_of_test = (difference.p_at_most(-margin) if below else difference.p_at_least(margin)) or 0.0
     if units is None or width is None:
         return p_of_test
     if margin >= width:
         return 0.0
-    flipped = _outright(units, width)
-    if flipped is not None:
-        fixed, broken = flipped if below else flipped[::-1]
+    flips = _outright(units, width)
+    if flips is not None:
+        fixed, broken = flips if below else flips[::-1]
         exact = tango_p(len(units.shares), fixed, broken, margin / width)
         return max(exact, p_of_test) if difference.method == STRICT else exact
     if difference.stderr == 0:
-        p_of_test = 0.0  # no pair differs: the score alone allows for what was not seen
+        p_of_test = 0.0  # no pair differs, and only the score allows for losses that have not occurred
     means = units.means / width
     return max(p_of_test, upper_tail(margin_score(means if below else -means, units.shares, margin / width), math.inf))
 
 
 def _outright(units: Units, width: float) -> tuple[int, int] | None:
-    """How many tasks rose and fell by the whole range, where every difference is none or the whole; else None."""
+    """The number of tasks that rose and fell by the width of the range; None if any difference is between the two."""
     if not units.even:
         return None
     means = units.means / width
@@ -279,6 +284,7 @@ def _outright(units: Units, width: float) -> tuple[int, int] | None:
 
 
 def _largest(difference: Difference, confidence: float, *, below: bool) -> float:
+    """The smallest margin that is ruled out on one side, by bisection, rounded outwards."""
     low, high = 0.0, difference.width or 0.0
     for _ in range(PRINTED_HALVINGS):
         middle = (low + high) / 2

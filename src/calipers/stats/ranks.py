@@ -1,8 +1,9 @@
-"""Several runs on the same tasks, and several tests at once: ranks that are not ruled out, and what the best is worth.
+"""Several runs and several tests: confidence sets of ranks, the corrected value of the winner, adjusted p values.
 
-Among twenty tests of nothing one succeeds at 5 %, and the best of ten equal models looks better than it is. Rank sets
-and the corrected value of the winner hold for all runs at once, adjusted p values for all tests. Signs and draws come
-from raw bits and sums of integers, so that one seed has one answer on every machine, whatever the order of the tasks.
+Of twenty tests without a difference one succeeds at 5 %, and the best of ten equal models looks better than it is. Rank
+sets and the corrected value of the winner hold for all runs at once, adjusted p values for all tests. Signs and draws
+come from raw bits and sums of integers, so that a seed gives the same answer on every machine, whatever the order of
+the tasks.
 """
 
 from __future__ import annotations
@@ -19,50 +20,50 @@ from calipers.stats.intervals import NO_SPREAD, NOISE, spread_of, t_quantile, wi
 from calipers.stats.paired import DRAWS, apart, resampled_sums
 
 MAX_T_BIAS = "max_t_bias"
-FLIPS = 2_000  # sign patterns that rank sets are made from
-FEW = 12  # units of which all sign patterns are looked at
-ERROR_DRAWS = 4_000  # of the runs' errors together, for the winner
-STEP = 1_024  # units whose signs are held at a time
+FLIPS = 2_000  # sign patterns of rank sets
+FEW = 12  # up to this many units, all sign patterns are tried
+ERROR_DRAWS = 4_000  # joint draws of the runs' errors, for the winner
+STEP = 1_024  # units whose signs are in memory at a time
 UNIFORMS = 64
-"""Uniform numbers of 16 bits whose sum stands for a normal one: its 97.5 % quantile is 0.001 too small."""
+"""Number of 16-bit uniform numbers whose sum approximates a normal one: its 97.5 % quantile is 0.001 too small."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankSets:
-    """The ranks of M runs that are not ruled out, 1 the best: with the confidence asked for all sets hold at once."""
+    """Simultaneous confidence sets of the ranks of M runs, 1 the best."""
 
-    low: Ints  # [M] the best rank left: 1 and a place for each run shown better
-    high: Ints  # [M] the worst
+    low: Ints  # [M] the best rank not ruled out: 1 plus the number of runs shown to be better
+    high: Ints  # [M] the worst rank not ruled out
     t: Floats  # [M, M] floored t of row less column, positive where the row is better; 0 where no task differs
-    critical: float  # the last one, that of the pairs not shown to differ; infinite where nothing could be shown
-    patterns: int  # of signs
-    exact: bool  # all there are
+    critical: float  # the last critical value, for the pairs not shown to differ; infinite if no pair can be shown
+    patterns: int  # number of sign patterns tried
+    exact: bool  # all patterns were tried
     errors: Floats  # [M, M] the floored standard error of each difference
-    widest: float  # the first critical value, that of all pairs at once; infinite where nothing could be shown
+    widest: float  # the first critical value, for all pairs at once; infinite if no pair can be shown
 
     def interval(self, first: int, second: int, difference: float) -> tuple[float, float] | None:
-        """Where the true difference of two runs lies, in one statement with all other pairs; None where it is unknown.
+        """The interval of the true difference of two runs, simultaneous with all other pairs; None if it is unknown.
 
-        A pair that the later steps alone tell apart has an interval that ends at 0, so that it says what they say.
+        If only a later step shows that the pair differs, the interval is cut off at 0 to agree with that step.
         """
-        reach = self.widest * float(self.errors[first, second])
-        if not (math.isfinite(reach) and reach > 0):
+        half = self.widest * float(self.errors[first, second])
+        if not (math.isfinite(half) and half > 0):
             return None
-        low, high = difference - reach, difference + reach
+        low, high = difference - half, difference + half
         if not self.tied[first, second]:
             low, high = (max(low, 0.0), high) if difference > 0 else (low, min(high, 0.0))
         return low, high
 
     @property
     def tied(self) -> Bools:
-        """Which runs the tasks cannot tell apart, [M, M]; a run is tied with itself."""
+        """Whether two runs are not shown to differ, [M, M]; a run is tied with itself."""
         return np.asarray(np.abs(self.t) <= self.critical)
 
 
 def tie_bars(tied: Bools) -> list[tuple[int, int]]:
-    """The longest stretches of neighbours of which all pairs are tied, (first, last), for runs in their order.
+    """The bars of a critical-difference diagram, (first, last): the longest ranges of runs in which all pairs are tied.
 
-    The bars of a critical-difference diagram: a stretch inside a longer one is left out, and so is a run alone.
+    Runs are in their order. A range inside a longer one is left out, and so is a single run.
 
     >>> tie_bars(np.array([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]], dtype=bool))
     [(0, 1), (1, 2)]
@@ -79,16 +80,16 @@ def tie_bars(tied: Bools) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The run with the best value among those that were looked at, and what that value is worth after the picking."""
+    """The run with the best observed value, and an estimate of its true value, corrected for the selection."""
 
-    run: int  # its place
-    observed: float  # the value it was picked by
-    bias: float  # by how much it looks too good; negative where lower is better
+    run: int  # its index
+    observed: float  # the value by which it was selected
+    bias: float  # the estimated selection bias of ``observed``; negative if lower is better
     value: float  # observed less bias
     interval: tuple[float, float] | None
-    candidates: int  # runs it was picked from
+    candidates: int  # number of runs that it was selected from
     method: str = MAX_T_BIAS
-    why: str | None = None  # there is no interval
+    why: str | None = None  # why there is no interval
 
 
 def rank_sets(
@@ -104,18 +105,18 @@ def rank_sets(
     """Simultaneous confidence sets for the ranks of M runs, from task values [M, T].
 
     (Mogstad, Romano, Shaikh and Wilhelm 2024.) Every pair has its floored t, ``t = D/se_r`` as in `paired`. Under
-    random signs of the units, one vector for all runs, a pair's t is ``|D*|/se*`` with
-    ``D* = sum e c`` and ``se*^2 = G/(G-1) sum (e c - W D*)^2``; for units of equal weight that is
-    ``|s| sqrt((G-1)/G)/sqrt(1 - s^2/G)``, ``s = sum e c / sqrt(sum c^2)``. Pairs beyond the ``confidence``
-    quantile of the largest t differ; the quantile is then taken over the other pairs, until no more are found
-    (Romano and Wolf 2005). A run's set is ``[1 + runs shown better, M - runs shown worse]``.
+    random signs e of the units, the same for all runs, a pair's t is ``|D*|/se*`` with ``D* = sum e c`` and ``se*^2 =
+    G/(G-1) sum (e c - W D*)^2``; for units of equal weight that is ``|s| sqrt((G-1)/G)/sqrt(1 - s^2/G)`` with ``s = sum
+    e c / sqrt(sum c^2)``. Pairs beyond the ``confidence`` quantile of the largest t differ; the quantile is then taken
+    over the other pairs, until no more pairs differ (Romano and Wolf 2005). A run's set is ``[1 + runs shown better,
+    M - runs shown worse]``.
 
-    Whole clusters have one sign. All patterns are looked at where there are 12 units or fewer. A pair without a
+    All tasks of a cluster have the same sign. With 12 units or fewer, all sign patterns are tried. A pair without a
     differing task is left out.
 
     >>> rows = ["111111111011", "101101101010", "001000001000"]
-    >>> found = rank_sets(np.array([[float(mark) for mark in row] for row in rows]))
-    >>> found.low.tolist(), found.high.tolist(), round(found.critical, 6)
+    >>> sets = rank_sets(np.array([[float(value) for value in row] for row in rows]))
+    >>> sets.low.tolist(), sets.high.tolist(), round(sets.critical, 6)
     ([1, 1, 2], [2, 3, 3], 2.80306)
     """
     scaled = np.ldexp(values if higher_is_better else -values, -_exponent(values))  # so that no square overflows
@@ -135,8 +136,8 @@ def rank_sets(
             break
     better = shown & (t > 0)  # row better than column
     low, high = 1 + better.sum(axis=0), runs - better.sum(axis=1)
-    whole = np.ldexp(errors, _exponent(values))
-    return RankSets(low, high, t, critical, flipped.patterns, units <= FEW, whole, widest)
+    errors = np.ldexp(errors, _exponent(values))
+    return RankSets(low, high, t, critical, flipped.patterns, units <= FEW, errors, widest)
 
 
 def winner(
@@ -150,20 +151,20 @@ def winner(
     seed: int = 0,
     draws: int = ERROR_DRAWS,
 ) -> Winner:
-    """The best of M runs by their means X over T tasks, [M, T], with an interval that allows for the picking.
+    """The best of M runs by their means X over T tasks, [M, T], with an interval that is valid after the selection.
 
-    S are draws of the runs' errors, normal with the covariance of X over units, s its root diagonal. q is the
-    quantile of ``max S/s``, ``bias`` the mean of S at the best of ``X + S``. The interval is
-    ``[X - q s, X - bias + z s]`` of the winner: the largest t of all candidates below, the bias above, and it
-    always holds X. Where the range of the values is known the lower end is also at most that of the default
-    interval with q in place of z, as a run next to the end of the range hardly shows how far it may be off:
-    among ten equal runs of mean 0.95 on 100 tasks the first end alone covers in 68 % (4,000 replicates). Where no
-    range is known, q and z are Student's quantiles at the same levels, with U - 1 degrees of freedom.
+    S are draws of the runs' errors, normal with the covariance of X over units; s is the root of its diagonal. q is the
+    quantile of ``max S/s``, ``bias`` the mean of S at the best of ``X + S``. The interval is ``[X - q s, X - bias + z
+    s]`` of the winner: the lower end comes from the largest t of all candidates, the upper end from the bias, and it
+    always contains X. If the range of the values is known, the lower end is also at most that of the default interval
+    with q in place of z, because a run near the end of the range hardly shows its error: among ten equal runs of mean
+    0.95 on 100 tasks the first end alone covers in 68 % (4,000 replicates). If no range is known, q and z are Student's
+    quantiles at the same levels, with U - 1 degrees of freedom.
 
-    Where lower is better all of it is mirrored. A winner without spread and without a range has no interval.
+    If lower is better, all of this is mirrored. A winner without spread and without a range has no interval.
     """
     sign = 1.0 if higher_is_better else -1.0
-    power = _exponent(values)  # no square overflows of values divided by it
+    power = _exponent(values)  # values are divided by 2**power so that no square overflows
     scaled = sign * np.ldexp(values, -power)
     pulls, shares = _unit_pulls(scaled, weights, clusters)
     runs, units = pulls.shape
@@ -176,31 +177,32 @@ def winner(
     drawn = _normal_draws(covariance, seed, draws)  # [draws, M]
     best = int(np.argmax(means))
     at_best = drawn[np.arange(draws), np.argmax(means + drawn, axis=1)]
-    bias = float(total(at_best - drawn[:, best])) / draws  # errors of one run are 0 in the mean: less noise, never < 0
+    # subtracting the winner's own errors, which are 0 in the mean, removes noise and keeps the bias at 0 or above
+    bias = float(total(at_best - drawn[:, best])) / draws
     level = (1 + confidence) / 2
-    spread = errors > NOISE
-    most = (drawn[:, spread] / errors[spread]).max(axis=1) if spread.any() else np.zeros(draws)
-    usual = NormalDist().inv_cdf(level)
-    quantile = max(float(np.quantile(most, level)), usual)
-    reach = quantile, usual
-    if limits is None:  # no range bounds an error that few units underestimate: Student's quantiles at these levels
+    varies = errors > NOISE
+    largest_t = (drawn[:, varies] / errors[varies]).max(axis=1) if varies.any() else np.zeros(draws)
+    normal_quantile = NormalDist().inv_cdf(level)
+    quantile = max(float(np.quantile(largest_t, level)), normal_quantile)
+    low_quantile, high_quantile = quantile, normal_quantile
+    if limits is None:  # few units underestimate the error, and no range bounds it: Student's quantiles at these levels
         freedom = max(1.0, 1 / float(total(shares * shares)) - 1)
-        reach = t_quantile(NormalDist().cdf(quantile), freedom), t_quantile(level, freedom)
-    error = float(errors[best])
-    low = float(means[best]) - reach[0] * error
-    high = max(float(means[best]) - bias + reach[1] * error, float(means[best]))
-    observed, bias, low, high = (sign * math.ldexp(some, power) for some in (float(means[best]), bias, low, high))
+        low_quantile, high_quantile = t_quantile(NormalDist().cdf(quantile), freedom), t_quantile(level, freedom)
+    mean, error = float(means[best]), float(errors[best])
+    low = mean - low_quantile * error
+    high = max(mean - bias + high_quantile * error, mean)
+    observed, bias, low, high = (sign * math.ldexp(number, power) for number in (mean, bias, low, high))
     low, high = min(low, high), max(low, high)
     ends: tuple[float, float] | None = (low, high)
     if limits is not None:
-        ends = _within(limits, (low, high), values[best], weights, clusters, quantile, sign)
-    elif not spread[best]:
+        ends = _within_range(limits, (low, high), values[best], weights, clusters, quantile, sign)
+    elif not varies[best]:
         ends = None
     why = NO_SPREAD if ends is None else None
     return Winner(best, observed, bias + 0.0, observed - bias, ends, runs, why=why)
 
 
-def _within(
+def _within_range(
     limits: tuple[float, float],
     ends: tuple[float, float],
     values: Floats,
@@ -209,7 +211,7 @@ def _within(
     quantile: float,
     sign: float,
 ) -> tuple[float, float]:
-    """The ends inside the range, the one away from it no closer than the default interval's."""
+    """The ends clipped to the range, with the worse end at least as far out as that of the default interval."""
     bottom, width = limits[0], limits[1] - limits[0]
     spread = spread_of(values, weights, limits, clusters)
     wilson = [bottom + width * end for end in wilson_ends(spread, 2 * NormalDist().cdf(quantile) - 1)]
@@ -219,12 +221,12 @@ def _within(
 
 
 def _exponent(values: Floats) -> int:
-    """The power of two that the values lie below."""
+    """The smallest exponent such that all values are below ``2**exponent``."""
     return math.frexp(float(np.abs(values).max(initial=0.0)))[1]
 
 
 def _unit_pulls(values: Floats, weights: Floats | None, clusters: Ints | None) -> tuple[Floats, Floats]:
-    """What each unit adds to each run's mean, [M, G], and the units' shares, [G]; units without weight left out."""
+    """The contribution of each unit to each run's mean, [M, G], and the units' shares, [G]; no units of weight 0."""
     weights = np.ones(values.shape[1]) if weights is None else weights
     share = weights / max(float(total(weights)), np.finfo(float).tiny)
     pulls = share * values
@@ -236,7 +238,7 @@ def _unit_pulls(values: Floats, weights: Floats | None, clusters: Ints | None) -
 
 
 def _floored_t(pulls: Floats, shares: Floats) -> tuple[Floats, Floats, Floats]:
-    """Of each run less each other the floored t, the sum of the units' squared differences, the error, [M, M] each."""
+    """The floored t of each pair of runs, the sum of the units' squared differences, and the error, [M, M] each."""
     runs, units = pulls.shape
     t, squares, errors = (np.zeros((runs, runs)) for _ in range(3))
     for run in range(runs - 1):
@@ -256,24 +258,24 @@ def _floored_t(pulls: Floats, shares: Floats) -> tuple[Floats, Floats, Floats]:
 class _Flipped:
     """Every run's sum under random signs of the units, from which the t of all pairs follow."""
 
-    sums: Floats  # [M, B] of what units add to the means, each less the first run's
-    weighed: Floats | None  # [M, B] the same with each unit times its share; None where all shares are one
-    squares: Floats  # [M, M] of each pair's differences: no sign changes them
+    sums: Floats  # [M, B] of the units' contributions less those of the first run
+    weighted: Floats | None  # [M, B] sums of the contributions times the units' shares; None if all shares are equal
+    squares: Floats  # [M, M] of each pair's differences, which do not depend on the signs
     shares: Floats  # [G]
 
     @classmethod
     def of(cls, pulls: Floats, shares: Floats, squares: Floats, seed: int, draws: int) -> _Flipped:
-        """All patterns of few units, else so many seeded ones; units stand in the order of what they add."""
+        """Sums under all patterns for few units, else under ``draws`` seeded patterns; units are sorted first."""
         order = np.lexsort(np.concatenate([pulls, shares[None]])[::-1])
         pulls, shares = pulls[:, order], shares[order]
-        gaps = apart(pulls, pulls[:1])  # differences of runs do not change, and lose fewer digits
+        gaps = apart(pulls, pulls[:1])  # leaves differences of runs unchanged, and loses fewer digits
         even = bool((shares == shares[0]).all())
         sums = _signed_sums(gaps if even else np.concatenate([gaps, gaps * shares]), seed, draws)
         return cls(sums[: len(pulls)], None if even else sums[len(pulls) :], squares, shares)
 
     @property
     def patterns(self) -> int:
-        """B, how many patterns of signs were looked at."""
+        """B, the number of sign patterns tried."""
         return int(self.sums.shape[1])
 
     def largest(self, active: Bools) -> Floats:
@@ -285,36 +287,36 @@ class _Flipped:
         return np.sqrt(largest)
 
     def _squared_t(self, run: int, others: Ints) -> Floats:
-        """[K, B]; infinite where the flipped differences are all alike."""
+        """The squared t of a run against others under each pattern, [K, B]; infinite if all flipped units are equal."""
         units = len(self.shares)
         value = self.sums[run] - self.sums[others]
         squares = self.squares[run, others][:, None]
-        whole = value * value
-        if self.weighed is None:
-            rest = squares - whole / units
+        squared_value = value * value
+        if self.weighted is None:
+            residual = squares - squared_value / units
         else:
-            pull = self.weighed[run] - self.weighed[others]
-            rest = squares - 2 * value * pull + whole * float(total(self.shares * self.shares))
-        alike = rest <= NOISE * squares
-        return np.where(alike, math.inf, whole * ((units - 1) / units) / np.where(alike, 1.0, rest))
+            weighted = self.weighted[run] - self.weighted[others]
+            residual = squares - 2 * value * weighted + squared_value * float(total(self.shares * self.shares))
+        equal = residual <= NOISE * squares
+        return np.where(equal, math.inf, squared_value * ((units - 1) / units) / np.where(equal, 1.0, residual))
 
 
 def _signed_sums(columns: Floats, seed: int, draws: int) -> Floats:
     """The sums of columns [S, G] under every pattern of signs, or ``draws`` seeded ones, [S, B].
 
-    Columns are rounded to integers of which all sums stay below 2^53: their product with signs is exact, so that
-    it does not matter in which order a machine adds.
+    Columns are rounded to integers whose sums stay below 2^53. Their product with signs is exact, so that the order in
+    which a machine adds does not matter.
     """
     units = columns.shape[1]
     powers = np.array([52 - _exponent(column) - units.bit_length() for column in columns])
-    whole = np.rint(np.ldexp(columns, powers[:, None]))
+    integers = np.rint(np.ldexp(columns, powers[:, None]))
     exact = units <= FEW
     sums = np.zeros((len(columns), 1 << units if exact else draws))
     source = np.random.PCG64(seed)
     edges = [*range(0, units, STEP), units]
     for start, stop in pairwise(edges):
-        signs = _all_signs(units) if exact else some_signs(source, stop - start, draws)
-        sums += whole[:, start:stop] @ signs
+        signs = _all_signs(units) if exact else random_signs(source, stop - start, draws)
+        sums += integers[:, start:stop] @ signs
     return np.asarray(np.ldexp(sums, -powers[:, None]))
 
 
@@ -323,8 +325,8 @@ def _all_signs(units: int) -> Floats:
     return np.asarray(1 - 2 * ((np.arange(1 << units) >> np.arange(units)[:, None]) & 1), dtype=np.float64)
 
 
-def some_signs(source: np.random.PCG64, units: int, draws: int) -> Floats:
-    """Random signs, [G, draws], a bit each of raw 64-bit output: numpy may change all else, but not that."""
+def random_signs(source: np.random.PCG64, units: int, draws: int) -> Floats:
+    """Random signs, [G, draws], one per bit of the raw 64-bit output, which no version of numpy may change."""
     words = -(-draws // 64)
     raw = source.random_raw(units * words).astype("<u8", copy=False).view(np.uint8).reshape(units, 8 * words)
     bits = np.unpackbits(raw, axis=1, count=draws, bitorder="little").astype(np.float64)
@@ -332,13 +334,13 @@ def some_signs(source: np.random.PCG64, units: int, draws: int) -> Floats:
 
 
 def _order_statistic(largest: Floats, confidence: float) -> float:
-    """The ceil(confidence B)-th smallest."""
+    """The ceil(confidence B)-th smallest of B values."""
     index = math.ceil(round(confidence * len(largest), 6)) - 1
     return float(np.partition(largest, index)[index])
 
 
 def _covariance(residuals: Floats) -> Floats:
-    """The covariance of the means, [M, M], from what units add beyond their share, [M, G]; n - 1 over units."""
+    """The covariance of the means, [M, M], from the units' residuals, [M, G]; n - 1 over units."""
     runs, units = residuals.shape
     covariance = np.empty((runs, runs))
     for run in range(runs):
@@ -348,18 +350,19 @@ def _covariance(residuals: Floats) -> Floats:
 
 
 def _normal_draws(covariance: Floats, seed: int, draws: int) -> Floats:
-    """Normal numbers with this covariance, [draws, M].
+    """Normal numbers with a given covariance, [draws, M].
 
-    Row by row of its Cholesky root, each sum in one order; a run that the runs before it explain adds nothing.
+    The Cholesky root is computed column by column, each sum in a fixed order; a run that is determined by the runs
+    before it has a column of zeros.
     """
     runs = len(covariance)
     root = np.zeros((runs, runs))
     for column in range(runs):
-        rest = covariance[column:, column].copy()
+        remainder = covariance[column:, column].copy()
         for before in range(column):
-            rest -= root[column:, before] * root[column, before]
-        if rest[0] > NOISE * covariance[column, column]:
-            root[column:, column] = rest / math.sqrt(float(rest[0]))
+            remainder -= root[column:, before] * root[column, before]
+        if remainder[0] > NOISE * covariance[column, column]:
+            root[column:, column] = remainder / math.sqrt(float(remainder[0]))
     standard = standard_normals(seed, runs, draws)
     correlated = np.zeros((runs, draws))
     for column in range(runs):
@@ -368,7 +371,7 @@ def _normal_draws(covariance: Floats, seed: int, draws: int) -> Floats:
 
 
 def standard_normals(seed: int, runs: int, draws: int) -> Floats:
-    """Standard normal numbers as sums of uniform ones, [M, draws]: integers, so the same on every machine."""
+    """Standard normal numbers, [M, draws], as sums of uniform integers, which are the same on every machine."""
     source = np.random.PCG64(seed)
     normals = np.empty((runs, draws))
     middle = UNIFORMS * (2**16 - 1) / 2
@@ -379,31 +382,31 @@ def standard_normals(seed: int, runs: int, draws: int) -> Floats:
 
 
 def holm(p: Floats) -> Floats:
-    """Bonferroni step by step, [m]: the smallest p times m, the next times m - 1, never decreasing.
+    """Holm's adjusted p values, [m]: the smallest p times m, the next times m - 1, never decreasing.
 
-    It keeps what Bonferroni keeps and never says less (Holm 1979).
+    They control the family-wise error like Bonferroni's, and are never larger (Holm 1979).
     """
     order = np.argsort(p, kind="stable")
     steps = p[order] * np.arange(len(p), 0, -1)
-    return _in_place(order, np.minimum(1.0, np.maximum.accumulate(steps)))
+    return _unsorted(order, np.minimum(1.0, np.maximum.accumulate(steps)))
 
 
 def benjamini_hochberg(p: Floats) -> Floats:
-    """Adjusted so that of all that is called a discovery the expected share of false ones is kept, [m].
+    """Adjusted p values that control the false discovery rate, [m].
 
-    The i-th smallest p times m/i, and never more than what follows (Benjamini and Hochberg 1995); for tests
-    that are independent or positively dependent.
+    The i-th smallest p times m/i, and never more than the next (Benjamini and Hochberg 1995), for tests that are
+    independent or positively dependent.
     """
     order = np.argsort(p, kind="stable")[::-1]
     steps = p[order] * len(p) / np.arange(len(p), 0, -1)
-    return _in_place(order, np.minimum(1.0, np.minimum.accumulate(steps)))
+    return _unsorted(order, np.minimum(1.0, np.minimum.accumulate(steps)))
 
 
 def sidak(p: float, tests: int) -> float:
-    """One p among so many tests in one step: ``1 - (1 - p)^m`` (Sidak 1967).
+    """The Sidak-adjusted p of one of m tests: ``1 - (1 - p)^m`` (Sidak 1967).
 
-    Exact for independent tests, and enough for means that are normal, however they depend. An interval at
-    confidence^(1/m) says the same.
+    Exact for independent tests, and conservative for normal means with any dependence. An interval at
+    confidence^(1/m) agrees with it.
 
     >>> [round(sidak(p, 3), 6) for p in (0.012, 0.03, 0.2)]
     [0.03557, 0.087327, 0.488]
@@ -411,7 +414,8 @@ def sidak(p: float, tests: int) -> float:
     return float(-np.expm1(tests * np.log1p(-p))) if p < 1 else 1.0
 
 
-def _in_place(order: Ints, adjusted: Floats) -> Floats:
+def _unsorted(order: Ints, adjusted: Floats) -> Floats:
+    """Sorted values back in their original order."""
     restored = np.empty(len(order))
     restored[order] = adjusted
     return restored
@@ -419,19 +423,19 @@ def _in_place(order: Ints, adjusted: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Several runs on the same tasks, [M]: their ranks, 1 the best, and how far the draws move them."""
+    """The ranks of M runs on the same tasks, 1 the best, with bootstrap intervals."""
 
     values: Floats  # [M] means over tasks
-    ranks: Floats  # [M] of the values; equal values share the mean of their places
-    low: Floats  # [M] best rank that is not ruled out
-    high: Floats  # [M] worst
-    chance_best: Floats  # [M] share of draws in which the run is the best; ties share
-    optimism: float  # how much too good the best of M equal runs would look
-    best: int  # place of the best run
+    ranks: Floats  # [M] of the values; equal values share their mean rank
+    low: Floats  # [M] the best rank of the interval
+    high: Floats  # [M] the worst rank of the interval
+    chance_best: Floats  # [M] share of draws in which the run is the best; ties are divided
+    optimism: float  # the expected selection bias of the best of M equal runs
+    best: int  # index of the best run
 
     @property
     def corrected(self) -> float:
-        """The best run's value less the optimism: what is left if the runs were all alike."""
+        """The best run's value less the optimism, which is its unbiased value if all runs are equal."""
         return float(self.values[self.best]) - self.optimism
 
 
@@ -447,10 +451,9 @@ def ranking(
 ) -> Ranking:
     """Rank M runs by their means over T common tasks, from task values [M, T].
 
-    Tasks, or whole clusters, are drawn again, the same for all runs. The interval of a rank holds the
-    middle ``confidence`` of the draws. The optimism is the mean over draws of the largest of the M
-    deviations from the runs' own means: what picking the best of M would add if all were equal. Where
-    some run is clearly best it is less than that.
+    Tasks, or whole clusters, are drawn with replacement, the same for all runs. The interval of a rank is the middle
+    ``confidence`` of the draws. The optimism is the mean over draws of the largest of the M deviations from the runs'
+    own means: the selection bias of the best of M equal runs. It is an upper bound if some run is clearly the best.
     """
     models = len(values)
     weights = np.ones(values.shape[1]) if weights is None else weights
@@ -466,17 +469,17 @@ def ranking(
     sums = resampled_sums(columns, seed, draws)
     drawn = sums[:, :models] / sums[:, models:]  # [draws, M]
     sign = 1.0 if higher_is_better else -1.0
-    places = _places(sign * drawn)
+    ranks = _ranks(sign * drawn)
     tail = (1 - confidence) / 2
-    low, high = np.quantile(places, [tail, 1 - tail], axis=0)
+    low, high = np.quantile(ranks, [tail, 1 - tail], axis=0)
     first = sign * drawn == (sign * drawn).max(axis=1, keepdims=True)
     best = int(np.argmax(sign * means))
-    away = sign * (drawn - means)
-    # the mean over runs has no optimism: taking it off takes its noise off
-    optimism = float((away.max(axis=1) - away.mean(axis=1)).mean())
+    deviations = sign * (drawn - means)
+    # subtracting the mean over runs, which has no optimism, removes its noise
+    optimism = float((deviations.max(axis=1) - deviations.mean(axis=1)).mean())
     return Ranking(
         means,
-        _places((sign * means)[None])[0],
+        _ranks((sign * means)[None])[0],
         np.floor(low),
         np.ceil(high),
         (first / first.sum(axis=1, keepdims=True)).mean(axis=0),
@@ -485,8 +488,8 @@ def ranking(
     )
 
 
-def _places(values: Floats) -> Floats:
-    """The rank of each value in its row, 1 the largest, ties sharing the mean of their places, [..., M]."""
+def _ranks(values: Floats) -> Floats:
+    """The rank of each value in its row, 1 the largest, [..., M]; equal values share their mean rank."""
     models = values.shape[-1]
     ranks = np.ones(values.shape)
     for other in range(models):

@@ -1,13 +1,13 @@
 """A curve over training steps: intervals that hold at all planned steps together, and the best of the steps.
 
-A reader judges a whole curve, and an interval of one look misses somewhere on nearly every curve of 200 steps. Here
-each step has the confidence ``1 - (1 - confidence)/steps``, so that by Bonferroni's inequality all of them hold
-together. The target is the mean over tasks like these, so the task is the unit, and pairing narrows the difference
-to a base step but not the band of a mean.
+A curve is read as a whole, and an interval made for a single look misses the truth somewhere on nearly every curve of
+200 steps. Here each step has the confidence ``1 - (1 - confidence)/steps``, so that by Bonferroni's inequality all
+steps hold together. The target is the mean over tasks like these; therefore the task is the unit, and pairing narrows
+the difference to a base step but not the band of a mean.
 
-The highest of S noisy means on the same tasks is too high on average; the more so, the more steps are alike. Its
-optimism is found by drawing the noise again around means that are pulled together first, as means that were drawn lie
-further apart than the true ones.
+The highest of S noisy means on the same tasks is too high on average, the more so the more similar the steps are. Its
+optimism is estimated by drawing new noise around the observed means, after these have been shrunk towards each other,
+because observed means lie further apart than the true means.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BAND = "simultaneous_band"
 
 
 def step_confidence(confidence: float, steps: int) -> float:
-    """The confidence of each of so many steps, for all of them to hold together."""
+    """The confidence of each step that lets all ``steps`` hold together."""
     return 1 - (1 - confidence) / max(steps, 1)
 
 
@@ -52,8 +52,8 @@ def band(
 ) -> Interval:
     """The interval of a step's mean of task values, [T], that holds at all planned ``steps`` together.
 
-    The exact interval on the default rule's effective number of tasks; Student's where no range is known. One task
-    gives none.
+    The Clopper-Pearson interval on the default rule's effective number of tasks; Student's interval if the range is
+    unknown. One task gives no interval.
     """
     weighted = Weighted(values, np.ones(len(values)), limits, clusters, step_confidence(confidence, steps))
     return named_interval("default" if limits is None else "clopper-pearson", weighted)
@@ -67,15 +67,15 @@ def look_and_band(
     limits: tuple[float, float] | None = (0.0, 1.0),
     clusters: Ints | None = None,
 ) -> tuple[Interval, Interval]:
-    """The interval of one look and the band of a step's task values, [T], from one spread of them."""
+    """The interval for a single look and the `band` of a step's task values, [T], from one computed spread."""
     size = len(values)
     weighted = Weighted(values, np.ones(size), limits, clusters, confidence)
     if size < 2:
-        none = named_interval("default", weighted)
-        return none, none
+        absent = named_interval("default", weighted)
+        return absent, absent
     if clusters is not None:
-        wide = band(values, steps, confidence=confidence, limits=limits, clusters=clusters)
-        return named_interval("default", weighted), wide
+        simultaneous = band(values, steps, confidence=confidence, limits=limits, clusters=clusters)
+        return named_interval("default", weighted), simultaneous
     low, high = limits or (0.0, 1.0)
     scaled = (values - low) / (high - low)
     variance = float(scaled.var(ddof=1)) / size
@@ -84,11 +84,11 @@ def look_and_band(
     spread = Spread(float(scaled.mean()), variance, size, float(size), 1.0)
     names = ("t", "t") if limits is None else ("wilson", "clopper-pearson")
     levels = (confidence, step_confidence(confidence, steps))
-    looked, banded = (
+    look, simultaneous = (
         METHODS[name](name, replace(weighted, confidence=level), spread)
         for name, level in zip(names, levels, strict=True)
     )
-    return looked, banded
+    return look, simultaneous
 
 
 def paired_change(
@@ -100,7 +100,7 @@ def paired_change(
     limits: tuple[float, float] | None = (0.0, 1.0),
     clusters: Ints | None = None,
 ) -> Difference:
-    """The change since a base step on the same tasks, [T] each in one order: the floored t at all steps together."""
+    """The change since a base step on the same tasks, [T] each in one order, by the floored t at all steps together."""
     return paired(apart(now, base), None, clusters, limits=limits, confidence=step_confidence(confidence, steps))
 
 
@@ -115,9 +115,9 @@ def unpaired_change(
 ) -> tuple[float, tuple[float, float] | None]:
     """The change since a base step on other tasks, [T] each, and its interval at all steps together.
 
-    ``m_s - m_0 +- t(nu) sqrt(se_s^2 + se_0^2)``, clipped to the range of a difference, with Welch's degrees of
-    freedom ``nu = (se_s^2 + se_0^2)^2 / (se_s^4/(G_s - 1) + se_0^4/(G_0 - 1))`` (Welch 1947): of a step of many tasks
-    and a base of few, those of the few decide. None where a step has one task, or where neither has any spread.
+    ``m_s - m_0 +- t(nu) sqrt(se_s^2 + se_0^2)``, clipped to the range of a difference, with Welch's degrees of freedom
+    ``nu = (se_s^2 + se_0^2)^2 / (se_s^4/(G_s - 1) + se_0^4/(G_0 - 1))`` (Welch 1947), which is near that of the step
+    with few tasks. None if a step has one task, or if neither step has any spread.
     """
     if len(now) == 0 or len(base) == 0:
         return math.nan, None
@@ -129,13 +129,13 @@ def unpaired_change(
     if clusters is not None:
         pairs = zip((now, base), clusters, strict=True)
         spreads = [spread_of(values, np.ones(len(values)), None, code) for values, code in pairs]
-        variances, units = [some.variance for some in spreads], [some.effective_units for some in spreads]
+        variances, units = [spread.variance for spread in spreads], [spread.effective_units for spread in spreads]
     largest = max(float(np.abs(now).max()), float(np.abs(base).max()))
     stderr = math.sqrt(sum(variances))
-    if min(units) <= 1 or stderr <= NOISE * largest:  # what is left is the rounding of the means
+    if min(units) <= 1 or stderr <= NOISE * largest:  # a smaller spread is the rounding of the means
         return change, None
     shares = [variance / sum(variances) for variance in variances]
-    freedom = 1 / sum(share * share / max(some - 1, 1.0) for share, some in zip(shares, units, strict=True))
+    freedom = 1 / sum(share * share / max(count - 1, 1.0) for share, count in zip(shares, units, strict=True))
     half = -t_quantile((1 - step_confidence(confidence, steps)) / 2, freedom) * stderr
     low, high = change - half, change + half
     if limits is not None:
@@ -146,31 +146,31 @@ def unpaired_change(
 
 BEST_STEP = "best_step"
 DRAWS = 1_000  # of the noise of all step means together
-AGAIN = 5  # members of the set that are worth another evaluation
+AGAIN = 5  # the most steps of the set that another evaluation is recommended for
 
 
 @dataclass(frozen=True, slots=True)
 class BestStep:
-    """The step with the highest mean, and what that mean is worth after the picking."""
+    """The step with the highest mean, and an estimate of its true mean, corrected for the selection."""
 
-    step: int  # its place among the S steps
-    observed: float  # the mean it was picked by
-    optimism: float  # about how much of it is luck
+    step: int  # its index among the S steps
+    observed: float  # the mean by which it was selected
+    optimism: float  # the estimated part of the mean that is luck
     value: float  # observed less optimism
     interval: Interval  # around the value
-    members: Sequence[int]  # places of the steps that may be the best, the highest mean first
-    tasks: int  # M, that all steps have
+    members: Sequence[int]  # indices of the steps that may be the best, the highest mean first
+    tasks: int  # M, the tasks that all steps have
     second: int | None  # the second-highest member of the set
-    deviation: float  # of a task's difference between the best and the second
+    deviation: float  # the standard deviation over tasks of the difference between the best and the second step
 
 
 def best_step(
     values: Floats, *, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS, multipliers: Floats | None = None
 ) -> BestStep:
-    """The best of S steps by their task values on [0, 1], [S, M], with an interval that covers after the picking.
+    """The best of S steps by their task values on [0, 1], [S, M], with an interval that is valid after the selection.
 
-    One task gives no interval, and every step may then be the best. ``multipliers``, [M, B], are drawn from the seed
-    where they are not given.
+    One task gives no interval, and every step may then be the best. ``multipliers``, [M, B], are drawn with ``seed``
+    if they are not given.
     """
     means = values.mean(axis=1)
     best = int(means.argmax())
@@ -185,9 +185,9 @@ def best_step(
 
 
 def shrinkage(values: Floats) -> float:
-    """The share of the spread of S step means that is not noise, f: 0 where noise alone would spread them so, [S, M].
+    """The share f of the spread of S step means that is not noise, [S, M]; 0 if noise alone explains the spread.
 
-    ``f = max(0, 1 - (tr V - sum V / S) / sum (m - mean of m)^2)``, V the covariance matrix of the step means.
+    ``f = max(0, 1 - (tr V - sum V / S) / sum (m - mean of m)^2)``, where V is the covariance matrix of the step means.
     """
     steps, tasks = values.shape
     means = values.mean(axis=1)
@@ -197,17 +197,17 @@ def shrinkage(values: Floats) -> float:
     residuals = values - means[:, None]
     scale = tasks * (tasks - 1)
     trace = float((residuals**2).sum()) / scale
-    whole = float((residuals.sum(axis=0) ** 2).sum()) / scale
-    return float(max(0.0, 1 - (trace - whole / steps) / scatter))
+    covariance_sum = float((residuals.sum(axis=0) ** 2).sum()) / scale
+    return float(max(0.0, 1 - (trace - covariance_sum / steps) / scatter))
 
 
 def optimism(
     values: Floats, *, shrunk: bool = True, seed: int = 0, draws: int = DRAWS, multipliers: Floats | None = None
 ) -> float:
-    """About how much the highest of S step means owes to luck, [S, M]: its mean error over draws of the noise.
+    """The expected error of the highest of S step means, [S, M], estimated over draws of the noise.
 
     ``o = mean of Z at argmax(m' + Z)``, where Z is a draw of the noise of all step means together (normal multipliers
-    of the tasks' residuals) and ``m' = mean of m + sqrt(f) (m - mean of m)``.
+    of the tasks' residuals) and ``m' = mean of m + sqrt(f) (m - mean of m)`` with f from `shrinkage`.
     """
     steps, tasks = values.shape
     if tasks < 2 or steps < 2:
@@ -223,7 +223,7 @@ def optimism(
 
 
 def interval_after_picking(values: Floats, luck: float, confidence: float = 0.95) -> Interval:
-    """The default interval of the picked step's task values, [M], around its mean less the optimism."""
+    """The default interval of the selected step's task values, [M], around its mean less the optimism."""
     if len(values) < 2:
         return Interval(None, None, None, ONE_TASK)
     spread = spread_of(values, np.ones(len(values)), (0.0, 1.0))
@@ -231,23 +231,23 @@ def interval_after_picking(values: Floats, luck: float, confidence: float = 0.95
 
 
 def may_be_best(values: Floats, *, confidence: float = 0.95) -> list[int]:
-    """The places of the steps that no other is shown to beat, the highest mean first, [S, M].
+    """The indices of the steps that no other step is shown to beat, the highest mean first, [S, M].
 
-    Step s stays if ``(m_u - m_s) / sd_us`` is at most the one-sided t quantile at ``(1 - confidence)/(S - 1)`` for
-    every u, ``sd_us^2`` the paired variance plus ``(max |d| / 2M)^2``. It holds the best step with the confidence
-    asked for, not every good one.
+    Step s is kept if ``(m_u - m_s) / sd_us`` is at most the one-sided t quantile at ``(1 - confidence)/(S - 1)`` for
+    every u, where ``sd_us^2`` is the paired variance plus ``(max |d| / 2M)^2``. The set contains the best step with the
+    given confidence, but not every good step.
     """
     steps, tasks = values.shape
     means = values.mean(axis=1)
     order: list[int] = np.argsort(-means, kind="stable").tolist()
     if steps < 2 or tasks < 2:
         return order
-    limit = max(0.0, -t_quantile((1 - confidence) / (steps - 1), tasks - 1))  # the highest mean always stays
+    limit = max(0.0, -t_quantile((1 - confidence) / (steps - 1), tasks - 1))  # the highest mean is always kept
     return [step for step in order if float(advantages(values, step).max()) <= limit]
 
 
 def advantages(values: Floats, step: int) -> Floats:
-    """The floored t of every step over one of them, [S]; 0 where no task differs."""
+    """The floored t of the difference of every step to ``step``, [S]; 0 where no task differs."""
     tasks = values.shape[1]
     gaps = apart(values, values[step])
     mean = gaps.mean(axis=1)

@@ -1,7 +1,7 @@
-"""A suite: the same metric on several datasets, as one mean over datasets and one over all their tasks.
+"""Suites: the means of a metric over several datasets, and over all tasks of the datasets.
 
-The datasets are independent of each other, so the squared standard errors add up, each with the square
-of its weight: a mean in which every dataset counts alike is as unsure as its smallest dataset makes it.
+The datasets are independent of each other, so that the squared standard errors add up, each times the square of its
+weight. A mean with equal weights is therefore dominated by the error of the smallest dataset.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from calipers.stats.paired import Difference, Units
 
 NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
 METHOD = "mover"
-"""What the interval of a mean over datasets is called: the method of variance estimates recovery."""
+"""The name of the interval of a mean over datasets: the method of variance estimates recovery."""
 MEAN_DIFFERENCE = "satterthwaite_t"
-"""What the test of a mean difference over datasets is called."""
+"""The name of the test of a mean difference over datasets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """One metric over the datasets of a suite."""
+    """The means of one metric over the datasets of a suite."""
 
-    macro: Estimate  # every dataset counts alike
-    micro: Estimate  # every task counts alike
+    macro: Estimate  # with the same weight for every dataset
+    micro: Estimate  # with the same weight for every task
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SuiteMeans:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One dataset's estimates, and whose they are."""
+    """The estimates of one agent and model on one dataset."""
 
     agent: str | None
     model: str | None
@@ -52,9 +52,9 @@ class Member:
 
 
 def suites(members: Iterable[Member], names: Sequence[str], confidence: float = 0.95) -> list[SuiteMeans]:
-    """A suite for every (agent, model) that was scored on two named datasets or more.
+    """The suite of every (agent, model) that was scored on two named datasets or more.
 
-    ``names`` are the metrics that are means over tasks; of no other is a mean over datasets taken.
+    ``names`` are the metrics that are means over tasks; other metrics have no mean over datasets.
     """
     by_runner: dict[tuple[str | None, str | None], dict[str, Mapping[str, Estimate]]] = {}
     for member in members:
@@ -62,22 +62,21 @@ def suites(members: Iterable[Member], names: Sequence[str], confidence: float = 
             by_runner.setdefault((member.agent, member.model), {})[member.dataset] = member.metrics
     return [
         SuiteMeans(
-            *who,
+            *runner,
             list(datasets),
-            {name: means(of, confidence) for name in names if any((of := _of(name, datasets)).values())},
+            {name: means(by_set, confidence) for name in names if any((by_set := _of(name, datasets)).values())},
         )
-        for who, datasets in by_runner.items()
+        for runner, datasets in by_runner.items()
         if len(datasets) > 1
     ]
 
 
 def means(datasets: Mapping[str, Estimate | None], confidence: float = 0.95) -> Means:
-    """One metric's mean over datasets and over their tasks, of its estimate on each.
+    """One metric's means over datasets and over their tasks, from its estimate on each dataset.
 
-    ``macro = sum(v_i) / G`` with the standard error ``sqrt(sum(SE_i^2)) / G`` over G datasets, and
-    ``micro = sum(n_i v_i) / N`` with ``sqrt(sum((n_i SE_i)^2)) / N`` over n_i tasks in each, N in all.
-    A dataset without a value leaves none; one without a standard error or an interval leaves none of
-    those; `why` names the dataset.
+    ``macro = sum(v_i) / G`` with the standard error ``sqrt(sum(SE_i^2)) / G`` over G datasets, and ``micro = sum(n_i
+    v_i) / N`` with ``sqrt(sum((n_i SE_i)^2)) / N`` for n_i tasks in each dataset, N in all. If a dataset has no value,
+    no standard error or no interval, the means do not have it either; `why` names the dataset.
     """
     tasks = {dataset: estimate.tasks if estimate else 0 for dataset, estimate in datasets.items()}
     macro = _mean("macro", datasets, dict.fromkeys(datasets, 1), confidence)
@@ -92,16 +91,16 @@ def _mean(
     kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[str, int], confidence: float
 ) -> Estimate:
     parts = [(weights[dataset], estimate) for dataset, estimate in datasets.items() if estimate]
-    whole = sum(weights.values())
+    weight_sum = sum(weights.values())
     values = [(weight, value) for weight, estimate in parts if (value := _value(estimate)) is not None]
     errors = [(weight, estimate.stderr) for weight, estimate in parts if estimate.stderr is not None]
-    complete = len(values) == len(datasets) and whole > 0
-    sure = complete and len(errors) == len(datasets)
-    ends = _interval(parts, whole, confidence) if sure else None
+    has_value = len(values) == len(datasets) and weight_sum > 0
+    has_error = has_value and len(errors) == len(datasets)
+    ends = _interval(parts, weight_sum, confidence) if has_error else None
     first = parts[0][1]
     return Estimate(
-        value=_weighted(values) / whole if complete else None,
-        stderr=_added(errors) / whole if sure else None,
+        value=_weighted_sum(values) / weight_sum if has_value else None,
+        stderr=_weighted_norm(errors) / weight_sum if has_error else None,
         interval=ends,
         method=METHOD if ends else None,
         tasks=sum(estimate.tasks for _, estimate in parts),
@@ -109,51 +108,55 @@ def _mean(
         undefined_tasks=sum(estimate.undefined_tasks for _, estimate in parts),
         bounds=None,
         higher_is_better=first.higher_is_better,
-        why=_absent(datasets),
+        why=_why_absent(datasets),
         made=replace(first.made, over=(kind, f"datasets:{len(datasets)}"), method=METHOD if ends else None),
     )
 
 
-def _interval(parts: Sequence[tuple[int, Estimate]], whole: int, confidence: float) -> Ends | None:
-    """The interval of a weighted mean from those of its parts, by the recovery of their variances.
+def _interval(parts: Sequence[tuple[int, Estimate]], weight_sum: int, confidence: float) -> Ends | None:
+    """The interval of a weighted mean from the intervals of its parts, by the recovery of their variances.
 
-    ``value - sqrt(sum((w_i (v_i - low_i))^2))`` and likewise above (Zou and Donner 2008). It keeps
-    what the parts' intervals know: it is wide on the side where they are, has no zero width because
-    values merely agree, and stays in their range. Each end is at least as far out as that of the default interval of
-    the weighted mean: among many small datasets with few passes or failures the recovery alone covers in 78 to 90 %,
-    and the default interval alone in 82 % where one of two datasets has hardly any spread.
+    The lower end is ``value - sqrt(sum((w_i (v_i - low_i))^2))``, the upper end likewise (Zou and Donner 2008). The
+    result inherits the properties of the parts' intervals: it is wide on the side on which they are wide, its width is
+    not zero merely because values agree, and it stays in their range. Each end is at least as far out as the end of the
+    default interval of the weighted mean, because the recovery alone covers in 78 to 90 % among many small datasets
+    with few passes or failures; the default interval alone covers in 82 % if one of two datasets has hardly any spread.
     """
-    below, above, middle = [], [], []
+    values, lows, highs, below, above = [], [], [], [], []
     for weight, estimate in parts:
         value = _value(estimate)
         if value is None or estimate.interval is None:
             return None
         low, high = estimate.interval
-        middle.append((weight, value))
-        below.append((weight, low, value - low))
-        above.append((weight, high, high - value))
-    # the ends of the parts bound the exact numbers; here they bound the last digits too
-    lower = max(_weighted(middle) - _added([(w, gap) for w, _, gap in below]), _weighted([(w, e) for w, e, _ in below]))
-    upper = min(_weighted(middle) + _added([(w, gap) for w, _, gap in above]), _weighted([(w, e) for w, e, _ in above]))
-    recovered = lower / whole, upper / whole
-    pooled = _pooled(parts, whole, confidence) or recovered
+        values.append((weight, value))
+        lows.append((weight, low))
+        highs.append((weight, high))
+        below.append((weight, value - low))
+        above.append((weight, high - value))
+    # exact numbers never lie outside the weighted ends of the parts; max and min correct rounding errors
+    middle = _weighted_sum(values)
+    lower = max(middle - _weighted_norm(below), _weighted_sum(lows))
+    upper = min(middle + _weighted_norm(above), _weighted_sum(highs))
+    recovered = lower / weight_sum, upper / weight_sum
+    pooled = _pooled(parts, weight_sum, confidence) or recovered
     return min(recovered[0], pooled[0]), max(recovered[1], pooled[1])
 
 
-def _pooled(parts: Sequence[tuple[int, Estimate]], whole: int, confidence: float) -> Ends | None:
-    """The default interval with the squared standard error of the weighted mean; None where a part has another one.
+def _pooled(parts: Sequence[tuple[int, Estimate]], weight_sum: int, confidence: float) -> Ends | None:
+    """The default interval of the weighted mean; None if a part has another interval.
 
-    ``se^2 = sum (w_i se_i)^2`` leaves out how the datasets differ, as they are given; the units behind it are
+    ``se^2 = sum (w_i se_i)^2`` ignores how the datasets differ, because the datasets are fixed; the effective units are
     ``U = 1 / sum (w_i^2 / U_i)``.
     """
-    spreads = [estimate.spread or _spread_told(estimate, confidence) for _, estimate in parts]
-    known = [(weight / whole, spread) for (weight, _), spread in zip(parts, spreads, strict=True) if spread]
+    spreads = [estimate.spread or _inferred_spread(estimate, confidence) for _, estimate in parts]
+    known = [(weight / weight_sum, spread) for (weight, _), spread in zip(parts, spreads, strict=True) if spread]
     if len(known) < len(parts) or len({spread.limits for _, spread in known}) > 1:
         return None
     effective = 1 / math.fsum(w * w / spread.effective_units for w, spread in known)
     tasks = 1 / math.fsum(w * w * (2 * spread.doubt - 1) / spread.effective_units for w, spread in known)
+    weighted_means = (weight * spread.mean for (weight, _), spread in zip(parts, spreads, strict=True) if spread)
     pooled = Spread(
-        math.fsum(weight * spread.mean for (weight, _), spread in zip(parts, spreads, strict=True) if spread) / whole,
+        math.fsum(weighted_means) / weight_sum,
         math.fsum(w * w * spread.variance for w, spread in known),
         sum(spread.units for _, spread in known),
         effective,
@@ -163,8 +166,8 @@ def _pooled(parts: Sequence[tuple[int, Estimate]], whole: int, confidence: float
     return default_of(pooled, confidence).ends
 
 
-def _spread_told(estimate: Estimate, confidence: float) -> Spread | None:
-    """The spread behind the default interval of a finished result; None unless it gives exactly that interval."""
+def _inferred_spread(estimate: Estimate, confidence: float) -> Spread | None:
+    """The spread inferred from an estimate that was read from a file; None unless it gives exactly its interval."""
     if estimate.value is None or estimate.stderr is None or estimate.interval is None or not estimate.tasks:
         return None
     ranges = [part.removeprefix("range:") for part in estimate.made.settings if part.startswith("range:")]
@@ -178,8 +181,8 @@ def _spread_told(estimate: Estimate, confidence: float) -> Spread | None:
     return None
 
 
-def _absent(datasets: Mapping[str, Estimate | None]) -> str | None:
-    """Which dataset leaves the mean without a value, or without an interval, and why."""
+def _why_absent(datasets: Mapping[str, Estimate | None]) -> str | None:
+    """Why the mean has no value, or no interval: the first dataset without it, and its reason."""
     for dataset, estimate in datasets.items():
         if not estimate or _value(estimate) is None:
             return f"no value on {dataset!r}{_because(estimate)}"
@@ -197,72 +200,70 @@ def _value(estimate: Estimate) -> float | None:
     return estimate.value if estimate.value is not None and math.isfinite(estimate.value) else None
 
 
-def _weighted(terms: Sequence[tuple[int, float]]) -> float:
+def _weighted_sum(terms: Sequence[tuple[int, float]]) -> float:
     return sum(weight * value for weight, value in terms)
 
 
-def _added(terms: Sequence[tuple[int, float]]) -> float:
-    """The root of the sum of squares."""
+def _weighted_norm(terms: Sequence[tuple[int, float]]) -> float:
+    """The root of the sum of squares of the weighted terms."""
     return math.hypot(*(weight * error for weight, error in terms))
 
 
 def without_means(suites: Sequence[SuiteMeans], stopped: Collection[tuple[str | None, str | None]]) -> list[SuiteMeans]:
-    """Suites without the intervals of means over datasets, where a run of that agent and model was stopped."""
-    return [_unsure(suite) if (suite.agent, suite.model) in stopped else suite for suite in suites]
+    """Suites without the intervals of means over datasets if a run of the suite's agent and model was stopped."""
+    return [_without_intervals(suite) if (suite.agent, suite.model) in stopped else suite for suite in suites]
 
 
-def _unsure(suite: SuiteMeans) -> SuiteMeans:
-    metrics = {name: Means(_bare(means.macro), _bare(means.micro)) for name, means in suite.metrics.items()}
+def _without_intervals(suite: SuiteMeans) -> SuiteMeans:
+    def bare(estimate: Estimate) -> Estimate:
+        return estimate if estimate.interval is None else without_interval(estimate, NO_MEAN)
+
+    metrics = {name: Means(bare(means.macro), bare(means.micro)) for name, means in suite.metrics.items()}
     return replace(suite, metrics=metrics)
 
 
-def _bare(estimate: Estimate) -> Estimate:
-    return estimate if estimate.interval is None else without_interval(estimate, NO_MEAN)
-
-
 def mean_difference(parts: Mapping[str, Difference], confidence: float = 0.95) -> Difference:
-    """The mean over datasets of the paired differences between two runs, every dataset counting alike.
+    """The mean over datasets of the paired differences between two runs, with the same weight for every dataset.
 
-    ``D = sum(d_i) / G`` with the standard error ``sqrt(sum(s_i^2)) / G``, s_i as each dataset is tested with, and t
-    with Satterthwaite's degrees of freedom, ``(sum(s_i^2))^2 / sum(s_i^4 / nu_i)`` (Satterthwaite 1946). A dataset in
-    which no pair differs adds nothing to either; where that is so in all of them, the interval is the recovery of
-    theirs. A dataset without a value leaves none, one without a test leaves no test; `why` names it.
+    ``D = sum(d_i) / G`` with the standard error ``sqrt(sum(s_i^2)) / G``, where s_i is the error that each dataset is
+    tested with, and t with Satterthwaite's degrees of freedom, ``(sum(s_i^2))^2 / sum(s_i^4 / nu_i)`` (Satterthwaite
+    1946). A dataset in which no pair differs adds nothing to either sum; if no pair differs in any dataset, the
+    interval is recovered from the datasets' intervals. If a dataset has no value or no test, the mean does not have it
+    either; `why` names the dataset.
 
-    >>> flat = Difference(0.02, 0.01, (0.0, 0.04), 0.05, "floored_t", 100, 100.0, 99.0, 1.0)
-    >>> found = mean_difference({"a": flat, "b": flat})
-    >>> found.value, round(found.stderr, 6), found.freedom
+    >>> part = Difference(0.02, 0.01, (0.0, 0.04), 0.05, "floored_t", 100, 100.0, 99.0, 1.0)
+    >>> mean = mean_difference({"a": part, "b": part})
+    >>> mean.value, round(mean.stderr, 6), mean.freedom
     (0.02, 0.007071, 198.0)
     """
     units = sum(part.units for part in parts.values())
     count = len(parts)
     for dataset, part in parts.items():
         if part.value is None:
-            return Difference(
-                None, None, None, None, MEAN_DIFFERENCE, units, why=f"no difference on {dataset!r}: {part.why}"
-            )
+            why = f"no difference on {dataset!r}: {part.why}"
+            return Difference(None, None, None, None, MEAN_DIFFERENCE, units, why=why)
     value = math.fsum(part.value or 0.0 for part in parts.values()) / count
     for dataset, part in parts.items():
         if part.p is None or part.stderr is None:
-            return Difference(
-                value, None, None, None, MEAN_DIFFERENCE, units, why=f"no test on {dataset!r}: {part.why}"
-            )
+            why = f"no test on {dataset!r}: {part.why}"
+            return Difference(value, None, None, None, MEAN_DIFFERENCE, units, why=why)
     squares = {dataset: (part.stderr or 0.0) ** 2 for dataset, part in parts.items()}
-    whole = math.fsum(squares.values())
+    square_sum = math.fsum(squares.values())
     widths = [part.width for part in parts.values()]
     width = None if None in widths else math.fsum(width or 0.0 for width in widths) / count
-    evidence = _together([part.evidence for part in parts.values()])
-    if whole == 0:
+    evidence = _joined_units([part.evidence for part in parts.values()])
+    if square_sum == 0:
         ends = [part.interval[1] for part in parts.values() if part.interval]
-        reach = math.hypot(*ends) / count if len(ends) == count else None
-        # however a loss is spread over the datasets, so many alike would see it as rarely: by Jensen's inequality
-        alike = count * min(part.effective_units for part in parts.values())
+        half = math.hypot(*ends) / count if len(ends) == count else None
+        # by Jensen's inequality this many units detect a loss at most as often, however it is spread over the datasets
+        effective = count * min(part.effective_units for part in parts.values())
         return Difference(
-            0.0, 0.0, None if reach is None else (-reach, reach), 1.0, MEAN_DIFFERENCE, units, alike, width=width,
-            why=None if reach is not None else next(part.why for part in parts.values() if not part.interval),
+            0.0, 0.0, None if half is None else (-half, half), 1.0, MEAN_DIFFERENCE, units, effective, width=width,
+            why=None if half is not None else next(part.why for part in parts.values() if not part.interval),
             plain_stderr=0.0, evidence=evidence,
         )  # fmt: skip
-    freedom = whole**2 / math.fsum(squares[dataset] ** 2 / part.freedom for dataset, part in parts.items())
-    stderr = math.sqrt(whole) / count
+    freedom = square_sum**2 / math.fsum(squares[dataset] ** 2 / part.freedom for dataset, part in parts.items())
+    stderr = math.sqrt(square_sum) / count
     p = min(1.0, 2 * upper_tail(abs(value) / stderr, freedom))
     half = t_quantile((1 + confidence) / 2, freedom) * stderr
     low, high = value - half, value + half
@@ -276,8 +277,8 @@ def mean_difference(parts: Mapping[str, Difference], confidence: float = 0.95) -
     )  # fmt: skip
 
 
-def _together(parts: Sequence[Units | None]) -> Units | None:
-    """The units of all datasets, each dataset with the same share; None where one has none."""
+def _joined_units(parts: Sequence[Units | None]) -> Units | None:
+    """The units of all datasets, each dataset with the same share; None if a dataset has no units."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None

@@ -1,7 +1,7 @@
 """The parts of the variance of a mean reward: the choice of tasks, and the sampling of each task.
 
 The mean over T tasks of the means of K samples has the variance ``(Var(x) + E[sigma^2] / K) / T``: x is the mean of a
-task over infinitely many samples, sigma^2 the variance of one sample of it (Miller 2024, section 3). More samples
+task over infinitely many samples, sigma^2 the variance of one of its samples (Miller 2024, section 3). More samples
 shrink only the second term; more tasks shrink both.
 """
 
@@ -25,26 +25,22 @@ TOO_SMALL = "the variance of these rewards is too small for a floating-point num
 ALL_ALIKE = "all rewards are equal, so there is no variance"
 AT_A_TIME = 1 << 18  # rows
 TWICE = 1 - math.sqrt(1 / 2)
-"""By how much the interval shrinks with twice the tasks."""
-UNLIMITED = 0.95  # of its width: where samples can narrow an interval by more, no limit of theirs is seen
+"""The share of its width by which the interval narrows with twice the tasks."""
+UNLIMITED = 0.95  # if samples can narrow an interval by more than this share of its width, no limit is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The variance of a task's mean reward in its two parts.
+    """The variance of a task's mean reward in its two parts."""
 
-    ``samples_per_task`` is the K that makes the parts add up: the number of samples itself when all
-    tasks have the same.
-    """
-
-    tasks: float  # Var(x), between tasks; 0 when sampling explains all
+    tasks: float  # Var(x), between tasks; 0 if sampling explains all of the variance
     sampling: float  # E[sigma^2], of one sample
-    samples_per_task: float  # K
+    samples_per_task: float  # K for which the parts add up: the number of samples if all tasks have the same number
 
     def variance(self, samples: float) -> float:
-        """The variance of a task's mean over this many samples, ``Var(x) + E[sigma^2] / K``.
+        """The variance of a task's mean over K samples, ``Var(x) + E[sigma^2] / K``.
 
-        >>> Split(1 / 12, 1 / 6, 1).variance(2)  # a chance of success that is uniform on [0, 1]
+        >>> Split(1 / 12, 1 / 6, 1).variance(2)  # chances of success uniform on [0, 1]
         0.16666666666666666
         """
         return self.tasks + self.sampling / samples
@@ -57,17 +53,17 @@ class Split:
 
     @property
     def narrowing(self) -> float | None:
-        """By which share of its width more samples can narrow the interval at most; None where there is no such limit.
+        """The largest share of its width by which more samples can narrow the interval; None if there is no limit.
 
-        There is none where the tasks do not differ beyond the sampling: then twice the samples do as much as twice
-        the tasks.
+        There is no limit if tasks do not differ beyond the sampling: then twice the samples narrow the interval as much
+        as twice the tasks.
         """
         most = 1 - math.sqrt(1 - self.share)
         return most if most < UNLIMITED else None
 
     @property
     def advice(self) -> str:
-        """How much more samples, and twice the tasks, would narrow the interval.
+        """A sentence on how much more samples, and twice the tasks, would narrow the interval.
 
         >>> Split(0.77, 0.92, 4).advice.partition(": ")[2]
         'more samples per task can narrow the interval by at most 12 %, twice the tasks by 29 %'
@@ -85,7 +81,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Unsplit:
-    """Why the variance cannot be split."""
+    """The reason why the variance cannot be split."""
 
     why: str
 
@@ -93,10 +89,10 @@ class Unsplit:
 def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | Unsplit:
     """Split the variance of the task means of a column, [R], into its parts.
 
-    ``E[sigma^2]`` is the mean of the variances within tasks, n - 1, over tasks with two samples or
-    more. The variance of the task means, n - 1 over tasks (or over ``clusters``, [T]), less what
-    sampling adds to it, the mean of sigma^2 / n, is ``Var(x)``, never below 0. A task with one sample
-    is assumed to have the mean sigma^2. A gap is not a sample, and a task of gaps does not count.
+    ``E[sigma^2]`` is the mean of the variances within tasks, n - 1, over tasks with two samples or more. ``Var(x)`` is
+    the variance of the task means, n - 1 over tasks (or over ``clusters``, [T]), less the part from sampling, the mean
+    of sigma^2 / n; it is never below 0. A task with one sample is assumed to have the mean sigma^2. A gap is not a
+    sample, and a task of gaps does not count.
     """
     return split_of(*moments(column, by), ValueEnds.of(column.kept()), clusters)
 
@@ -104,28 +100,28 @@ def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | U
 def split_of(
     n: Counts | Ints, means: Floats, within: Floats, ends: ValueEnds, clusters: Ints | None = None
 ) -> Split | Unsplit:
-    """As `split`, from the moments of each task, [T] each, and the ends of all values."""
-    there, repeated = n > 0, n > 1
-    tasks = int(there.sum())
+    """`split` from the moments of each task, [T] each, and the ends of all values."""
+    sampled, repeated = n > 0, n > 1
+    tasks = int(sampled.sum())
     if tasks < 2:
         return Unsplit(ONE_TASK if tasks else NO_TASKS)
     if not repeated.any():
         return Unsplit(NO_REPEATS)
     sampling = float(total(within[repeated])) / int(repeated.sum())
-    noise = float(total(np.where(repeated, within, sampling)[there] / n[there])) / tasks
-    variance = _between(means[there], None if clusters is None else clusters[there])
+    noise = float(total(np.where(repeated, within, sampling)[sampled] / n[sampled])) / tasks
+    variance = _between(means[sampled], None if clusters is None else clusters[sampled])
     if variance is None:
         return Unsplit(ONE_CLUSTER)
     if not (math.isfinite(noise) and math.isfinite(variance)):
         return Unsplit(NOT_FINITE)
     if not (noise or variance) and ends.low < ends.high:
         return Unsplit(TOO_SMALL)
-    samples = sampling / noise if noise else tasks / float(total(1 / n[there]))
+    samples = sampling / noise if noise else tasks / float(total(1 / n[sampled]))
     return Split(max(variance - noise, 0.0), sampling, samples)
 
 
 def moments(column: Column, by: Groups) -> tuple[Ints, Floats, Floats]:
-    """The n given values of each task, their mean and their variance, n - 1, [T] each; 0 where there are none."""
+    """The number of given values of each task, their mean and their variance, n - 1, [T] each; 0 without values."""
     n = by.count(column.given)
     return n, *_moments(column, by, n)
 
@@ -133,8 +129,8 @@ def moments(column: Column, by: Groups) -> tuple[Ints, Floats, Floats]:
 def _moments(column: Column, by: Groups, n: Ints) -> tuple[Floats, Floats]:
     """The mean of each task's n given values and their variance, n - 1, [T] both.
 
-    Taken from each task's first value, so that values that agree have exactly no variance; some tasks
-    at a time, so that no second table of all rollouts is made. One value has the variance 0 here.
+    Each task's first value is subtracted, so that equal values have exactly no variance. A block of tasks is computed
+    at a time, so that no second table of all rollouts is made. A single value has the variance 0 here.
     """
     means, within = np.zeros(by.size), np.zeros(by.size)
     step = max(1, AT_A_TIME // max(int(n.max(initial=0)), 1))
@@ -146,8 +142,8 @@ def _moments(column: Column, by: Groups, n: Ints) -> tuple[Floats, Floats]:
         part = Groups.of(np.repeat(np.arange(len(filled)), count), len(filled))
         first = values[part.starts[:-1]]
         with np.errstate(over="ignore", invalid="ignore"):
-            away = values - first[part.code]
-            sums, squares = part.sum(Column.of(away)), part.sum(Column.of(away * away))
+            shifted = values - first[part.code]
+            sums, squares = part.sum(Column.of(shifted)), part.sum(Column.of(shifted * shifted))
             means[filled] = first + sums / count
             within[filled] = np.maximum(squares - sums * sums / count, 0.0) / np.maximum(count - 1, 1)
     return means, within
@@ -170,23 +166,23 @@ def _percent(share: float) -> str:
 
 
 DEPENDENT = "the numbers of samples depend on the rewards"
-FEWEST_STOPPED = 5  # tasks that stop at their first pass, and tasks with two samples: fewer may be chance
-FEWEST_TASKS = 20  # of the score test: its normal law needs them
-LEVEL = 0.0005  # of the score test, two-sided: at most 1 % false warnings also where its normal law is poor
+FEWEST_STOPPED = 5  # of tasks that stop at their first pass, and of tasks with two samples: fewer may be chance
+FEWEST_TASKS = 20  # of the score test, whose normal approximation needs them
+LEVEL = 0.0005  # of the score test, two-sided: at most 1 % false warnings even if its normal approximation is poor
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Tasks that were tried until their first pass, at most so many times."""
+    """The pattern of retries: tasks were tried until their first pass, at most ``most`` times."""
 
-    stopped: int  # tasks with fewer samples than the most, each with one pass, its last sample
+    stopped: int  # tasks with fewer samples than ``most``, each with one pass, its last sample
     tasks: int  # tasks with a sample
-    most: int  # samples of a task
+    most: int  # the largest number of samples of a task
 
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """Counts that go with rewards, by the score test."""
+    """Numbers of samples that depend on the rewards, by the score test."""
 
     z: float  # above 0: tasks with more samples have higher rewards
     p: float  # two-sided
@@ -195,25 +191,25 @@ class Dependence:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What the samples of T tasks say of whether their numbers depend on their rewards."""
+    """The summary of T tasks that shows whether their numbers of samples depend on their rewards."""
 
-    n: Counts  # [T] samples, gaps are none
+    n: Counts  # [T] samples, without gaps
     passes: Counts  # [T]
     last_passes: Bools  # [T] whether the last sample passes
-    mean: Floats  # [T] their mean; 0 where there are none
+    mean: Floats  # [T] mean reward; 0 without samples
 
     @classmethod
     def of(cls, rewards: Column, by: Groups, threshold: float) -> Samples:
-        """Of the rewards of rollouts, [R]."""
+        """The summary of the rewards of rollouts, [R]."""
         n, c = pass_counts(rewards, by, threshold)
-        rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]  # of the last sample of each task
-        last = np.zeros(by.size, dtype=bool)
-        last[n > 0] = rewards.values[rows] >= threshold
-        return cls(n.astype(np.int32), c.astype(np.int32), last, task_mean(rewards, by).values)
+        last_rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]
+        last_passes = np.zeros(by.size, dtype=bool)
+        last_passes[n > 0] = rewards.values[last_rows] >= threshold
+        return cls(n.astype(np.int32), c.astype(np.int32), last_passes, task_mean(rewards, by).values)
 
 
 def joined_samples(parts: Sequence[Samples]) -> Samples:
-    """The samples of several sets of tasks as one."""
+    """The summary of several sets of tasks together."""
     return Samples(
         np.concatenate([part.n for part in parts]),
         np.concatenate([part.passes for part in parts]),
@@ -223,17 +219,17 @@ def joined_samples(parts: Sequence[Samples]) -> Samples:
 
 
 def dependence_of(samples: Samples) -> Retries | Dependence | None:
-    """Whether the numbers of samples of tasks depend on their rewards; None where nothing shows it.
+    """Evidence that the numbers of samples of tasks depend on their rewards; None without evidence.
 
-    Gaps are no samples, and a task of gaps is no task.
+    Gaps are not samples, and a task of gaps does not count.
     """
     return retries(samples) or score_test(samples)
 
 
 def retries(samples: Samples) -> Retries | None:
-    """The pattern of retries: no task has two passes, and every task short of the most samples ends with one.
+    """The pattern of retries: no task has two passes, and every task with fewer samples than the most ends with a pass.
 
-    At least five such tasks, and five tasks with two samples or more.
+    None without the pattern, or with fewer than five such tasks, or fewer than five tasks with two samples or more.
     """
     n = samples.n
     most = int(n.max(initial=0))
@@ -245,22 +241,21 @@ def retries(samples: Samples) -> Retries | None:
 
 
 def score_test(samples: Samples) -> Dependence | None:
-    """The score test of counts n_t against means m_t, where its two-sided p is below `LEVEL`.
+    """The score test of counts n_t against means m_t; None unless its two-sided p is below `LEVEL`.
 
-    ``z = sum x_t e_t / sqrt(sum (x_t e_t)^2)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at
-    least 20 tasks. A correlation of ranks would not do: means of few samples have other ranks even where
-    nothing depends on anything.
+    ``z = sum x_t e_t / sqrt(sum (x_t e_t)^2)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at least 20 tasks.
+    A rank correlation would be wrong, because means of few samples have other ranks even without any dependence.
     """
-    there = samples.n > 0
-    counts = samples.n[there].astype(float)
+    sampled = samples.n > 0
+    counts = samples.n[sampled].astype(float)
     tasks = len(counts)
     if tasks < FEWEST_TASKS or counts.min() == counts.max():
         return None
-    values = samples.mean[there]
-    size = float(np.abs(values).max())
-    if not 0 < size < math.inf:
+    values = samples.mean[sampled]
+    largest = float(np.abs(values).max())
+    if not 0 < largest < math.inf:
         return None
-    values = values / size  # the test has no scale; squares of large rewards would have no number
+    values = values / largest  # the test does not depend on the scale, and squares of large rewards would overflow
     products = (counts - total(counts) / tasks) * (values - total(values) / tasks)
     spread = float(total(products * products))
     if not spread > 0:

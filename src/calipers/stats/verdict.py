@@ -1,8 +1,8 @@
-"""The verdict of a comparison in one word and one sentence, and what an undecided comparison needs.
+"""The verdict of a comparison in one word and one sentence, and the tasks that an undecided comparison needs.
 
-If new tasks are added to an undecided comparison and tested together with the old ones, that is a second look: without
-a true difference, following such advice once gives about 10 % false claims instead of 5 %. So the advice counts the
-tasks of a new comparison, which is tested on its own.
+To add new tasks to an undecided comparison and to test them together with the old ones is a second look: without a true
+difference, it gives about 10 % false claims instead of 5 %. Therefore the advice is the number of tasks of a new
+comparison, which is tested on its own.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ class ComparisonVerdict:
 
     word: Word
     difference: Difference
-    p: float | None  # of no difference; adjusted where several were compared
+    p: float | None  # of no difference; adjusted if several runs were compared
     confidence: float
     margin: float | None = None
-    # tasks that a new comparison needs if the true difference is the observed one; clusters, where they are units
+    # tasks (or clusters, if these are the units) of a new comparison if the true difference is the observed one
     more_tasks: int | None = None
-    more_samples: int | None = None  # per task and run, on as many tasks; None where no number is enough
+    more_samples: int | None = None  # per task and run, on the same number of tasks; None if no number is enough
     clustered: bool = False
-    new_tasks: tuple[int, int | None] | None = None  # the same at the ends of the interval; None: no number is enough
-    within: bool = False  # whether they would show that the difference is within the margin, not that there is one
+    # tasks for the differences at the ends of the interval; the second is None if no number is enough
+    new_tasks: tuple[int, int | None] | None = None
+    within: bool = False  # the new comparison would show equivalence within the margin, not a difference
     anytime: bool = True  # whether an anytime comparison could add tasks to these
 
     @property
     def sentence(self) -> str:
-        """The verdict as a sentence, with advice where it is undecided."""
+        """The verdict as a sentence, with advice if it is undecided."""
         value = self.difference.value
         if value is None:
             return f"undecided: {self.difference.why}"
@@ -52,7 +53,7 @@ class ComparisonVerdict:
         return f"undecided: a difference of {_signed(value)}{self._backing()}{self._remedy()}"
 
     def _shown(self) -> str:
-        """The p of equivalence; the p of no difference would be mistaken for it."""
+        """The p of equivalence, in place of the p of no difference, which would be mistaken for it."""
         p = None if self.margin is None else equivalence(self.difference, self.margin, confidence=self.confidence).p
         return "" if p is None else f", p {p:.2g}"
 
@@ -68,7 +69,7 @@ class ComparisonVerdict:
         if self.difference.method == BETTING and self.p is not None:
             return "; add tasks to the runs and compare again: this test is valid after every batch"
         if self.more_tasks:
-            more = "; to add tasks to these runs instead, use compare --anytime" if self._may_go_on else ""
+            more = "; to add tasks to these runs instead, use compare --anytime" if self._may_add_tasks else ""
             return f"; {self._needed(self.more_tasks)}{self._allowed()}{more}"
         if self.difference.value == 0 and self.difference.interval is None:
             return "; no difference was observed, and this comparison cannot show that there is none"
@@ -77,11 +78,11 @@ class ComparisonVerdict:
         return ""
 
     @property
-    def _may_go_on(self) -> bool:
+    def _may_add_tasks(self) -> bool:
         return self.anytime and self.difference.width is not None
 
     def _needed(self, tasks: int) -> str:
-        """What a new comparison on so many tasks would show."""
+        """The advice on the size of a new comparison and on its result."""
         new, alone = f"{tasks:,} new {self._unit}s", "tested on their own"
         if self.within and self.difference.stderr == 0:
             return f"{new} without any difference, {alone}, would show that it is within {self.margin:g}"
@@ -127,23 +128,23 @@ def verdict(
 ) -> ComparisonVerdict:
     """Compare the first run with the second: better, worse, equivalent within a margin, or undecided.
 
-    Equivalent where the difference is shown to lie within the margin, significant or not: a margin defines which
-    differences do not matter. Otherwise better or worse where p is at most 1 - confidence; ``p`` replaces the p of the
-    difference where it was adjusted for ``tests`` tests. A difference that is not significant is undecided, never
-    equal.
+    The verdict is "equivalent" if the difference is shown to lie within the margin, significant or not, because a
+    margin defines which differences do not matter. Otherwise it is "better" or "worse" if p is at most 1 - confidence;
+    ``p`` replaces the p of the difference if it was adjusted for ``tests`` tests. A difference that is not significant
+    is undecided, never equal.
 
     The advice for a new comparison assumes a power of 80 %, at the observed difference and at both ends of its
     interval. With ``pair``, the parts of the variance, and the ``samples`` per task that each run has, it also gives
-    the samples per task that are enough on as many tasks. ``anytime`` says whether an anytime comparison of this
-    metric is possible.
+    the samples per task that are enough on the same number of tasks. ``anytime`` says whether an anytime comparison of
+    this metric is possible.
     """
     raw, value = difference.p, difference.value
     p = raw if p is None else p
-    # a p that others have made larger must be as much smaller to begin with
-    wanted = 1 - (1 - confidence) * _price(raw, p, tests) if raw and p else confidence
+    # an adjusted p is larger than the raw p, so that the raw p must be below a smaller level
+    wanted = 1 - (1 - confidence) * _level_share(raw, p, tests) if raw and p else confidence
     if margin is not None and equivalence(difference, margin, confidence=confidence).shown:
         return ComparisonVerdict("equivalent", difference, p, confidence, margin, clustered=clustered)
-    if value and p is not None and p <= 1 - confidence:  # draws may lie on one side of a median that does not differ
+    if value and p is not None and p <= 1 - confidence:  # p may be small for a value of 0, as with equal medians
         word: Word = "better" if (value > 0) == higher_is_better else "worse"
         return ComparisonVerdict(word, difference, p, confidence, margin, clustered=clustered)
     needed = _new_tasks(difference, margin, wanted, confidence) or _NewTasks(None)
@@ -165,10 +166,10 @@ def verdict(
     )
 
 
-def _price(raw: float, adjusted: float, tests: int) -> float:
-    """What part of its level a test has left among others: by what its own p became, as far as that shows it.
+def _level_share(raw: float, adjusted: float, tests: int) -> float:
+    """The share of the level that a test has among others, from the ratio of its raw and adjusted p.
 
-    An adjusted p of 1 may have been cut there; then the test is taken for the first of all to succeed.
+    An adjusted p of 1 may have been cut off there, and is taken as the smallest of ``tests`` p values: 1 / tests.
     """
     return min(1.0, raw / adjusted, 1 / tests if adjusted >= 1 else 1.0)
 
@@ -180,28 +181,28 @@ def more_samples(
     confidence: float = 0.95,
     wanted: float | None = None,
 ) -> int | None:
-    """How many samples per task and run would do in a new comparison on as many tasks; None where none would.
+    """The samples per task and run for a new comparison on the same number of tasks; None if no number is enough.
 
-    ``wanted`` is the confidence a difference is to be shown with, where that was adjusted for other tests;
-    that it is small, within the margin, is each time shown by itself.
+    ``wanted`` is the confidence that a difference needs, if it was adjusted for other tests; equivalence within the
+    margin is not adjusted.
     """
     if difference.value is None or difference.p is None or not pair.divided:
         return None
-    # what the variance of one task's difference may be, and what sampling may add to it
+    # the largest variance of one task's difference that is small enough, for each way to decide the comparison
     allowed = [
         difference.effective_units * (way.distance / way.errors(difference.freedom)) ** 2
         for way in _ways(difference, margin, confidence, confidence if wanted is None else wanted)
     ]
-    spare = max(allowed, default=0.0) - pair.tasks
-    if spare <= 0:
+    for_sampling = max(allowed, default=0.0) - pair.tasks
+    if for_sampling <= 0:
         return None
-    enough = math.ceil((pair.first + pair.second) / spare)
+    enough = math.ceil((pair.first + pair.second) / for_sampling)
     return max(1, enough) if enough < MOST_TASKS else None
 
 
 @dataclass(frozen=True, slots=True)
 class _NewTasks:
-    """The tasks that a new comparison needs, where the truth is what was seen, and at the ends of its interval."""
+    """The tasks that a new comparison needs for the observed difference, and for those at the ends of its interval."""
 
     likely: int | None
     ends: tuple[int, int | None] | None = None
@@ -209,19 +210,19 @@ class _NewTasks:
 
 
 def _new_tasks(difference: Difference, margin: float | None, wanted: float, confidence: float) -> _NewTasks | None:
-    """How many new units would show the difference, or that it is within the margin, whichever takes fewer."""
+    """The new units that would show the difference, or that it is within the margin, whichever takes fewer."""
     if difference.value is None or difference.p is None or difference.stderr is None:
         return None
     if difference.stderr == 0:
-        return _alike(difference, margin, confidence)
-    variance = _spread(difference) ** 2 * difference.effective_units
+        return _new_tasks_without_difference(difference, margin, confidence)
+    variance = _test_stderr(difference) ** 2 * difference.effective_units
 
-    def shown(truth: float) -> int | None:
+    def to_show_difference(truth: float) -> int | None:
         tasks = tasks_needed(variance, truth, POWER, wanted) if truth else None
         return None if tasks is None else max(tasks, _fewest_signs(difference.method, wanted))
 
-    def small(truth: float) -> int | None:
-        ways = _within(truth, margin, confidence)
+    def to_show_equivalence(truth: float) -> int | None:
+        ways = _equivalence_ways(truth, margin, confidence)
 
         def enough(units: int) -> bool:
             error = math.sqrt(variance / units)
@@ -230,34 +231,38 @@ def _new_tasks(difference: Difference, margin: float | None, wanted: float, conf
         tasks = fewest(enough, difference.units) if ways else None
         if tasks is None or margin is None or difference.width is None:
             return tasks
-        return max(tasks, unseen_loss(1.0, margin / difference.width, confidence) or 0)  # even tasks alike take as many
+        # tasks without any difference need at least this many
+        return max(tasks, unseen_loss(1.0, margin / difference.width, confidence) or 0)
 
-    near, far = _nearest_and_farthest(difference)
-    value = abs(difference.value)
-    options = [
-        _NewTasks(likely, None if (least := needed(ends[0])) is None else (least, needed(ends[1])), needed is small)
-        for needed, ends in ((shown, (far, near)), (small, (near, far)))
-        if (likely := needed(value)) is not None
-    ]
+    smallest, largest = _sizes_in_interval(difference)
+    options = []
+    for needed, easier, harder in (
+        (to_show_difference, largest, smallest),
+        (to_show_equivalence, smallest, largest),
+    ):
+        if (likely := needed(abs(difference.value))) is not None:
+            least = needed(easier)
+            ends = None if least is None else (least, needed(harder))
+            options.append(_NewTasks(likely, ends, within=needed is to_show_equivalence))
     return min(options, key=lambda option: option.likely or 0, default=None)
 
 
-def _nearest_and_farthest(difference: Difference) -> tuple[float, float]:
-    """The smallest and the largest size of a difference that the interval holds."""
+def _sizes_in_interval(difference: Difference) -> tuple[float, float]:
+    """The smallest and the largest absolute difference in the interval."""
     low, high = difference.interval or (difference.value or 0.0, difference.value or 0.0)
     return 0.0 if low <= 0 <= high else min(abs(low), abs(high)), max(abs(low), abs(high))
 
 
-def _alike(difference: Difference, margin: float | None, confidence: float) -> _NewTasks | None:
-    """How many units without any difference would show that it is within the margin."""
+def _new_tasks_without_difference(difference: Difference, margin: float | None, confidence: float) -> _NewTasks | None:
+    """The number of units without any difference that would show equivalence within the margin."""
     if margin is None or difference.effective_tasks:
-        return None  # the strict test has a spread of its own, which no data take away
+        return None  # the strict test assumes a spread even without any difference
     units = too_few(difference, margin, confidence)
     return None if units is None else _NewTasks(units, (units, None), within=True)
 
 
 def _fewest_signs(method: str, confidence: float) -> int:
-    """How many units a test of signs takes at least: with all of n on one side its p is 2^(1 - n), mid-p's 2^-n."""
+    """The fewest units for a significant sign test: with all n on one side its p is 2^(1 - n), mid-p is 2^-n."""
     if method not in ("sign_flip", "mcnemar", "mid_p"):
         return 0
     halvings = math.ceil(-math.log2(1 - confidence))
@@ -266,34 +271,34 @@ def _fewest_signs(method: str, confidence: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A way to decide a comparison: an error of the estimate so small that this distance is clear."""
+    """A way to decide a comparison: the true value must be ``errors`` standard errors away from a bound."""
 
-    distance: float
-    level: float  # of the one side that is to be cleared
+    distance: float  # of the true value from the bound
+    level: float  # one-sided
     power: float
 
     def errors(self, freedom: float) -> float:
-        """How many standard errors the distance must hold."""
+        """The distance in standard errors that gives the power."""
         return t_quantile(self.level, freedom) + t_quantile(self.power, math.inf)
 
 
 def _ways(difference: Difference, margin: float | None, confidence: float, wanted: float) -> list[_Way]:
-    """To show the difference that was seen, and to show that it lies within the margin."""
+    """The ways to decide a comparison: to show the observed difference, and to show equivalence within the margin."""
     value = abs(difference.value or 0.0)
-    shown = [_Way(value, (1 + wanted) / 2, POWER)] if value else []
-    return [*shown, *_within(value, margin, confidence)]
+    to_show_difference = [_Way(value, (1 + wanted) / 2, POWER)] if value else []
+    return [*to_show_difference, *_equivalence_ways(value, margin, confidence)]
 
 
-def _within(value: float, margin: float | None, confidence: float) -> list[_Way]:
-    """To show that a true difference of this size, from 0 on, lies within the margin."""
+def _equivalence_ways(value: float, margin: float | None, confidence: float) -> list[_Way]:
+    """The way to show that a true difference of size ``value`` lies within the margin; empty if it does not."""
     if margin is None or margin <= value:
         return []
-    # with no difference at all both sides of the margin must be cleared at once
+    # for a true difference of 0, both one-sided tests can fail
     return [_Way(margin - value, confidence, (1 + POWER) / 2 if value == 0 else POWER)]
 
 
-def _spread(difference: Difference) -> float:
-    """The standard error that the test goes by: the strict one supposes the largest that no difference allows."""
+def _test_stderr(difference: Difference) -> float:
+    """The standard error that the test uses; the strict test uses the largest one under no difference."""
     if difference.effective_tasks and difference.width is not None:
         return difference.width / math.sqrt(difference.effective_tasks)
     return difference.stderr or 0.0

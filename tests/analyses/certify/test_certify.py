@@ -15,7 +15,7 @@ from calipers.analyses.audit import audit
 from calipers.analyses.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
-from calipers.analyses.certify.leaves import HeldTexts, grow, leaf_of, of_records
+from calipers.analyses.certify.leaves import TextChunk, grow, leaf_of, of_records
 from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, show_rollouts, verify
 from calipers.errors import InputError
 from calipers.formats.convert import convert
@@ -127,9 +127,9 @@ def test_one_changed_value_is_named(made, key, value, numbers):
 def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
     leaves = [b"%d" % index for index in range(1 << 10)]
     salts = trees.salts(SEED, len(leaves))
-    grown = trees.Tree(SEED, trees.branch(salts, 0, HeldTexts(leaves)))
+    grown = trees.Tree(SEED, trees.branch(salts, 0, TextChunk(leaves)))
     leaves[700] = b"other"
-    found = trees.parting(trees.Tree(SEED, trees.branch(salts, 0, HeldTexts(leaves))), grown)
+    found = trees.parting(trees.Tree(SEED, trees.branch(salts, 0, TextChunk(leaves))), grown)
     assert (found.index, found.compared) == (700, 11)  # one more for each doubling: 21 of a million
     assert trees.is_consistent(grown, 700)
 

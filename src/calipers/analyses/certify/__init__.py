@@ -1,4 +1,4 @@
-"""Certify the numbers of a run: what was scored, how, of which rollouts, and as planned or not."""
+"""Certify the numbers of a run: which rollouts were scored, with which settings, and whether as planned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from calipers.rollouts.table import Part
 from calipers.stores import atomic_file
 
 SCHEMA: Final = "calipers.certificate/1"
-ROOT: Final = "calipersRolloutsSha256"  # the algorithm of a digest of rollouts, in in-toto's words
+ROOT: Final = "calipersRolloutsSha256"  # the name of the digest's algorithm in an in-toto subject
 NUMBERS: Final = "calipersResultSha256"
 TREE_FILE: Final = "result.tree"
 TREE: Final = "rfc6962-sha256-salted"
@@ -39,7 +39,7 @@ NO_ROOT: Final = "a result alone has no rollouts, so the certificate has no root
 
 @dataclass(frozen=True, slots=True)
 class CertifiedScoring:
-    """How rollouts are scored: all that a stranger must repeat."""
+    """The settings of a scoring that anybody needs to repeat it."""
 
     metrics: Sequence[str] = ()
     by: Sequence[str] = ()
@@ -54,14 +54,14 @@ class CertifiedScoring:
     exclude: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """What was asked for; what is as usual is left out."""
-        usual = asdict(CertifiedScoring())
-        given = {name: value for name, value in asdict(self).items() if value != usual[name]}
+        """The settings that differ from the defaults."""
+        defaults = asdict(CertifiedScoring())
+        given = {name: value for name, value in asdict(self).items() if value != defaults[name]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> CertifiedScoring:
-        """The scoring that a certificate says; InputError for what is none."""
+        """The scoring in a certificate; InputError if it is invalid."""
         unknown = [name for name in document if name not in cls.__dataclass_fields__]
         if unknown:
             raise InputError.at("scoring", f"has a key {unknown[0]!r}", "was it written by a newer version?")
@@ -71,31 +71,31 @@ class CertifiedScoring:
         return scoring
 
     def refuse_code(self) -> None:
-        """InputError for a metric that is a file of code: whoever checks a certificate runs nobody's code."""
+        """Raise InputError for a metric that is a file of code, because checking a certificate must not run code."""
         for metric in self.metrics:
             if is_code(metric.partition("(")[0].strip()):
-                wrong = f"{metric!r:.60} is a file of code, which no certificate names"
-                raise InputError.at("scoring", wrong, "expected names of metrics")
+                problem = f"{metric!r:.60} is a file of code, which no certificate names"
+                raise InputError.at("scoring", problem, "expected names of metrics")
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRollouts:
-    """Rollouts that were scored, their leaves, and the tree of them with the salts of a seed."""
+    """The result of scored rollouts, with their leaves, and the Merkle tree of the leaves with salts from a seed."""
 
     result: Result
     leaves: Leaves
-    tree: Tree | None  # None where no seed was given
+    tree: Tree | None  # None without a seed
 
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """A certificate, the tree of its rollouts, and what it says."""
+    """A certificate, the tree of its rollouts, and its result."""
 
     envelope: Envelope
     tree: Tree | None  # None for a result alone
     result: Result
     notes: Sequence[str] = ()
-    differences: Sequence[str] | None = None  # from the plan that was registered; None without one
+    differences: Sequence[str] | None = None  # from the registered plan; None without a plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate to a file, and the tree beside it as result.tree; files that exist are replaced."""
@@ -109,7 +109,7 @@ class Certified:
 def scored(
     paths: Sequence[str], scoring: CertifiedScoring, columns: Mapping[str, str] | None = None, seed: bytes | None = None
 ) -> ScoredRollouts:
-    """Score rollouts and take their leaves; native records are read once for both."""
+    """Score rollouts and compute their leaves; native records are read once for both."""
     names = columns if isinstance(columns, Named) else Named(columns or {})
     settings = asdict(scoring)
     metrics = list(settings.pop("metrics")) or None
@@ -122,7 +122,7 @@ def scored(
             extra = sorted({label for kind in kinds for label in kind.labels})
             begin(paths, columns=names, labels=extra, kept=parts)
             leaves = of_records(records_of(paths, names, parts))
-        elif plan.labels:  # a label may add a column, and no leaf depends on what was asked for
+        elif plan.labels:  # labels of a plan may add columns, and leaves must not depend on the requested scoring
             result = score(list(paths), metrics, columns=names, **settings)
             begin(paths, labels=[WORDS], kept=parts)
             leaves = of_parts(parts)
@@ -133,22 +133,22 @@ def scored(
             leaves = of_parts(parts)
             with nullcontext(None) if seed is None else growing(seed, leaves) as finished:
                 result = replace(score(table, metrics, **settings), inputs=inputs())
-                del table  # as large as the tree
+                del table  # it needs as much memory as the tree
                 return ScoredRollouts(result, leaves, finished() if finished else None)
         return ScoredRollouts(result, leaves, None if seed is None else grow(seed, leaves))
 
 
 def _formats(paths: Sequence[str], names: Named) -> list[Format]:
-    kinds = []
-    for each in with_folders(paths, names)[0]:
-        if not isinstance(each, str):
-            kinds.append(found_format(each))
-        elif os.path.isdir(each):
-            kinds.append(RUN)
+    formats = []
+    for path in with_folders(paths, names)[0]:
+        if not isinstance(path, str):
+            formats.append(found_format(path))
+        elif os.path.isdir(path):
+            formats.append(RUN)
         else:
-            with Source(each) as source:
-                kinds.append(found_format(source, names))
-    return kinds
+            with Source(path) as source:
+                formats.append(found_format(source, names))
+    return formats
 
 
 def certify(
@@ -170,21 +170,21 @@ def certify(
     exclude: str | Sequence[str] = (),
     salt_seed: bytes | None = None,
 ) -> Certified:
-    """Certify the rollouts of some paths, or a result alone.
+    """Certify the rollouts in ``paths``, or a result alone.
 
     The private key in the file ``key`` signs the certificate. ``plan`` is the file of a certified plan that the run is
-    held against. The other settings are those of `score`. ``salt_seed`` are 32 bytes that the salts are drawn from;
-    random without. `Certified.save` writes the certificate, and its tree beside it.
+    compared with. The other settings are those of `score`. ``salt_seed`` is the seed of the salts, 32 bytes, random by
+    default. `Certified.save` writes the certificate, and its tree beside it.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     refuse_pipes(given)
-    metrics, by, exclude = ((each,) if isinstance(each, str) else tuple(each) for each in (metrics, by, exclude))
+    metrics, by, exclude = ((names,) if isinstance(names, str) else tuple(names) for names in (metrics, by, exclude))
     scoring = CertifiedScoring(
         metrics, by, cluster, dialect, missing, reward, confidence, integer("seed", seed), interval, range, exclude
     )
     planned = None if plan is None else os.fspath(plan)
     if key is not None:
-        private_key(os.fspath(key))  # before the work, not after it
+        private_key(os.fspath(key))  # a wrong key is an error before the work
     alone = result_in(given[0]) if len(given) == 1 else None
     if alone is not None:
         if scoring != CertifiedScoring() or columns:
@@ -196,8 +196,9 @@ def certify(
 
             scoring = as_planned(planned, scoring)
         scoring.refuse_code()
-        done = scored(given, scoring, columns, salt_seed or os.urandom(SEED))
-        certified = _certified(done.result, done.tree, scoring, columns or {}, given, planned, done.result.notes)
+        rollouts = scored(given, scoring, columns, salt_seed or os.urandom(SEED))
+        result = rollouts.result
+        certified = _certified(result, rollouts.tree, scoring, columns or {}, given, planned, result.notes)
     return certified if key is None else replace(certified, envelope=sign(certified.envelope, os.fspath(key)))
 
 
@@ -215,7 +216,7 @@ def _certified(
     subject = [{"name": "result", "digest": {NUMBERS: result.digest.removeprefix("sha256:")}}]
     if tree is not None:
         subject.insert(0, {"name": "rollouts", "digest": {ROOT: tree.root.hex()}})
-    made = _plan_of(paths)
+    run_plans = _run_plans(paths)
     predicate: dict[str, Any] = {
         "schema": SCHEMA,
         "calipers": __version__,
@@ -228,15 +229,14 @@ def _certified(
             {"name": os.path.basename(source.path), "format": source.format, "sha256": source.sha256}
             for source in result.inputs
         ],
-        "plan": made,
+        "plan": run_plans,
         "preregistration": None,
     }
     differences = None
     if plan is not None:
         from calipers.analyses.certify.preregister import bound, others_planned
 
-        how = None if tree is None else predicate["scoring"]
-        stated, differences = bound(plan, result, made, how)
+        stated, differences = bound(plan, result, run_plans, None if tree is None else predicate["scoring"])
         predicate["preregistration"] = stated
         others = others_planned(stated, len(result.groups))
         notes = [*notes, *([others] if others else [])]
@@ -244,7 +244,7 @@ def _certified(
 
 
 def result_in(path: str) -> Result | None:
-    """The result in a file that a command wrote; None for anything else."""
+    """The result in a file that a command wrote; None for any other file."""
     if os.path.isdir(path):
         return None
     try:
@@ -257,13 +257,13 @@ def result_in(path: str) -> Result | None:
         return None
     result = Result.from_dict(document)
     if result.digest != document.get("digest"):
-        wrong = "its numbers do not have the digest that it states"
-        raise InputError.at(path, wrong, "expected a result as calipers wrote it")
+        problem = "its numbers do not have the digest that it states"
+        raise InputError.at(path, problem, "expected a result as calipers wrote it")
     return result
 
 
-def _plan_of(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """How each run was made, from the plans in their folders: what is asked, of whom, and how it is judged."""
+def _run_plans(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """The plan of each run, from its folder: the dataset, the model, the settings and the verifier."""
     plans = []
     for path in paths:
         if not is_run(path):
@@ -271,9 +271,8 @@ def _plan_of(paths: Sequence[str]) -> list[dict[str, Any]]:
         plan = read_plan(path)
         with open(os.path.join(path, PLAN), "rb") as file:
             document = json.loads(file.read())
-        made = {
-            name: getattr(plan, name) for name in ("dataset", "model", "agent", "samples", "identity", "created_at")
-        }
-        inputs = [{"sha256": each.get("sha256")} for each in document.get("inputs") or ()]
-        plans.append({**made, "tasks": len(plan.tasks), "versions": document.get("versions"), "inputs": inputs})
+        names = ("dataset", "model", "agent", "samples", "identity", "created_at")
+        settings = {name: getattr(plan, name) for name in names}
+        inputs = [{"sha256": source.get("sha256")} for source in document.get("inputs") or ()]
+        plans.append({**settings, "tasks": len(plan.tasks), "versions": document.get("versions"), "inputs": inputs})
     return plans

@@ -1,6 +1,6 @@
-"""A signed statement: in-toto's Statement v1 in a DSSE envelope, signed with Ed25519, and its time stamp by RFC 3161.
+"""Signed statements: in-toto's Statement v1 in a DSSE envelope, signed with Ed25519, with a time stamp by RFC 3161.
 
-A time stamp is a request for an authority, and its reply checked against a certificate that one trusts.
+For a time stamp, a request is made for an authority, and its reply is checked against a trusted certificate.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 CERTIFICATE: Final = "urn:calipers:certificate:v1"
 PREREGISTRATION: Final = "urn:calipers:preregistration:v1"
-LARGEST: Final = 64 << 20  # bytes of an envelope; a ledger and its numbers take thousands
+LARGEST: Final = 64 << 20  # bytes of an envelope, which usually has a few thousand
 SMALL: Final = 1 << 20  # bytes of a key, a reply or a certificate of an authority
 PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class DsseSignature:
-    """A signature, and the id of the key that it says it is of."""
+    """A signature, and the id of the key that is stated with it."""
 
     keyid: str
     sig: bytes
@@ -46,12 +46,12 @@ class Envelope:
 
     @property
     def digest(self) -> str:
-        """The hash of the signed bytes, by which another statement names this one."""
+        """The hash of the signed bytes, by which another statement refers to this one."""
         return sha256(self.signed).hexdigest()
 
     @property
     def signed(self) -> bytes:
-        """What is signed: DSSE's pre-authentication encoding of the payload and its type."""
+        """The bytes to sign: DSSE's pre-authentication encoding of the payload and its type."""
         kind = PAYLOAD_TYPE.encode()
         return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(self.payload), self.payload)
 
@@ -66,26 +66,26 @@ class Envelope:
         return json.dumps(envelope, indent=1).encode() + b"\n"
 
     def statement(self, path: str, kind: str) -> dict[str, Any]:
-        """The statement; InputError where it is none of this kind."""
+        """The statement in the payload; InputError if it is not a statement of this kind."""
         statement = _object(self.payload, f"{path}: payload")
         if statement.get("_type") != STATEMENT:
             raise InputError.at(path, f"_type is {_shown(statement.get('_type'))}", f"expected {STATEMENT!r}")
         if statement.get("predicateType") != kind:
-            wrong = f"predicateType is {_shown(statement.get('predicateType'))}"
-            raise InputError.at(path, wrong, f"expected {kind!r}")
+            problem = f"predicateType is {_shown(statement.get('predicateType'))}"
+            raise InputError.at(path, problem, f"expected {kind!r}")
         if not isinstance(statement.get("predicate"), dict) or not isinstance(statement.get("subject"), list):
             raise InputError.at(path, "has no predicate or no subject", "expected the file as calipers wrote it")
         return statement
 
 
 def state(kind: str, subject: list[dict[str, Any]], predicate: Mapping[str, Any]) -> Envelope:
-    """A statement that is not signed yet."""
+    """The envelope of a new statement, without a signature."""
     statement = {"_type": STATEMENT, "subject": subject, "predicateType": kind, "predicate": dict(predicate)}
     return Envelope(canonical(statement))
 
 
 def sign(envelope: Envelope, key: str) -> Envelope:
-    """The envelope with a signature of the private key in a file."""
+    """The envelope with an additional signature by the private key in a file."""
     private = private_key(key)
     public = private.public_key().public_bytes_raw()
     signature = DsseSignature(keyid_of(public), private.sign(envelope.signed))
@@ -93,7 +93,7 @@ def sign(envelope: Envelope, key: str) -> Envelope:
 
 
 def is_signed_by(envelope: Envelope, public: bytes) -> bool:
-    """Whether a signature of the envelope is of this key; what the envelope says of its keys is not asked."""
+    """Whether the envelope has a valid signature by a public key; the key ids in the envelope are ignored."""
     _, ed25519 = _cryptography()
     key = ed25519.Ed25519PublicKey.from_public_bytes(public)
     from cryptography.exceptions import InvalidSignature
@@ -111,7 +111,7 @@ def keyid_of(public: bytes) -> str:
 
 
 def read_envelope(path: str) -> Envelope:
-    """The envelope in a file; InputError where there is none."""
+    """The envelope in a file; InputError if the file is not an envelope."""
     data = _bytes_of(path, LARGEST + 1)
     if len(data) > LARGEST:
         raise InputError.at(path, f"is larger than {LARGEST >> 20} MiB", "expected a certificate")
@@ -126,14 +126,14 @@ def read_envelope(path: str) -> Envelope:
 
 
 def public_key(path: str) -> bytes:
-    """The 32 bytes of the public key in a PEM file; InputError where there is none."""
+    """The 32 bytes of the public key in a PEM file; InputError if the file is not an Ed25519 public key."""
     serialization, ed25519 = _cryptography()
     data = _bytes_of(path, SMALL)
     try:
         key = serialization.load_pem_public_key(data)
     except (ValueError, TypeError):
-        right = "expected an Ed25519 public key in PEM, as calipers certify --new-key wrote it"
-        raise InputError.at(path, "is not a public key", right) from None
+        expected = "expected an Ed25519 public key in PEM, as calipers certify --new-key wrote it"
+        raise InputError.at(path, "is not a public key", expected) from None
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise InputError.at(path, f"is a key of another kind ({type(key).__name__})", "expected an Ed25519 public key")
     raw: bytes = key.public_bytes_raw()
@@ -141,7 +141,7 @@ def public_key(path: str) -> bytes:
 
 
 def new_key(path: str) -> str:
-    """Write a new private key, readable by its owner only, and the public key beside it; the path of the latter."""
+    """Write a new private key, readable by its owner only, and the public key beside it; return the latter's path."""
     serialization, ed25519 = _cryptography()
     private = ed25519.Ed25519PrivateKey.generate()
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
@@ -152,32 +152,32 @@ def new_key(path: str) -> str:
     for name, _, _ in files:
         if os.path.lexists(name):
             raise InputError.at(name, "already exists", "expected a new file; a key is never replaced")
-    made: list[str] = []
+    created: list[str] = []
     for name, content, mode in files:
         try:
             with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                made.append(name)
+                created.append(name)
                 file.write(content)
                 os.fsync(file.fileno())
         except OSError as error:
-            for begun in made:  # a private key without its public one would be in the way of the next
+            for incomplete in created:  # a private key without its public key would prevent the next try
                 with suppress(OSError):
-                    os.unlink(begun)
+                    os.unlink(incomplete)
             raise InputError.at(name, f"cannot be written ({error.strerror})") from None
     return f"{path}.pub"
 
 
 def private_key(path: str) -> Any:
-    """The private key in a PEM file; InputError where there is none, or cryptography is not installed."""
+    """The private key in a PEM file; InputError if it is not an Ed25519 private key, or without cryptography."""
     serialization, ed25519 = _cryptography()
     data = _bytes_of(path, SMALL)
-    right = "expected an Ed25519 private key in PEM without a password, as calipers certify --new-key writes it"
+    expected = "expected an Ed25519 private key in PEM without a password, as calipers certify --new-key writes it"
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError):
-        raise InputError.at(path, "is not a private key", right) from None
+        raise InputError.at(path, "is not a private key", expected) from None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise InputError.at(path, f"is a key of another kind ({type(key).__name__})", right)
+        raise InputError.at(path, f"is a key of another kind ({type(key).__name__})", expected)
     return key
 
 
@@ -194,9 +194,8 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise InputError(
-            "a signature needs cryptography, which is not installed; pip install 'calipers[certify]'"
-        ) from None
+        why = "a signature needs cryptography, which is not installed; pip install 'calipers[certify]'"
+        raise InputError(why) from None
     return serialization, ed25519
 
 
@@ -207,17 +206,17 @@ def _decoded(path: str, name: str, text: Any) -> bytes:
         raise InputError.at(path, f"{name} is not base64", "expected a DSSE envelope") from None
 
 
-def _object(data: bytes, place: str) -> dict[str, Any]:
-    """A JSON object in which no key appears twice at any depth."""
+def _object(data: bytes, where: str) -> dict[str, Any]:
+    """Decode a JSON object; InputError if a key appears twice in an object at any depth."""
     doubled = Doubled()
     try:
         value = json.loads(data.decode(), object_pairs_hook=doubled, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise InputError.at(place, f"is not JSON ({error})", "expected the file as calipers wrote it") from None
+        raise InputError.at(where, f"is not JSON ({error})", "expected the file as calipers wrote it") from None
     if doubled.found:
-        raise InputError.at(place, "has a key twice in one object", "expected each key once")
+        raise InputError.at(where, "has a key twice in one object", "expected each key once")
     if not isinstance(value, dict):
-        raise InputError.at(place, "is not a JSON object", "expected the file as calipers wrote it")
+        raise InputError.at(where, "is not a JSON object", "expected the file as calipers wrote it")
     return value
 
 
@@ -229,7 +228,7 @@ def _shown(value: Any) -> str:
     return repr(value)[:60]
 
 
-_INTEGER, _OCTETS, _OID, _SEQUENCE, _SET, _TIME = 0x02, 0x04, 0x06, 0x30, 0x31, 0x18
+_INTEGER, _OCTETS, _OID, _SEQUENCE, _SET, _TIME = 0x02, 0x04, 0x06, 0x30, 0x31, 0x18  # tags of DER values
 _SHA256: Final = bytes.fromhex("608648016503040201")
 _HASHES: Final = {  # object identifier -> name of the hash
     "608648016503040201": "SHA256",
@@ -244,11 +243,11 @@ _GRANTED: Final = (0, 1)
 
 
 class NotStamped(ValueError):
-    """A reply that does not stamp a certificate; its text says why."""
+    """A reply does not stamp a certificate; the text is the reason."""
 
 
 def request_for(envelope: Envelope) -> bytes:
-    """A request to stamp what is signed, in DER, for ``application/timestamp-query``."""
+    """A request for a time stamp of the signed bytes, in DER, for ``application/timestamp-query``."""
     algorithm = _der(_SEQUENCE, _der(_OID, _SHA256) + b"\x05\x00")
     imprint = _der(_SEQUENCE, algorithm + _der(_OCTETS, sha256(envelope.signed).digest()))
     nonce = b"\x00" + os.urandom(8)
@@ -258,16 +257,19 @@ def request_for(envelope: Envelope) -> bytes:
 
 
 def stamped_at(envelope: Envelope, reply: str, authority: str) -> datetime:
-    """When the certificate existed, as the authority says; NotStamped where the reply does not hold.
+    """The time at which the certificate existed according to the authority; NotStamped if the reply is invalid.
 
-    The reply must be for the signed bytes of this certificate, and its signature by a certificate for time stamps that
-    is the trusted one or was issued by it, valid at that time.
+    The reply must be for the signed bytes of this certificate. It must be signed with a certificate for time stamps
+    that was valid at that time, and that is the trusted certificate or was issued by it.
     """
     _cryptography()
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    odd = (IndexError, ValueError, TypeError, KeyError, StopIteration, UnsupportedAlgorithm, x509.DuplicateExtension)
+    malformed = (
+        *(IndexError, ValueError, TypeError, KeyError, StopIteration),
+        *(UnsupportedAlgorithm, x509.DuplicateExtension),
+    )
     pem = _bytes_of(authority, SMALL)
     try:
         trusted = x509.load_pem_x509_certificate(pem)
@@ -278,23 +280,23 @@ def stamped_at(envelope: Envelope, reply: str, authority: str) -> datetime:
         return _Reply.of(data).checked(sha256(envelope.signed).digest(), trusted)
     except NotStamped:
         raise
-    except odd as error:
+    except malformed as error:
         raise NotStamped(f"is not a reply of an authority ({type(error).__name__})") from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """The parts of a reply that matter."""
+    """The parts of a reply that are checked."""
 
     info: bytes  # TSTInfo
     certificates: list[bytes]
-    attributes: bytes  # as they are signed
+    attributes: bytes  # in their signed form
     signature: bytes
-    digest: str  # the hash that is signed
+    digest: str  # the name of the signature's hash
 
     @classmethod
     def of(cls, data: bytes) -> _Reply:
-        """The parts of a DER reply; ValueError and the like where it is none."""
+        """Parse a DER reply; ValueError and the like if it is malformed."""
         [message] = _items(data)
         if message.tag != _SEQUENCE:
             raise ValueError("another kind of value")
@@ -318,7 +320,7 @@ class _Reply:
         return cls(info, certificates, _der(_SET, attributes.body), signature.body, digest)
 
     def checked(self, imprint: bytes, trusted: Any) -> datetime:
-        """When it was stamped; NotStamped where anything does not hold."""
+        """The time of the stamp; NotStamped if any check fails."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 
@@ -387,37 +389,41 @@ def _check_signer(signer: Any, trusted: Any, moment: datetime) -> None:
 
 
 def _moment(text: bytes) -> datetime:
-    whole = text.decode("ascii").removesuffix("Z").partition(".")[0]
-    return datetime.strptime(whole, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    """The time of a GeneralizedTime, without fractions of a second."""
+    seconds = text.decode("ascii").removesuffix("Z").partition(".")[0]
+    return datetime.strptime(seconds, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
+    """A DER value: its tag, its content, and all of its bytes."""
+
     tag: int
     body: bytes
     whole: bytes
 
 
 def _items(data: bytes) -> list[_Item]:
-    """The values of DER one after the other; ValueError where one is cut off."""
-    items, at = list[_Item](), 0
-    while at < len(data):
-        start, tag, size = at, data[at], data[at + 1]
-        at += 2
+    """Consecutive DER values; ValueError if a value is cut off."""
+    items, offset = list[_Item](), 0
+    while offset < len(data):
+        start, tag, size = offset, data[offset], data[offset + 1]
+        offset += 2
         if size & 0x80:
             digits = size & 0x7F
             if not 0 < digits <= 4:
                 raise ValueError("no DER")
-            size = int.from_bytes(data[at : at + digits], "big")
-            at += digits
-        if at + size > len(data):
+            size = int.from_bytes(data[offset : offset + digits], "big")
+            offset += digits
+        if offset + size > len(data):
             raise ValueError("cut off")
-        items.append(_Item(tag, data[at : at + size], data[start : at + size]))
-        at += size
+        items.append(_Item(tag, data[offset : offset + size], data[start : offset + size]))
+        offset += size
     return items
 
 
 def _der(tag: int, body: bytes) -> bytes:
+    """A DER value."""
     size = len(body)
     if size < 0x80:
         return bytes([tag, size]) + body

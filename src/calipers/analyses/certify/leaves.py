@@ -1,14 +1,15 @@
-"""The leaves of a certificate: a short canonical text for each rollout, in an order that no file decides.
+"""The leaves of a certificate: a short canonical text for each rollout, in an order that does not depend on files.
 
 ::
 
     {"attempt":2,"dataset":"arith","model":"m","numbers":{...},"outcome":"scored","rewards":{"reward":1},
-     "sample":0,"task":"add-1","words":"<SHA-256 of the canonical object of all that the record says in words>"}
+     "sample":0,"task":"add-1","words":"<SHA-256 of the canonical object of all texts of the record>"}
 
-Numbers come from the columns that a score reads, so that two files with the same leaves have the same score. Records
-in JSON Lines are hashed while they are read; those of other formats pass one by one, as `calipers convert` writes them.
+"Words" are the texts of a record, such as prompts and completions. Numbers come from the columns that a score reads, so
+that two files with the same leaves have the same score. Records in JSON Lines are hashed while they are read; records
+of other formats are hashed one by one, in the form that `calipers convert` writes.
 
-The tree of many leaves is grown in several processes.
+The tree of many leaves is computed in several processes.
 """
 
 from __future__ import annotations
@@ -51,25 +52,25 @@ from calipers.rollouts.packed import small
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES
 from calipers.rollouts.table import Labels, Part, join_codes, join_columns, join_labels, outcomes_of
 
-CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once, a power of 2; twice and half of it are slower
-COMBINATIONS: Final = 1 << 12  # of neighbouring pieces that are worth a table
-SAID: Final = ("prompt", "completion", "answer", "error", "metadata")
-WHOLE: Final = 1 << 13  # whole numbers below this are looked up in a table of texts
-SAMPLED: Final = 64  # numbers that tell whether most of a column are distinct
+CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once, a power of 2; twice or half as many are slower
+COMBINATIONS: Final = 1 << 12  # neighbouring pieces with at most this many combinations of texts share a table
+TEXTS: Final = ("prompt", "completion", "answer", "error", "metadata")  # keys that always belong to the words
+WHOLE: Final = 1 << 13  # integers below this are looked up in a table of texts
+SAMPLED: Final = 64  # numbers that are examined to see whether most numbers of a column are distinct
 HEX: Final = 64  # hexadecimal digits of a hash
-HEIGHT: Final = CHUNK.bit_length() - 1  # of the branch over a chunk of leaves, whose top is one node
-WORTH_DIVIDING: Final = 150_000  # leaves
+HEIGHT: Final = CHUNK.bit_length() - 1  # of the branch over a chunk of leaves, which ends in one node
+WORTH_DIVIDING: Final = 150_000  # leaves from which several processes are worth their start
 _OUTCOMES: Final = [b',"outcome":"%b"' % outcome.encode() for outcome in OUTCOMES]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """All leaves in their order: how many, and their texts."""
+    """All leaves in their order: their number and access to their texts."""
 
     count: int
-    chunk: Callable[[int], LeafChunk]  # the leaves from a multiple of `CHUNK` on, at most so many
-    name: Callable[[int], str]  # of a leaf, for messages: the task and the sample
-    find: Callable[[str, int | None], list[int]]  # the leaves of a task, of one sample or all
+    chunk: Callable[[int], LeafChunk]  # at most `CHUNK` leaves from an index on, which is a multiple of `CHUNK`
+    name: Callable[[int], str]  # the task and the sample of a leaf, for messages
+    find: Callable[[str, int | None], list[int]]  # the indices of a task's leaves, for one sample or all
 
     def texts(self) -> Iterator[bytes]:
         """The texts of all leaves."""
@@ -78,7 +79,7 @@ class Leaves:
 
 
 def of_parts(parts: list[Part]) -> Leaves:
-    """The leaves of records that were read with the hashes of their words; the parts are given up."""
+    """The leaves of records that were read with the hashes of their words; ``parts`` is emptied to free memory."""
     rows = _Rows.of(parts)
     parts.clear()
     order = rows.order()
@@ -98,14 +99,14 @@ def of_parts(parts: list[Part]) -> Leaves:
 
 
 def of_records(records: Iterator[Mapping[str, Any]]) -> Leaves:
-    """The leaves of records one by one, all of whose texts are held."""
+    """The leaves of records that are hashed one by one, with all texts in memory."""
     keyed = []
     for row, record in enumerate(records):
         try:
             keyed.append(_keyed(record))
         except NotCanonical as error:
-            wrong, right = error.args
-            raise InputError.at(f"rollout {row + 1}, task {record.get('task')!r}", wrong, right) from None
+            problem, expected = error.args
+            raise InputError.at(f"rollout {row + 1}, task {record.get('task')!r}", problem, expected) from None
     keyed.sort()
 
     def find(name: str, wanted: int | None) -> list[int]:
@@ -114,24 +115,24 @@ def of_records(records: Iterator[Mapping[str, Any]]) -> Leaves:
 
     return Leaves(
         len(keyed),
-        lambda first: HeldTexts([text for _, text in keyed[first : first + CHUNK]]),
+        lambda first: TextChunk([text for _, text in keyed[first : first + CHUNK]]),
         lambda index: f"task {keyed[index][0][3].decode()!r} sample {keyed[index][0][4]}",
         find,
     )
 
 
 def leaf_of(record: Mapping[str, Any]) -> bytes:
-    """The leaf of one record of ours; NotCanonical where it has none."""
+    """The leaf of a native record; NotCanonical if it cannot be represented."""
     return _keyed(record)[1]
 
 
 def words_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record says in words, decoded: what the hash in its leaf is of."""
+    """The decoded words of a record, whose hash is in its leaf."""
     return _split(record)[1]
 
 
 def _split(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The numbers and the words of a record, times left out."""
+    """The numbers and the words of a record, without times."""
     numbers: dict[str, Any] = {}
     words: dict[str, Any] = {}
     for key, given in record.items():
@@ -140,7 +141,7 @@ def _split(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             continue
         if key == "usage":
             numbers |= {name: inner for name, inner in value.items() if inner is not None and not is_time(name)}
-        elif key in SAID or (key not in ROLES and not isinstance(value, (bool, int, float))):
+        elif key in TEXTS or (key not in ROLES and not isinstance(value, (bool, int, float))):
             words[key] = value
         elif key not in ROLES:
             numbers[key] = value
@@ -150,12 +151,12 @@ def _split(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _decoded(value: Any) -> Any:
     if not isinstance(value, Raw):
         return value
-    canonical_raw(bytes(value))  # which refuses a key that appears twice
+    canonical_raw(bytes(value))  # raises NotCanonical for a key that appears twice
     return msgspec.json.decode(value)
 
 
 def _keyed(record: Mapping[str, Any]) -> tuple[tuple[bytes, bytes, bytes, bytes, int, int], bytes]:
-    """The leaf of a record, behind what leaves are sorted by."""
+    """The sort key of a record's leaf, and the leaf."""
     numbers, words = _split(record)
     rewards = {name: value for name, value in (_decoded(record.get("rewards")) or {}).items() if value is not None}
     if (reward := _decoded(record.get("reward"))) is not None:
@@ -180,28 +181,28 @@ def _keyed(record: Mapping[str, Any]) -> tuple[tuple[bytes, bytes, bytes, bytes,
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers by name; one that is not finite is the text that stands for it."""
+    """Numbers by name; a number that is not finite is replaced by its text."""
     numbers = {name: float(value) for name, value in values.items()}
     return {name: value if isfinite(value) else json.loads(number(value)) for name, value in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTexts:
-    """Leaves whose texts are at hand."""
+class TextChunk:
+    """Consecutive leaves whose texts are in memory."""
 
-    held: list[bytes]
+    leaves: list[bytes]
 
     def __len__(self) -> int:
-        return len(self.held)
+        return len(self.leaves)
 
     def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
-        """The texts of the leaves, each behind its head if there are heads."""
-        return [head + text for head, text in zip(heads, self.held, strict=True)] if heads else self.held
+        """The texts of the leaves, each prefixed with its head if heads are given."""
+        return [head + text for head, text in zip(heads, self.leaves, strict=True)] if heads else self.leaves
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Some rows, their columns joined: [R] each."""
+    """Rows of several parts, with joined columns, [R] each."""
 
     tasks: Sequence[str]
     task: Ints
@@ -218,10 +219,10 @@ class _Rows:
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> _Rows:
-        """The rows of the parts, one after the other; whole numbers take as few bytes as they can."""
+        """The rows of the parts, one after the other; integers take as few bytes as possible."""
         tasks, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
         numbers = [
-            (len(part), {name: each for name, each in part.columns.items() if name not in LANES and not is_time(name)})
+            (len(part), {name: part.columns[name] for name in part.columns if name not in LANES and not is_time(name)})
             for part in parts
         ]
         labels = join_labels(
@@ -240,7 +241,7 @@ class _Rows:
         )
 
     def take(self, rows: Ints) -> _Rows:
-        """Some of the rows, with the names of their own tasks alone."""
+        """The selected rows, with only the names of their own tasks."""
         codes, task = np.unique(self.task[rows], return_inverse=True)
         return _Rows(
             [self.tasks[code] for code in codes.tolist()],
@@ -255,27 +256,30 @@ class _Rows:
         )
 
     def order(self) -> Ints:
-        """The rows by dataset, model, agent, task, sample and attempt, texts by their UTF-8 bytes; then by leaf."""
+        """The order of the rows by dataset, model, agent, task, sample and attempt, and then by leaf.
+
+        Texts are compared by their UTF-8 bytes.
+        """
         keys = [self.attempt, self.sample, _ranks(self.tasks)[self.task]]
         for name in ("agent", "model", "dataset"):
             if name in self.group:
                 labels = self.group[name]
-                keys.append(np.append(_ranks(labels.values) + 1, 0)[labels.code])  # the last for none
+                keys.append(np.append(_ranks(labels.values) + 1, 0)[labels.code])  # code -1, no label, has rank 0
         order: Ints = np.lexsort(keys).astype(np.uint32 if len(self.task) < 2**32 else np.int64)
         same = np.ones(max(len(order) - 1, 0), dtype=bool)
         for key in keys:
             same &= key[order[1:]] == key[order[:-1]]
         starts, ends = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]))).reshape(-1, 2).T
-        for start, end in zip(starts.tolist(), (ends + 1).tolist(), strict=True):  # rows that only leaves tell apart
+        for start, end in zip(starts.tolist(), (ends + 1).tolist(), strict=True):  # rows with equal keys
             rows = order[start:end]
             texts = self.take(rows).texts()
             order[start:end] = rows[sorted(range(len(rows)), key=texts.__getitem__)]
         return order
 
     def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
-        """The leaves of the rows, each behind its head if there are heads."""
-        again = Column(self.attempt.astype(np.float64), self.attempt != 1)  # the first attempt is not said
-        attempt = [_some_numbers(b',"attempt":', again)] if again.given.any() else []
+        """The leaves of the rows, each prefixed with its head if heads are given."""
+        retried = Column(self.attempt.astype(np.float64), self.attempt != 1)  # a first attempt is left out
+        attempt = [_optional_numbers(b',"attempt":', retried)] if retried.given.any() else []
         pieces = [*self._labels("agent"), *attempt, *self._labels("dataset", "model")]
         pieces += _object("numbers", self.numbers)
         pieces.append(_Piece(_OUTCOMES, self.outcome))
@@ -287,7 +291,7 @@ class _Rows:
         return [*map(b"".join, zip(*([heads] if heads else []), *columns, strict=True))]
 
     def _labels(self, *names: str) -> list[_Piece]:
-        """What labels add to each leaf, behind a comma; nothing where a row has none."""
+        """The labels of each leaf, each with a leading comma; empty for a row without the label."""
         pieces = []
         for name in names:
             if name in self.group:
@@ -310,15 +314,15 @@ class _Rows:
         if self.words.given.all():
             return [_same(head, rows), _Piece(texts, None)]
         given = zip(texts, self.words.given.tolist(), strict=True)
-        return [_Piece([head + text if there else b"}" for text, there in given], None)]
+        return [_Piece([head + text if has_words else b"}" for text, has_words in given], None)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A piece of the text of each row: one of a table of texts, or the texts themselves."""
+    """A piece of the text of each row: codes into a table of texts, or the texts themselves."""
 
     table: Sequence[bytes]
-    codes: NDArray[np.integer[Any]] | None
+    codes: NDArray[np.integer[Any]] | None  # None: ``table`` has the text of each row
 
     def expanded(self) -> Iterable[bytes]:
         """The text of each row."""
@@ -331,12 +335,12 @@ class _Piece:
 
 
 def _same(text: bytes, rows: int) -> _Piece:
-    """One text for every row."""
+    """The same text for every row."""
     return _Piece([text], np.zeros(rows, dtype=np.uint8))
 
 
 def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Fewer pieces: neighbours whose texts have few combinations are one."""
+    """The pieces, with neighbours merged if their texts have few combinations."""
     merged: list[_Piece] = []
     for piece in pieces:
         last = merged[-1] if merged else None
@@ -350,8 +354,11 @@ def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
 
 
 def _opened(pieces: list[_Piece]) -> list[_Piece]:
-    """The pieces, the first comma of each row an opening brace; the outcome is never absent."""
-    first = next(at for at, piece in enumerate(pieces) if all(piece.table))
+    """The pieces, with the first comma of each row replaced by an opening brace.
+
+    The brace goes to the first piece that no row lacks; the outcome is always such a piece.
+    """
+    first = next(index for index, piece in enumerate(pieces) if all(piece.table))
     opening = pieces[first]
     if first:
         joined = zip(*(piece.expanded() for piece in pieces[: first + 1]), strict=True)
@@ -360,23 +367,23 @@ def _opened(pieces: list[_Piece]) -> list[_Piece]:
 
 
 def _words(parts: Sequence[Part]) -> Column | None:
-    """The hashes of the rows' words, [R, 4]; None without any. The parts give them up."""
+    """The hashes of the rows' words, [R, 4], which are removed from the parts; None without any."""
     if not any(LANES[0] in part.columns for part in parts):
         return None
     sizes = [len(part) for part in parts]
     hashes, given = np.zeros((sum(sizes), len(LANES))), np.zeros(sum(sizes), dtype=np.bool_)
     first = 0
     for part, size in zip(parts, sizes, strict=True):
-        for at, name in enumerate(LANES):
+        for index, name in enumerate(LANES):
             if (lane := part.columns.pop(name, None)) is not None:
-                hashes[first : first + size, at] = lane.values
+                hashes[first : first + size, index] = lane.values
                 given[first : first + size] = lane.given
         first += size
     return Column(hashes, given)
 
 
 def _object(name: str, columns: Mapping[str, Column]) -> list[_Piece]:
-    """An object of numbers for each row; nothing where a row has none of them."""
+    """A JSON object of numbers for each row; empty for a row without any of the numbers."""
     if not columns:
         return []
     start = b',"%b":{' % name.encode()
@@ -385,7 +392,7 @@ def _object(name: str, columns: Mapping[str, Column]) -> list[_Piece]:
     for key in sorted(columns, key=utf16):
         column = columns[key]
         head = (b"," if pieces or not complete else start) + _quoted(key) + b":"
-        pieces += _numbers(head, column.values) if complete else [_some_numbers(head, column)]
+        pieces += _numbers(head, column.values) if complete else [_optional_numbers(head, column)]
     if complete:
         return [*pieces, _same(b"}", len(column))]
     joined = map(b"".join, zip(*(piece.expanded() for piece in _merged(pieces)), strict=True))
@@ -393,27 +400,27 @@ def _object(name: str, columns: Mapping[str, Column]) -> list[_Piece]:
 
 
 def _numbers(head: bytes, values: NDArray[Any]) -> list[_Piece]:
-    """The numbers of all rows, each behind its head."""
+    """The number of each row, prefixed with ``head``."""
     if len(values) and values.min() >= 0 and values.max() < WHOLE:
-        whole = values.astype(np.int64)
-        if (whole == values).all():
-            return [_Piece(_whole_texts(head)[: int(whole.max()) + 1], whole)]
+        integers = values.astype(np.int64)
+        if (integers == values).all():
+            return [_Piece(_integer_texts(head)[: int(integers.max()) + 1], integers)]
     if len(np.unique(values[:SAMPLED])) > SAMPLED // 2:
         return [_same(head, len(values)), _Piece(number_texts(values.astype(np.float64)), None)]
-    distinct, places = np.unique(values, return_inverse=True)
-    return [_Piece([head + text for text in number_texts(distinct.astype(np.float64))], places.reshape(-1))]
+    distinct, codes = np.unique(values, return_inverse=True)
+    return [_Piece([head + text for text in number_texts(distinct.astype(np.float64))], codes.reshape(-1))]
 
 
-def _some_numbers(head: bytes, column: Column) -> _Piece:
-    """The numbers of the rows that have one, each behind its head; nothing for the others."""
-    distinct, places = np.unique(column.values, return_inverse=True)
+def _optional_numbers(head: bytes, column: Column) -> _Piece:
+    """The number of each row, prefixed with ``head``; empty for a row without a number."""
+    distinct, codes = np.unique(column.values, return_inverse=True)
     table = [*(head + text for text in number_texts(distinct)), b""]
-    return _Piece(table, np.where(column.given, places.reshape(-1), len(distinct)))
+    return _Piece(table, np.where(column.given, codes.reshape(-1), len(distinct)))
 
 
 @lru_cache(maxsize=64)
-def _whole_texts(head: bytes) -> list[bytes]:
-    """The whole numbers from 0 on, each behind its head."""
+def _integer_texts(head: bytes) -> list[bytes]:
+    """The integers from 0 on, each prefixed with ``head``."""
     return [b"%b%d" % (head, value) for value in range(WHOLE)]
 
 
@@ -422,13 +429,13 @@ def _quoted(text: str) -> bytes:
 
 
 def _ranks(values: Sequence[Any]) -> Ints:
-    """The place of each value among all of them, sorted by their UTF-8 bytes."""
+    """The rank of each value when values are sorted by their UTF-8 bytes."""
     ranks = np.zeros(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda code: str(values[code]).encode())] = np.arange(len(values))
     return ranks
 
 
-Branch = tuple[int, trees.Levels]  # its first leaf, and its levels up to `HEIGHT`
+Branch = tuple[int, trees.Levels]  # the index of its first leaf, and its levels up to `HEIGHT`
 
 
 def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
@@ -439,21 +446,24 @@ def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
 
 @contextmanager
 def growing(seed: bytes, leaves: Leaves) -> Iterator[Callable[[], trees.Tree]]:
-    """Let other processes grow the tree of the leaves meanwhile; the function that this gives helps them to finish."""
+    """Compute the tree of the leaves in other processes during the block.
+
+    The context is a function that computes the remaining branches in this process, and returns the tree.
+    """
     left = deque(range(0, leaves.count, CHUNK))
     others = processes() - 1 if leaves.count >= WORTH_DIVIDING else 0
     request = {"seed": seed, "count": leaves.count}
     children: list[ChildProcess[list[Branch]]] = []
 
     def finished() -> trees.Tree:
-        here = _branches(seed, leaves.count, TakenChunks(leaves, left)())
-        there = (branch for child in children for branch in child.result())
-        return trees.Tree(seed, _joined(leaves.count, chain(here, there)))
+        own = _branches(seed, leaves.count, TakenChunks(leaves, left)())
+        of_children = (branch for child in children for branch in child.result())
+        return trees.Tree(seed, _joined(leaves.count, chain(own, of_children)))
 
     try:
         for _ in range(others):
-            way = "calipers.analyses.certify.leaves:grow_branches"
-            children.append(ChildProcess(way, request, TakenChunks(leaves, left)))
+            function = "calipers.analyses.certify.leaves:grow_branches"
+            children.append(ChildProcess(function, request, TakenChunks(leaves, left)))
         yield finished
     finally:
         for child in children:
@@ -461,14 +471,17 @@ def growing(seed: bytes, leaves: Leaves) -> Iterator[Callable[[], trees.Tree]]:
 
 
 class TakenChunks:
-    """The chunks of leaves that one process takes, as long as there are any left that no other has taken."""
+    """The chunks of leaves that one process takes from the chunks that no process has taken yet."""
 
     def __init__(self, leaves: Leaves, left: deque[int]) -> None:
         self._leaves, self._left = leaves, left
         self._taken: list[int] = []
 
     def __call__(self) -> Iterator[tuple[int, LeafChunk]]:
-        """Each chunk behind the number of its first leaf; called again, those of a process that died come first."""
+        """Yield each chunk with the index of its first leaf.
+
+        A second call, after the process has died, starts with the chunks that were taken before.
+        """
         yield from ((first, self._leaves.chunk(first)) for first in [*self._taken])
         while self._left:
             try:
@@ -480,12 +493,12 @@ class TakenChunks:
 
 
 def grow_branches(seed: bytes, count: int, given: Iterable[tuple[int, LeafChunk]]) -> list[Branch]:
-    """The branches over some of so many leaves, in another process."""
+    """The branches over the given chunks; the function that another process runs."""
     return [*_branches(seed, count, given)]
 
 
 def _branches(seed: bytes, count: int, given: Iterable[tuple[int, LeafChunk]]) -> Iterator[Branch]:
-    """The branches over some of so many leaves; over all of them, where they are one chunk, up to the root."""
+    """Yield the branches over the given chunks of ``count`` leaves; a single chunk's branch reaches up to the root."""
     salts = trees.salts(seed, count)
     height = HEIGHT if count > CHUNK else None
     for first, chunk in given:
@@ -493,10 +506,10 @@ def _branches(seed: bytes, count: int, given: Iterable[tuple[int, LeafChunk]]) -
 
 
 def _joined(count: int, branches: Iterator[Branch]) -> trees.Levels:
-    """The levels over all leaves, from those of the branches; InputError without any."""
+    """The levels over all leaves, from the branches; InputError without any leaf."""
     if count <= CHUNK:
-        nothing: Branch = (0, [b""])
-        return trees.raised(next(branches, nothing)[1])
+        empty: Branch = (0, [b""])
+        return trees.raised(next(branches, empty)[1])
     joined = [bytearray(trees.HASH * -(-count >> level)) for level in range(HEIGHT + 1)]
     for first, levels in branches:
         for level, (nodes, more) in enumerate(zip(joined, levels, strict=True)):

@@ -1,4 +1,4 @@
-"""Register a plan before its runs: what will be asked, how often, with which metrics and thresholds."""
+"""Register a plan before its runs: the tasks, the number of samples, the metrics and the thresholds."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 SCHEMA: Final = "calipers.preregistration/1"
 SUITE: Final = "calipersSuiteSha256"
 COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifier_code", "model_args")
-"""What a plan and a run must have in common, of what makes two runs the same run."""
+"""The keys of a run's identity in which a plan and its run must agree."""
 IF_SET: Final = ("documents", "model_args")
-"""Those of them that a plan has only where they are set."""
+"""The keys of `COMPARED` that a plan has only if they are set."""
 SCORED: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed")
-"""How a run is scored, by its plan."""
+"""The settings of a plan that say how a run is scored."""
 
 
 class _PlannedRun(msgspec.Struct):
@@ -54,13 +54,13 @@ class _Plan(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Preregistration:
-    """A plan that was certified before its runs."""
+    """A certified plan, made before its runs."""
 
     envelope: Envelope
     predicate: Mapping[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the certified plan to a file; one that exists is replaced."""
+        """Write the certified plan to a file; an existing file is replaced."""
         with atomic_file(path) as file:
             file.write(self.envelope.encoded())
 
@@ -71,13 +71,13 @@ def preregister(suite: str | os.PathLike[str], *, key: str | os.PathLike[str] | 
     The private key in the file ``key`` signs the plan. `Preregistration.save` writes it.
     """
     if key is not None:
-        private_key(os.fspath(key))  # before the work, not after it
+        private_key(os.fspath(key))  # a wrong key is an error before the work
     plan = _planned(os.fspath(suite))
     return plan if key is None else replace(plan, envelope=sign(plan.envelope, os.fspath(key)))
 
 
 def _planned(path: str) -> Preregistration:
-    """The plan of a file, looked at as a run would be."""
+    """The plan of a suite file or benchmark file, from a rehearsal of its runs."""
     from calipers import __version__
     from calipers.running.library import loaded_for
     from calipers.running.perform import rehearse
@@ -89,7 +89,7 @@ def _planned(path: str) -> Preregistration:
     runs = []
     for job in jobs:
         suite, questions = rehearse(job, tasks)
-        made = identity(job, suite)
+        run_identity = identity(job, suite)
         runs.append(
             {
                 "dataset": suite.name,
@@ -99,7 +99,7 @@ def _planned(path: str) -> Preregistration:
                 **{name: getattr(job, name) for name in SCORED},
                 "metrics": [str(metric) for metric in job.metrics or ()],
                 "by": list(job.by),
-                "identity": {name: made[name] for name in COMPARED if name in made},
+                "identity": {name: run_identity[name] for name in COMPARED if name in run_identity},
             }
         )
     file = suite_file([path])
@@ -116,25 +116,25 @@ def _planned(path: str) -> Preregistration:
 
 
 def read_preregistration(path: str) -> Preregistration:
-    """The plan in a file; InputError where there is none."""
+    """The plan in a file; InputError if the file is not a plan."""
     envelope = read_envelope(path)
     predicate = envelope.statement(path, PREREGISTRATION)["predicate"]
     try:
         msgspec.convert(predicate, _Plan)
     except msgspec.ValidationError as error:
-        right = "expected the file as calipers preregister wrote it"
-        raise InputError.at(path, f"is not a plan ({error})", right) from None
+        expected = "expected the file as calipers preregister wrote it"
+        raise InputError.at(path, f"is not a plan ({error})", expected) from None
     return Preregistration(envelope, predicate)
 
 
 def as_planned(path: str, scoring: CertifiedScoring) -> CertifiedScoring:
-    """The scoring, where it is as usual with the settings that all runs of a plan have in common."""
-    usual, planned = type(scoring)(), dict[str, Any]()
+    """The scoring, with the settings that all runs of a plan share in place of settings that have their default."""
+    defaults, planned = type(scoring)(), dict[str, Any]()
     runs = read_preregistration(path).predicate["runs"]
     for name in SCORED:
         value = runs[0].get(name) if runs else None
         agreed = all(run.get(name) == value for run in runs)
-        if value and agreed and getattr(scoring, name) == getattr(usual, name):
+        if value and agreed and getattr(scoring, name) == getattr(defaults, name):
             planned[name] = tuple(value) if isinstance(value, list) else value
     return replace(scoring, **planned)
 
@@ -142,15 +142,15 @@ def as_planned(path: str, scoring: CertifiedScoring) -> CertifiedScoring:
 def bound(
     path: str, result: Result, plans: Sequence[Mapping[str, Any]], scoring: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """What a certificate says of a plan: its hash, and what differs."""
+    """The entry of a certificate about a plan (its hash and the differences), and the differences alone."""
     plan = read_preregistration(path)
-    found = differences(plan.predicate, json.loads(covered(result)), plans, scoring)
+    differing = differences(plan.predicate, json.loads(covered(result)), plans, scoring)
     runs = len(plan.predicate["runs"])
-    return {"sha256": plan.envelope.digest, "differences": found, "runs": runs}, found
+    return {"sha256": plan.envelope.digest, "differences": differing, "runs": runs}, differing
 
 
 def others_planned(stated: Mapping[str, Any], groups: int) -> str:
-    """That a certificate of so many runs has not all of the planned ones; nothing where it has."""
+    """The note that a certificate of ``groups`` runs does not have all planned runs; empty if it has all."""
     planned = stated.get("runs", groups)
     return f"the certificate has {groups:,} of {planned:,} planned runs" if groups < planned else ""
 
@@ -161,37 +161,38 @@ def differences(
     runs: Sequence[Mapping[str, Any]],
     scoring: Mapping[str, Any] | None,
 ) -> list[str]:
-    """What of a plan was done in another way, from the numbers of a result, how its runs were made and scored.
+    """The differences between a plan and its runs: from the numbers of a result, the runs' own plans, and the scoring.
 
-    ``scoring`` is None for a result alone, which does not say all of it.
+    ``scoring`` is None for a result alone, which does not contain all of its settings.
     """
     planned = {(run["dataset"], run["model"]): run for run in plan["runs"]}
-    made = {(run["dataset"], run["model"]): run for run in runs}
-    found: list[str] = []
+    by_run = {(run["dataset"], run["model"]): run for run in runs}
+    differing: list[str] = []
     for group in result["groups"]:
-        who = (group["dataset"], group["model"])
-        name = f"{who[0]} · {who[1]}"
-        if who not in planned:
-            found.append(f"{name}: the plan has no such run")
+        key = (group["dataset"], group["model"])
+        name = f"{key[0]} · {key[1]}"
+        if key not in planned:
+            differing.append(f"{name}: the plan has no such run")
             continue
-        wanted, run = planned[who], made.get(who)
-        found += [f"{name}: {difference}" for difference in _of_scoring(wanted, result, group["metrics"], scoring)]
-        if group["ledger"]["planned"] != wanted["tasks"] * wanted["samples"]:
-            rollouts = wanted["tasks"] * wanted["samples"]
-            found.append(f"{name}: {group['ledger']['planned']:,} rollouts, planned {rollouts:,}")
+        wanted, run = planned[key], by_run.get(key)
+        of_scoring = _scoring_differences(wanted, result, group["metrics"], scoring)
+        differing += [f"{name}: {difference}" for difference in of_scoring]
+        rollouts = wanted["tasks"] * wanted["samples"]
+        if group["ledger"]["planned"] != rollouts:
+            differing.append(f"{name}: {group['ledger']['planned']:,} rollouts, planned {rollouts:,}")
         if run is None:
-            found.append(f"{name}: the run has no plan of its own, so its prompts and its tasks are not known")
+            differing.append(f"{name}: the run has no plan of its own, so its prompts and its tasks are not known")
             continue
-        found += _of_run(name, wanted, run, plan["created_at"])
-    return found
+        differing += _run_differences(name, wanted, run, plan["created_at"])
+    return differing
 
 
-def _of_scoring(
+def _scoring_differences(
     wanted: Mapping[str, Any], result: Mapping[str, Any], numbers: Collection[str], scoring: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """What of the scoring of a run was done in another way; ``numbers`` are the metrics that it has."""
-    usual = make_plan(None, dialect=wanted.get("dialect"))
-    expected = {"dialect": usual.dialect.name, "missing": usual.missing, "confidence": 0.95, "seed": 0}
+    """The differences between the planned and the actual scoring of a run; ``numbers`` are the metrics that it has."""
+    defaults = make_plan(None, dialect=wanted.get("dialect"))
+    expected = {"dialect": defaults.dialect.name, "missing": defaults.missing, "confidence": 0.95, "seed": 0}
     for key, value in expected.items():
         planned = value if wanted.get(key) is None else wanted[key]
         if result[key] != planned:
@@ -200,36 +201,38 @@ def _of_scoring(
     for key in () if scoring is None else ("by", "cluster", "reward", "interval", "range", "exclude"):
         now, planned = requested.get(key) or None, wanted.get(key) or None
         if now != planned:
-            yield f"{key} is {_words(now)}, planned {_words(planned)}"
+            yield f"{key} is {_setting_text(now)}, planned {_setting_text(planned)}"
     metrics = wanted["metrics"]
     yield from (f"{metric} was planned and is not there" for metric in metrics if metric not in numbers)
-    if not metrics and (requested.get("metrics") or usual.dialect.name == NATIVE.name):
-        metrics = [request.text for request in usual.asked]  # what a score has if nobody asks for another
+    if not metrics and (requested.get("metrics") or defaults.dialect.name == NATIVE.name):
+        metrics = [request.text for request in defaults.asked]  # the metrics of a score by default
     yield from (f"{metric} was not planned" for metric in numbers if metrics and metric not in metrics)
 
 
-def _words(value: Any) -> str:
-    """A setting in a sentence; a number is the same text before and after it was in a file."""
+def _setting_text(value: Any) -> str:
+    """A setting as text, which is the same for a number before and after it was in a file."""
     if isinstance(value, list):
-        return ", ".join(map(_words, value))
+        return ", ".join(map(_setting_text, value))
     return "not set" if value is None else f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
-def _of_run(name: str, wanted: Mapping[str, Any], run: Mapping[str, Any], registered: str) -> list[str]:
-    found = []
+def _run_differences(name: str, wanted: Mapping[str, Any], run: Mapping[str, Any], registered: str) -> list[str]:
+    """The differences between a planned run and the plan in the folder of the run."""
+    differing = []
     if run["samples"] != wanted["samples"]:
-        found.append(f"{name}: {counted(run['samples'], 'sample')} per task, planned {wanted['samples']}")
+        differing.append(f"{name}: {counted(run['samples'], 'sample')} per task, planned {wanted['samples']}")
     for key in sorted({*wanted["identity"], *IF_SET}):
         value, now = wanted["identity"].get(key), run["identity"].get(key)
         if now == value:
             continue
         if key in ("sampling", "prompt") and isinstance(now, dict) and isinstance(value, dict):
             changed = [inner for inner in sorted({*value, *now}) if now.get(inner) != value.get(inner)]
-            found += [f"{name}: {inner} is {now.get(inner)!r}, planned {value.get(inner)!r}" for inner in changed]
+            differing += [f"{name}: {inner} is {now.get(inner)!r}, planned {value.get(inner)!r}" for inner in changed]
         elif key == "tasks":
-            found.append(f"{name}: the tasks have changed")
+            differing.append(f"{name}: the tasks have changed")
         else:
-            found.append(f"{name}: {key} has changed")
-    if run.get("created_at") and run["created_at"] < registered:
-        found.append(f"{name}: the run began at {run['created_at']}, before the plan was registered at {registered}")
-    return found
+            differing.append(f"{name}: {key} has changed")
+    began = run.get("created_at")
+    if began and began < registered:
+        differing.append(f"{name}: the run began at {began}, before the plan was registered at {registered}")
+    return differing

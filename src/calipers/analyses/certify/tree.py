@@ -1,12 +1,12 @@
-"""A Merkle tree over salted leaves, as in RFC 6962: its root, its proofs, its file, and where two trees part.
+"""A Merkle tree over salted leaves, as in RFC 6962: its root, its proofs, its file, and differences of two trees.
 
 ::
 
     leaf  = SHA-256(0x00 ‖ salt ‖ text)         node = SHA-256(0x01 ‖ left ‖ right)
-    level 0: the leaves; each level pairs the one below; a last node without a partner moves up as it is
+    level 0: the leaves; each level pairs the nodes of the level below; a last node without a partner moves up unchanged
 
-The salts are one stream: SHAKE-256 of a name and a random seed, 16 bytes for each leaf. Who knows the seed knows all
-salts; one salt alone says nothing about the others, so that single rollouts can be shown.
+The salts are one stream: SHAKE-256 of a name and a random seed, 16 bytes for each leaf. The seed determines all salts,
+but a salt reveals nothing about the others, so that single rollouts can be shown.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MAGIC: Final = b"calipers.tree/1\n"
 SALTS: Final = b"calipers.salts/1"
 MOST: Final = 1 << 40
 _HEAD: Final = len(MAGIC) + 8 + SEED  # bytes of a tree file before its hashes
-LEAF, NODE = 0, 1  # the first byte of what is hashed
+LEAF, NODE = 0, 1  # the type byte, the first byte of a hash input
 _STEP: Final = 1 << 14  # pairs that are hashed at once
 _sha = hashlib.sha256
 
 
 def salts(seed: bytes, count: int) -> bytes:
-    """The salts of so many leaves, one after the other."""
+    """The salts of ``count`` leaves, one after the other."""
     return hashlib.shake_256(SALTS + seed).digest(SALT * count)
 
 
@@ -52,14 +52,14 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """All hashes, level by level: the leaves first, the root last. A tree of no leaves has none."""
+    """A tree: its hashes level by level, the leaves first, the root last."""
 
     seed: bytes
     levels: Sequence[bytes | bytearray]
 
     @property
     def count(self) -> int:
-        """How many leaves there are."""
+        """The number of leaves."""
         return len(self.levels[0]) // HASH
 
     @property
@@ -68,7 +68,7 @@ class Tree:
         return bytes(self.levels[-1])
 
     def at(self, level: int, index: int) -> bytes:
-        """One hash."""
+        """The hash of a node; empty beyond the end of the level."""
         return bytes(self.levels[level][HASH * index : HASH * index + HASH])
 
     def salt(self, index: int) -> bytes:
@@ -76,7 +76,7 @@ class Tree:
         return salts(self.seed, index + 1)[-SALT:]
 
     def path(self, index: int) -> list[bytes]:
-        """The hashes that lead from a leaf to the root: an inclusion proof."""
+        """The inclusion proof of a leaf: the hashes that lead from it to the root."""
         path = []
         for level in self.levels[:-1]:
             partner = index ^ 1
@@ -86,7 +86,7 @@ class Tree:
         return path
 
     def encoded(self) -> Iterator[bytes | memoryview]:
-        """The tree file: its name, the number of leaves, the seed, and every level."""
+        """Yield the content of the tree file: its format, the number of leaves, the seed, and every level."""
         yield MAGIC + self.count.to_bytes(8, "big") + self.seed
         for level in self.levels:
             yield memoryview(level)
@@ -96,26 +96,27 @@ Levels = list[bytes | bytearray]
 
 
 class LeafChunk(Protocol):
-    """Some leaves that follow each other, as a value that another process can be given."""
+    """Consecutive leaves, as a value that can be sent to another process."""
 
     def __len__(self) -> int: ...
 
     def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
-        """The texts of the leaves, each behind its head if there are heads."""
+        """The texts of the leaves, each prefixed with its head if heads are given."""
         ...
 
 
 def branch(stream: bytes, first: int, chunk: LeafChunk, height: int | None = None) -> Levels:
-    """The levels over some leaves from the first on, up to a height, or the root; ``stream`` are the salts of all.
+    """The levels over a chunk of leaves, up to ``height``, or up to the root.
 
-    With a height, the first leaf is a multiple of 2^height, so that no pair has a leaf before it.
+    ``stream`` contains the salts of all leaves. With a height, ``first``, the index of the first leaf, must be a
+    multiple of 2^height, so that no pair contains an earlier leaf.
     """
-    salted = _behind(LEAF, stream, SALT, first, len(chunk))
+    salted = _prefixed(LEAF, stream, SALT, first, len(chunk))
     return raised([b"".join([_sha(text).digest() for text in chunk.texts(salted)])], height)
 
 
 def raised(levels: Levels, height: int | None = None) -> Levels:
-    """The levels with those above the last one, up to a height, or the root; InputError without a leaf."""
+    """Add the levels above the last one, up to ``height``, or up to the root; InputError without a leaf."""
     if not levels[0]:
         raise InputError("no rollouts; expected at least one to certify")
     while len(levels[-1]) > HASH if height is None else len(levels) <= height:
@@ -123,23 +124,23 @@ def raised(levels: Levels, height: int | None = None) -> Levels:
         pairs = len(level) // (2 * HASH)
         above = bytearray()
         for start in range(0, pairs, _STEP):
-            nodes = _behind(NODE, level, 2 * HASH, start, min(_STEP, pairs - start))
+            nodes = _prefixed(NODE, level, 2 * HASH, start, min(_STEP, pairs - start))
             above += b"".join([_sha(node).digest() for node in nodes])
         levels.append(above + level[2 * HASH * pairs :])
     return levels
 
 
-def _behind(mark: int, octets: bytes | bytearray, size: int, first: int, count: int) -> list[bytes]:
-    """So many pieces of one size, each behind a byte that says what it is."""
+def _prefixed(type_byte: int, octets: bytes | bytearray, size: int, first: int, count: int) -> list[bytes]:
+    """Hash inputs: ``count`` pieces of equal size from the ``first`` piece on, each prefixed with a type byte."""
     pieces = np.empty((count, size + 1), dtype=np.uint8)
-    pieces[:, 0] = mark
+    pieces[:, 0] = type_byte
     pieces[:, 1:] = np.frombuffer(octets, dtype=np.uint8, count=size * count, offset=size * first).reshape(count, size)
     texts: list[bytes] = pieces.view(f"V{size + 1}").reshape(-1).tolist()
     return texts
 
 
 def root_of(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes | None:
-    """The root that a leaf and its inclusion proof lead to; None where the proof has too few or too many hashes."""
+    """The root that follows from a leaf and its inclusion proof; None if the proof has too few or too many hashes."""
     if not 0 <= index < count:
         return None
     left = deque(path)
@@ -155,14 +156,14 @@ def root_of(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two trees part: the first leaf that differs, and how many pairs of hashes were compared to find it."""
+    """The first leaf that differs between two trees, and the number of pairs of hashes compared to find it."""
 
     index: int
     compared: int
 
 
 def parting(one: Tree, other: Tree) -> Parting | None:
-    """The first leaf that differs between two trees of one size, found from the root down; None where none does."""
+    """The first leaf that differs between two trees of equal size, found from the root down; None if they are equal."""
     if one.root == other.root:
         return None
     index, compared = 0, 1
@@ -175,7 +176,7 @@ def parting(one: Tree, other: Tree) -> Parting | None:
 
 
 def first_difference(one: Tree, other: Tree) -> int:
-    """The first leaf that differs between trees of any sizes."""
+    """The index of the first leaf that differs between trees of any size."""
     low, high = 0, min(one.count, other.count)  # the first `low` leaves are equal
     while low < high:
         middle = (low + high + 1) // 2
@@ -188,7 +189,7 @@ def first_difference(one: Tree, other: Tree) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TreeFile:
-    """A tree in a file: what it is of, before all of its hashes are read."""
+    """The head of a tree file, read without the hashes of its levels."""
 
     path: str
     seed: bytes
@@ -196,7 +197,7 @@ class TreeFile:
     root: bytes
 
     def read(self) -> Tree:
-        """All of the tree; InputError where the file has changed."""
+        """Read the whole tree; InputError if the file has changed."""
         with _opened(self.path) as file:
             file.seek(_HEAD)
             tree = Tree(self.seed, [file.read(HASH * size) for size in _sizes(self.count)])
@@ -206,21 +207,21 @@ class TreeFile:
 
 
 def open_tree(path: str) -> TreeFile:
-    """The tree in a file; InputError where it is none, or is cut off."""
-    right = "expected the file result.tree that calipers certify wrote beside the certificate"
+    """The head of the tree in a file; InputError if the file is no tree, or is cut off."""
+    expected = "expected the file result.tree that calipers certify wrote beside the certificate"
     with _opened(path) as file:
         head = file.read(_HEAD)
         if not head.startswith(MAGIC) or len(head) < _HEAD:
-            raise InputError.at(path, "is not a tree file", right)
+            raise InputError.at(path, "is not a tree file", expected)
         count = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "big")
         if not 0 < count < MOST or os.fstat(file.fileno()).st_size != _HEAD + HASH * sum(_sizes(count)):
-            raise InputError.at(path, f"does not have the hashes of {count:,} leaves", right)
+            raise InputError.at(path, f"does not have the hashes of {count:,} leaves", expected)
         file.seek(-HASH, os.SEEK_END)
         return TreeFile(path, head[-SEED:], count, file.read(HASH))
 
 
 def _sizes(count: int) -> list[int]:
-    """The number of hashes at each level over so many leaves."""
+    """The number of hashes at each level of a tree with ``count`` leaves."""
     sizes = [count]
     while sizes[-1] > 1:
         sizes.append((sizes[-1] + 1) // 2)
@@ -237,7 +238,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def is_consistent(tree: Tree, index: int) -> bool:
-    """Whether the hashes on the way from a leaf to the root are those of the hashes below them."""
+    """Whether the hashes on the path from a leaf to the root are the hashes of the nodes below them."""
     for level in range(len(tree.levels) - 1):
         left = index - index % 2
         above = tree.at(level + 1, index // 2)

@@ -1,13 +1,13 @@
-"""Check a certificate: its signature, its numbers, its rollouts one by one, and the plan that it names.
+"""Check a certificate: its signature, its numbers, each of its rollouts, and the plan that it names.
 
-Single rollouts are shown with a proof: each has its salt and the hashes that lead from its leaf to the certified root.
+Single rollouts are shown with a proof: the salt, and the hashes that lead from the rollout's leaf to the root.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -42,7 +42,7 @@ from calipers.reports.untrusted_text import clean
 PROOF: Final = "calipers.proof/1"
 GOOD, WRONG, UNKNOWN = "good", "wrong", "not known"
 EXITS: Final = {GOOD: 0, WRONG: 1, UNKNOWN: 3}
-MOST: Final = 8  # differences that are named
+MOST: Final = 8  # differences that are listed
 _KEYS: Final = ("schema", "rollouts", "result", "scoring", "columns", "plan", "preregistration")
 VERIFICATION = "calipers.verification/1"
 FIELDS = ("check", "state", "says")
@@ -56,59 +56,60 @@ VERDICTS = {
 def show_rollouts(
     paths: Sequence[str], tree: str, wanted: Sequence[str], columns: Mapping[str, str] | None = None
 ) -> str:
-    """The proof of the rollouts of some tasks, ``TASK`` or ``TASK#SAMPLE``, as JSON; InputError where there is none."""
+    """The proof of the rollouts of tasks, ``TASK`` or ``TASK#SAMPLE``, as JSON; InputError for a task without any."""
     refuse_pipes(paths)
-    kept = trees.open_tree(tree).read()
-    done = scored(paths, CertifiedScoring(), columns, kept.seed)
-    if done.tree is None or done.tree.root != kept.root:
+    certified = trees.open_tree(tree).read()
+    rollouts = scored(paths, CertifiedScoring(), columns, certified.seed)
+    if rollouts.tree is None or rollouts.tree.root != certified.root:
         raise InputError.at(tree, "is the tree of other rollouts", "expected the rollouts that were certified")
-    texts = [*done.leaves.texts()]
-    indices = [index for each in wanted for index in _found(done.leaves.find, each)]
+    texts = [*rollouts.leaves.texts()]
+    indices = [index for text in wanted for index in _indices(rollouts.leaves.find, text)]
     words = _words(paths, Named(columns or {}), {texts[index] for index in indices})
     shown = [
         {
             "index": index,
-            "salt": kept.salt(index).hex(),
+            "salt": certified.salt(index).hex(),
             "leaf": texts[index].decode(),
             "words": words.get(texts[index]),
-            "path": [node.hex() for node in kept.path(index)],
+            "path": [node.hex() for node in certified.path(index)],
         }
         for index in dict.fromkeys(indices)
     ]
-    return encoded({"schema": PROOF, "root": kept.root.hex(), "leaves": kept.count, "shown": shown})
+    return encoded({"schema": PROOF, "root": certified.root.hex(), "leaves": certified.count, "shown": shown})
 
 
-def _found(find: Any, text: str) -> list[int]:
+def _indices(find: Callable[[str, int | None], list[int]], text: str) -> list[int]:
+    """The indices of the leaves of ``TASK`` or ``TASK#SAMPLE``."""
     task, _, sample = text.rpartition("#")
-    found: list[int] = find(text, None)
-    if not found and task and sample.isdecimal():
-        found = find(task, int(sample))
-    if not found:
+    indices = find(text, None)
+    if not indices and task and sample.isdecimal():
+        indices = find(task, int(sample))
+    if not indices:
         raise InputError.at("--show", f"no rollout of task {text!r}", "expected TASK or TASK#SAMPLE")
-    return found
+    return indices
 
 
 def _words(paths: Sequence[str], names: Named, leaves: set[bytes]) -> dict[bytes, str | None]:
-    """What the records of some leaves say in words, as canonical JSON."""
+    """The texts in the records of the given leaves, as canonical JSON; None for a record without texts."""
     parts: list[Any] = []
     begin(paths, columns=names, kept=parts)
-    said: dict[bytes, str | None] = {}
+    by_leaf: dict[bytes, str | None] = {}
     for record in records_of(paths, names, parts):
         leaf = leaf_of(record)
         if leaf in leaves:
             words = words_of(record)
-            said[leaf] = canonical(words).decode() if words else None
-    return said
+            by_leaf[leaf] = canonical(words).decode() if words else None
+    return by_leaf
 
 
 def check_proof(path: str, root: bytes | None, count: int) -> Iterator[CertCheck]:
-    """Whether each rollout that a file shows is in a certified tree."""
+    """Check that each rollout in a proof is in the certified tree."""
     try:
         if os.path.getsize(path) > 1 << 30:
             raise InputError.at(path, "is larger than 1 GiB", "expected a proof")
         with open(path, "rb") as file:
             document = json.loads(file.read())
-        shown = [_rebuilt(each) for each in document["shown"]]
+        shown = [_rebuilt(entry) for entry in document["shown"]]
         if document["schema"] != PROOF:
             raise ValueError("its schema is another")
     except (OSError, ValueError, KeyError, TypeError, NotCanonical, OverflowError, RecursionError) as error:
@@ -124,15 +125,15 @@ def check_proof(path: str, root: bytes | None, count: int) -> Iterator[CertCheck
 
 
 def _rebuilt(entry: Mapping[str, Any]) -> tuple[int, bytes, list[bytes], dict[str, Any]]:
-    """The index, leaf hash, path and record that an entry shows; ValueError where its parts do not fit."""
+    """The index, leaf hash, path and record of an entry of a proof; ValueError if its parts do not fit together."""
     text, words = entry["leaf"], entry["words"]
     record = json.loads(text)
     if canonical(record) != text.encode():
         raise ValueError("a leaf is not canonical")
     if not isinstance(record, dict) or not {"task", "sample", "outcome"} <= record.keys():
         raise ValueError("a leaf is of no rollout")
-    said = {} if words is None else json.loads(words)
-    if words is not None and (not isinstance(said, dict) or words_digest(said) != record.get("words")):
+    content = {} if words is None else json.loads(words)
+    if words is not None and (not isinstance(content, dict) or words_digest(content) != record.get("words")):
         raise ValueError("what a rollout says in words is not what its leaf has the hash of")
     salt = bytes.fromhex(entry["salt"])
     if len(salt) != trees.SALT:
@@ -182,7 +183,7 @@ class _Group(msgspec.Struct):
 
 
 class _CertifiedNumbers(msgspec.Struct):
-    """The text that a digest covers, as far as it is shown."""
+    """The parts that are shown of the text that a digest covers."""
 
     groups: list[_Group]
     missing: str
@@ -192,7 +193,7 @@ class _CertifiedNumbers(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class CertCheck:
-    """One thing that was looked at: what, whether it holds, and a sentence."""
+    """A single check of a certificate, with its outcome and a sentence about it."""
 
     what: str
     state: str  # good, wrong or not known
@@ -201,12 +202,12 @@ class CertCheck:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a certificate says, its form checked."""
+    """A certificate whose form has been checked."""
 
     envelope: Envelope
     predicate: Mapping[str, Any]
-    digest: str  # of the result, as the statement's subject has it
-    root: bytes | None  # of the rollouts; None for a result alone
+    digest: str  # of the result
+    root: bytes | None  # of the tree of rollouts; None for a result alone
     leaves: int
 
     @property
@@ -218,52 +219,52 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """All that was looked at in a certificate."""
+    """All checks of a certificate."""
 
     path: str
-    certificate: Certificate | None  # None where its form is wrong
+    certificate: Certificate | None  # None if its form is wrong
     checks: Sequence[CertCheck]
 
     @property
     def state(self) -> str:
-        """Wrong if anything is, not known if anything is left open, else good."""
+        """Wrong if any check is wrong, else not known if any check is not known, else good."""
         states = [check.state for check in self.checks]
         return WRONG if WRONG in states else UNKNOWN if UNKNOWN in states else GOOD
 
     @property
     def exit_code(self) -> int:
-        """0 good, 1 wrong, 3 not known."""
+        """0 for good, 1 for wrong, 3 for not known."""
         return EXITS[self.state]
 
 
 def read_certificate(path: str) -> Certificate:
-    """The certificate in a file; InputError where its form is wrong."""
+    """The certificate in a file; InputError if its form is wrong."""
     envelope = read_envelope(path)
     statement = envelope.statement(path, CERTIFICATE)
     predicate = statement["predicate"]
-    right = "expected the file as calipers certify wrote it"
+    expected = "expected the file as calipers certify wrote it"
     if predicate.get("schema") != SCHEMA:
         raise InputError.at(path, f"schema is {str(predicate.get('schema'))[:60]!r}", f"expected {SCHEMA!r}")
     absent = [key for key in _KEYS if key not in predicate]
     if absent:
-        raise InputError.at(path, f"has no key {absent[0]!r}", right)
+        raise InputError.at(path, f"has no key {absent[0]!r}", expected)
     try:
-        subjects = {each["name"]: each["digest"] for each in statement["subject"]}
+        subjects = {subject["name"]: subject["digest"] for subject in statement["subject"]}
         result, rollouts = predicate["result"], predicate["rollouts"]
         names = ["result"] if rollouts is None else ["rollouts", "result"]
-        if [each["name"] for each in statement["subject"]] != names:
-            raise InputError.at(path, "its subjects are not rollouts and result", right)
+        if [subject["name"] for subject in statement["subject"]] != names:
+            raise InputError.at(path, "its subjects are not rollouts and result", expected)
         if subjects["result"] != {NUMBERS: result["digest"].removeprefix("sha256:")}:
-            raise InputError.at(path, "its subject and its predicate name different results", right)
+            raise InputError.at(path, "its subject and its predicate name different results", expected)
         if sha256(result["covered"].encode()).hexdigest() != subjects["result"][NUMBERS]:
-            raise InputError.at(path, "its numbers do not have the digest that it states", right)
+            raise InputError.at(path, "its numbers do not have the digest that it states", expected)
         root, leaves = None, 0
         if rollouts is not None:
             if subjects["rollouts"] != {ROOT: rollouts["root"]} or rollouts["tree"] != TREE:
-                raise InputError.at(path, "its subject and its predicate name different rollouts", right)
+                raise InputError.at(path, "its subject and its predicate name different rollouts", expected)
             root, leaves = bytes.fromhex(rollouts["root"]), rollouts["leaves"]
             if len(root) != trees.HASH or type(leaves) is not int or not 0 < leaves < trees.MOST:
-                raise InputError.at(path, "the root of its rollouts is none", right)
+                raise InputError.at(path, "the root of its rollouts is none", expected)
         certificate = Certificate(envelope, predicate, result["digest"], root, leaves)
         msgspec.convert(predicate, _Predicate)
         msgspec.convert(certificate.result, _CertifiedNumbers)
@@ -271,7 +272,7 @@ def read_certificate(path: str) -> Certificate:
     except (KeyError, TypeError, AttributeError, ValueError, msgspec.ValidationError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError.at(path, f"is not a certificate ({type(error).__name__}: {error})", right) from None
+        raise InputError.at(path, f"is not a certificate ({type(error).__name__}: {error})", expected) from None
     return certificate
 
 
@@ -289,16 +290,16 @@ def verify(
 ) -> Verification:
     """Check a certificate.
 
-    ``rollouts`` are the rollouts that it is of, in any format, or files that show some of them. ``key`` is the
-    signer's public key. ``tree`` is the tree file; without it, result.tree beside the certificate is used if it is
-    there. ``plan`` is the certified plan. With ``rerun_verifier`` the stored completions are judged again. ``stamp``
-    is the reply of a time-stamp authority, whose certificate is ``authority``.
+    ``rollouts`` are the certified rollouts in any format, or proofs of single rollouts. ``key`` is the signer's public
+    key. ``tree`` is the tree file; by default it is result.tree beside the certificate, if that exists. ``plan`` is the
+    certified plan. With ``rerun_verifier`` the stored completions are judged again. ``stamp`` is the reply of a
+    time-stamp authority, whose certificate is ``authority``.
     """
     name = os.fspath(path)
     options = (key, tree, plan, stamp, authority)
-    signer, salts, planned, reply, trusted = (None if each is None else os.fspath(each) for each in options)
-    several = [rollouts] if isinstance(rollouts, (str, os.PathLike)) else rollouts
-    given = [os.fspath(each) for each in several]
+    signer, tree_file, planned, reply, trusted = (None if file is None else os.fspath(file) for file in options)
+    files = [rollouts] if isinstance(rollouts, (str, os.PathLike)) else rollouts
+    given = [os.fspath(file) for file in files]
     refuse_pipes(given)
     try:
         certificate = read_certificate(name)
@@ -308,15 +309,15 @@ def verify(
         return Verification(name, None, [CertCheck("form", WRONG, str(error))])
     form = "an in-toto statement in a DSSE envelope; its numbers have the digest that it states"
     checks = [CertCheck("form", GOOD, form), _signature(certificate, signer)]
-    shown = [each for each in given if _is_proof(each)]
-    files = [each for each in given if each not in shown]
-    checks += [check for each in shown for check in check_proof(each, certificate.root, certificate.leaves)]
-    if files:
-        checks += _rollouts(name, certificate, files, salts, columns)
+    proofs = [file for file in given if _is_proof(file)]
+    full = [file for file in given if file not in proofs]
+    checks += [check for proof in proofs for check in check_proof(proof, certificate.root, certificate.leaves)]
+    if full:
+        checks += _rollouts(name, certificate, full, tree_file, columns)
         if rerun_verifier:
-            checks.append(_judged_again(files))
+            checks.append(_judged_again(full))
     else:
-        checks.append(_not_given(certificate, bool(shown)))
+        checks.append(_not_given(certificate, bool(proofs)))
         if rerun_verifier:
             raise InputError.at("--rerun-verifier", "there are no rollouts to judge", "expected ROLLOUTS with it")
     checks += _planned(certificate, planned, signer)
@@ -353,63 +354,62 @@ def _not_given(certificate: Certificate, shown: bool) -> CertCheck:
 def _rollouts(
     name: str, certificate: Certificate, files: Sequence[str], tree: str | None, columns: Mapping[str, str] | None
 ) -> Iterator[CertCheck]:
-    """Whether the rollouts give the certified numbers, and are the certified rollouts."""
+    """Check that the rollouts give the certified numbers, and that they are the certified rollouts."""
     scoring = CertifiedScoring.of(certificate.predicate["scoring"])
     beside = os.path.join(os.path.dirname(name), TREE_FILE)
     if tree is None and os.path.isfile(beside):
         tree = beside
-    kept = None if tree is None or certificate.root is None else trees.open_tree(tree)
-    same = kept is not None and (kept.root, kept.count) == (certificate.root, certificate.leaves)
-    seed = kept.seed if kept is not None and same else None
-    done = _scored(files, scoring, columns, certificate.predicate["columns"], seed)
-    mine, theirs = done.result, certificate.result
-    if mine.digest == certificate.digest:
-        rollouts = counted(sum(group.ledger.planned for group in mine.groups), "rollout")
-        numbers = counted(sum(len(group.metrics) for group in mine.groups), "number")
-        yield CertCheck("numbers", GOOD, f"{numbers} of {rollouts} recomputed to the same digest")
+    tree_file = None if tree is None or certificate.root is None else trees.open_tree(tree)
+    matches = tree_file is not None and (tree_file.root, tree_file.count) == (certificate.root, certificate.leaves)
+    seed = tree_file.seed if tree_file is not None and matches else None
+    rollouts = _scored(files, scoring, columns, certificate.predicate["columns"], seed)
+    result = rollouts.result
+    if result.digest == certificate.digest:
+        planned = counted(sum(group.ledger.planned for group in result.groups), "rollout")
+        numbers = counted(sum(len(group.metrics) for group in result.groups), "number")
+        yield CertCheck("numbers", GOOD, f"{numbers} of {planned} recomputed to the same digest")
     else:
-        yield CertCheck("numbers", WRONG, f"the rollouts give other numbers: {'; '.join(_differences(mine, theirs))}")
+        differing = "; ".join(_differences(result, certificate.result))
+        yield CertCheck("numbers", WRONG, f"the rollouts give other numbers: {differing}")
     if certificate.root is None:
-        yield CertCheck(
-            "tree", UNKNOWN, "the certificate is of a result alone, so texts and single rollouts are not covered"
-        )
+        says = "the certificate is of a result alone, so texts and single rollouts are not covered"
+        yield CertCheck("tree", UNKNOWN, says)
         return
-    if kept is None:
+    if tree_file is None:
         says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
-        count = done.leaves.count
+        count = rollouts.leaves.count
         if count == certificate.leaves:
             yield CertCheck("tree", UNKNOWN, says)
         else:
             others = f"the certificate is of {certificate.leaves:,} rollouts and {count:,} are given"
             yield CertCheck("tree", WRONG, f"{says}; {others}")
         return
-    yield _leaves(kept, done)
+    yield _leaves(tree_file, rollouts)
 
 
-def _leaves(file: trees.TreeFile, done: ScoredRollouts) -> CertCheck:
-    """Whether the rollouts are those of a tree."""
-    grown = done.tree
-    if grown is None:
+def _leaves(file: trees.TreeFile, rollouts: ScoredRollouts) -> CertCheck:
+    """Check that the rollouts are those of a tree file."""
+    tree, count = rollouts.tree, rollouts.leaves.count
+    if tree is None:
         return CertCheck("tree", WRONG, f"{file.path} is the tree of another certificate")
-    count = done.leaves.count
-    if grown.root == file.root and count == file.count:
+    if tree.root == file.root and count == file.count:
         same = "the rollout is the certified one" if count == 1 else f"all {count:,} rollouts are the certified ones"
         return CertCheck("tree", GOOD, f"{same}, texts included")
-    kept = file.read()
-    if count == kept.count:
-        found = trees.parting(grown, kept)
-        if found is None or not trees.is_consistent(kept, found.index):
+    certified = file.read()
+    if count == certified.count:
+        parting = trees.parting(tree, certified)
+        if parting is None or not trees.is_consistent(certified, parting.index):
             return CertCheck("tree", WRONG, f"the rollouts are not the certified ones, and {file.path} is damaged")
         others = ""
         if count <= 1 << 16:
-            differing = sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
+            differing = sum(tree.at(0, index) != certified.at(0, index) for index in range(parting.index, count))
             others = f"; {differing:,} of {count:,} differ"
-        named = done.leaves.name(found.index)
-        says = f"{named} is not as certified (leaf {found.index:,}, found with {found.compared} hashes{others})"
+        name = rollouts.leaves.name(parting.index)
+        says = f"{name} is not as certified (leaf {parting.index:,}, found with {parting.compared} hashes{others})"
         return CertCheck("tree", WRONG, says)
-    first = trees.first_difference(grown, kept)
-    there = "at the end" if first >= count else f"at {done.leaves.name(first)}"
-    says = f"{count:,} rollouts are given and {kept.count:,} are certified; the first difference is {there}"
+    first = trees.first_difference(tree, certified)
+    position = "at the end" if first >= count else f"at {rollouts.leaves.name(first)}"
+    says = f"{count:,} rollouts are given and {certified.count:,} are certified; the first difference is {position}"
     return CertCheck("tree", WRONG, says)
 
 
@@ -420,7 +420,7 @@ def _scored(
     certified: Mapping[str, str],
     seed: bytes | None,
 ) -> ScoredRollouts:
-    """The rollouts scored as certified; their keys are those of the certificate, unless files have the usual ones."""
+    """Score the rollouts as certified, with the given columns, else the certificate's, else the default columns."""
     if given is not None or not certified:
         return scored(files, scoring, given or None, seed)
     try:
@@ -429,24 +429,24 @@ def _scored(
         return scored(files, scoring, seed=seed)
 
 
-def _differences(mine: Result, theirs: Mapping[str, Any]) -> list[str]:
-    """What differs between two results, number by number; the first few."""
-    made = json.loads(covered(mine))
-    flat = [dict(_flat(each)) for each in (made, theirs)]
-    differing = []
-    for key in dict.fromkeys((*flat[1], *flat[0])):
-        now, then = (each.get(key, "absent") for each in flat)
-        if now != then:
-            differing.append(f"{key} is {_shown(now)}, certified {_shown(then)}")
-    some = differing[:MOST]
-    return some + ([f"and {len(differing) - MOST:,} more"] if len(differing) > MOST else [])
+def _differences(result: Result, certified: Mapping[str, Any]) -> list[str]:
+    """The first differences between the numbers of two results."""
+    now, then = dict(_flat(json.loads(covered(result)))), dict(_flat(certified))
+    differing = [
+        f"{key} is {_shown(now.get(key, 'absent'))}, certified {_shown(then.get(key, 'absent'))}"
+        for key in dict.fromkeys((*then, *now))
+        if now.get(key, "absent") != then.get(key, "absent")
+    ]
+    more = [f"and {len(differing) - MOST:,} more"] if len(differing) > MOST else []
+    return [*differing[:MOST], *more]
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of a document with its path."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
+    elif isinstance(value, list) and any(isinstance(inner, (dict, list)) for inner in value):
         for index, inner in enumerate(value):
             yield from _flat(inner, f"{path}[{index}]")
     else:
@@ -458,22 +458,23 @@ def _shown(value: Any) -> str:
 
 
 def _judged_again(files: Sequence[str]) -> CertCheck:
-    """Whether the stored completions get the same rewards from the run's own verifier."""
+    """Check that the stored completions get the same rewards from the run's own verifier."""
     from calipers.analyses.rescore import changed_verdicts
 
     if len(files) != 1:
         raise InputError.at("--rerun-verifier", f"there are {len(files)} paths of rollouts", "expected one run")
-    done, changed = changed_verdicts(files[0])
+    rescored, changed = changed_verdicts(files[0])
     if changed:
         flips = "; ".join(
             f"{flip.what}: {flip.count:,}, first task {flip.which[0][0]!r} sample {flip.which[0][1]}"
             for flip in changed
         )
         return CertCheck("verifier", WRONG, f"the verifier gives other rewards: {flips}")
-    return CertCheck("verifier", GOOD, f"the verifier gives the same reward to {done.judged:,} stored completions")
+    return CertCheck("verifier", GOOD, f"the verifier gives the same reward to {rescored.judged:,} stored completions")
 
 
 def _planned(certificate: Certificate, plan: str | None, key: str | None) -> list[CertCheck]:
+    """Check what the certificate says of a registered plan; no check without a plan."""
     stated = certificate.predicate["preregistration"]
     if stated is None and plan is None:
         return []
@@ -492,9 +493,9 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
         return [CertCheck("plan", WRONG, f"{plan} is not the plan that the certificate names")]
     predicate = certificate.predicate
     scoring = None if certificate.root is None else predicate["scoring"]
-    found = differences(registered.predicate, certificate.result, predicate["plan"], scoring)
-    if found != changed:
-        says = f"the certificate does not say what differs from the plan: {'; '.join(found[:MOST])}"
+    differing = differences(registered.predicate, certificate.result, predicate["plan"], scoring)
+    if differing != changed:
+        says = f"the certificate does not say what differs from the plan: {'; '.join(differing[:MOST])}"
         return [CertCheck("plan", WRONG, says)]
     runs = len(registered.predicate["runs"])
     if stated.get("runs", runs) != runs:
@@ -506,7 +507,7 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
 
 
 def planned_as(path: str) -> str:
-    """What a certificate says of the plan that was registered before its run, in a sentence; its form is checked."""
+    """A sentence on what a certificate says of a plan registered before its run; the certificate's form is checked."""
     try:
         certificate = read_certificate(path)
         stated = certificate.predicate["preregistration"]
@@ -546,12 +547,12 @@ def _is_proof(path: str) -> bool:
 
 
 def document(verified: Verification) -> Document:
-    """The page of a certificate that was checked."""
+    """The page of a checked certificate."""
     return Document(partial(_blocks, verified), partial(data, verified), FIELDS, lambda: data(verified)["checks"])
 
 
 def data(verified: Verification) -> dict[str, Any]:
-    """The checks for programs, and the numbers of the certificate."""
+    """The checks and the numbers of the certificate as a JSON document."""
     from calipers import __version__
 
     certificate = verified.certificate
@@ -560,7 +561,7 @@ def data(verified: Verification) -> dict[str, Any]:
         "calipers": __version__,
         "certificate": verified.path,
         "state": verified.state,
-        "checks": [{"check": each.what, "state": each.state, "says": each.says} for each in verified.checks],
+        "checks": [{"check": check.what, "state": check.state, "says": check.says} for check in verified.checks],
         "digest": certificate and certificate.digest,
         "groups": certificate.result["groups"] if certificate else [],
     }
@@ -576,9 +577,10 @@ def _blocks(verified: Verification) -> Iterator[Block]:
     yield Blank()
     numbers = []
     for group in verified.certificate.result["groups"]:
-        who = " · ".join(clean(part, 40) for part in (group["dataset"], group["model"], group["agent"]) if part) or "-"
+        parts = (group["dataset"], group["model"], group["agent"])
+        run = " · ".join(clean(part, 40) for part in parts if part) or "-"
         rollouts = f"{group['ledger']['planned']:,}"
         for name, estimate in group["metrics"].items():
             interval = ends(tuple(estimate["interval"]), 4) if estimate["interval"] else "-"
-            numbers.append([who, clean(name, 40), figure(estimate["value"], 4), interval, rollouts])
+            numbers.append([run, clean(name, 40), figure(estimate["value"], 4), interval, rollouts])
     yield plain_table(["run", "metric", "value", "interval", "rollouts"], numbers, numbers={2, 4}, names={0})

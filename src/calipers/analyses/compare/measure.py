@@ -287,7 +287,7 @@ def resampled_difference(result: Resampled) -> Difference:
     """The result of a bootstrap as a Difference."""
     return Difference(
         result.value, result.stderr, result.interval, result.p, METHOD, result.units, float(result.units),
-        why=result.why, draws=result.found,
+        why=result.why, draws=result.differences,
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""A training run as it goes on: its curves, alarms with a stated rate of false ones, and its best checkpoint."""
+"""Watch a training run: its curves, alarms with a bounded chance of false alarms, and its best checkpoint."""

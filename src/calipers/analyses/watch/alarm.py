@@ -1,4 +1,4 @@
-"""An alarm as a user writes it: ``FUNCTION(WHAT) > NUMBER``, in the grammar of a gate's requirements.
+"""The grammar of alarms: ``FUNCTION(WHAT) > NUMBER``, as in a gate's requirements.
 
 ::
 
@@ -7,11 +7,11 @@
     rise(METRIC) > d              the mirror image, for metrics that should be low
     rate(OUTCOME) > r             more than this share of rollouts is truncated, refused, missing, ...
     mean(COLUMN) > x              the mean over tasks of a column of 0 or more is above x
-    mean(COLUMN) > f * base       the same, above f times its mean in the base steps
+    mean(COLUMN) > f * base       the same, for f times its mean in the base steps
     diverge(A, B) > d             A less B, on the same rollouts, grows by more than d above the base steps
     diverge(A[split=train], B[split=eval]) > d
-                                  B has gained less than half of what A has, by more than d: two splits of one run
-    share(zero_variance) > r      more than this share of groups has equal rewards, and so no gradient
+                                  the gain of B is below half of the gain of A by more than d; two splits of one run
+    share(zero_variance) > r      more than this share of groups has equal rewards, and therefore no gradient
     WHAT[split=eval]              any of these for one split, or one dataset
 """
 
@@ -33,7 +33,7 @@ SHARES: Final = (ZERO_VARIANCE, "all_pass", "all_fail")
 RATES: Final = tuple(word for word in OUTCOMES if word not in ("scored", "stopped_early"))
 SLICES: Final = ("split", "dataset")
 SHAPE: Final = "expected FUNCTION(WHAT) > NUMBER, such as 'drop(pass@1) > 0.02'"
-HEADLINE: Final = "reward"  # stands for the reward that is read where nobody picks one
+HEADLINE: Final = "reward"  # the name of the reward that is read by default
 _WHOLE: Final = re.compile(
     r"\s*(?P<kind>[A-Za-z_]+)\s*\((?P<inner>.*)\)\s*(?P<op>[<>=!]+)\s*(?P<limit>.+?)\s*", re.DOTALL
 )
@@ -43,34 +43,34 @@ _TIMES_BASE: Final = re.compile(r"(?P<factor>[0-9.eE+-]+)\s*\*\s*base")
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What is watched for: its null is that the limit is kept at every step."""
+    """An alarm; its null hypothesis is that the limit is kept at every step."""
 
-    text: str  # as it was written
+    text: str  # as the user wrote it
     kind: str  # one of KINDS
     what: str  # a metric, a column, an outcome
     limit: float
     other: str = ""  # the second column of diverge
     times_base: bool = False  # the limit is a multiple of the base steps' mean
-    base: int | None = None  # the step that a drop is measured from; None: the best of all earlier ones
-    key: str = ""  # split or dataset, where it is for one
+    base: int | None = None  # the step that a drop is measured from; None: the best of all earlier steps
+    key: str = ""  # "split" or "dataset" if the alarm is for a single one
     value: str = ""
-    preset: bool = False  # left out where the rollouts do not have what it is about
-    other_key: str = ""  # split or dataset of the second metric, where it is another one than that of the first
+    preset: bool = False  # part of a preset, and left out if the rollouts do not have its metric
+    other_key: str = ""  # "split" or "dataset" of the second metric, if it differs from that of the first
     other_value: str = ""
 
     @property
     def across(self) -> bool:
-        """Whether it compares two series: training and held-out tasks."""
+        """Whether the alarm compares two series: training and held-out tasks."""
         return bool(self.other_key)
 
     @property
     def referenced(self) -> bool:
-        """Whether it compares with a number that earlier steps give."""
+        """Whether the alarm compares with a number from earlier steps."""
         return self.kind in (DROP, RISE, DIVERGE) or self.times_base
 
     @property
     def null(self) -> str:
-        """What holds as long as the alarm has no reason, in words."""
+        """The null hypothesis of the alarm in words."""
         amount = f"{self.limit:g}"
         match self.kind:
             case "drop" if self.base is not None:
@@ -96,12 +96,12 @@ class Alarm:
         )
 
     def applies(self, split: str, dataset: str | None) -> bool:
-        """Whether it is for a series of this split and dataset; one that compares two is for the held-out one."""
+        """Whether the alarm is for a series of this split and dataset; if it compares two, for the held-out series."""
         key, value = (self.other_key, self.other_value) if self.across else (self.key, self.value)
         return not key or {"split": split, "dataset": dataset or ""}[key] == value
 
     def trains(self, split: str, dataset: str | None) -> bool:
-        """Whether a series of this split and dataset is what the held-out one is compared with."""
+        """Whether the alarm compares held-out tasks with a series of this split and dataset."""
         return self.across and {"split": split, "dataset": dataset or ""}[self.key] == self.value
 
 
@@ -127,7 +127,7 @@ PRESETS: Final[Mapping[str, Sequence[str]]] = {
 
 
 def alarms_of(texts: Sequence[str]) -> list[Alarm]:
-    """The alarms of ``--alarm`` options, each an alarm or the name of a preset; InputError for one that is neither.
+    """The alarms of ``--alarm`` options, each an alarm or the name of a preset; InputError for any other text.
 
     >>> [alarm.kind for alarm in alarms_of(["drop(pass@1) > 0.02", "rate(truncated) > 0.1"])]
     ['drop', 'rate']
@@ -136,13 +136,13 @@ def alarms_of(texts: Sequence[str]) -> list[Alarm]:
     for text in texts:
         name = text.strip()
         if name in PRESETS:
-            alarms += [parse(each, preset=True) for each in PRESETS[name]]
+            alarms += [parse(preset_text, preset=True) for preset_text in PRESETS[name]]
         elif re.fullmatch(r"[A-Za-z_]+", name):
             raise InputError.at("--alarm", str(UnknownName.of("preset", name, PRESETS)))
         else:
             alarms.append(parse(text))
     seen: dict[str, Alarm] = {}
-    for alarm in alarms:  # one that is written out replaces that of a preset
+    for alarm in alarms:  # an explicit alarm replaces the same alarm of a preset
         key = re.sub(r"\s+", "", alarm.text)
         if key not in seen or seen[key].preset:
             seen[key] = alarm
@@ -150,7 +150,7 @@ def alarms_of(texts: Sequence[str]) -> list[Alarm]:
 
 
 def parse(text: str, where: str = "--alarm", *, preset: bool = False) -> Alarm:
-    """Read an alarm; InputError that says what is wrong with it.
+    """Parse an alarm; InputError if it is wrong.
 
     >>> parse("mean(output_tokens) > 1.2 * base").times_base, parse("drop(pass@1, base=10) > 0").base
     (True, 10)
@@ -176,8 +176,8 @@ def parse(text: str, where: str = "--alarm", *, preset: bool = False) -> Alarm:
             elif not key:
                 key, value = slice_of_other
         else:
-            right = "expected diverge(A, B)" if kind == DIVERGE else f"expected {kind}(WHAT)"
-            raise InputError.at(where, f"{text!r}: {extra!r} has no meaning", right)
+            expected = "expected diverge(A, B)" if kind == DIVERGE else f"expected {kind}(WHAT)"
+            raise InputError.at(where, f"{text!r}: {extra!r} has no meaning", expected)
     limit, times_base = _limit(parts["limit"], kind, text, where)
     alarm = Alarm(text.strip(), kind, what, limit, other, times_base, base, key, value, preset, *second)
     _check(alarm, where)
@@ -185,48 +185,48 @@ def parse(text: str, where: str = "--alarm", *, preset: bool = False) -> Alarm:
 
 
 def _check(alarm: Alarm, where: str) -> None:
-    """InputError for what can be written and means nothing."""
-    wrong = right = ""
+    """InputError for an alarm that fits the grammar, but has no meaning."""
+    problem = expected = ""
     if not alarm.what:
-        wrong, right = "nothing is in the brackets", SHAPE
+        problem, expected = "nothing is in the brackets", SHAPE
     elif alarm.kind == DIVERGE and not alarm.other:
-        wrong, right = "one column", "expected two on the same rollouts: diverge(reward, second_verifier)"
+        problem, expected = "one column", "expected two on the same rollouts: diverge(reward, second_verifier)"
     elif alarm.kind == RATE and alarm.what not in RATES:
-        wrong, right = str(UnknownName.of("outcome", alarm.what, RATES)).partition("; ")[::2]
+        problem, expected = str(UnknownName.of("outcome", alarm.what, RATES)).partition("; ")[::2]
     elif alarm.kind == SHARE and alarm.what not in SHARES:
-        wrong, right = str(UnknownName.of("share of groups", alarm.what, SHARES)).partition("; ")[::2]
+        problem, expected = str(UnknownName.of("share of groups", alarm.what, SHARES)).partition("; ")[::2]
     elif alarm.kind in (RATE, SHARE) and not 0 < alarm.limit < 1:
-        wrong, right = f"{alarm.limit:g} is not a share", "expected a number between 0 and 1, such as 0.05"
+        problem, expected = f"{alarm.limit:g} is not a share", "expected a number between 0 and 1, such as 0.05"
     elif alarm.kind == MEAN and not alarm.limit > 0:
-        wrong, right = f"a mean above {alarm.limit:g}", "expected a number above 0: the column must be 0 or more"
+        problem, expected = f"a mean above {alarm.limit:g}", "expected a number above 0: the column must be 0 or more"
     elif alarm.kind in (DROP, RISE, DIVERGE) and alarm.limit < 0:
-        wrong, right = f"{alarm.limit:g} is below 0", "expected 0 or more, such as 0.02 for two points"
-    if wrong:
-        raise InputError.at(where, f"{alarm.text!r}: {wrong}", right)
+        problem, expected = f"{alarm.limit:g} is below 0", "expected 0 or more, such as 0.02 for two points"
+    if problem:
+        raise InputError.at(where, f"{alarm.text!r}: {problem}", expected)
 
 
-def _sliced(text: str, whole: str, where: str) -> tuple[str, str, str]:
-    """A metric, and the split or dataset that it is for."""
-    found = _SLICE.fullmatch(text)
-    if found is None:
+def _sliced(text: str, alarm: str, where: str) -> tuple[str, str, str]:
+    """A metric in the text of an alarm, and the key and value of its split or dataset."""
+    match = _SLICE.fullmatch(text)
+    if match is None:
         if "[" in text or "]" in text:
-            raise InputError.at(where, f"{whole!r}: {text!r} is not a metric", "expected METRIC, or METRIC[split=eval]")
+            raise InputError.at(where, f"{alarm!r}: {text!r} is not a metric", "expected METRIC, or METRIC[split=eval]")
         return text.strip(), "", ""
-    if found["key"] not in SLICES:
-        right = f"expected {' or '.join(SLICES)}, such as [split=eval]"
-        raise InputError.at(where, f"{whole!r}: [{found['key']}=...] is no series", right)
-    return found["what"].strip(), found["key"], found["value"]
+    if match["key"] not in SLICES:
+        expected = f"expected {' or '.join(SLICES)}, such as [split=eval]"
+        raise InputError.at(where, f"{alarm!r}: [{match['key']}=...] is no series", expected)
+    return match["what"].strip(), match["key"], match["value"]
 
 
-def _step(text: str, whole: str, where: str) -> int:
+def _step(text: str, alarm: str, where: str) -> int:
     if not re.fullmatch(r"\s*[0-9]{1,15}\s*", text):
-        raise InputError.at(
-            where, f"{whole!r}: base={text.strip()} is no step", "expected a step number, such as base=0"
-        )
+        problem = f"{alarm!r}: base={text.strip()} is no step"
+        raise InputError.at(where, problem, "expected a step number, such as base=0")
     return int(text)
 
 
-def _limit(text: str, kind: str, whole: str, where: str) -> tuple[float, bool]:
+def _limit(text: str, kind: str, alarm: str, where: str) -> tuple[float, bool]:
+    """The number of a limit, and whether it is a multiple of the base."""
     times = _TIMES_BASE.fullmatch(text)
     number = times["factor"] if times else text
     try:
@@ -234,7 +234,7 @@ def _limit(text: str, kind: str, whole: str, where: str) -> tuple[float, bool]:
     except ValueError:
         limit = math.nan
     if not math.isfinite(limit):
-        raise InputError.at(where, f"{whole!r}: {text!r} is not a finite number", "expected a number such as 0.02")
+        raise InputError.at(where, f"{alarm!r}: {text!r} is not a finite number", "expected a number such as 0.02")
     if times and kind != MEAN:
-        raise InputError.at(where, f"{whole!r}: only mean() is measured by a multiple of the base", SHAPE)
+        raise InputError.at(where, f"{alarm!r}: only mean() is measured by a multiple of the base", SHAPE)
     return limit, times is not None

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run without the luck of having been picked, the steps that may be best, and what to do."""
+"""The best checkpoint of a run: its value corrected for the selection, the steps that may be best, and advice."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ SHOWN: Final = 12  # steps of a table
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One step among those to pick from."""
+    """A step that may be selected."""
 
     step: int
     value: float
-    interval: tuple[float, float] | None  # of this step by itself, which forgets the picking
+    interval: tuple[float, float] | None  # of this step alone, without a correction for the selection
     may_be_best: bool
 
 
@@ -50,17 +50,17 @@ class Pick:
     series: str
     metric: str
     step: int
-    observed: float  # the mean it was picked by
-    optimism: float  # about how much of that is luck
+    observed: float  # the mean by which it was selected
+    optimism: float  # the estimated part of the mean that is luck
     value: float  # observed less optimism
-    interval: tuple[float, float] | None  # that covers after the picking
+    interval: tuple[float, float] | None  # valid after the selection
     tasks: int  # that all steps have
     excluded_tasks: int
     members: Sequence[int]  # the steps that may be best
     candidates: Sequence[Candidate]
     again: Sequence[int]  # the steps to evaluate again
-    new_tasks: int | None  # on how many new tasks, for 80 % power between the first two
-    why: str | None = None  # there is no interval
+    new_tasks: int | None  # number of new tasks for 80 % power between the first two members
+    why: str | None = None  # why there is no interval
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,7 +73,7 @@ class BestSteps(Page):
     notes: Sequence[str] = ()
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The result in one line."""
         if not self.picks:
             return "No series has the same tasks at two steps or more."
         return pick_sentence(self.picks[0])
@@ -106,38 +106,38 @@ def best_in(
     columns: Named | None = None,
     reward: str | None = None,
 ) -> BestSteps:
-    """The best step in files and folders of steps, without a watch; what cannot be read is a note."""
+    """The best step in files and folders of steps, without a watch; a note lists each file that cannot be read."""
     from calipers.analyses.watch.watch import RunWatch
 
-    every: list[StepSums] = []
+    steps: list[StepSums] = []
     notes: list[str] = []
     for path in paths:
         if not os.path.isdir(path) or is_run(path):
-            every += read_step_file(path, columns, reward=reward)[0]
+            steps += read_step_file(path, columns, reward=reward)[0]
             continue
         with TemporaryDirectory() as state:
             watching = RunWatch(path, {"alarms": []}, state=state, columns=columns, reward=reward)
             try:
                 watching.look()
-                every += watching.steps_read()
+                steps += watching.steps_read()
                 notes += watching.notes
             finally:
                 watching.close()
-    if not every:
+    if not steps:
         raise InputError.at(paths[0], "no step could be read", "expected a file of rollouts for each step")
-    best = best_steps(", ".join(paths), every, metric, confidence)
+    best = best_steps(", ".join(paths), steps, metric, confidence)
     return replace(best, notes=[*best.notes, *notes])
 
 
-def best_steps(path: str, every: Sequence[StepSums], metric: str | None, confidence: float = 0.95) -> BestSteps:
+def best_steps(path: str, all_steps: Sequence[StepSums], metric: str | None, confidence: float = 0.95) -> BestSteps:
     """The best step of each series, from the sums of its steps; series of fresh prompts are left out, with a note."""
     series: dict[str, list[StepSums]] = {}
-    for sums in every:
+    for sums in all_steps:
         series.setdefault(sums.series, []).append(sums)
     picks, notes = [], []
-    for name, some in sorted(series.items()):
+    for name, series_steps in sorted(series.items()):
         shown = name or "the run"
-        ordered = sorted(some, key=lambda sums: sums.step)
+        ordered = sorted(series_steps, key=lambda sums: sums.step)
         what = metric or ordered[0].headline
         try:
             steps, values, excluded = _common(ordered, what)
@@ -152,28 +152,28 @@ def best_steps(path: str, every: Sequence[StepSums], metric: str | None, confide
             picks.append(_pick(name, what, steps, values, excluded, confidence))
     if not picks and metric is not None and notes and all("has no" in note for note in notes):
         raise InputError(notes[0])
-    if any(sums.clusters is not None for sums in every):
+    if any(sums.clusters is not None for sums in all_steps):
         notes.append("clusters take the place of tasks: the mean of a step is over them, each counts alike")
     return BestSteps(path, confidence, picks, notes)
 
 
 def _common(ordered: Sequence[StepSums], what: str) -> tuple[list[int], Floats, int]:
-    """The steps, the values of the tasks (or clusters) that all of them have, [S, M], and how many are left out.
+    """The steps, the values of the tasks (or clusters) that all steps have, [S, M], and the number of tasks left out.
 
-    A step with other tasks than most is left out, not the tasks of all others.
+    A step that shares few tasks with the others is left out, so that the others keep their tasks.
     """
     sets = [sums.tasks for sums in ordered]
     usual = max(sets, key=lambda tasks: sum(len(np.intersect1d(tasks, other)) for other in sets[:50]))
     kept = [sums for sums in ordered if 2 * len(np.intersect1d(sums.tasks, usual)) >= len(usual)]
     if len(kept) < 2:
         kept = list(ordered)
-    every = [sums.units(what) for sums in kept]
-    common = every[0][0]
+    step_units = [sums.units(what) for sums in kept]
+    common = step_units[0][0]
     known = set(common.tolist())
-    for units, _, given in every:
+    for units, _, given in step_units:
         common = np.intersect1d(common, units[given], assume_unique=True)
         known |= set(units.tolist())
-    rows = [values[np.searchsorted(units, common)] for units, values, _ in every]
+    rows = [values[np.searchsorted(units, common)] for units, values, _ in step_units]
     matrix = np.array(rows).reshape(len(kept), len(common))
     if matrix.size and (matrix.min() < 0 or matrix.max() > 1):
         raise InputError(f"{what} is not between 0 and 1, and the best step needs a known range; pick another --metric")
@@ -181,43 +181,43 @@ def _common(ordered: Sequence[StepSums], what: str) -> tuple[list[int], Floats, 
 
 
 def _pick(series: str, metric: str, steps: Sequence[int], values: Floats, excluded: int, confidence: float) -> Pick:
-    found = best_step(values, confidence=confidence)
-    members = [steps[place] for place in found.members]
+    best = best_step(values, confidence=confidence)
+    members = [steps[index] for index in best.members]
     ones = np.ones(values.shape[1])
     candidates = []
     for step, row in zip(steps, values, strict=True):
         ends = named_interval("default", Weighted(row, ones, (0.0, 1.0), None, confidence)).ends
         candidates.append(Candidate(step, float(row.mean()), ends, step in members))
     new_tasks = None
-    if found.second is not None:
-        lead = found.observed - float(values[found.second].mean())
-        if lead > 0 and found.deviation > 0:
-            new_tasks = tasks_needed(found.deviation**2, lead, POWER, confidence)
+    if best.second is not None:
+        lead = best.observed - float(values[best.second].mean())
+        if lead > 0 and best.deviation > 0:
+            new_tasks = tasks_needed(best.deviation**2, lead, POWER, confidence)
     return Pick(
         series,
         metric,
-        steps[found.step],
-        found.observed,
-        found.optimism,
-        found.value,
-        found.interval.ends,
-        found.tasks,
+        steps[best.step],
+        best.observed,
+        best.optimism,
+        best.value,
+        best.interval.ends,
+        best.tasks,
         excluded,
         members,
         candidates,
         members[:AGAIN] if len(members) > 1 else [],
         new_tasks,
-        found.interval.why,
+        best.interval.why,
     )
 
 
 def pick_sentence(pick: Pick) -> str:
     """The best step of a series, in a sentence."""
-    where = f" of {pick.series}" if pick.series else ""
-    reach = f" ({to(pick.interval)})" if pick.interval else ""
+    of_series = f" of {pick.series}" if pick.series else ""
+    interval = f" ({to(pick.interval)})" if pick.interval else ""
     return (
-        f"Step {pick.step}{where} has the highest {pick.metric}, {figure(pick.observed)}; about "
-        f"{pick.optimism:.4f} of it is luck, and {figure(pick.value)}{reach} is left."
+        f"Step {pick.step}{of_series} has the highest {pick.metric}, {figure(pick.observed)}; about "
+        f"{pick.optimism:.4f} of it is luck, and {figure(pick.value)}{interval} is left."
     )
 
 
@@ -239,15 +239,15 @@ def _blocks(best: BestSteps) -> Iterator[Block]:
 
 
 def advice(pick: Pick) -> str:
-    """What to do about the steps that may be best."""
+    """Advice on how to decide between the steps that may be best."""
     if len(pick.members) == 1:
         return f"No other step may be best: step {pick.step} is ahead of all of them."
     listed = ", ".join(str(step) for step in pick.again)
-    many = f"{len(pick.members)} of {len(pick.candidates)} steps may be best."
-    on = "new tasks" if pick.new_tasks is None else f"about {pick.new_tasks:,} new tasks"
+    count = f"{len(pick.members)} of {len(pick.candidates)} steps may be best."
+    tasks = "new tasks" if pick.new_tasks is None else f"about {pick.new_tasks:,} new tasks"
     if pick.new_tasks is not None and pick.new_tasks > 1_000_000:
-        return f"{many} Their values are so close that no evaluation of a usual size tells them apart."
-    return f"{many} Evaluate steps {listed} again, on {on}: new tasks, not new samples of these."
+        return f"{count} Their values are so close that no evaluation of a usual size tells them apart."
+    return f"{count} Evaluate steps {listed} again, on {tasks}: new tasks, not new samples of these."
 
 
 def _table(pick: Pick) -> Table:
@@ -258,17 +258,19 @@ def _table(pick: Pick) -> Table:
         TableColumn("may be best"),
     ]
     rows = []
-    for each in sorted(pick.candidates, key=lambda each: (-each.value, each.step))[:SHOWN]:
-        interval, may_be = to(each.interval) if each.interval else NONE, "yes" if each.may_be_best else NONE
-        rows.append(Row([f"{each.step:,}", minus(figure(each.value)), interval, may_be]))
+    for candidate in sorted(pick.candidates, key=lambda candidate: (-candidate.value, candidate.step))[:SHOWN]:
+        interval = to(candidate.interval) if candidate.interval else NONE
+        may_be_best = "yes" if candidate.may_be_best else NONE
+        rows.append(Row([f"{candidate.step:,}", minus(figure(candidate.value)), interval, may_be_best]))
     return Table(columns, rows)
 
 
 def _rows(best: BestSteps) -> Sequence[Mapping[str, Any]]:
     rows = []
     for pick in best.picks:
-        for each in pick.candidates:
-            ends = each.interval or (None, None)
-            values = (pick.series, pick.metric, each.step, each.value, *ends, each.may_be_best, each.step == pick.step)
+        for candidate in pick.candidates:
+            step, ends = candidate.step, candidate.interval or (None, None)
+            picked = step == pick.step
+            values = (pick.series, pick.metric, step, candidate.value, *ends, candidate.may_be_best, picked)
             rows.append(dict(zip(FIELDS, values, strict=True)))
     return rows

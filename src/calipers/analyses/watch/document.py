@@ -1,4 +1,4 @@
-"""What a watch says, also to CI and trackers: alarms, curves with their bands, and what could not be read."""
+"""The result of a watch and its page: alarms, curves with their bands, and the files that could not be read."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ _MARKS: Final = {"higher": "▲ higher", "lower": "▼ lower", "undecided": "~",
 
 @dataclass(frozen=True, slots=True)
 class StepPoint:
-    """One step of a metric."""
+    """A metric at one step."""
 
     step: int
     value: float
-    interval: tuple[float, float] | None  # of one look
-    band: tuple[float, float] | None  # of all planned steps together
+    interval: tuple[float, float] | None  # for a single look
+    band: tuple[float, float] | None  # for all planned steps together
     change: float | None  # since the base step
     change_band: tuple[float, float] | None
-    verdict: str  # higher, lower, undecided; "" where there is nothing to compare with
+    verdict: str  # higher, lower, undecided; "" if there is no change to judge
     tasks: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetricCurve:
-    """A metric by step."""
+    """The curve of a metric over steps."""
 
     metric: str
     points: Sequence[StepPoint]
@@ -66,14 +66,14 @@ class MetricCurve:
 
 @dataclass(frozen=True, slots=True)
 class WatchedSeries:
-    """A split of a dataset, by step."""
+    """The curves of one split of a dataset."""
 
     name: str
     split: str
     dataset: str | None
-    tasks: str  # same, fresh or pool: what its steps have in common
+    tasks: str  # same, fresh or pool: the tasks of its steps
     base_step: int | None
-    jitter: float | None  # of the headline metric, beyond its noise
+    jitter: float | None  # movement of the headline metric from step to step, without its noise
     curves: Sequence[MetricCurve]
 
 
@@ -86,21 +86,21 @@ class AlarmState:
     null: str
     weight: float
     evidence: float
-    why: str = ""  # it is not watching
+    why: str = ""  # why the alarm could not use the last step
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Watched(Page):
-    """A look at a training run."""
+    """The result of a look at a training run."""
 
     path: str
     planned: int
     false_alarms: float
     confidence: float
-    steps: int  # that were taken, of all series
+    steps: int  # number of steps taken, over all series
     segment: int
     evidence: float  # of all alarms together
-    needed: float  # for an alarm
+    needed: float  # the evidence that raises an alarm
     series: Sequence[WatchedSeries]
     alarms: Sequence[AlarmState]
     raised: Sequence[Raised]
@@ -112,13 +112,13 @@ class Watched(Page):
 
     @property
     def open_alarms(self) -> list[Raised]:
-        """The alarms since the last change that was accepted."""
+        """The alarms since the last accepted change."""
         first = max(self.accepted, default=-1)
         return [raised for raised in self.raised if raised.until >= first]
 
     @property
     def exit_code(self) -> int:
-        """0 no alarm, 1 an alarm, 3 nothing could be read."""
+        """0 without an alarm, 1 with an alarm, 3 if no step could be read."""
         if self.open_alarms:
             return 1
         return 0 if self.series else 3
@@ -126,11 +126,11 @@ class Watched(Page):
     @property
     def last_step(self) -> int | None:
         """The highest step of any series."""
-        steps = [curve.points[-1].step for one in self.series for curve in one.curves if curve.points]
+        steps = [curve.points[-1].step for series in self.series for curve in series.curves if curve.points]
         return max(steps, default=None)
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The result in one line."""
         if not self.series:
             return "No step could be read."
         if not self.open_alarms:
@@ -143,7 +143,7 @@ class Watched(Page):
         return document(self)
 
     def glance(self) -> Glance:
-        """The alarms, the curves of the first series, and the promise, for a notebook."""
+        """The alarms, the curves of the first series, and the bound on false alarms, for a notebook."""
         table = _table(self.series[0]) if self.series else None
         return Glance(self.headline(), table, promise(self))
 
@@ -151,34 +151,41 @@ class Watched(Page):
         """The document, ready for strict JSON."""
         from calipers import __version__
 
-        about = {"exit_code": self.exit_code, "sentence": self.headline()}
-        return {"schema": SCHEMA, "calipers": __version__, **about, **asdict(self)}
+        summary = {"exit_code": self.exit_code, "sentence": self.headline()}
+        return {"schema": SCHEMA, "calipers": __version__, **summary, **asdict(self)}
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each step of each metric."""
         rows = []
-        for one in self.series:
-            for curve in one.curves:
+        for series in self.series:
+            for curve in series.curves:
                 for point in curve.points:
                     low, high = point.interval or (None, None)
                     band_low, band_high = point.band or (None, None)
                     change_low, change_high = point.change_band or (None, None)
-                    values = (one.name, curve.metric, point.step, point.value, low, high, band_low, band_high)
-                    more = (point.change, change_low, change_high, point.verdict, point.tasks)
-                    rows.append(dict(zip(FIELDS, (*values, *more), strict=True)))
+                    values = (series.name, curve.metric, point.step, point.value, low, high, band_low, band_high)
+                    change = (point.change, change_low, change_high, point.verdict, point.tasks)
+                    rows.append(dict(zip(FIELDS, (*values, *change), strict=True)))
         return rows
 
 
 def watched_of(
     path: str, monitor: Monitor, *, unreadable: Mapping[str, str], rewrites: int, notes: Sequence[str]
 ) -> Watched:
-    """What a monitor says."""
+    """The result of a watch from the state of its monitor."""
     settings = monitor.settings
-    series = []
-    for one in monitor.series.values():
-        tasks, moved = one.tasks.mode or one.kind, _jitter(monitor.watchers, one.name)
-        curves = [MetricCurve(name, _points(curve)) for name, curve in one.curves.items() if curve.steps]
-        series.append(WatchedSeries(one.name, one.split, one.dataset, tasks, one.base_step, moved, curves))
+    results = [
+        WatchedSeries(
+            series.name,
+            series.split,
+            series.dataset,
+            series.tasks.mode or series.kind,
+            series.base_step,
+            _jitter(monitor.watchers, series.name),
+            [MetricCurve(name, _points(curve)) for name, curve in series.curves.items() if curve.steps],
+        )
+        for series in monitor.series.values()
+    ]
     alarms = [AlarmState(w.alarm.text, w.series, w.alarm.null, w.weight, w.value, w.why) for w in monitor.watchers]
     return Watched(
         path,
@@ -189,25 +196,25 @@ def watched_of(
         monitor.segment,
         monitor.evidence,
         monitor.needed,
-        sorted(series, key=lambda one: one.name),
+        sorted(results, key=lambda series: series.name),
         alarms,
         list(monitor.raised),
         list(monitor.accepted),
         rewrites,
         dict(unreadable),
-        list(_advice(monitor, series)),
+        list(_advice(monitor, results)),
         list(dict.fromkeys(notes)),
     )
 
 
 def _points(curve: StepCurve) -> list[StepPoint]:
-    """The points of a curve by step; its columns stand in the order of a point's fields."""
+    """The points of a curve in the order of steps; the fields of a curve are in the order of a point's fields."""
     columns = (getattr(curve, column.name) for column in fields(curve))
     return sorted((StepPoint(*values) for values in zip(*columns, strict=True)), key=lambda point: point.step)
 
 
 def _jitter(watchers: Sequence[AlarmWatcher], series: str) -> float | None:
-    """How much the headline moves from step to step beyond its noise; None without a drop alarm to judge it by."""
+    """The movement of the headline from step to step without its noise; None without a drop alarm and eight steps."""
     for watcher in watchers:
         best = watcher.best
         if watcher.series == series and best is not None and best.means.shape[-1] >= 8:
@@ -217,14 +224,14 @@ def _jitter(watchers: Sequence[AlarmWatcher], series: str) -> float | None:
 
 
 def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
-    by_name = {each.name: each for each in series}
+    by_name = {result.name: result for result in series}
     for watcher in monitor.watchers:
-        alarm, one = watcher.alarm, by_name[watcher.series]
+        alarm, watched = watcher.alarm, by_name[watcher.series]
         low, high = watcher.limits or (0.0, 1.0)
         if alarm.kind in ("drop", "rise"):
-            if one.jitter is not None and one.jitter > alarm.limit:
-                yield f"{alarm.text}: d below the run's own jitter of {100 * one.jitter:.1f} points will alarm"
-            if one.tasks == "fresh" and not watcher.difficulty:
+            if watched.jitter is not None and watched.jitter > alarm.limit:
+                yield f"{alarm.text}: d below the run's own jitter of {100 * watched.jitter:.1f} points will alarm"
+            if watched.tasks == "fresh" and not watcher.difficulty:
                 yield (
                     f"{alarm.text}: the prompts are new at every step, so an alarm is about the policy or the prompts; "
                     "give d above the known drift, or each prompt's difficulty with --difficulty COLUMN"
@@ -245,7 +252,7 @@ def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
 
 
 def promise(watched: Watched) -> str:
-    """What the alarms promise."""
+    """The bound on false alarms, as a sentence."""
     chance = percent(watched.false_alarms)
     if watched.segment > 1:
         return f"Of all alarms of this run, at most {chance} are false in expectation."
@@ -253,24 +260,24 @@ def promise(watched: Watched) -> str:
 
 
 def document(watched: Watched) -> Document:
-    """A watch as a page: the answer, each alarm, a table for each series, and the evidence."""
+    """The page of a watch: the answer, each alarm, a table for each series, and the evidence."""
     return Document(lambda: spaced(_blocks(watched)), watched.to_dict, FIELDS, watched.rows, paged=True)
 
 
 def _blocks(watched: Watched) -> Iterator[Block]:
     last = watched.last_step
-    right = "" if last is None else f"step {last:,} of {watched.planned:,} planned"
+    progress = "" if last is None else f"step {last:,} of {watched.planned:,} planned"
     yield Title("", markdown=f"Watch: {watched.headline()}")
-    yield Sentence(("watch · ", Name(clean(watched.path, None), None)), right=right, markdown="")
+    yield Sentence(("watch · ", Name(clean(watched.path, None), None)), right=progress, markdown="")
     yield Sentence(clean(watched.headline(), None), "strong", markdown="")
     yield Sentence(promise(watched))
     for raised in watched.open_alarms:
         yield from _raised(raised)
-    for one in watched.series:
-        since = "" if one.base_step is None else f" · changes since step {one.base_step:,}"
-        yield Title((Name(one.name, None, clean(one.name, None)) if one.name else "steps", since))
-        if one.curves:
-            yield _table(one)
+    for series in watched.series:
+        since = "" if series.base_step is None else f" · changes since step {series.base_step:,}"
+        yield Title((Name(series.name, None, clean(series.name, None)) if series.name else "steps", since))
+        if series.curves:
+            yield _table(series)
     if watched.alarms:
         yield Title("alarms")
         yield _evidence(watched)
@@ -284,7 +291,7 @@ def _blocks(watched: Watched) -> Iterator[Block]:
 
 
 def raised_sentence(raised: Raised) -> str:
-    """When an alarm was raised, since when, and by how much the metric changed."""
+    """A sentence: at which step an alarm was raised, since when, and by how much the metric changed."""
     again = f", and again until step {raised.until:,}" if raised.until > raised.step else ""
     amount = ""
     if raised.value is not None and raised.before is not None:
@@ -322,9 +329,9 @@ def _figure(value: float | None) -> str:
     return NONE if value is None else minus(shown_value(value))
 
 
-def _table(one: WatchedSeries) -> Table:
-    """A row for each metric at its last step."""
-    last = max(curve.points[-1].step for curve in one.curves)
+def _table(series: WatchedSeries) -> Table:
+    """A row for each metric that the last step has."""
+    last = max(curve.points[-1].step for curve in series.curves)
     columns = [
         TableColumn("metric", style="strong"),
         TableColumn(f"step {last}", "point", "value"),
@@ -334,8 +341,10 @@ def _table(one: WatchedSeries) -> Table:
         TableColumn("curve", style="chart", only="terminal", least=100),
     ]
     rows = []
-    for curve in (each for each in one.curves[:MOST_ROWS] if each.points[-1].step == last):
+    for curve in series.curves[:MOST_ROWS]:
         point = curve.points[-1]
+        if point.step != last:
+            continue
         if point.change_band is not None:
             change = signed_to(point.change_band, band_digits(point.change_band))
         else:
@@ -346,14 +355,14 @@ def _table(one: WatchedSeries) -> Table:
             to(point.band, band_digits(point.band)) if point.band else NONE,
             change,
             _MARKS[point.verdict],
-            Glyphs(sparkline([each.value for each in curve.points]), ""),
+            Glyphs(sparkline([point.value for point in curve.points]), ""),
         ]
         rows.append(Row(cells))
     return Table(columns, rows)
 
 
 def band_digits(pair: tuple[float, float]) -> int:
-    """Decimals of an interval: three below 10, fewer for what is larger, and three digits of what is tiny.
+    """The number of decimals of an interval: three below 10, fewer above, and three digits for tiny numbers.
 
     >>> band_digits((0.2, 0.7)), band_digits((140.0, 170.0)), band_digits((2.1e-05, 7.4e-05))
     (3, 1, 7)
@@ -382,7 +391,7 @@ def _evidence(watched: Watched) -> Table:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """A curve as a line of bars; longer ones are averaged over neighbours.
+    """A curve as a line of bars; a curve with more than 24 values is averaged over neighbours.
 
     >>> sparkline([0.0, 0.5, 1.0])
     '▁▅█'
@@ -398,14 +407,16 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def junit_page(watched: Watched) -> str:
-    """JUnit's XML: a suite for each series, a case for each alarm; a file that was not read is an error of its own."""
+    """The JUnit XML: a suite for each series, a case for each alarm, and an error for each file that was not read."""
     suites = []
-    for name in dict.fromkeys([*(one.name for one in watched.series), *(alarm.series for alarm in watched.alarms)]):
+    opened = {(raised.alarm, raised.series): raised for raised in reversed(watched.open_alarms)}
+    names = [*(series.name for series in watched.series), *(alarm.series for alarm in watched.alarms)]
+    for name in dict.fromkeys(names):
         cases = []
         for alarm in watched.alarms:
             if alarm.series != name:
                 continue
-            raised = next((one for one in watched.open_alarms if (one.alarm, one.series) == (alarm.alarm, name)), None)
+            raised = opened.get((alarm.alarm, name))
             result = ("failure", raised.words, "alarm") if raised else ("skipped", alarm.why) if alarm.why else ()
             cases.append(Case(alarm.alarm, f"watch.{name}", *result))
         suites.append(TestSuite(name or "steps", cases))

@@ -1,12 +1,12 @@
-"""The state of a watch in memory: every alarm's e-process, what each series knows of its tasks, and the curves.
+"""The state of a watch in memory: the e-process of every alarm, the task values of every series, and the curves.
 
 ::
 
     StepSums ──► SeriesTasks: same tasks, fresh prompts or a pool ──► Watcher.logs ──► Process ──► average ──► Raised
              └─► Curve: value, interval, band, change since the base step
 
-A pure function of the sums in their order: the same sums give the same state, so that it can be made again from what
-is on disk. The statistics are those of `calipers.stats.alarms` and `calipers.stats.steps`.
+The state is a pure function of the sums in their order, so that it can be rebuilt from the log on disk. The statistics
+are those of `calipers.stats.alarms` and `calipers.stats.steps`.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ from calipers.stats.alarms import (
 from calipers.stats.steps import look_and_band, paired_change, unpaired_change
 
 SAME, FRESH, POOL, OTHER, FIRST = "same", "fresh", "pool", "other", "first"
-MOST_TASKS: Final = 100_000  # that are remembered of a stream of prompts; a larger pool is not met again in a run
-BASE_STEPS: Final = 10  # of a stream of prompts; of the same tasks at every step, one
-OVERLAP: Final = 0.5  # of a step's tasks that were there before: then the steps have the same tasks
-LATE: Final = 0.1  # of an alarm's weight, for series that begin after its first ones
-HISTORY: Final = 16  # steps before a change, whose mean it is compared with
+MOST_TASKS: Final = 100_000  # tasks of a stream of prompts that are stored; a larger pool does not repeat within a run
+BASE_STEPS: Final = 10  # base steps of a stream of prompts; with the same tasks at every step, one is enough
+OVERLAP: Final = 0.5  # share of a step's tasks that earlier steps must have for "the same tasks"
+LATE: Final = 0.1  # share of an alarm's weight for series that begin after its first series
+HISTORY: Final = 16  # steps before a change whose mean the change is compared with
 UNIT: Final = (0.0, 1.0)
-NOBODY: Final = np.zeros(0)
+NO_VALUES: Final = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorSettings:
-    """What a watch was begun with; it is fixed before the first look."""
+    """The settings of a watch, which are fixed before the first look."""
 
     alarms: Sequence[Alarm]
     steps: int = 1_000  # H, planned
-    false_alarms: float = 0.05  # the chance of any in the whole run
+    false_alarms: float = 0.05  # the chance of any false alarm in the whole run
     confidence: float = 0.95  # of intervals and bands
     difficulty: str | None = None  # the column with each prompt's pass rate of another model
-    range: tuple[float, float] | None = None  # of rewards, where it is not 0 to 1
+    range: tuple[float, float] | None = None  # of rewards, if it is not 0 to 1
     base: int | None = None  # the step that changes are measured from; None: the first
-    nightly: bool = False  # a step is a night: few of them, and a change may begin at any
-    cluster: str | None = None  # the label of clusters of tasks, which take the place of tasks
+    nightly: bool = False  # steps are nightly runs: they are few, and a change may begin at any of them
+    cluster: str | None = None  # the label of clusters, which replace tasks as units
 
     @property
     def reference_level(self) -> float:
-        """The level of each alarm's reference: half of what may be wrong, shared by those that need one."""
-        needing = sum(self.needs_reference(alarm) for alarm in self.alarms)
-        return self.false_alarms / 2 / max(needing, 1)
+        """The level of each alarm's reference: half of the level, divided over the alarms that need a reference."""
+        referenced = sum(self.needs_reference(alarm) for alarm in self.alarms)
+        return self.false_alarms / 2 / max(referenced, 1)
 
     @property
     def evidence_level(self) -> float:
@@ -79,87 +79,87 @@ class MonitorSettings:
         return self.false_alarms / 2 if any(map(self.needs_reference, self.alarms)) else self.false_alarms
 
     def needs_reference(self, alarm: Alarm) -> bool:
-        """Whether a part of the level pays for a bound on what an alarm compares with."""
+        """Whether a part of the level is spent on a bound of the value that an alarm compares with."""
         return alarm.referenced and not (self.difficulty and alarm.kind in (DROP, RISE))
 
 
 @dataclass(slots=True)
 class SeriesTasks:
-    """Which tasks a series has had, and so what its steps are: the same tasks, fresh prompts, or epochs of a pool."""
+    """The tasks that a series has had, which show whether its steps have the same tasks, fresh prompts or a pool."""
 
     mode: str = ""  # SAME or FRESH, from the second step on
-    seen: Any = None  # [N] hashes, ascending; None before the first step, and for a stream of too many
+    seen: Any = None  # [N] hashes, ascending; None before the first step, and for a stream of too many tasks
     steps: int = 0
 
     def look(self, tasks: Any) -> str:
-        """What a step is, by its tasks alone: FIRST, SAME, OTHER, FRESH or POOL."""
+        """The kind of the next step, by its tasks alone: FIRST, SAME, OTHER, FRESH or POOL."""
         self.steps += 1
         if self.steps == 1:
             self.seen = tasks
             return FIRST
         if self.seen is None:
             return FRESH
-        there = _places(self.seen, tasks) >= 0
-        share = float(there.mean()) if len(tasks) else 0.0
+        known = _indices(self.seen, tasks) >= 0
+        share = float(known.mean()) if len(tasks) else 0.0
         if not self.mode:
             self.mode = SAME if share >= OVERLAP else FRESH
         if self.mode == SAME and share < OVERLAP:
             return OTHER
         if share < 1:
-            new = tasks[~there]
+            new = tasks[~known]
             self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
             if self.mode == FRESH and len(self.seen) > MOST_TASKS:
                 self.seen = None
         return SAME if self.mode == SAME else POOL if share == 1 else FRESH
 
 
-def _places(known: Any, tasks: Any) -> Any:
-    """The place of each task among the known ones, ascending hashes; -1 where it is new."""
+def _indices(known: Any, tasks: Any) -> Any:
+    """The index of each task in ``known``, hashes in ascending order; -1 for a task that is not known."""
     if not len(known):
         return np.full(len(tasks), -1)
-    place = np.minimum(np.searchsorted(known, tasks), len(known) - 1)
-    return np.where(known[place] == tasks, place, -1)
+    index = np.minimum(np.searchsorted(known, tasks), len(known) - 1)
+    return np.where(known[index] == tasks, index, -1)
 
 
 @dataclass(slots=True)
 class Memory:
-    """What earlier steps say of each task's value."""
+    """The task values of earlier steps, from which the values of the next step are predicted."""
 
     tasks: Any = None  # [N] hashes, ascending
     sums: Any = None  # [N]
     weights: Any = None  # [N]
-    previous: float = 0.0  # the last step's mean, or that of the base steps of a pool
+    previous: float = 0.0  # the last step's mean, or the mean of the base steps of a pool
 
     def expected(self, tasks: Any) -> tuple[Floats, float]:
-        """h_i of each task, [G], and its mean over all tasks that are known; a new task has the mean."""
+        """The predicted value h_i of each task, [G], and its mean over all known tasks; a new task has `previous`."""
         if self.tasks is None:
             return np.full(len(tasks), self.previous), self.previous
         own = (self.sums + self.previous) / (self.weights + 1)
-        place = _places(self.tasks, tasks)
-        new = int((place < 0).sum())
+        index = _indices(self.tasks, tasks)
+        new = int((index < 0).sum())
         centre = (float(own.sum()) + new * self.previous) / (len(own) + new)
-        return np.where(place >= 0, own[place], self.previous), centre
+        return np.where(index >= 0, own[index], self.previous), centre
 
     def learn(self, tasks: Any, values: Floats, *, decayed: bool) -> None:
-        """Take a step's values in, [G]; where the policy moves, what is older counts less."""
+        """Add the values of a step, [G]; with ``decayed``, earlier values lose weight, because the policy changes."""
         if self.tasks is None:
             self.tasks, self.sums, self.weights = tasks, np.zeros(len(tasks)), np.zeros(len(tasks))
-        place = _places(self.tasks, tasks)
-        if (place < 0).any():
-            new = tasks[place < 0]
-            at = np.searchsorted(self.tasks, new)
-            self.tasks = np.insert(self.tasks, at, new)
-            self.sums, self.weights = (np.insert(some, at, 0.0) for some in (self.sums, self.weights))
-            place = _places(self.tasks, tasks)
-        self.sums[place] += values
-        self.weights[place] += 1
+        index = _indices(self.tasks, tasks)
+        if (index < 0).any():
+            new = tasks[index < 0]
+            positions = np.searchsorted(self.tasks, new)
+            self.tasks = np.insert(self.tasks, positions, new)
+            self.sums, self.weights = (np.insert(array, positions, 0.0) for array in (self.sums, self.weights))
+            index = _indices(self.tasks, tasks)
+        self.sums[index] += values
+        self.weights[index] += 1
         if decayed:
             self.sums, self.weights = FORGETTING * self.sums, FORGETTING * self.weights
 
 
 @dataclass(slots=True)
 class AlarmWatcher:
-    """One alarm on one series: its e-process, and what its null refers to."""
+    """One alarm on one series: its e-process, and the reference of its null."""
 
     alarm: Alarm
     series: str
@@ -169,7 +169,7 @@ class AlarmWatcher:
     steps: int  # H
     difficulty: str | None = None
     given_range: tuple[float, float] | None = None
-    limits: tuple[float, float] | None = None  # that values are mapped to [0, 1] by; None until it is known
+    limits: tuple[float, float] | None = None  # the range that is mapped to [0, 1]; None until it is known
     clipped: bool = False  # the limits are percentiles: values beyond them are cut off
     beyond: bool = False  # a value lay outside the range
     best: RunningBest | None = None
@@ -178,18 +178,18 @@ class AlarmWatcher:
     bound: float | None = None  # of the base steps
     base_mean: float | None = None
     means: list[tuple[int, float]] = field(default_factory=list)  # of each step, for the amount of a change
-    why: str = ""  # why it is not watching
+    why: str = ""  # why the alarm could not use the last step
     nightly: bool = False
     trained: list[Any] = field(default_factory=list)  # values of training groups since the last evaluation
-    base_trained: list[Any] = field(default_factory=list)  # and of each base step, while they are collected
+    base_trained: list[Any] = field(default_factory=list)  # values of training groups of each base step
 
     @property
     def name(self) -> str:
-        """The alarm, and its series."""
+        """The alarm's text with its series."""
         return f"{self.alarm.text} ({self.series})" if self.series else self.alarm.text
 
     def take(self, sums: StepSums, kind: str) -> None:
-        """Bet on a step; nothing where the step lacks what the alarm is about."""
+        """Bet on a step, unless the step lacks the alarm's metric."""
         try:
             logs = self._logs(sums, kind)
         except InputError as error:
@@ -200,7 +200,7 @@ class AlarmWatcher:
             self.process = self.process.step(logs, sums.step)
 
     def restart(self, *, keep_reference: bool, level: float) -> None:
-        """Begin the next segment; the reference survives an alarm, not a change that was accepted."""
+        """Begin the next segment; the reference is kept after an alarm, but not after an accepted change."""
         self.process = Process.begin(self.steps, even=self.nightly)
         if not keep_reference:
             self.level = level
@@ -209,7 +209,7 @@ class AlarmWatcher:
             self.trained, self.base_trained = [], []
 
     def train(self, sums: StepSums) -> None:
-        """Keep a step of training, which the next evaluation of held-out tasks is compared with."""
+        """Store the values of a training step, which the next evaluation of held-out tasks is compared with."""
         try:
             _, values, given = sums.units(self.alarm.what)
         except InputError as error:
@@ -230,13 +230,13 @@ class AlarmWatcher:
                 return self._drop(sums, kind)
             case "rate" | "share":
                 _, values, given = sums.units(f"{alarm.kind}({alarm.what})")
-                self._note(sums.step, values[given])
+                self._add_mean(sums.step, values[given])
                 return rate_units(values[given], alarm.limit).logs if given.any() else None
             case "mean":
                 return self._mean(sums, kind)
         return self._held_out(sums, kind) if alarm.across else self._diverge(sums, kind)
 
-    def _note(self, step: int, values: Floats) -> None:
+    def _add_mean(self, step: int, values: Floats) -> None:
         if len(values):
             self.means.append((step, float(values.mean())))
 
@@ -247,17 +247,18 @@ class AlarmWatcher:
             return None
         if float(values.min()) < 0:
             raise InputError(f"step {sums.step}: {self.alarm.what} is below 0, and mean() needs values of 0 or more")
-        self._note(sums.step, values)
+        self._add_mean(sums.step, values)
         if not self.alarm.times_base:
             return mean_units(values, self.alarm.limit).logs
         if self.bound is None and not self._base_ready(kind):
             self.base.append(values)
             return None
         if self.bound is None:
-            mean, variance, _ = group_variance(np.concatenate(self.base))
-            spread = math.sqrt(variance) if len(np.concatenate(self.base)) > 1 else 0.0
+            base_values = np.concatenate(self.base)
+            mean, variance, _ = group_variance(base_values)
+            stderr = math.sqrt(variance) if len(base_values) > 1 else 0.0
             self.base_mean = mean
-            self.bound = mean + NormalDist().inv_cdf(1 - self.level) * spread
+            self.bound = mean + NormalDist().inv_cdf(1 - self.level) * stderr
             self.base = []
         limit = self.alarm.limit * self.bound
         return mean_units(values, limit).logs if limit > 0 else None
@@ -268,7 +269,7 @@ class AlarmWatcher:
         if not both.any():
             return None
         first, second = (self._mapped(values[both]) for values, _ in pairs)
-        self._note(sums.step, pairs[0][0][both] - pairs[1][0][both])
+        self._add_mean(sums.step, pairs[0][0][both] - pairs[1][0][both])
         low, high = self.limits or UNIT
         if self.bound is None and not self._base_ready(kind):
             self.base.append((first - second + 1) / 2)
@@ -281,14 +282,14 @@ class AlarmWatcher:
         return gap_units(first, second, max(self.bound + self.alarm.limit / (high - low), -0.5)).logs
 
     def _held_out(self, sums: StepSums, kind: str) -> Floats | None:
-        """Bet that an evaluation of held-out tasks shows less than half of what training has gained."""
+        """Bet that an evaluation of held-out tasks shows less than half of the gain on training tasks."""
         tasks, raw, given = self._given(sums, self.alarm.other, kind)
         if not len(raw):
             return None
         low, high = self.limits or self.given_range or UNIT
         self.beyond |= float(raw.min()) < low or float(raw.max()) > high
         mapped = self._mapped(raw)
-        trained, self.trained = (np.concatenate(self.trained) if self.trained else NOBODY), []
+        trained, self.trained = (np.concatenate(self.trained) if self.trained else NO_VALUES), []
         if len(trained):
             self.means.append((sums.step, (high - low) * float(HELD_OUT_SHARE * trained.mean() - mapped.mean())))
         logs = None
@@ -296,8 +297,8 @@ class AlarmWatcher:
             self._base_gap(sums, mapped, given, kind)
         elif len(trained):
             size = min(len(trained), len(mapped))
-            rng = np.random.default_rng([sums.step, size])  # the same pairs whenever it is computed again
-            groups, held_out = (rng.permutation(len(some))[:size] for some in (trained, mapped))
+            rng = np.random.default_rng([sums.step, size])  # the pairs are the same if the state is rebuilt
+            groups, held_out = (rng.permutation(len(values))[:size] for values in (trained, mapped))
             expected, centre = self._expected(tasks, kind)
             limit = max(self.bound + self.alarm.limit / (high - low), -HELD_OUT_SHARE)
             logs = held_out_units(trained[groups], mapped[held_out], expected[held_out], centre, limit).logs
@@ -308,7 +309,10 @@ class AlarmWatcher:
         return logs
 
     def _base_gap(self, sums: StepSums, mapped: Floats, given: Any, kind: str) -> None:
-        """Take an evaluation in as a base step, of the same tasks one; the bound follows when training has its own."""
+        """Add an evaluation to the base steps; set the bound once training has its base steps too.
+
+        With the same tasks at every evaluation, the first one is the only base step.
+        """
         noise = [self._noise(sums, mapped, given, same=same, what=self.alarm.other) for same in (True, False)]
         if not self.base or (kind != SAME and len(self.base) < self._most_base_steps):
             self.base.append(noise)
@@ -325,7 +329,7 @@ class AlarmWatcher:
         self.base, self.base_trained = [], []
 
     def _given(self, sums: StepSums, what: str, kind: str) -> tuple[UnitHashes, Floats, Bools]:
-        """The units with a value, their values, and which units they are; InputError for other tasks than before."""
+        """The units with a value, their values, and the mask of these units; InputError for other tasks than before."""
         units, values, given = sums.units(what)
         if given.any() and kind == OTHER:
             raise InputError(f"step {sums.step}: other tasks than before, so it is not used for {self.alarm.text}")
@@ -335,8 +339,8 @@ class AlarmWatcher:
         tasks, values, given = self._given(sums, self.alarm.what, kind)
         if not len(values):
             return None
-        self._note(sums.step, values)
-        mapped = self._ranged(sums, values, kind)
+        self._add_mean(sums.step, values)
+        mapped = self._oriented(values, kind)
         if mapped is None:
             return None
         low, high = self.limits or UNIT
@@ -344,25 +348,25 @@ class AlarmWatcher:
         if self.difficulty:
             return self._by_difficulty(sums, mapped, given, size)
         expected, centre = self._expected(tasks, kind)
-        level = self.bound if self.best is None else float(self.best.best)  # the bound is that of a base step
+        level = self.bound if self.best is None else float(self.best.best)  # the bound comes from a base step
         logs = None if level is None else drop_units(mapped, expected, level - size, centre).logs
         self._learn(sums, tasks, mapped, given, kind)
         return logs
 
     def _by_difficulty(self, sums: StepSums, mapped: Floats, given: Any, size: float) -> Floats | None:
-        """Against another model's pass rate on the same prompts: no reference of its own is needed."""
-        _, known, there = sums.units(self.difficulty or "")
-        both = there[given]
+        """Bet against another model's pass rate on the same prompts, which replaces a reference of the run's own."""
+        _, pass_rates, has_rate = sums.units(self.difficulty or "")
+        both = has_rate[given]
         if not both.any():
             return None
-        expected = known[given][both]
+        expected = pass_rates[given][both]
         if float(expected.min()) < 0 or float(expected.max()) > 1:
             raise InputError(f"step {sums.step}: {self.difficulty} is not between 0 and 1; expected a pass rate")
         expected = 1 - expected if self.alarm.kind == RISE else expected
         return drop_units(mapped[both], expected, -size, 0.0).logs
 
     def _expected(self, tasks: Any, kind: str) -> tuple[Floats, float]:
-        """What earlier steps let expect of each task, [G], and the mean of it; of fresh prompts only the mean."""
+        """The predicted value of each task, [G], and its mean; for fresh prompts, the mean is the prediction."""
         memory = Memory(previous=self.memory.previous) if kind == FRESH else self.memory
         return memory.expected(tasks)
 
@@ -389,7 +393,7 @@ class AlarmWatcher:
     def _noise(
         self, sums: StepSums, mapped: Floats, given: Any, *, same: bool, what: str = ""
     ) -> tuple[float, float, float]:
-        """Mean, squared standard error and units of a step: of these very tasks, or of the stream of prompts."""
+        """Mean, squared standard error and units of a step, for a fixed set of tasks or for a stream of prompts."""
         samples = sums.samples(what or self.alarm.what)
         if not same or samples is None or self.clipped or sums.clusters is not None:
             return group_variance(mapped)  # samples within a cluster may depend on each other
@@ -403,8 +407,8 @@ class AlarmWatcher:
         mean, variance, units = within_variance(total, squares, count)
         return (mean, variance, units) if math.isfinite(variance) and not self.beyond else group_variance(mapped)
 
-    def _ranged(self, sums: StepSums, values: Floats, kind: str) -> Floats | None:
-        """The values on [0, 1], the good end up; None while the range is still to be found in the base steps."""
+    def _oriented(self, values: Floats, kind: str) -> Floats | None:
+        """The values on [0, 1], larger being better; None while the base steps still have to show the range."""
         if self.limits is None:
             if self.given_range is not None:
                 self.limits = self.given_range
@@ -416,9 +420,8 @@ class AlarmWatcher:
             else:
                 low, high = np.percentile(np.concatenate(self.base), [1, 99]).tolist()
                 if not low < high:
-                    raise InputError(
-                        f"{self.alarm.what} does not vary in the base steps; give its range: --range LOW,HIGH"
-                    )
+                    why = "does not vary in the base steps; give its range: --range LOW,HIGH"
+                    raise InputError(f"{self.alarm.what} {why}")
                 self.limits, self.clipped, self.base = (low, high), True, []
         low, high = self.limits
         self.beyond |= not self.clipped and (float(values.min()) < low or float(values.max()) > high)
@@ -432,7 +435,7 @@ class AlarmWatcher:
         return np.clip((values - low) / (high - low), 0.0, 1.0)
 
     def _base_ready(self, kind: str) -> bool:
-        """Whether the base steps are complete: one of the same tasks, else a tenth of the run, at most ten."""
+        """Whether the base steps are complete: one step with the same tasks, else a tenth of the run, at most ten."""
         return len(self.base) >= (1 if kind == SAME else self._most_base_steps)
 
     @property
@@ -441,11 +444,11 @@ class AlarmWatcher:
 
     @property
     def value(self) -> float:
-        """E, its evidence."""
+        """E, the evidence of the alarm."""
         return math.exp(min(float(self.process.log_value), 700.0))
 
     def amount(self) -> tuple[float | None, float | None]:
-        """The mean of its metric since the change, and in the steps before it."""
+        """The mean of the alarm's metric since the change, and in the steps before the change."""
         since = int(self.process.since)
         after = [mean for step, mean in self.means if step >= since]
         before = [mean for step, mean in self.means if step < since][-HISTORY:]
@@ -459,22 +462,22 @@ class Raised:
     alarm: str
     series: str
     step: int  # at which it was raised
-    since: int  # the step from which on the evidence has grown
-    value: float | None  # the mean of what it is about since then
-    before: float | None  # in the steps before
+    since: int  # the step since which the evidence has grown
+    value: float | None  # the mean of its metric since then
+    before: float | None  # the mean in the steps before
     evidence: float  # E of this alarm
-    needed: float  # that the average of all alarms must reach
+    needed: float  # the limit of the average over all alarms
     segment: int
-    causes: Sequence[str] = ()  # the alarms that carry it at the level of all together
+    causes: Sequence[str] = ()  # the alarms whose adjusted evidence reaches the limit
     path: str = ""  # of the step at which it was raised
     base_path: str = ""  # of the step before the change
-    rollouts: Sequence[Mapping[str, Any]] = ()  # that show it best
-    command: str = ""  # that looks closer
+    rollouts: Sequence[Mapping[str, Any]] = ()  # examples of the change
+    command: str = ""  # the command to look closer
     until: int = 0  # the last step at which it was raised again
 
     @property
     def words(self) -> str:
-        """What it says, in a sentence."""
+        """The alarm as a sentence."""
         where = f" ({self.series})" if self.series else ""
         text = f"{self.alarm}{where}: since step {self.since}"
         if self.value is not None:
@@ -485,27 +488,27 @@ class Raised:
 
 
 def shown_value(value: float) -> str:
-    """A value of a metric: three decimals, or four digits where it is large or tiny."""
+    """Format a value of a metric with three decimals, or with four digits if it is large or tiny."""
     return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10 else f"{value:,.4g}"
 
 
 @dataclass(slots=True)
 class StepCurve:
-    """A metric of a series by step."""
+    """The values of a metric of a series by step."""
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    intervals: list[Any] = field(default_factory=list)  # of one look
-    bands: list[Any] = field(default_factory=list)  # of all planned steps together
+    intervals: list[Any] = field(default_factory=list)  # for a single look
+    bands: list[Any] = field(default_factory=list)  # for all planned steps together
     changes: list[float | None] = field(default_factory=list)  # since the base step
     change_bands: list[Any] = field(default_factory=list)
-    verdicts: list[str] = field(default_factory=list)  # higher, lower, undecided; "" where there is no change yet
+    verdicts: list[str] = field(default_factory=list)  # higher, lower, undecided; "" if there is no change to judge
     tasks: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class StepSeries:
-    """The curves of one series, and the step they are measured from."""
+    """The curves of one series, and the step that changes are measured from."""
 
     name: str
     split: str
@@ -515,29 +518,29 @@ class StepSeries:
     last: int = -1
     base_step: int | None = None
     base: StepSums | None = None
-    kind: str = ""  # what its last step was
+    kind: str = ""  # the kind of its last step
     paths: dict[int, str] = field(default_factory=dict)
 
 
 class Monitor:
-    """All series and alarms of a watch; `take` is given each step once, in order."""
+    """All series and alarms of a watch; `take` must be called with each step once, in order."""
 
     def __init__(self, settings: MonitorSettings, *, curves: bool = True, alone: bool = False) -> None:
         self.settings = settings
         self.curves = curves  # whether there is a page to draw
-        self.alone = alone  # no series comes after the first
+        self.alone = alone  # whether there is a single series
         self.series: dict[str, StepSeries] = {}
         self.watchers: list[AlarmWatcher] = []
         self.raised: list[Raised] = []
         self.notes: list[str] = []
         self.segment, self.alarms, self.taken = 1, 0, 0
-        self.late: dict[int, int] = {}  # alarm -> 1 when its first series began, and one more for each later one
+        self.late: dict[int, int] = {}  # by alarm: 1 once its first series have begun, plus 1 for each later series
         self.accepted: list[int] = []
         self._columns: dict[str, set[str]] = {}
 
     @property
     def needed(self) -> float:
-        """What the average of all alarms' evidence must reach in this segment."""
+        """The limit that the average of all alarms' evidence must reach in this segment to raise an alarm."""
         return 1 / segment_level(self.settings.evidence_level, self.segment, self.alarms)
 
     @property
@@ -545,32 +548,32 @@ class Monitor:
         """The average of all alarms' evidence; 1 before any step."""
         if not self.watchers:
             return 1.0
-        share = sum(watcher.weight for watcher in self.watchers)
-        rest = max(0.0, 1 - share)  # of series that are not there: their capital stays
-        return rest + sum(watcher.weight * watcher.value for watcher in self.watchers)
+        weight = sum(watcher.weight for watcher in self.watchers)
+        unused = max(0.0, 1 - weight)  # the capital of series that have not begun, which stays as it is
+        return unused + sum(watcher.weight * watcher.value for watcher in self.watchers)
 
     def begin(self, firsts: Sequence[StepSums]) -> None:
-        """Fix the alarms of each series, from the first step of each; their outcomes are not looked at."""
-        wanted: dict[str, StepSums] = {sums.series: sums for sums in reversed(firsts)}
-        known = {name: sums for name, sums in wanted.items() if name not in self.series}
-        for name, sums in known.items():
+        """Add the new series with their alarms, given the first step of each; the results of the steps are not read."""
+        by_series: dict[str, StepSums] = {sums.series: sums for sums in reversed(firsts)}
+        new = {name: sums for name, sums in by_series.items() if name not in self.series}
+        for name, sums in new.items():
             self.series[name] = StepSeries(name, sums.split, sums.dataset)
         for number, alarm in enumerate(self.settings.alarms):
-            some = [sums for sums in known.values() if alarm.applies(sums.split, sums.dataset) and _has(alarm, sums)]
-            for weight, sums in zip(self._weights(number, alarm, len(some)), some, strict=True):
+            watched = [sums for sums in new.values() if alarm.applies(sums.split, sums.dataset) and _has(alarm, sums)]
+            for weight, sums in zip(self._weights(number, alarm, len(watched)), watched, strict=True):
                 self.watchers.append(self._watcher(alarm, sums.series, weight))
 
     def _weights(self, number: int, alarm: Alarm, count: int) -> list[float]:
-        """The weights of so many new series of an alarm: those that come first share nearly all of its weight.
+        """The weights of ``count`` new series of an alarm; its first series get nearly all of its weight.
 
-        They are fixed by which series there are, never by results.
+        The weights depend only on which series there are, never on results.
         """
-        whole = 1 / len(self.settings.alarms)
+        alarm_weight = 1 / len(self.settings.alarms)
         before = self.late.get(number, 0)
         self.late[number] = before + (1 if count and not before else count)
         if not before:
-            return [whole * (1 if alarm.key or self.alone else 1 - LATE) / max(count, 1)] * count
-        return [whole * LATE / ((before + at) * (before + at + 1)) for at in range(count)]
+            return [alarm_weight * (1 if alarm.key or self.alone else 1 - LATE) / max(count, 1)] * count
+        return [alarm_weight * LATE / (position * (position + 1)) for position in range(before, before + count)]
 
     def _watcher(self, alarm: Alarm, series: str, weight: float) -> AlarmWatcher:
         settings = self.settings
@@ -589,8 +592,8 @@ class Monitor:
         )
 
     def take(self, sums: StepSums, *, late: bool = False) -> Raised | None:
-        """Take a step in; the alarm that it raises, if any. A late one is shown, and no alarm looks at it."""
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told, and left out
+        """Add a step, and return the alarm that it raises, if any. A late step is shown, but no alarm uses it."""
+        with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are noted, and left out
             return self._take(sums, late=late)
 
     def _take(self, sums: StepSums, *, late: bool) -> Raised | None:
@@ -598,7 +601,7 @@ class Monitor:
             self.begin([sums])
         series = self.series[sums.series]
         series.paths[sums.step] = sums.path
-        self._tell_columns(series, sums)
+        self._note_columns(series, sums)
         if late:
             self._show(series, sums, "")
             return None
@@ -627,7 +630,7 @@ class Monitor:
         return raised
 
     def accept(self, step: int) -> None:
-        """Begin a new segment at a step: what changed there is accepted, and is the new reference."""
+        """Begin a new segment at a step whose change is accepted: the steps after it are the new reference."""
         self.accepted.append(step)
         self._next_segment(keep_reference=False)
         for series in self.series.values():
@@ -642,9 +645,9 @@ class Monitor:
     def _raise(self, sums: StepSums) -> Raised | None:
         values = np.array([watcher.value for watcher in self.watchers])
         weights = np.array([watcher.weight for watcher in self.watchers])
-        carried = closed(values, weights)
-        top = int((weights * values).argmax())
-        causes = [number for number in np.argsort(-values).tolist() if carried[number] >= self.needed] or [top]
+        adjusted = closed(values, weights)
+        largest = int((weights * values).argmax())
+        causes = [number for number in np.argsort(-values).tolist() if adjusted[number] >= self.needed] or [largest]
         watcher = self.watchers[causes[0]]
         since = int(watcher.process.since)
         value, before = watcher.amount()
@@ -674,13 +677,14 @@ class Monitor:
         self.raised.append(raised)
         return raised
 
-    def _tell_columns(self, series: StepSeries, sums: StepSums) -> None:
+    def _note_columns(self, series: StepSeries, sums: StepSums) -> None:
+        """Note rewards that are not finite, and columns that appear or disappear."""
         names = {*sums.rewards, *sums.columns}
-        odd = [name for name, some in sums.rewards.items() if not np.isfinite(some).all()]
-        if odd:
+        not_finite = [name for name, moments in sums.rewards.items() if not np.isfinite(moments).all()]
+        if not_finite:
             self.notes.append(
-                f"{sums.path}: step {sums.step}: {', '.join(odd[:5])} has values that are not finite, or too large "
-                "to be squared; such tasks are left out"
+                f"{sums.path}: step {sums.step}: {', '.join(not_finite[:5])} has values that are not finite, or too "
+                "large to be squared; such tasks are left out"
             )
         before = self._columns.get(series.name)
         if before is None:
@@ -696,8 +700,8 @@ class Monitor:
     def _show(self, series: StepSeries, sums: StepSums, kind: str) -> None:
         """Add a step to the curves of its series."""
         settings = self.settings
-        wanted = settings.base if settings.base is not None else series.base_step
-        is_base = series.base is None and (wanted is None or wanted == sums.step)
+        base_step = settings.base if settings.base is not None else series.base_step
+        is_base = series.base is None and (base_step is None or base_step == sums.step)
         if is_base:
             series.base, series.base_step = sums, sums.step
         names = sums.value_names() if self.curves else []
@@ -712,13 +716,13 @@ class Monitor:
             limits = self._limits(sums, name, values)
             curve = series.curves.setdefault(name, StepCurve())
             clusters = sums.cluster_codes(given)
-            plain, wide = look_and_band(
+            look, band = look_and_band(
                 values, settings.steps, confidence=settings.confidence, limits=limits, clusters=clusters
             )
             curve.steps.append(sums.step)
             curve.values.append(float(values.mean()))
-            curve.intervals.append(plain.ends)
-            curve.bands.append(wide.ends)
+            curve.intervals.append(look.ends)
+            curve.bands.append(band.ends)
             curve.tasks.append(len(values))
             change, ends = None, None
             if base is not None and shared is not None:
@@ -737,6 +741,7 @@ class Monitor:
     def _change(
         self, base: StepSums, sums: StepSums, name: str, shared: tuple[Ints, Ints], limits: tuple[float, float] | None
     ) -> tuple[float | None, Any]:
+        """The change of a metric since the base step, paired if the steps share enough tasks, and its interval."""
         steps, confidence = self.settings.steps, self.settings.confidence
         enough = OVERLAP * min(len(sums.tasks), len(base.tasks))
         try:
@@ -745,13 +750,13 @@ class Monitor:
                 if len(now) >= enough:
                     paired = paired_change(now, then, steps, confidence=confidence, limits=limits, clusters=codes)
                     return paired.value, paired.interval
-            (here, given), (there, given_there) = sums.values(name), base.values(name)
-            own, bases = sums.cluster_codes(given), base.cluster_codes(given_there)
-            clusters = None if own is None or bases is None else (own, bases)
+            (values, given), (base_values, base_given) = sums.values(name), base.values(name)
+            codes, base_codes = sums.cluster_codes(given), base.cluster_codes(base_given)
+            clusters = None if codes is None or base_codes is None else (codes, base_codes)
         except InputError:
             return None, None
         change, ends = unpaired_change(
-            here[given], there[given_there], steps, confidence=confidence, limits=limits, clusters=clusters
+            values[given], base_values[base_given], steps, confidence=confidence, limits=limits, clusters=clusters
         )
         return (None if math.isnan(change) else change), ends
 
@@ -761,7 +766,7 @@ def _verdict(low: float, high: float) -> str:
 
 
 def _has(alarm: Alarm, sums: StepSums) -> bool:
-    """Whether a series has what an alarm of a preset is about; one that was asked for says so itself."""
+    """Whether a series has the metric of a preset's alarm; true for any other alarm, which reports a missing metric."""
     if not alarm.preset:
         return True
     try:

@@ -4,10 +4,10 @@
 
     .calipers-watch/
       watch.log        settings, files, sums of each step, looks, accepted changes; the last record may be torn
-      snapshot.bin     the monitor after so many bytes of the log; written anew and renamed after each look
+      snapshot.bin     the monitor at a size of the log; written to a new file and renamed after each look
 
-The log alone is enough: without a snapshot the monitor is made again from it. A process that is killed leaves at most
-a torn last record, which is cut off. Each record is its length, its checksum, a line of JSON, and arrays.
+The log alone is enough: without a snapshot the monitor is rebuilt from the log. A process that is killed leaves at most
+a torn last record, which is cut off. A record is its length, its checksum, a line of JSON, and arrays.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ LOG, SNAPSHOT, LOCK = "watch.log", "snapshot.bin", "lock"
 SCHEMA: Final = "calipers.watch_state/1"
 _HEAD: Final = struct.Struct("<II")  # length of the record, checksum of it
 LOCK_TRIES: Final = 4
-LOCK_PAUSE: Final = 0.05  # seconds between two of them
+LOCK_PAUSE: Final = 0.05  # seconds between two tries
 SETTINGS, STEP, FILE, LOOK, ACCEPT = "settings", "step", "file", "look", "accept"
 Header = dict[str, Any]
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class StateFolder:
-    """The folder of a watch's state, held by one process at a time."""
+    """The folder of a watch's state, locked by one process at a time."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / LOCK, "ab")  # noqa: SIM115  held until the watch ends
-            self._hold()
+            self._lock = open(self.path / LOCK, "ab")  # noqa: SIM115  open until the watch ends
+            self._acquire_lock()
             self._log = open(self.path / LOG, "a+b")  # noqa: SIM115
         except OSError as error:
             raise LogError.of(path, error) from None
-        self.records: list[tuple[Header, int, int]] = []  # header, where its arrays begin, and how long they are
+        self.records: list[tuple[Header, int, int]] = []  # header, offset and length of the arrays
         try:
             self.size = self._index()
             self._log.truncate(self.size)
@@ -74,12 +74,12 @@ class StateFolder:
             raise
 
     def close(self) -> None:
-        """Let go of the folder."""
-        with suppress(OSError):  # what `flush` could not write, as it said
+        """Close the log, and release the lock."""
+        with suppress(OSError):  # `flush` has already reported bytes that cannot be written
             self._log.close()
         self._lock.close()
 
-    def _hold(self) -> None:
+    def _acquire_lock(self) -> None:
         import fcntl
 
         for left in range(LOCK_TRIES, 0, -1):
@@ -88,41 +88,40 @@ class StateFolder:
                 return
             except OSError:
                 if left > 1:
-                    time.sleep(LOCK_PAUSE)  # a viewer may just be asking whether somebody watches
+                    time.sleep(LOCK_PAUSE)  # a viewer may hold the lock for a moment to see whether a watch runs
                     continue
             self._lock.close()
-            right = "end that one, or give another --state DIR"
-            raise InputError.at(str(self.path), "another calipers watch uses this state", right) from None
+            expected = "end that one, or give another --state DIR"
+            raise InputError.at(str(self.path), "another calipers watch uses this state", expected) from None
 
     def _index(self) -> int:
-        """Read the headers of all whole records; where they end. InputError for one that is not as it was written."""
+        """Read the headers of all complete records, and return where these end; InputError for a damaged record."""
         end = os.fstat(self._log.fileno()).st_size
-        place = 0
+        offset = 0
         self._log.seek(0)
-        while place + _HEAD.size <= end:
+        while offset + _HEAD.size <= end:
             length, checksum = _HEAD.unpack(self._log.read(_HEAD.size))
-            body = self._log.read(min(length, end - place))
+            body = self._log.read(min(length, end - offset))
             if not body or zlib.crc32(body) != checksum:
-                if place + _HEAD.size + length < end or _wrong_length(body, length):
-                    wrong = f"record {len(self.records) + 1} is damaged: its checksum is not that of its content"
-                    right = "restore it from a copy, use another --state DIR, or delete this one to begin anew"
-                    raise InputError.at(str(self.path / LOG), wrong, right)
-                break  # only the last can be torn
+                if offset + _HEAD.size + length < end or _wrong_length(body, length):
+                    problem = f"record {len(self.records) + 1} is damaged: its checksum is not that of its content"
+                    expected = "restore it from a copy, use another --state DIR, or delete this one to begin anew"
+                    raise InputError.at(str(self.path / LOG), problem, expected)
+                break  # only the last record can be torn
             line = body[: body.index(b"\n") + 1]
-            self.records.append((_DECODER.decode(line), place + _HEAD.size + len(line), length - len(line)))
-            place += _HEAD.size + length
-        if self.records and self.records[0][0].get("schema") != SCHEMA:
-            found = self.records[0][0].get("schema")
-            right = f"expected {SCHEMA}; use another --state DIR, or delete this one to begin anew"
-            raise InputError.at(str(self.path), f"its state is {found!r}", right)
-        return place
+            self.records.append((_DECODER.decode(line), offset + _HEAD.size + len(line), length - len(line)))
+            offset += _HEAD.size + length
+        if self.records and (schema := self.records[0][0].get("schema")) != SCHEMA:
+            expected = f"expected {SCHEMA}; use another --state DIR, or delete this one to begin anew"
+            raise InputError.at(str(self.path), f"its state is {schema!r}", expected)
+        return offset
 
     def append(self, header: Header, arrays: Mapping[str, np.ndarray[Any, Any]] | None = None) -> None:
         """Add a record at the end."""
-        some = {name: np.ascontiguousarray(values) for name, values in (arrays or {}).items()}
-        header = {**header, "arrays": [[name, values.dtype.str, list(values.shape)] for name, values in some.items()]}
+        stored = {name: np.ascontiguousarray(values) for name, values in (arrays or {}).items()}
+        header = {**header, "arrays": [[name, values.dtype.str, list(values.shape)] for name, values in stored.items()]}
         line = msgspec.json.encode(header) + b"\n"
-        body = b"".join([line, *(values.tobytes() for values in some.values())])
+        body = b"".join([line, *(values.tobytes() for values in stored.values())])
         try:
             self._log.seek(0, os.SEEK_END)
             self._log.write(_HEAD.pack(len(body), zlib.crc32(body)) + body)
@@ -132,7 +131,7 @@ class StateFolder:
         self.size += _HEAD.size + len(body)
 
     def flush(self) -> None:
-        """Hand everything to the disk."""
+        """Write all records to the disk."""
         try:
             self._log.flush()
             os.fsync(self._log.fileno())
@@ -141,17 +140,16 @@ class StateFolder:
 
     def arrays(self, record: tuple[Header, int, int]) -> dict[str, np.ndarray[Any, Any]]:
         """The arrays of a record."""
-        header, place, length = record
+        header, offset, length = record
         self._log.flush()
-        self._log.seek(place)
+        self._log.seek(offset)
         body = self._log.read(length)
-        found, start = {}, 0
+        arrays, start = {}, 0
         for name, dtype, shape in header["arrays"]:
             count = int(np.prod(shape, dtype=np.int64))
-            kind = np.dtype(dtype)
-            found[name] = np.frombuffer(body, kind, count, start).reshape(shape)
-            start += count * kind.itemsize
-        return found
+            arrays[name] = np.frombuffer(body, np.dtype(dtype), count, start).reshape(shape)
+            start += arrays[name].nbytes
+        return arrays
 
     def sums(self, record: tuple[Header, int, int]) -> StepSums:
         """The sums of a step's record."""
@@ -162,15 +160,13 @@ class StateFolder:
         self.append({"kind": STEP, **header_of(sums), "digest": sums.digest}, sums.arrays())
 
     def of_kind(self, kind: str) -> Iterator[tuple[Header, int, int]]:
-        """The records of a kind, in their order."""
+        """The records of a kind, in order."""
         return (record for record in self.records if record[0].get("kind") == kind)
 
     def save(self, monitor: Monitor) -> None:
-        """Write the snapshot of a monitor, which has seen all of the log."""
+        """Write the snapshot of a monitor that has taken all steps of the log."""
         self.flush()
-        body = msgspec.msgpack.encode(
-            {"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__), "more": to_tree({})}
-        )
+        body = msgspec.msgpack.encode({"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__)})
         try:
             with atomic_file(self.path / SNAPSHOT) as file:
                 file.write(struct.pack("<I", zlib.crc32(body)) + body)
@@ -178,7 +174,7 @@ class StateFolder:
             raise LogError.of(self.path / SNAPSHOT, error) from None
 
     def restore(self, settings: MonitorSettings) -> Monitor | None:
-        """The monitor of the snapshot; None where it is not of this very log."""
+        """The monitor of the snapshot; None if the snapshot is damaged or does not belong to the log as it is."""
         with suppress(OSError, ValueError, KeyError, TypeError, msgspec.DecodeError, struct.error, AttributeError):
             data = (self.path / SNAPSHOT).read_bytes()
             (checksum,) = struct.unpack_from("<I", data)
@@ -194,7 +190,7 @@ class StateFolder:
 
 
 def _wrong_length(body: bytes, length: int) -> bool:
-    """Whether the arrays that a record names would make it of another length: then it is damaged, and not torn."""
+    """Whether the length of a record contradicts the arrays in its header: then it is damaged, and not torn."""
     line, newline, _ = body.partition(b"\n")
     try:
         arrays = _DECODER.decode(line)["arrays"] if newline else None
@@ -224,10 +220,10 @@ _CLASSES: Final = {
 
 
 def to_tree(value: Any) -> Any:
-    """A value of the monitor as maps, lists and bytes, which JSON or MessagePack can hold."""
-    if isinstance(value, (np.ndarray, np.generic)):  # a number of numpy's is an array without axes
+    """A value of the monitor as maps, lists and bytes, which JSON and MessagePack can represent."""
+    if isinstance(value, (np.ndarray, np.generic)):  # a numpy scalar is an array without axes
         return {"@array": value.dtype.str, "shape": list(value.shape), "data": np.ascontiguousarray(value).tobytes()}
-    if isinstance(value, StepCurve):  # long, and of plain numbers: no need to look at each
+    if isinstance(value, StepCurve):  # its lists are long, and contain plain numbers that need no conversion
         return {"@curve": [getattr(value, field.name) for field in dataclasses.fields(value)]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         stored = [field.name for field in dataclasses.fields(value) if field.init]
@@ -243,7 +239,7 @@ def to_tree(value: Any) -> Any:
 
 
 def from_tree(value: Any) -> Any:
-    """The value that `to_tree` was given."""
+    """The inverse of `to_tree`."""
     if isinstance(value, list):
         return [from_tree(inner) for inner in value]
     if not isinstance(value, dict):
@@ -261,7 +257,7 @@ def from_tree(value: Any) -> Any:
 
 
 def _ends(value: Any) -> Any:
-    """A number, or the two ends of an interval."""
+    """An element of a curve: a number as it is, or the ends of an interval as a tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 

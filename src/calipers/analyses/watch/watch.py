@@ -1,10 +1,10 @@
-"""Look at a folder where steps appear: read what is new once, hand it to the monitor, and say what was found.
+"""Watch a folder in which steps appear: read new files once, pass their sums to the monitor, and report alarms.
 
 ::
 
     folder ──► new and settled files ──► StepSums ──► log ──► Monitor, in order of steps ──► Watched
 
-A look is one call. The same files and state give the same answer, whoever looks and however often.
+A look is one call. The same files and state give the same result, however often they are looked at.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 
-SETTLE: Final = 2.0  # seconds without a change after which a file is taken to be whole
+SETTLE: Final = 2.0  # seconds without a change after which a file is considered complete
 MOST_FILES: Final = 200_000
 MOST_NAMED: Final = 4  # folders in a note
-AHEAD: Final = 120.0  # seconds in the future that a file's time may lie before its clock is doubted
+AHEAD: Final = 120.0  # seconds by which a file's time may lie in the future without a note
 
 Stamp = tuple[int, int]  # size and time of a file
 Key = tuple[str, int]  # series and step
 Record = tuple[dict[str, Any], int, int]  # of the log, see `StateFolder`
-SHOWN: Final = 5
+SHOWN: Final = 5  # rollouts of an alarm
 LONGEST: Final = 120  # characters of a task's name
 
 
 @dataclass(slots=True)
-class Known:
-    """What is known of a file."""
+class KnownFile:
+    """The record of a file that was read, or could not be read."""
 
     stamp: Stamp
     sha256: str = ""
@@ -101,30 +101,30 @@ class RunWatch:
         if not os.path.isdir(path):
             raise InputError.at(path, "is no folder", "expected a folder in which a file appears for each step")
         self.path, self.columns, self.reward = path, columns, reward
-        self.folders = [path, *folders]  # where steps appear: the folder, and what evaluations write
+        self.folders = [path, *folders]  # in which steps appear: the watched folder, and folders that evaluations write
         self._clock = clock
         self.state = StateFolder(state or os.path.join(path, FOLDER))
-        self.files: dict[str, Known] = {}
-        self._owners: dict[Key, str] = {}  # -> the first file that has the step
-        self._formats: dict[str, str] = {}  # unread files -> the format that was recognised
-        self.steps: dict[Key, str] = {}  # -> digest of its sums, of those that were used or shown
+        self.files: dict[str, KnownFile] = {}
+        self._owners: dict[Key, str] = {}  # the first file with each step
+        self._formats: dict[str, str] = {}  # the recognised format of each unread file
+        self.steps: dict[Key, str] = {}  # the digest of the sums of each step that was used or shown
         self.rewrites: list[Key] = []
         self.notes: list[str] = []
-        self._seen: dict[str, tuple[Stamp, float]] = {}  # unread files -> their stamp, and since when it is the same
+        self._seen: dict[str, tuple[Stamp, float]] = {}  # the stamp of each unread file, and since when it has it
         self._pending: dict[Key, Record] = {}
         try:
-            self.settings = self._settled(settings)
+            self.settings = self._agreed_settings(settings)
             self.monitor = self._restored()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let go of the state."""
+        """Close the state."""
         self.state.close()
 
-    def _settled(self, given: Mapping[str, Any]) -> MonitorSettings:
-        """The settings of the state, with which those that are given must agree; of a new state they are written."""
+    def _agreed_settings(self, given: Mapping[str, Any]) -> MonitorSettings:
+        """The settings of the state, which the given settings must not contradict; a new state gets the given ones."""
         wanted = {name: value for name, value in given.items() if value is not None}
         first = next(self.state.of_kind(SETTINGS), None)
         if first is None:
@@ -142,13 +142,13 @@ class RunWatch:
             if value is not None and before != value:
                 shown = ", ".join(alarm.text for alarm in before) if name == "alarms" else before
                 option = {"alarms": "--alarm", "false_alarms": "--false-alarms"}.get(name, f"--{name}")
-                right = "expected the same, as new rules void the rate of false alarms; another --state DIR begins anew"
-                raise InputError.at(str(self.state.path), f"was begun with another {option}: {shown!s:.80}", right)
+                why = "expected the same, as new rules void the rate of false alarms; another --state DIR begins anew"
+                raise InputError.at(str(self.state.path), f"was begun with another {option}: {shown!s:.80}", why)
         self.reward = reward
         return MonitorSettings(**stored)
 
     def _restored(self) -> Monitor:
-        """The monitor as the last look left it: from the snapshot, else made again from the log."""
+        """The monitor after the last look: from the snapshot, or else rebuilt from the log."""
         latest: dict[Key, Record] = {}
         for record in self.state.records:
             header = record[0]
@@ -156,8 +156,8 @@ class RunWatch:
                 case "file":
                     stamp = (int(header["stamp"][0]), int(header["stamp"][1]))
                     keys = [_pair(pair) for pair in header["keys"]]
-                    known = Known(stamp, header["sha256"], keys, header["wrong"], header["format"])
-                    self._keep(header["path"], known)
+                    known = KnownFile(stamp, header["sha256"], keys, header["wrong"], header["format"])
+                    self._add_file(header["path"], known)
                 case "step":
                     latest[_key(header)] = record
                 case "look":
@@ -165,25 +165,25 @@ class RunWatch:
                     self.rewrites += rewritten
                     for key in [*rewritten, *(_pair(pair) for pair, _ in header["order"])]:
                         self.steps[key] = latest[key][0]["digest"]
-        # what was read by a look that was cut short is used by the next one
-        self._pending = {key: some for key, some in latest.items() if self.steps.get(key) != some[0]["digest"]}
-        return self.state.restore(self.settings) or self._replayed()
+        # steps that an interrupted look has read are used by the next look
+        self._pending = {key: record for key, record in latest.items() if self.steps.get(key) != record[0]["digest"]}
+        return self.state.restore(self.settings) or self._rebuilt()
 
     def accept(self, step: int) -> None:
-        """Begin a new segment at a step: from it on, its values are the new reference."""
+        """Begin a new segment at a step: the values from this step on are the new reference."""
         known = sorted(number for _, number in self.steps)
         if not known or step > known[-1]:
-            right = f"expected a step up to {known[-1]}" if known else "expected a step that was read"
-            raise InputError.at("--accept", f"step {step} is not there yet", right)
+            expected = f"expected a step up to {known[-1]}" if known else "expected a step that was read"
+            raise InputError.at("--accept", f"step {step} is not there yet", expected)
         if any(record[0]["step"] == step for record in self.state.of_kind(ACCEPT)):
             return
         self.state.append({"kind": ACCEPT, "step": step})
-        self.monitor = self._replayed()
-        self.monitor.raised = list(map(self._closer, self.monitor.raised))
+        self.monitor = self._rebuilt()
+        self.monitor.raised = list(map(self._with_examples, self.monitor.raised))
         self.state.save(self.monitor)
 
-    def _replayed(self) -> Monitor:
-        """The monitor made again from the sums on disk, in the order of use; an accepted step begins a segment."""
+    def _rebuilt(self) -> Monitor:
+        """The monitor rebuilt from the sums on disk, in the order of use; an accepted step begins a segment."""
         accepted = sorted(record[0]["step"] for record in self.state.of_kind(ACCEPT))
         monitor = Monitor(self.settings)
         latest = self._latest()
@@ -197,30 +197,33 @@ class RunWatch:
         return monitor
 
     def _latest(self) -> dict[Key, Record]:
-        """The record of each step as it was read last."""
+        """The latest record of each step."""
         return {_key(record[0]): record for record in self.state.of_kind(STEP)}
 
     def steps_read(self) -> list[StepSums]:
-        """Every step as it was read last."""
+        """The latest sums of every step."""
         return [self.state.sums(record) for record in self._latest().values()]
 
     def look(self, *, settled: bool = True) -> list[Raised]:
-        """Read what is new; the alarms that it raises. Without ``settled`` a file must have stopped changing first."""
-        found, self._pending = self._pending, {}
+        """Read new and changed files, and return the alarms that they raise.
+
+        If ``settled`` is false, a file is read only after it has stopped changing.
+        """
+        records, self._pending = self._pending, {}
         for path in self._new_files(settled=settled):
-            self._read(path, found)
-        found = {key: record for key, record in found.items() if self.steps.get(key) != record[0]["digest"]}
-        rewritten = [key for key in found if key in self.steps]
-        order = sorted((key for key in found if key not in self.steps), key=lambda key: (key[1], key[0]))
-        if not found:
+            self._read(path, records)
+        records = {key: record for key, record in records.items() if self.steps.get(key) != record[0]["digest"]}
+        rewritten = [key for key in records if key in self.steps]
+        order = sorted((key for key in records if key not in self.steps), key=lambda key: (key[1], key[0]))
+        if not records:
             self.state.flush()
-            self._tell_runs()
+            self._note_folders()
             return []
         last = {name: series.last for name, series in self.monitor.series.items()}
         marked = [(key, key[1] <= last.get(key[0], -1)) for key in order]
         for key, late in marked:
             if late:
-                path = found[key][0]["path"]
+                path = records[key][0]["path"]
                 self.notes.append(
                     f"{path}: step {key[1]} came after step {last[key[0]]}; it is shown, not used by alarms"
                 )
@@ -233,14 +236,14 @@ class RunWatch:
         }
         self.state.append(header)
         for key in [*rewritten, *order]:
-            self.steps[key] = found[key][0]["digest"]
-        raised = self._taken(found, marked, firsts, rewritten)
+            self.steps[key] = records[key][0]["digest"]
+        raised = self._take(records, marked, firsts, rewritten)
         self.state.save(self.monitor)
-        self._tell_runs()
+        self._note_folders()
         return raised
 
-    def _tell_runs(self) -> None:
-        """Note folders that are watched side by side: they may be splits of one run, or two runs."""
+    def _note_folders(self) -> None:
+        """Note folders that are watched as separate series, because they may be different runs."""
         splits = dict.fromkeys(series.split for series in self.monitor.series.values())
         folders = [
             name
@@ -255,13 +258,17 @@ class RunWatch:
                 f"are different runs, watch each of them alone, such as: {self._alone(folders[-1])}"
             )
 
-    def _taken(
+    def _take(
         self,
-        found: Mapping[Key, Record],
+        records: Mapping[Key, Record],
         marked: Sequence[tuple[Key, bool]],
         firsts: Sequence[Key],
         rewritten: Sequence[Key],
     ) -> list[Raised]:
+        """Pass the steps of a look to the monitor, and return the alarms that they raise.
+
+        ``marked`` says of each new step whether it is late. After a rewritten step, the monitor is rebuilt.
+        """
         before = len(self.monitor.raised)
         if rewritten:
             self.rewrites += rewritten
@@ -270,17 +277,17 @@ class RunWatch:
                 f"rewritten since it was used: step {steps}; the alarms were computed again from all steps "
                 f"({len(self.rewrites)} so far). Rewriting a step because of its result voids the rate of false alarms"
             )
-            self.monitor = self._replayed()
+            self.monitor = self._rebuilt()
         else:
-            self.monitor.begin([self.state.sums(found[key]) for key in firsts])
+            self.monitor.begin([self.state.sums(records[key]) for key in firsts])
             for key, late in marked:
-                self.monitor.take(self.state.sums(found[key]), late=late)
+                self.monitor.take(self.state.sums(records[key]), late=late)
         known = [] if rewritten else self.monitor.raised[:before]
-        self.monitor.raised = [*known, *map(self._closer, self.monitor.raised[len(known) :])]
+        self.monitor.raised = [*known, *map(self._with_examples, self.monitor.raised[len(known) :])]
         return self.monitor.raised[before:]
 
-    def _closer(self, raised: Raised) -> Raised:
-        """The alarm with the rollouts that show it best, and the command that looks closer."""
+    def _with_examples(self, raised: Raised) -> Raised:
+        """The alarm with the rollouts that show it best, and the command to look closer."""
         alarm = next(alarm for alarm in self.settings.alarms if alarm.text == raised.alarm)
         try:
             part = self._rollouts(raised.path, raised.series, raised.step)
@@ -295,14 +302,14 @@ class RunWatch:
         return replace(raised, rollouts=self._best_shown(raised, alarm, part, before), command=command)
 
     def _rollouts(self, path: str, series: str, last: int) -> Rollouts:
-        """The rollouts of a series in a file, of its last step up to this one."""
+        """The rollouts of a series in a file, of its last step up to ``last``."""
         return rollouts_until(path, Named(self.columns or {}), series, last, root=self._root(path))
 
     def _best_shown(
         self, raised: Raised, alarm: Alarm, part: Rollouts, before: Rollouts | None
     ) -> list[dict[str, Any]]:
-        """The five rollouts of a step that show an alarm best, one of each task."""
-        if alarm.across:  # its rollouts are the held-out ones
+        """The five rollouts of a step that show an alarm best, one for each task."""
+        if alarm.across:  # the step is an evaluation of held-out tasks
             alarm = replace(alarm, kind=DROP, what=alarm.other)
         score = _shows(part, alarm, before, self.reward)
         order = np.argsort(-score.values, kind="stable")
@@ -320,8 +327,8 @@ class RunWatch:
             for row in order[first[:SHOWN]].tolist()
         ]
 
-    def _read(self, path: str, found: dict[Key, Record]) -> None:
-        """Read a file into the steps found; what is wrong with it becomes a note."""
+    def _read(self, path: str, records: dict[Key, Record]) -> None:
+        """Read a file, and add its new steps to the log and to ``records``; a problem with the file becomes a note."""
         stamp = _stamp(path)
         if stamp is None:
             return
@@ -336,70 +343,75 @@ class RunWatch:
             self.notes.append(f"not read: {wrong}" if broken else f"{path}: no rollouts, so it is not watched")
             wrong = wrong if broken else ""
         keys = list(known.keys) if known else []
-        if known is None or not sha256 or known.sha256 != sha256:  # else it was touched, and is the same
-            for one in sums:
-                again = known is not None and one.key in known.keys
-                usable = self._with_others(one, path) if again else self._joined(one, path, found)
+        if known is None or not sha256 or known.sha256 != sha256:  # else only the file's time has changed
+            for step in sums:
+                again = known is not None and step.key in known.keys
+                usable = self._with_other_files(step, path) if again else self._joined(step, path, records)
                 if usable is None:
                     continue
                 self.state.add_step(usable)
-                found[one.key] = self.state.records[-1]
-                keys.append(one.key)
-        self._remember(path, Known(stamp, sha256, list(dict.fromkeys(keys)), wrong))
+                records[step.key] = self.state.records[-1]
+                keys.append(step.key)
+        self._remember(path, KnownFile(stamp, sha256, list(dict.fromkeys(keys)), wrong))
 
     def _sums_of(self, path: str) -> tuple[list[StepSums], str]:
         columns = Named(self.columns or {}, format=self._formats.pop(path, ""))
         return read_step_file(path, columns, root=self._root(path), reward=self.reward, cluster=self.settings.cluster)
 
-    def _with_others(self, one: StepSums, path: str) -> StepSums:
-        """A step of a file that was rewritten, with what other files have of the same step, which are read again."""
-        for other in [name for name, known in self.files.items() if name != path and one.key in known.keys]:
+    def _with_other_files(self, step: StepSums, path: str) -> StepSums:
+        """A step of a rewritten file, merged with the parts of the step in other files, which are read again."""
+        for other in [name for name, known in self.files.items() if name != path and step.key in known.keys]:
             try:
-                parts = [part for part in self._sums_of(other)[0] if part.key == one.key]
+                parts = [part for part in self._sums_of(other)[0] if part.key == step.key]
             except InputError as error:
                 self.notes.append(f"not read: {error}")
                 continue
             for part in parts:
-                one = merged(one, part) or one
-        return one
+                step = merged(step, part) or step
+        return step
 
-    def _joined(self, one: StepSums, path: str, found: Mapping[Key, Record]) -> StepSums | None:
-        """A step of a new file, with what other files have of the same step; None where both have the same tasks."""
-        owner = self._owners.get(one.key, "")
+    def _joined(self, step: StepSums, path: str, records: Mapping[Key, Record]) -> StepSums | None:
+        """A step of a new file, merged with the parts of the step in other files; None if they have the same tasks."""
+        owner = self._owners.get(step.key, "")
         if not owner:
-            return one
-        steps = (some for some in reversed(self.state.records) if some[0].get("kind") == STEP)
-        record = found.get(one.key) or next((some for some in steps if _key(some[0]) == one.key), None)
-        both = merged(self.state.sums(record), one) if record else one
+            return step
+        earlier = (record for record in reversed(self.state.records) if record[0].get("kind") == STEP)
+        record = records.get(step.key) or next((record for record in earlier if _key(record[0]) == step.key), None)
+        both = merged(self.state.sums(record), step) if record else step
         if both is None:
-            series = f" of {one.series}" if one.series else ""
+            series = f" of {step.series}" if step.series else ""
             self.notes.append(
-                f"{path}: step {one.step}{series} is in {owner} already; not used. Are two runs in one folder?"
+                f"{path}: step {step.step}{series} is in {owner} already; not used. Are two runs in one folder?"
             )
-        elif (here := self._run_folder(path, one.step)) != (there := self._run_folder(owner, one.step)):
-            folders = " and ".join(f"{name}/" if name else "the folder itself" for name in (there, here))
+            return None
+        folder, owner_folder = self._run_folder(path, step.step), self._run_folder(owner, step.step)
+        if folder != owner_folder:
+            folders = " and ".join(f"{name}/" if name else "the folder itself" for name in (owner_folder, folder))
             self._once(
                 f"{self.path}: {folders} have steps of the same numbers on different tasks, so that each is read as "
-                f"one step. If they are two runs, watch each of them alone, such as: {self._alone(here or there)}"
+                f"one step. If they are two runs, watch each of them alone, such as: "
+                f"{self._alone(folder or owner_folder)}"
             )
         return both
 
     def _run_folder(self, path: str, step: int) -> str:
-        """The folder of a file below the one that is watched, up to the part that names its step."""
+        """The folder of a file below the watched folder, without the part that contains the number of its step."""
         *folders, file = os.path.relpath(path, self._root(path)).split(os.sep)
         named = [number for number, name in enumerate(folders) if step_of(name) == step and step_of(file) != step]
         return os.sep.join(folders[: named[-1] if named else None])
 
     def _alone(self, folder: str) -> str:
+        """The command that watches a single folder."""
         return shlex.join(["calipers", "watch", os.path.join(self.path, folder)])
 
-    def _keep(self, path: str, known: Known) -> None:
+    def _add_file(self, path: str, known: KnownFile) -> None:
         self.files[path] = known
         for key in known.keys:
             self._owners.setdefault(key, path)
 
-    def _remember(self, path: str, known: Known) -> None:
-        self._keep(path, known)
+    def _remember(self, path: str, known: KnownFile) -> None:
+        """Add a file to the files and to the log."""
+        self._add_file(path, known)
         self._seen.pop(path, None)
         self.state.append(
             {
@@ -417,13 +429,13 @@ class RunWatch:
         return next((root for root in self.folders if path.startswith(os.path.join(root, ""))), self.path)
 
     def _new_files(self, *, settled: bool) -> list[str]:
-        """Files that are new or have changed, by the steps in their names, as far as they have settled."""
+        """The files that are new or have changed, and have settled, in the order of the steps in their names."""
         now, wall = self._clock(), time.time()
         ready: list[str] = []
         for path, stamp in self._files():
             try:
                 path.encode()
-            except UnicodeEncodeError:  # the state could not name it
+            except UnicodeEncodeError:  # the state is JSON, which cannot represent the name
                 self._once(f"{path}: its name is not UTF-8, so it is not watched")
                 continue
             known = self.files.get(path)
@@ -440,7 +452,7 @@ class RunWatch:
         return sorted(chosen, key=lambda path: (_number(path), path.count(os.sep), _natural(path)))
 
     def _chosen(self, ready: list[str]) -> list[str]:
-        """The files without those that their format leaves out, such as a filtered copy of another file."""
+        """The files without those that their format excludes, such as a filtered copy of another file."""
         sets: dict[str, list[str]] = {}
         for path in ready:
             sets.setdefault(self._format(path), []).append(path)
@@ -452,17 +464,17 @@ class RunWatch:
             if choose is None:
                 chosen += paths
                 continue
-            every = [*paths, *(path for path, known in self.files.items() if known.format == name)]
-            kept, notes = choose(sorted(dict.fromkeys(every), key=_natural))
+            candidates = [*paths, *(path for path, known in self.files.items() if known.format == name)]
+            kept, notes = choose(sorted(dict.fromkeys(candidates), key=_natural))
             for note in notes:
                 self._once(note)
             chosen += [path for path in paths if path in set(kept)]
             for path in set(paths) - set(kept):
-                self._remember(path, Known(_stamp(path) or (0, 0), wrong="left out", format=name))
+                self._remember(path, KnownFile(_stamp(path) or (0, 0), wrong="left out", format=name))
         return chosen
 
     def _format(self, path: str) -> str:
-        """The format of a file that forms a set with others; "" for any other."""
+        """The format of a file if its format chooses among the files of a folder; "" for any other file."""
         if os.path.isdir(path):
             return ""
         try:
@@ -478,9 +490,9 @@ class RunWatch:
             self.notes.append(note)
 
     def _files(self) -> Iterable[tuple[str, Stamp]]:
-        """Every file or run folder that may have rollouts, with its size and time.
+        """Yield every file or run folder that may have rollouts, with its size and time.
 
-        A folder that symbolic links lead to again is read once, below its own name if that is here.
+        A folder that symbolic links reach a second time is read once, under its own name if that is in the tree.
         """
         count = 0
         for root in self.folders:
@@ -488,12 +500,12 @@ class RunWatch:
             while folders or links:
                 folder = folders.pop() if folders else heappop(links)
                 try:
-                    about = os.stat(folder)
-                except OSError:  # it went away meanwhile
+                    status = os.stat(folder)
+                except OSError:  # it was removed meanwhile
                     continue
-                if (about.st_dev, about.st_ino) in seen:
+                if (status.st_dev, status.st_ino) in seen:
                     continue
-                seen.add((about.st_dev, about.st_ino))
+                seen.add((status.st_dev, status.st_ino))
                 if folder != root and is_run(folder):
                     log = _stamp(folder)
                     if log is not None:
@@ -511,29 +523,29 @@ class RunWatch:
                         yield name, stamp
 
     def result(self) -> Watched:
-        """What the watch says now."""
-        wrong = {path: known.wrong for path, known in self.files.items() if known.wrong and known.wrong != "left out"}
+        """The current result of the watch."""
+        files = self.files.items()
         return watched_of(
             self.path,
             self.monitor,
-            unreadable=wrong,
+            unreadable={path: known.wrong for path, known in files if known.wrong and known.wrong != "left out"},
             rewrites=len(self.rewrites),
             notes=[*self.notes, *self.monitor.notes],
         )
 
 
 def is_watched(path: str) -> bool:
-    """Whether a folder has the state of a watch, or is such a state itself."""
+    """Whether a folder contains the state of a watch, or is the state of a watch."""
     return os.path.isfile(os.path.join(state_folder(path), LOG))
 
 
 def state_folder(path: str) -> str:
-    """The state of the watch on a folder; the folder itself where it is a state."""
+    """The folder of the state of a watched folder; the folder itself if it is a state."""
     return path if os.path.isfile(os.path.join(path, LOG)) else os.path.join(path, FOLDER)
 
 
 def is_live(path: str) -> bool:
-    """Whether a process watches a folder right now."""
+    """Whether a process is watching a folder now."""
     import fcntl
 
     try:
@@ -547,14 +559,14 @@ def is_live(path: str) -> bool:
 
 
 def last_look(path: str) -> tuple[Watched, list[StepSums]]:
-    """What a watch said when it looked last, and the steps that it read; the watch may still be going.
+    """The result of the last look of a watch, which may still be running, and the steps that it read.
 
-    The state is copied first, so that this neither waits for its owner nor changes anything.
+    The state is copied first, so that the watch is neither blocked nor changed.
     """
     state = state_folder(path)
     with TemporaryDirectory() as copy:
         try:
-            for name in (SNAPSHOT, LOG):  # a log that is newer than its snapshot is read in full
+            for name in (SNAPSHOT, LOG):  # the log last: with an older snapshot, the monitor is rebuilt from the log
                 if os.path.isfile(os.path.join(state, name)):
                     shutil.copyfile(os.path.join(state, name), os.path.join(copy, name))
         except OSError as error:
@@ -565,12 +577,13 @@ def last_look(path: str) -> tuple[Watched, list[StepSums]]:
 def one_look(
     path: str, columns: Named | None = None, reward: str | None = None, **settings: Any
 ) -> tuple[Watched, list[StepSums]]:
-    """What a watch would say of a folder of steps, and the steps; nothing is left behind in the folder."""
+    """The result of a single look at a folder of steps, and the steps; nothing is written into the folder."""
     with TemporaryDirectory() as state:
         return _looked(RunWatch(path, settings, state=state, columns=columns, reward=reward), look=True)
 
 
 def _looked(watching: RunWatch, *, look: bool) -> tuple[Watched, list[StepSums]]:
+    """The result and the steps of a watch, which is closed."""
     try:
         if look:
             watching.look()
@@ -589,28 +602,25 @@ def _pair(pair: Sequence[Any]) -> Key:
 
 def _stamp(path: str) -> Stamp | None:
     try:
-        about = os.stat(os.path.join(path, RUN_LOG) if os.path.isdir(path) else path)
+        status = os.stat(os.path.join(path, RUN_LOG) if os.path.isdir(path) else path)
     except OSError:
         return None
-    return about.st_size, about.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def _entries(folder: str) -> list[tuple[str, Stamp | None, bool]]:
     """The visible entries of a folder: path, stamp of a file, and whether it is a folder."""
-    found: list[tuple[str, Stamp | None, bool]] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    found.append((entry.path, None, True))
-                elif entry.is_file():
-                    about = entry.stat()
-                    found.append((entry.path, (about.st_size, about.st_mtime_ns), False))
-    except OSError:  # it went away meanwhile
-        return found
-    return found
+    visible: list[tuple[str, Stamp | None, bool]] = []
+    with suppress(OSError), os.scandir(folder) as entries:  # the folder or a file may be removed meanwhile
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                visible.append((entry.path, None, True))
+            elif entry.is_file():
+                status = entry.stat()
+                visible.append((entry.path, (status.st_size, status.st_mtime_ns), False))
+    return visible
 
 
 def _number(path: str) -> float:
@@ -624,7 +634,7 @@ def _natural(path: str) -> list[tuple[bool, int, str]]:
 
 
 def command_of(raised: Raised, alarm: Alarm, column: str) -> str:
-    """The command that looks closer at an alarm; ``column`` is what it is about, as the file calls it."""
+    """The command to look closer at an alarm; ``column`` is the name of the alarm's metric in the file."""
     now, before = (shlex.quote(path) for path in (raised.path, raised.base_path))
     match alarm.kind:
         case "drop" | "rise" if raised.base_path:
@@ -643,7 +653,7 @@ def _resolved(what: str, part: Rollouts, reward: str | None) -> str:
 
 
 def _column(part: Rollouts, what: str, reward: str | None) -> Column:
-    """The reward or column that an alarm is about, [R]; the headline for what is made of rewards, such as pass@1."""
+    """The reward or column of an alarm's metric, [R]; the headline for metrics of rewards, such as pass@1."""
     name = _resolved(what, part, reward)
     if name in part.columns and name not in part.rewards:
         return part.columns[name]
@@ -651,7 +661,7 @@ def _column(part: Rollouts, what: str, reward: str | None) -> Column:
 
 
 def _shows(part: Rollouts, alarm: Alarm, before: Rollouts | None, reward: str | None) -> Column:
-    """How well each rollout shows an alarm, [R]; a gap where it does not."""
+    """A score of how well each rollout shows an alarm, [R]; a gap for a rollout that does not show it."""
     if alarm.kind == RATE:
         gaps = (part.outcome >= FIRST_GAP) & (part.outcome < STOPPED_EARLY)
         marked = gaps if alarm.what == "missing" else part.outcome == OUTCOMES.index(alarm.what)
@@ -664,16 +674,17 @@ def _shows(part: Rollouts, alarm: Alarm, before: Rollouts | None, reward: str | 
         return Column(column.values - other.values, column.given & other.given)
     mean = _means(part, column)
     if alarm.kind == SHARE:
-        spread = np.abs(np.where(column.given, column.values, mean[part.task]) - mean[part.task])
-        most = np.zeros(len(part.tasks))
-        np.maximum.at(most, part.task, spread)
-        return Column(-mean[part.task], (most[part.task] == 0) & column.given)
+        deviations = np.abs(np.where(column.given, column.values, mean[part.task]) - mean[part.task])
+        largest = np.zeros(len(part.tasks))
+        np.maximum.at(largest, part.task, deviations)
+        return Column(-mean[part.task], (largest[part.task] == 0) & column.given)
     change = mean
-    if before is not None:  # how much each task has changed; all of its mean where no task was there before
+    if before is not None:  # the change of each task's mean; the mean itself if the steps have no task in common
         known = dict(zip(before.tasks, _means(before, _column(before, alarm.what, reward)).tolist(), strict=True))
         if any(task in known for task in part.tasks):
-            change = np.array([mean[at] - known.get(task, mean[at]) for at, task in enumerate(part.tasks)])
-    # the task that changed most, and of it the worst rollout
+            now = zip(part.tasks, mean, strict=True)
+            change = np.array([task_mean - known.get(task, task_mean) for task, task_mean in now])
+    # first the task that changed most, and of its rollouts the worst
     sign = -1.0 if alarm.kind == DROP else 1.0
     return Column(sign * (1e6 * np.round(change, 9)[part.task] + column.values), column.given)
 
