@@ -1,4 +1,4 @@
-"""A judge model checked against labels: its errors, its agreement with raters, and the corrected score."""
+"""Check a judge model against labels: its errors, its agreement with raters, and the corrected score."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ RANDOM = "All of this is valid only if the labelled rollouts were drawn at rando
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How well raters agree beyond chance; 1 is perfect, 0 is chance."""
+    """The agreement of raters beyond chance: 1 is perfect, 0 is chance."""
 
     among: str  # "raters and judge", "raters", or "labels and judge"
     level: str  # nominal or interval
@@ -79,26 +79,26 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """How often two raters agree on a rollout."""
+    """The share of rollouts on which two raters agree."""
 
     first: str
     second: str
     share: float
-    rollouts: int  # that both rated
+    rollouts: int  # rated by both
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedJudge:
-    """The judge of one agent, model and dataset."""
+    """The check of the judge of one agent, model and dataset."""
 
     agent: str | None
     model: str | None
     dataset: str | None
-    judge: str  # the reward that is the judge's
+    judge: str  # the name of the judge's reward
     tasks: int
-    rollouts: int  # that the judge has scored
+    rollouts: int  # scored by the judge
     labelled_tasks: int
-    labelled: int  # rollouts with a label and a judgement
+    labelled: int  # rollouts with a label and a score of the judge
     raters: Sequence[str]
     confusion: Confusion
     agreement: Sequence[Agreement]
@@ -106,18 +106,18 @@ class CheckedJudge:
     uncorrected: Corrected  # the judge's mean, as `score` reports it
     bias: Corrected  # judge's score minus label, over the labelled rollouts
     corrected: Sequence[Corrected]  # ppi++, labels, ppi, rogan_gladen
-    binary: bool  # whether all labels and judgements are 0 or 1
+    binary: bool  # whether all labels and all scores of the judge are 0 or 1
     notes: Sequence[str] = ()
-    labelled_sample: LabelledSample | None = None  # the judge's means with and without a label; p of a random sample
+    labelled_sample: LabelledSample | None = None  # the test of whether the labelled rollouts are a random sample
 
     @property
     def title(self) -> str:
-        """``dataset · model · agent``, as far as they are known."""
+        """``dataset · model · agent``, without the parts that are unknown."""
         return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
 
     @property
     def score(self) -> Corrected:
-        """The score by PPI++."""
+        """The corrected score by PPI++."""
         return self.corrected[0]
 
 
@@ -137,7 +137,7 @@ class JudgeCheck(Page):
         return document(self)
 
     def headline(self) -> str:
-        """What it says, in a line."""
+        """The check in one line."""
         return f"{len(self.groups)} judged runs against the labels in {self.labels}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class JudgeCheck(Page):
 
 
 def _rows(group: CheckedJudge) -> list[dict[str, Any]]:
-    who = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "judge": group.judge}
+    run = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "judge": group.judge}
     empty: dict[str, Any] = dict.fromkeys(FIELDS)
     rows = []
     for score in (*group.corrected, group.uncorrected, group.bias):
@@ -160,25 +160,25 @@ def _rows(group: CheckedJudge) -> list[dict[str, Any]]:
         numbers = {"value": score.value, "stderr": score.stderr, "low": low, "high": high, "trust": score.trust}
         counts = {"labelled": score.labelled, "judged": score.judged, "why": score.why}
         what = score.method if score is group.bias else f"score.{score.method}"
-        rows.append({**empty, **who, "what": what, **numbers, **counts})
+        rows.append({**empty, **run, "what": what, **numbers, **counts})
     for name in ("sensitivity", "specificity", "accuracy"):
         rate = getattr(group.confusion, name)
         low, high = rate.interval or (None, None)
         numbers = {"value": rate.value, "low": low, "high": high, "labelled": rate.of, "why": rate.why}
-        rows.append({**empty, **who, "what": name, **numbers})
+        rows.append({**empty, **run, "what": name, **numbers})
     cells = ("true_positives", "false_negatives", "false_positives", "true_negatives")
-    rows += [{**empty, **who, "what": name, "value": getattr(group.confusion, name)} for name in cells]
+    rows += [{**empty, **run, "what": name, "value": getattr(group.confusion, name)} for name in cells]
     for level in group.agreement:
         name = f"alpha.{level.among.replace(' ', '_')}"
-        rows.append({**empty, **who, "what": name, "value": level.alpha, "labelled": level.rollouts, "why": level.why})
+        rows.append({**empty, **run, "what": name, "value": level.alpha, "labelled": level.rollouts, "why": level.why})
     return rows
 
 
 COLUMN: Final = "judge_sha256"
-"""The column of a file of labels that says which judge and rubric they are bound to."""
+"""The column of a label file with the hash of the judge and rubric that the labels are bound to."""
 
 OF_A_RUN: Final = ("judges", "verifier_code", "tasks")
-"""The parts of a run's identity that say how it was judged; the tasks have the rubrics and targets."""
+"""The parts of a run's identity that determine how it was judged; the tasks have the rubrics and targets."""
 
 _ABOUT_JUDGING: Final = re.compile("judge|rubric|grader|scorer|verifier|metric|dataset|template", re.IGNORECASE)
 NEEDED = ("task", "label")
@@ -188,20 +188,20 @@ NUMBERS = "expected a number, such as 1 for good and 0 for bad"
 
 @dataclass(frozen=True, slots=True)
 class JudgeBinding:
-    """A judge and its rubric, as far as a run says."""
+    """A judge and its rubric, to which labels are bound."""
 
-    reward: str  # the reward that is the judge's
-    settings: dict[str, Any]  # of the judge; empty where the run says nothing of it
+    reward: str  # the name of the judge's reward
+    settings: dict[str, Any]  # of the judge and its rubric; empty if the run does not have them
 
     @property
     def sha256(self) -> str:
-        """The hash of all of it."""
+        """The hash of the judge and its settings."""
         content = json.dumps([self.reward, self.settings], sort_keys=True, default=str)
         return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()
 
     @property
     def sentence(self) -> str:
-        """What the labels are bound to, for people."""
+        """A sentence on what the labels are bound to."""
         if not self.settings:
             return f"Labels are bound to reward {self.reward!r}: the run does not say which judge and rubric gave it."
         bound = f"Labels are bound to the judge of reward {self.reward!r} and its rubric by hash."
@@ -209,15 +209,14 @@ class JudgeBinding:
 
 
 def binding_of(paths: Sequence[str], inputs: Sequence[Input], reward: str) -> JudgeBinding:
-    """The judge of a run and its rubric: from its plan, or from what the files of another system say."""
+    """The judge of a run and its rubric: from the run's plan, or from the settings in the files of another system."""
     settings: dict[str, Any] = {}
     for path in paths:
         if os.path.isdir(path) and is_run(path):
             identity = read_plan(path).identity
             settings |= {key: identity[key] for key in OF_A_RUN if key in identity}
     if not settings:
-        said = settings_of(inputs, None)
-        settings = {name: value for name, value in said.items() if _ABOUT_JUDGING.search(name)}
+        settings = {name: value for name, value in settings_of(inputs, None).items() if _ABOUT_JUDGING.search(name)}
     return JudgeBinding(reward, settings)
 
 
@@ -227,11 +226,11 @@ class Label:
 
     line: int
     task: str
-    sample: int | None  # None where the file has no such column
+    sample: int | None  # None if the file has no such column
     value: float
-    rater: str  # "" where the file has no such column
-    group: Mapping[str, str]  # agent, model, dataset, as far as the file names them
-    judge: str = ""  # the hash of the judge and rubric that it is bound to; "" where it is bound to none
+    rater: str  # "" if the file has no such column
+    group: Mapping[str, str]  # those of agent, model and dataset that the file has
+    judge: str = ""  # the hash of the judge and rubric that the label is bound to; "" if it is not bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,16 +244,16 @@ class LabelFile:
 
 
 Labels = str | os.PathLike[str] | Any
-"""A CSV file of labels, or the same as a table in memory."""
+"""A CSV file of labels, or a table in memory with the same columns."""
 
 
 def read_labels(labels: Labels) -> LabelFile:
-    """Read labels; InputError for the first row that cannot be used, and where no row has a label."""
+    """Read labels; InputError for the first row that cannot be used, or if no row has a label."""
     if not isinstance(labels, (str, os.PathLike)):
         cells = cells_of(labels)
         if cells is None:
-            right = "expected a CSV file, or a table with the columns task, sample and label"
-            raise InputError(f"labels are a {type(labels).__name__}; {right}")
+            expected = "expected a CSV file, or a table with the columns task, sample and label"
+            raise InputError(f"labels are a {type(labels).__name__}; {expected}")
         return _read("labels", enumerate(cells))  # the header is row 0
     name = os.fspath(labels)
     try:
@@ -270,7 +269,7 @@ def read_labels(labels: Labels) -> LabelFile:
 
 
 def _read(path: str, rows: Iterable[tuple[int, list[str]]]) -> LabelFile:
-    """The labels in some rows, each with the line where it ends."""
+    """The labels in rows of cells, each with the line on which the row ends."""
     head: list[str] = []
     labels: list[Label] = []
     empty = 0
@@ -297,6 +296,7 @@ def _read(path: str, rows: Iterable[tuple[int, list[str]]]) -> LabelFile:
 
 
 def _head(where: str, row: Sequence[str]) -> list[str]:
+    """The column names of the first row."""
     head = [cell.strip().lower() for cell in row]
     if len(row) == 1 and (between := next((sign for sign in ";\t" if sign in row[0]), None)):
         raise InputError.at(where, f"has {between!r} between its cells", "expected commas")
@@ -329,32 +329,32 @@ def _label(where: str, line: int, cells: Mapping[str, str]) -> Label:
     return Label(line, cells["task"], sample, value, cells.get("rater", ""), group, cells.get(COLUMN, ""))
 
 
-Place = tuple[int, int]  # group, row of it
+GroupRow = tuple[int, int]  # the index of a group, and a row of it
 
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One group's rollouts, the judge's scores of them, and what each rater says, [R, raters]."""
+    """The rollouts of one group, with the judge's scores and the ratings of each rater."""
 
     part: Rollouts
-    judge: str
-    judged: Column
-    ratings: Floats
-    rated: Bools
+    judge: str  # the name of the judge's reward
+    judged: Column  # [R]
+    ratings: Floats  # [R, raters]
+    rated: Bools  # [R, raters]
     raters: Sequence[str]
 
 
 def laid_out(parts: Sequence[Rollouts], labels: LabelFile, reward: str | None) -> list[Rated]:
     """The groups that have labels, each with the ratings of its rollouts."""
     labelled = {label.task for label in labels.labels}
-    rows_of: dict[str, list[Place]] = {}  # of each task that has a label
+    rows_of: dict[str, list[GroupRow]] = {}  # by task, for tasks with a label
     for number, part in enumerate(parts):
         codes = [code for code, task in enumerate(part.tasks) if task in labelled]
         for row in np.flatnonzero(np.isin(part.task, codes)).tolist():
             rows_of.setdefault(part.tasks[int(part.task[row])], []).append((number, row))
     ratings = [np.zeros((len(part), len(labels.raters))) for part in parts]
     rated = [np.zeros((len(part), len(labels.raters)), dtype=bool) for part in parts]
-    lines: dict[tuple[Place, str], int] = {}
+    lines: dict[tuple[GroupRow, str], int] = {}
     absent: list[Label] = []
     column = {rater: index for index, rater in enumerate(labels.raters)}
     for label in labels.labels:
@@ -367,17 +367,18 @@ def laid_out(parts: Sequence[Rollouts], labels: LabelFile, reward: str | None) -
             absent.append(label)
             continue
         if len(matches) > 1:
-            raise _unclear(labels.path, label, [parts[number] for number, _ in matches])
+            raise _ambiguous(labels.path, label, [parts[number] for number, _ in matches])
         (number, row) = matches[0]
         first = lines.setdefault((matches[0], label.rater), label.line)
         if first != label.line:
-            wrong = f"task {label.task!r} sample {int(parts[number].sample[row])} appears twice, first on line {first}"
-            right = "expected one label for each, or a column rater"
-            raise InputError.at(f"{labels.path}:{label.line}", wrong, right)
+            sample = int(parts[number].sample[row])
+            problem = f"task {label.task!r} sample {sample} appears twice, first on line {first}"
+            expected = "expected one label for each, or a column rater"
+            raise InputError.at(f"{labels.path}:{label.line}", problem, expected)
         ratings[number][row, column[label.rater]] = label.value
         rated[number][row, column[label.rater]] = True
     if absent:
-        raise _not_there(labels, absent)
+        raise _absent(labels, absent)
     return [
         Rated(part, key, contributed(part, key), ratings[number], rated[number], labels.raters)
         for number, part in enumerate(parts)
@@ -391,26 +392,28 @@ def _fits(part: Rollouts, label: Label) -> bool:
     return all(names[name] == value for name, value in label.group.items())
 
 
-def _unclear(path: str, label: Label, those: Sequence[Rollouts]) -> InputError:
-    if len({tuple(part.keys[0]) for part in those}) > 1:
-        wrong = f"task {label.task!r} is in {len(those)} groups of the run"
-        return InputError.at(
-            f"{path}:{label.line}", wrong, "expected a column model, agent or dataset that names the group"
-        )
-    wrong = f"task {label.task!r} has {len(those)} samples"
-    return InputError.at(f"{path}:{label.line}", wrong, "expected a column sample")
+def _ambiguous(path: str, label: Label, matches: Sequence[Rollouts]) -> InputError:
+    """The error for a label that fits several rollouts, given the group of each."""
+    where = f"{path}:{label.line}"
+    if len({tuple(part.keys[0]) for part in matches}) > 1:
+        problem = f"task {label.task!r} is in {len(matches)} groups of the run"
+        return InputError.at(where, problem, "expected a column model, agent or dataset that names the group")
+    return InputError.at(where, f"task {label.task!r} has {len(matches)} samples", "expected a column sample")
 
 
-def _not_there(labels: LabelFile, absent: Sequence[Label]) -> InputError:
+def _absent(labels: LabelFile, absent: Sequence[Label]) -> InputError:
+    """The error for labels of rollouts that the run does not have."""
     first = absent[0]
-    what = f"task {first.task!r}" + ("" if first.sample is None else f" sample {first.sample}")
-    many = f"{len(absent):,} of {len(labels.labels):,} labels are for rollouts that are not in the run, first {what}"
-    single = f"{what} is not in the run"
-    wrong = single if len(absent) == 1 else many
-    return InputError.at(f"{labels.path}:{first.line}", wrong, "expected the tasks and samples of this run")
+    rollout = f"task {first.task!r}" + ("" if first.sample is None else f" sample {first.sample}")
+    problem = f"{rollout} is not in the run"
+    if len(absent) > 1:
+        count = f"{len(absent):,} of {len(labels.labels):,} labels"
+        problem = f"{count} are for rollouts that are not in the run, first {rollout}"
+    return InputError.at(f"{labels.path}:{first.line}", problem, "expected the tasks and samples of this run")
 
 
 def _judge(part: Rollouts, chosen: str | None) -> str:
+    """The name of the judge's reward."""
     keys = sorted(part.rewards)
     if chosen:
         if chosen not in keys:
@@ -424,7 +427,7 @@ def _judge(part: Rollouts, chosen: str | None) -> str:
 
 
 JUDGE = "judge"
-FEW = 20  # labelled tasks; with 8 to 15 a 95 % interval of PPI++ was seen to hold in 92 to 95 of 100 checks
+FEW = 20  # labelled tasks; with 8 to 15 the 95 % interval of PPI++ covers in 92 to 95 % of simulated checks
 FIXED = "the intervals here are for a fixed number of tasks, and are not valid for a run that its results stopped"
 ALIKE = "all ratings are the same, so agreement beyond chance cannot be measured"
 NOT_BINARY = "only for labels and scores of 0 and 1"
@@ -442,9 +445,9 @@ def judge_check(
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> JudgeCheck:
-    """Check a judge, the reward of a run, against labels; correct its score with PPI++.
+    """Check a judge, the reward of a run, against labels, and correct its score with PPI++.
 
-    ``labels`` is a CSV or a table with task, sample and label, and a row for each rater. A reward or label of at
+    ``labels`` is a CSV file or a table with task, sample and label, and a row for each rater. A reward or label of at
     least ``threshold`` is good. With several raters, the label is their mean, and their majority decides whether it
     is good.
     """
@@ -467,7 +470,7 @@ def judge_check(
 
 
 def _refuse_expired(labels: LabelFile, source: Source, side: ReadSource, groups: Sequence[Rated]) -> None:
-    """InputError where labels are bound to another judge or rubric than the run's."""
+    """Raise InputError if labels are bound to another judge or rubric than the run's."""
     bound = [label for label in labels.labels if label.judge]
     given = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
     paths = [os.fspath(path) for path in given if isinstance(path, (str, os.PathLike))]
@@ -476,13 +479,13 @@ def _refuse_expired(labels: LabelFile, source: Source, side: ReadSource, groups:
     now = {binding_of(paths, side.hashed(), group.judge).sha256 for group in groups}
     for label in bound:
         if label.judge not in now:
-            wrong = "the label is bound to another judge or rubric than this run's"
-            right = f"label again with calipers view --label, or remove the column {COLUMN}"
-            raise InputError.at(f"{labels.path}:{label.line}", wrong, right)
+            problem = "the label is bound to another judge or rubric than this run's"
+            remedy = f"label again with calipers view --label, or remove the column {COLUMN}"
+            raise InputError.at(f"{labels.path}:{label.line}", problem, remedy)
 
 
 def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
-    """What the ratings of one group say of its judge; InputError where the judge has scored none of what is rated."""
+    """The check of one group's judge; InputError if the judge has scored none of the labelled rollouts."""
     part, judged = group.part, group.judged
     labelled: Bools = np.asarray(group.rated.any(axis=1))
     use = labelled & judged.given
@@ -490,29 +493,28 @@ def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJ
         title = " · ".join(filter(None, reversed(part.keys[0]))) or "the run"
         raise InputError(f"{title}: the judge has scored none of the {int(labelled.sum())} labelled rollouts")
     if not bool(np.isfinite(judged.kept()).all()):
-        raise InputError(
-            f"reward {group.judge!r} has values that are not finite numbers; a judge must give finite numbers"
-        )
+        problem = "has values that are not finite numbers; a judge must give finite numbers"
+        raise InputError(f"reward {group.judge!r} {problem}")
     count = group.rated.sum(axis=1)
     label = np.where(group.rated, group.ratings, 0.0).sum(axis=1) / np.maximum(count, 1)
     votes = (group.rated & (group.ratings >= threshold)).sum(axis=1)
-    clear = use & (2 * votes != count)
-    good, called = 2 * votes > count, judged.values >= threshold
-    everything = np.concatenate([group.ratings[group.rated], judged.kept()])
-    binary = bool(((everything == 0) | (everything == 1)).all())
-    limits = UNIT if bool(((everything >= 0) & (everything <= 1)).all()) else None
+    clear = use & (2 * votes != count)  # raters are not evenly split
+    good, called_good = 2 * votes > count, judged.values >= threshold
+    values = np.concatenate([group.ratings[group.rated], judged.kept()])
+    binary = bool(((values == 0) | (values == 1)).all())
+    limits = UNIT if bool(((values >= 0) & (values <= 1)).all()) else None
     task = part.task[judged.given]
     rows = label[judged.given], use[judged.given], judged.kept(), task
     scores = [ppi_by_task(*rows, trust=trust, limits=limits, confidence=confidence) for trust in (None, 0.0, 1.0)]
     if binary:
-        decided = (judged.given & (clear | ~use)).nonzero()[0]  # where raters are split there is no label of 0 or 1
-        outright = good[decided].astype(float), clear[decided], judged.values[decided], part.task[decided]
-        scores.append(rogan_gladen_by_task(*outright, confidence=confidence))
+        decided = (judged.given & (clear | ~use)).nonzero()[0]  # evenly split raters give no label of 0 or 1
+        binary_rows = good[decided].astype(float), clear[decided], judged.values[decided], part.task[decided]
+        scores.append(rogan_gladen_by_task(*binary_rows, confidence=confidence))
     else:
-        none = Corrected(None, None, None, "rogan_gladen", 1.0, scores[0].labelled, scores[0].judged, NOT_BINARY)
-        scores.append(none)
-    drawn = labelled_sample(rows[2], labelled[judged.given], task)
-    told_apart = confusion(good[clear], called[clear], part.task[clear], confidence=confidence)
+        counts = scores[0].labelled, scores[0].judged
+        scores.append(Corrected(None, None, None, "rogan_gladen", 1.0, *counts, NOT_BINARY))
+    sample = labelled_sample(rows[2], labelled[judged.given], task)
+    errors = confusion(good[clear], called_good[clear], part.task[clear], confidence=confidence)
     agent, model, dataset = part.keys[0]
     return CheckedJudge(
         agent,
@@ -524,7 +526,7 @@ def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJ
         len(np.unique(part.task[use])),
         int(use.sum()),
         [rater for column, rater in enumerate(group.raters) if rater and group.rated[:, column].any()],
-        told_apart,
+        errors,
         _agreement(group, use, binary),
         _pairs(group, use, threshold),
         _mean("judge", judged, part, limits, confidence),
@@ -532,23 +534,24 @@ def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJ
         scores,
         binary,
         [
-            *_not_random(drawn, use, judged.given),
+            *_not_random(sample, use, judged.given),
             *_notes(group, labelled, use, clear, good, binary=binary),
-            *_doubts(group, use, told_apart),
+            *_doubts(group, use, errors),
         ],
-        drawn,
+        sample,
     )
 
 
-def _not_random(drawn: LabelledSample | None, use: Bools, given: Bools) -> list[str]:
-    """A warning where the judge's scores show that the labelled rollouts are not a random sample."""
-    if drawn is None or not drawn.suspect:
+def _not_random(sample: LabelledSample | None, use: Bools, given: Bools) -> list[str]:
+    """A warning if the judge's scores show that the labelled rollouts are not a random sample."""
+    if sample is None or not sample.suspect:
         return []
-    count, rest = int(use.sum()), int((given & ~use).sum())
+    count, others = int(use.sum()), int((given & ~use).sum())
     return [
         "warning: the labelled rollouts do not look like a random sample. The judge's own mean is "
-        f"{drawn.labelled:.4f} over the {count:,} labelled and {drawn.others:.4f} over the {rest:,} others "
-        f"(permutation test, p {drawn.p:.3f}). The corrected scores can be biased: draw the rollouts to label at random"
+        f"{sample.labelled:.4f} over the {count:,} labelled and {sample.others:.4f} over the {others:,} others "
+        f"(permutation test, p {sample.p:.3f}). The corrected scores can be biased: draw the rollouts to label at "
+        "random"
     ]
 
 
@@ -562,18 +565,21 @@ def _mean(
     return Corrected(float(means.mean()), estimate.stderr, estimate.ends, name, 1.0, labelled, len(means), estimate.why)
 
 
+def _with_judge(group: Rated, use: Bools) -> tuple[Floats, Bools]:
+    """The ratings of the used rollouts and which are given, with the judge in the last column, [use, raters + 1]."""
+    ratings = np.hstack([group.ratings[use], group.judged.values[use][:, None]])
+    return ratings, np.hstack([group.rated[use], np.ones((int(use.sum()), 1), dtype=bool)])
+
+
 def _agreement(group: Rated, use: Bools, binary: bool) -> list[Agreement]:
+    """Krippendorff's alpha among raters and judge, and among several raters."""
     level = NOMINAL if binary else INTERVAL
-    ratings, rated = group.ratings[use], group.rated[use]
-    judged = group.judged.values[use][:, None]
-    there = np.ones((int(use.sum()), 1), dtype=bool)
-    several = rated.shape[1] > 1
-    tables = {"raters and judge" if several else "labels and judge": (np.hstack([ratings, judged]), [rated, there])}
+    several = group.rated.shape[1] > 1
+    tables = {"raters and judge" if several else "labels and judge": _with_judge(group, use)}
     if several:
-        tables["raters"] = (ratings, [rated])
+        tables["raters"] = (group.ratings[use], group.rated[use])
     agreements = []
-    for among, (values, masks) in tables.items():
-        given = np.hstack(masks)
+    for among, (values, given) in tables.items():
         units = int((given.sum(axis=1) >= 2).sum())
         alpha = krippendorff_alpha(values, given, level)
         why = None if alpha is not None else ALIKE if units else "no rollout has two raters"
@@ -582,12 +588,10 @@ def _agreement(group: Rated, use: Bools, binary: bool) -> list[Agreement]:
 
 
 def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
-    """How often each pair agrees on good or bad. The judge comes last."""
+    """The share of rollouts on which each pair agrees on good or bad, with the judge last."""
     names = [*(rater or "labels" for rater in group.raters), JUDGE]
-    there = np.ones((int(use.sum()), 1), dtype=bool)
-    values = np.hstack([group.ratings[use], group.judged.values[use][:, None]]) >= threshold
-    given = np.hstack([group.rated[use], there])
-    shares = pairwise_agreement(values.astype(float), given)
+    ratings, given = _with_judge(group, use)
+    shares = pairwise_agreement((ratings >= threshold).astype(float), given)
     common = given.astype(np.int64).T @ given.astype(np.int64)
     size = len(names)
     return [
@@ -599,25 +603,25 @@ def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
 
 
 def _doubts(group: Rated, use: Bools, errors: Confusion) -> list[str]:
-    """Signs that labels and judge measure different things: other scales, opposite directions."""
+    """Notes on signs that labels and judge measure different things: different scales, opposite directions."""
     doubts = []
     labels, judged = group.ratings[group.rated & use[:, None]], group.judged.kept()
-    within = [bool(((side >= 0) & (side <= 1)).all()) for side in (labels, judged)]
-    if within[0] != within[1]:
-        ends = [f"{side.min():g} to {side.max():g}" for side in (labels, judged)]
+    in_unit = [bool(((values >= 0) & (values <= 1)).all()) for values in (labels, judged)]
+    if in_unit[0] != in_unit[1]:
+        ranges = [f"{values.min():g} to {values.max():g}" for values in (labels, judged)]
         doubts.append(
-            f"labels range from {ends[0]} and the judge's scores from {ends[1]}: the score, its bias and alpha are "
+            f"labels range from {ranges[0]} and the judge's scores from {ranges[1]}: the score, its bias and alpha are "
             "meaningful only if both use the same scale"
         )
-    right = errors.accuracy.interval
-    if right is not None and right[1] < 0.5:
+    accuracy = errors.accuracy.interval
+    if accuracy is not None and accuracy[1] < 0.5:
         share = f"{errors.accuracy.value:.0%}".replace("%", " %")
         doubts.append(f"the judge is right for only {share} of these: are good and bad swapped in the labels?")
     return doubts
 
 
 def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools, *, binary: bool) -> list[str]:
-    """Notes on the numbers."""
+    """Notes on excluded rollouts, on few labelled tasks, and on labels that are all good or all bad."""
     notes = []
     if lost := int((labelled & ~use).sum()):
         notes.append(f"excluded: {counted(lost, 'labelled rollout')} without a score of the judge")
@@ -628,17 +632,17 @@ def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools,
         notes.append(
             f"there are only {tasks} labelled tasks: below about {FEW} the interval of PPI++ is slightly too narrow"
         )
-    kinds = good[clear]
-    if len(kinds) and (kinds.all() or not kinds.any()):
-        kind, other = ("good", "bad") if kinds.all() else ("bad", "good")
-        unknown = "specificity" if kinds.all() else "sensitivity"
-        remedy = f"also label some {other} rollouts" + ("" if binary else ", or choose another --threshold")
-        notes.append(f"every label ({len(kinds):,}) is {kind}: the judge's {unknown} is unknown; {remedy}")
+    labels = good[clear]
+    if len(labels) and (labels.all() or not labels.any()):
+        present, absent = ("good", "bad") if labels.all() else ("bad", "good")
+        unknown = "specificity" if labels.all() else "sensitivity"
+        remedy = f"also label some {absent} rollouts" + ("" if binary else ", or choose another --threshold")
+        notes.append(f"every label ({len(labels):,}) is {present}: the judge's {unknown} is unknown; {remedy}")
     return notes
 
 
 def document(check: JudgeCheck) -> Document:
-    """A check as a page: the corrected score in a sentence, the judge's errors, and agreement."""
+    """The page of a check: the corrected score in a sentence, the judge's errors, and agreement."""
     return Document(partial(_blocks, check), check.to_dict, FIELDS, check.rows)
 
 
@@ -711,17 +715,14 @@ def verdict(group: CheckedJudge) -> str:
         return f"No corrected score: {plain_why(score.why or 'the labels do not vary')}."
     digits = places(score.interval)
     sentence = f"The corrected score is {figure(score.value, digits)} (interval {to(score.interval, digits)})."
-    word = f"The judge alone gives {figure(group.uncorrected.value, digits)}"
+    sentence += f" The judge alone gives {figure(group.uncorrected.value, digits)}"
     if bias.value is None or bias.interval is None:
-        return f"{sentence} {word}."
+        return f"{sentence}."
     if bias.interval[0] <= 0 <= bias.interval[1]:
-        ends_of_bias = signed_to(bias.interval, digits)
-        return f"{sentence} {word}; a bias of the judge is not shown (interval {ends_of_bias})."
-    way = "high" if bias.value > 0 else "low"
+        return f"{sentence}; a bias of the judge is not shown (interval {signed_to(bias.interval, digits)})."
     low, high = sorted(map(abs, bias.interval))
-    return (
-        f"{sentence} {word}; it rates {figure(abs(bias.value), digits)} too {way} (interval {to((low, high), digits)})."
-    )
+    amount = f"{figure(abs(bias.value), digits)} too {'high' if bias.value > 0 else 'low'}"
+    return f"{sentence}; it rates {amount} (interval {to((low, high), digits)})."
 
 
 def _score(score: Corrected) -> list[str]:
@@ -742,7 +743,7 @@ def _rate(name: str, rate: Rate, what: str) -> list[str]:
 
 
 def _strength(alpha: float | None) -> str:
-    """Krippendorff's thresholds: reliable from .8, tentative from .667."""
+    """Krippendorff's rating of an alpha: reliable from .8, tentative from .667."""
     if alpha is None:
         return ""
     return "reliable" if alpha >= 0.8 else "tentative" if alpha >= 0.667 else "not reliable"

@@ -1,15 +1,16 @@
-"""A benchmark's verifiers tested on known answers: the gold answer must pass, all others must fail.
+"""Test the verifiers of a benchmark on known answers: the gold answer must pass, all other answers must fail.
 
-A verifier can give a better gold answer than the task's target as text with an optional method,
+By default the gold answer is the task's target as text. A verifier can give a better one with an optional method,
 ``gold(task) -> str | None``; None means that no gold answer is known for the task.
 
-The errors that a test finds bound a score. For the true share p, of whose right answers a share ``fn`` fails and of
-whose wrong answers a share ``fp`` passes, the verifier passes q = p (1 - fn) + (1 - p) fp (Rogan and Gladen 1978). So
+The errors that a test finds give bounds of a score. If p is the true share of right answers, a share ``fn`` of right
+answers fails and a share ``fp`` of wrong answers passes, the verifier passes the share q = p (1 - fn) + (1 - p) fp
+(Rogan and Gladen 1978). Therefore
 
     (q - fp) / (1 - fp)  <=  p  <=  q / (1 - fn)
 
-where ``fp`` and ``fn`` are at most their upper limits. Half of 1 - confidence goes to the interval of q, and a quarter
-to each limit, so that the bounds hold at the confidence whatever the three have to do with each other.
+where ``fp`` and ``fn`` are at most their upper limits. Half of 1 - confidence is spent on the interval of q, and a
+quarter on each limit, so that the bounds hold at the confidence under any dependence of the three.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from calipers.tasks import Suite, Task
 from calipers.verifiers import NamedVerifier
 from calipers.verifiers.user_code import judge_of
 
-SHOWN = 5  # ids of a kind that are named in a table
+SHOWN = 5  # task ids that are listed for a probe
 
 Rate = Literal["false negatives", "false positives"]
 WHAT: Final = ("gold", "empty", "echo", "random", "another's")
-WORDS: Final = 12  # of a random text
+WORDS: Final = 12  # in a random text
 RATES = ("false positives", "false negatives")
 KEY = "verifier_errors"
 
@@ -60,11 +61,11 @@ class Probe:
 
     verifier: str
     what: str  # gold, empty, echo, random, another's
-    rate: Rate  # what a wrong verdict on it is
-    asked: int  # tasks
-    wrong: Sequence[str]  # ids of the tasks where the verdict is wrong
-    failed: Sequence[tuple[str, str]]  # ids of the tasks where there was none, and why
-    share: float | None  # of the verdicts that are wrong; None without any verdict
+    rate: Rate  # the rate to which a wrong verdict counts
+    asked: int  # number of tasks
+    wrong: Sequence[str]  # ids of the tasks with a wrong verdict
+    failed: Sequence[tuple[str, str]]  # ids of the tasks without a verdict, and the reason
+    share: float | None  # of wrong verdicts; None without any verdict
     interval: tuple[float, float] | None
     why: str | None = None  # why there is no interval
 
@@ -84,7 +85,7 @@ class SelfTest:
 
     @property
     def clean(self) -> bool:
-        """Whether every gold answer passed and nothing else did."""
+        """Whether every probe is clean."""
         return all(probe.clean for probe in self.probes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class SelfTest:
 
 
 def document(test: SelfTest) -> Document:
-    """A test as a page: a row for each probe, then the tasks with a wrong verdict."""
+    """The page of a test: a row for each probe, then the tasks with a wrong verdict."""
     return Document(partial(_blocks, test), test.to_dict)
 
 
@@ -133,17 +134,17 @@ def _named(tasks: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBenchmark:
-    """A benchmark that can be run: its verifiers by name, and how many tasks each verifies."""
+    """A benchmark whose tasks can all be verified, with its verifiers by name."""
 
     suite: Suite
     tasks: Sequence[Task]
     verifiers: Mapping[str, NamedVerifier]
-    counts: Mapping[str, int]
-    unjudged: int  # tasks that no verifier judges
+    counts: Mapping[str, int]  # number of tasks of each verifier
+    unjudged: int  # number of tasks without a verifier
 
 
 def checked(suite: Suite, limit: int | None = None) -> CheckedBenchmark:
-    """The benchmark, if each of its tasks can be verified; InputError for the first task that cannot."""
+    """The benchmark, with each task checked by its verifier; InputError for the first task that cannot be verified."""
     tasks = suite.tasks[:limit]
     if not tasks:
         raise InputError.at(suite.name, "no tasks", "expected at least one")
@@ -161,7 +162,7 @@ def checked(suite: Suite, limit: int | None = None) -> CheckedBenchmark:
 def selftest(
     benchmark: CheckedBenchmark, *, concurrency: int = 32, seed: int = 0, confidence: float = 0.95
 ) -> SelfTest:
-    """Test every verifier on its tasks; a verifier that needs more than a text is skipped, with a note."""
+    """Test every verifier on its tasks. A verifier that needs more than a text is skipped, with a note."""
     notes, probes = [], []
     if benchmark.unjudged:
         notes.append(f"not tested: {counted(benchmark.unjudged, 'task')} without a verifier")
@@ -185,7 +186,7 @@ def selftest(
 
 
 def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: int) -> Iterator[tuple[Task, str]]:
-    """The tasks that a probe is for, and the text that each of them is given."""
+    """Yield the tasks of a probe, each with the answer to judge."""
     others = _others(tasks)
     for index, (task, answer) in enumerate(zip(tasks, golds, strict=True)):
         text: str | None = None
@@ -196,7 +197,7 @@ def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: 
         elif what == "echo":
             text = _prompt(task)
         elif what == "random":
-            text = _babble(seed, task.id)
+            text = _random_text(seed, task.id)
         elif (other := others[index]) is not None:
             text = golds[other]
         if text is not None and (what == "gold" or text != answer):
@@ -204,26 +205,26 @@ def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: 
 
 
 def _others(tasks: Sequence[Task]) -> list[int | None]:
-    """For each task the next one, around the corner, whose target differs; None where all are alike, [T]."""
+    """The index of the next task with another target for each task, cyclically, [T]; None if all targets are equal."""
     others: list[int | None] = [None] * len(tasks)
     size = len(tasks)
-    for index in range(2 * size - 2, -1, -1):  # from behind, twice: the last ones look around the corner
-        here, following = index % size, (index + 1) % size
-        differs = tasks[here].target != tasks[following].target
-        others[here] = following if differs else others[following]
+    for index in range(2 * size - 2, -1, -1):  # backwards and twice, so that the last tasks see the first ones
+        task, following = index % size, (index + 1) % size
+        differs = tasks[task].target != tasks[following].target
+        others[task] = following if differs else others[following]
     return others
 
 
 def _prompt(task: Task) -> str:
-    """The prompt as text; of a chat, the last turn that is one."""
+    """The prompt as text; for a chat, the last turn whose content is text."""
     if isinstance(task.prompt, str):
         return task.prompt
     turns = [turn.get("content") for turn in task.prompt]
     return next((text for text in reversed(turns) if isinstance(text, str)), "")
 
 
-def _babble(seed: int, task: str) -> str:
-    """Words of random letters and digits, the same for the same task."""
+def _random_text(seed: int, task: str) -> str:
+    """Words of random letters and digits, which are the same for the same seed and task."""
     rng = random.Random(f"{seed}/{task}")
     letters = string.ascii_lowercase + string.digits
     return " ".join("".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(WORDS))
@@ -242,7 +243,7 @@ def _probe(
     values = np.zeros(len(cases) - len(failed))
     values[: len(wrong)] = 1.0
     share = float(values.mean()) if len(values) else None
-    how = interval(values, np.ones(len(values)), confidence, UNIT) if len(values) else None
+    estimate = interval(values, np.ones(len(values)), confidence, UNIT) if len(values) else None
     return Probe(
         name,
         what,
@@ -251,8 +252,8 @@ def _probe(
         wrong,
         failed,
         share,
-        how.ends if how else None,
-        how.why if how else "no verdict",
+        estimate.ends if estimate else None,
+        estimate.why if estimate else "no verdict",
     )
 
 
@@ -266,34 +267,34 @@ class ErrorRates:
 
     @property
     def confidence_of_shares(self) -> float:
-        """The confidence of the interval that the bounds begin from."""
+        """The confidence of the interval of the share of passes, from which the bounds are computed."""
         return 1 - (1 - self.confidence) / 2
 
     def bounds(self, ends: tuple[float, float]) -> tuple[float, float]:
-        """The bounds of a true share, from the ends of an interval of the share of passes."""
+        """The bounds of the true share of right answers, from the interval of the share of passes."""
         low, high = ends
-        passes, fails = self.false_positives, self.false_negatives
-        lower = max((low - passes) / (1 - passes), 0.0) if passes < 1 else 0.0
-        return lower, min(high / (1 - fails), 1.0) if fails < 1 else 1.0
+        fp, fn = self.false_positives, self.false_negatives
+        lower = max((low - fp) / (1 - fp), 0.0) if fp < 1 else 0.0
+        return lower, min(high / (1 - fn), 1.0) if fn < 1 else 1.0
 
 
 def allowed_rates(probes: Sequence[Mapping[str, Any]], confidence: float) -> ErrorRates | None:
-    """The rates that the probes of a self-test allow; None where it does not say how many verdicts there were.
+    """The upper limits of the error rates from the probes of a self-test; None if it lacks the number of verdicts.
 
-    The limit of a rate is the largest among its probes, as nobody knows which of them wrong answers resemble. Without a
-    verdict anything is possible: 1.
+    The limit of a rate is the largest limit of its probes, because it is unknown which probe wrong answers resemble. A
+    rate without any verdict has the limit 1.
     """
     if not all("asked" in probe for probe in probes):
         return None
     limits = {
-        rate: max([_upper(probe, (1 - confidence) / 4) for probe in probes if probe["rate"] == rate], default=1.0)
+        rate: max([_upper_limit(probe, (1 - confidence) / 4) for probe in probes if probe["rate"] == rate], default=1.0)
         for rate in RATES
     }
     return ErrorRates(confidence, limits[RATES[0]], limits[RATES[1]])
 
 
-def _upper(probe: Mapping[str, Any], tail: float) -> float:
-    """The largest rate of wrong verdicts that a probe allows (Clopper and Pearson 1934, one-sided)."""
+def _upper_limit(probe: Mapping[str, Any], tail: float) -> float:
+    """The one-sided upper limit of the rate of wrong verdicts of a probe (Clopper and Pearson 1934)."""
     from scipy.special import betaincinv
 
     wrong, verdicts = len(probe["wrong"]), int(probe["asked"]) - len(probe["failed"])
@@ -301,19 +302,19 @@ def _upper(probe: Mapping[str, Any], tail: float) -> float:
 
 
 def rate_bounds(rates: ErrorRates, group: Slice, table: Rollouts) -> dict[str, list[float] | None]:
-    """The bounds of each metric of a group that was scored at `confidence_of_shares`; None for no share of passes."""
-    whole = all(set(column.values[column.given].tolist()) <= {0.0, 1.0} for column in table.rewards.values())
+    """The bounds of each metric of a group scored at `confidence_of_shares`; None if it is not a share of passes."""
+    binary = all(set(column.values[column.given].tolist()) <= {0.0, 1.0} for column in table.rewards.values())
     return {
-        name: list(rates.bounds(estimate.interval)) if estimate.interval and _is_share(estimate, whole) else None
+        name: list(rates.bounds(estimate.interval)) if estimate.interval and _is_share(estimate, binary) else None
         for name, estimate in group.metrics.items()
     }
 
 
-def _is_share(estimate: Estimate, whole: bool) -> bool:
-    """Whether a number is a share of passes: that of a metric of one sample, or a mean of rewards that are 0 or 1."""
-    made = estimate.made
-    single = made.metric == "pass_rate" or (made.metric == "pass@{k}" and made.k == 1)
-    return single or (made.metric == "mean_reward" and whole)
+def _is_share(estimate: Estimate, binary: bool) -> bool:
+    """Whether a number is a share of passes: pass_rate, pass@1, or a mean of rewards that are 0 or 1."""
+    signature = estimate.made
+    single = signature.metric == "pass_rate" or (signature.metric == "pass@{k}" and signature.k == 1)
+    return single or (signature.metric == "mean_reward" and binary)
 
 
 def with_error_bounds(
@@ -324,50 +325,55 @@ def with_error_bounds(
     settings: Mapping[str, Any],
     columns: Mapping[str, str] | None = None,
 ) -> Result:
-    """The result with bounds for a verifier that is wrong on the tasks that a self-test names.
+    """The result with bounds for a verifier that is wrong on the tasks that a self-test lists.
 
-    ``check`` is the JSON of ``calipers check BENCHMARK --selftest``. Where a wrong answer passes, every pass of the
-    task may be false: the rewards are 0 for the lower bound. Where the gold answer fails, every failure may be: they
-    are 1 for the upper bound. The ends are those of the intervals of both, so that sampling error is in them. Shares of
-    passes also get the bounds of `error_rates`: for a verifier that is wrong as often as the self-test allows.
+    ``check`` is the JSON of ``calipers check BENCHMARK --selftest``. In a task in which a wrong answer passes, every
+    pass may be false, and the rewards are 0 for the lower bound. In a task in which the gold answer fails, every
+    failure may be false, and the rewards are 1 for the upper bound. The bounds are the outermost ends of the intervals,
+    so that they include the sampling error. Shares of passes also get `rate_bounds`, for a verifier that is wrong as
+    often as the self-test allows.
     """
     probes = _probes(check)
     accepts, refuses = (
-        {str(task) for each in probes if each["rate"] == rate for task in each["wrong"]} for rate in RATES
+        {str(task) for probe in probes if probe["rate"] == rate for task in probe["wrong"]} for rate in RATES
     )
     known = {key: value for key, value in settings.items() if key != "truth"}
     labels = make_plan(metrics or None, **known).labels
     given = [os.fspath(path) for path in paths]
     table = read(given, columns=columns, truth=settings.get("truth"), labels=labels)
     low, high = (
-        score(_filled(table, tasks, worth), metrics or None, **known)
-        for tasks, worth in ((accepts, 0.0), (refuses, 1.0))
+        score(_with_rewards(table, tasks, reward), metrics or None, **known)
+        for tasks, reward in ((accepts, 0.0), (refuses, 1.0))
     )
     tasks = set(table.tasks)
-    here = {"wrong answer passes": sorted(accepts & tasks), "gold answer fails": sorted(refuses & tasks)}
-    rates, wide = allowed_rates(probes, float(known.get("confidence") or result.confidence)), result
+    suspicious = {"wrong answer passes": sorted(accepts & tasks), "gold answer fails": sorted(refuses & tasks)}
+    rates, shares = allowed_rates(probes, float(known.get("confidence") or result.confidence)), result
     if rates is not None:
-        wide = score(table, metrics or None, **{**known, "confidence": rates.confidence_of_shares})
+        shares = score(table, metrics or None, **{**known, "confidence": rates.confidence_of_shares})
     groups, notes = [], []
-    for group, lower, upper, wider in zip(result.groups, low.groups, high.groups, wide.groups, strict=True):
-        bounds = {name: _ends(name, (group, lower, upper)) for name in group.metrics}
-        by_rates = {} if rates is None else rate_bounds(rates, wider, table)
-        who = {"agent": group.agent, "model": group.model, "dataset": group.dataset}
-        groups.append({**who, "bounds": bounds, "rate_bounds": by_rates})
+    for group, lower, upper, share in zip(result.groups, low.groups, high.groups, shares.groups, strict=True):
+        bounds = {name: _outer_ends(name, (group, lower, upper)) for name in group.metrics}
+        by_rates = {} if rates is None else rate_bounds(rates, share, table)
+        run = {"agent": group.agent, "model": group.model, "dataset": group.dataset}
+        groups.append({**run, "bounds": bounds, "rate_bounds": by_rates})
         title = f"{group.title}: " if len(result.groups) > 1 else ""
         for name in group.metrics:
             notes += [f"{title}{text}" for text in _sentences(name, group, bounds[name], by_rates.get(name), rates)]
-    counts = [f"a wrong answer passes in {counted(len(here['wrong answer passes']), 'task')}"]
-    counts += [f"the gold answer fails in {counted(len(here['gold answer fails']), 'task')}"]
-    said = [*notes, f"suspicious tasks, by {check}: {', '.join(counts)}"]
-    stated = None if rates is None else asdict(rates)
-    own = {**result.own, KEY: {"check": os.path.basename(check), "tasks": here, "rates": stated, "groups": groups}}
-    return replace(result, own=own, notes=[*result.notes, *said])
+    passing, failing = (counted(len(of_kind), "task") for of_kind in suspicious.values())
+    summary = f"a wrong answer passes in {passing}, the gold answer fails in {failing}"
+    errors = {
+        "check": os.path.basename(check),
+        "tasks": suspicious,
+        "rates": None if rates is None else asdict(rates),
+        "groups": groups,
+    }
+    notes = [*result.notes, *notes, f"suspicious tasks, by {check}: {summary}"]
+    return replace(result, own={**result.own, KEY: errors}, notes=notes)
 
 
 def _probes(path: str) -> list[dict[str, Any]]:
-    """The probes of a self-test; InputError where the file is none."""
-    right = "expected the output of calipers check BENCHMARK --selftest --format json"
+    """The probes of a self-test; InputError if the file is not the JSON of a self-test."""
+    expected = "expected the output of calipers check BENCHMARK --selftest --format json"
     try:
         with open(path, "rb") as file:
             probes = json.loads(file.read())["selftest"]["probes"]
@@ -378,26 +384,26 @@ def _probes(path: str) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError.at(path, "is not the self-test of a benchmark", right) from None
+        raise InputError.at(path, "is not the self-test of a benchmark", expected) from None
     return list(probes)
 
 
-def _filled(table: Rollouts, tasks: set[str], worth: float) -> Rollouts:
-    """The table with this reward for every rollout of some tasks that has one."""
-    marked = np.array([task in tasks for task in table.tasks], dtype=bool)[table.task]
+def _with_rewards(table: Rollouts, tasks: set[str], reward: float) -> Rollouts:
+    """The table with ``reward`` in place of every given reward of ``tasks``."""
+    replaced = np.array([task in tasks for task in table.tasks], dtype=bool)[table.task]
     rewards = {
-        name: Column(np.where(marked & column.given, worth, column.values), column.given)
+        name: Column(np.where(replaced & column.given, reward, column.values), column.given)
         for name, column in table.rewards.items()
     }
     return replace(table, rewards=rewards)
 
 
-def _ends(name: str, slices: Sequence[Slice]) -> list[float] | None:
-    """The lowest and the highest end of the intervals; values where there is none."""
+def _outer_ends(name: str, slices: Sequence[Slice]) -> list[float] | None:
+    """The lowest and the highest end of a metric's intervals; its value counts as both ends if it has no interval."""
     ends = [
         end
-        for each in slices
-        if (estimate := each.metrics[name]).value is not None
+        for group in slices
+        if (estimate := group.metrics[name]).value is not None
         for end in (estimate.interval or (estimate.value,))
     ]
     return [min(ends), max(ends)] if ends else None
@@ -406,6 +412,7 @@ def _ends(name: str, slices: Sequence[Slice]) -> list[float] | None:
 def _sentences(
     name: str, group: Slice, bounds: list[float] | None, by_rates: list[float] | None, rates: ErrorRates | None
 ) -> Iterator[str]:
+    """The notes on the bounds of a metric."""
     value = group.metrics[name].value
     if value is None:
         return
