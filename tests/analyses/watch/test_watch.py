@@ -535,6 +535,18 @@ def test_tasks_that_pass_together_alarm_unless_their_clusters_are_declared():
     assert sum(clustered(run, declared=True) for run in range(10)) == 0
 
 
+@pytest.mark.parametrize("alarm", ["drop(reward) > 0", "drop(reward[split=eval]) > 0"])
+def test_the_weights_of_all_series_add_up_to_one_at_most(alarm):
+    """Else the average of the evidence is more than 1 without a change, and the chance of a false alarm too high."""
+    monitor = Monitor(MonitorSettings(alarms_of([alarm]), 100), curves=False)
+    tasks, rewards = np.arange(9, dtype=np.uint64), {"reward": np.ones((4, 9))}
+    for step in range(20):  # each dataset begins later than the one before
+        monitor.take(StepSums(step, "eval", f"set {step}", None, "", "reward", tasks, np.ones(9), rewards))
+    weights = [watcher.weight for watcher in monitor.watchers]
+    assert len(weights) == 20
+    assert 0.99 < sum(weights) <= 1
+
+
 def test_a_step_without_clusters_is_told(tmp_path):
     write_step(tmp_path, 0, np.ones((3, 2)), family=np.ones((3, 2)))
     write_step(tmp_path, 1, np.ones((3, 2)))

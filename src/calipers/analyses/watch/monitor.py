@@ -572,7 +572,7 @@ class Monitor:
         before = self.late.get(number, 0)
         self.late[number] = before + (1 if count and not before else count)
         if not before:
-            return [alarm_weight * (1 if alarm.key or self.alone else 1 - LATE) / max(count, 1)] * count
+            return [alarm_weight * (1 if self.alone else 1 - LATE) / max(count, 1)] * count
         return [alarm_weight * LATE / (position * (position + 1)) for position in range(before, before + count)]
 
     def _watcher(self, alarm: Alarm, series: str, weight: float) -> AlarmWatcher:
