@@ -159,9 +159,9 @@ def items(values: Floats, passes: Ints, samples: Ints) -> Items:
     all their other tasks. A gap with fewer than three runs, or if one of the two does not vary. A single run has
     difficulties, and the tasks that it always or never passes.
 
-    Information is the information of one try about a run as able as the best of these: the tasks with the most of it
-    are the ones to keep in a smaller set that still separates good runs. A gap with fewer than five runs, or if all
-    runs have the same mean.
+    Information is the information of one try about a run as able as the best run: a smaller set that still separates
+    good runs keeps the tasks with the most information. A gap with fewer than five runs, or if all runs have the same
+    mean.
     """
     given = samples > 0
     runs = given.sum(axis=0)

@@ -171,7 +171,7 @@ class ShownDifference:
 def equivalence(difference: Difference, margin: float, *, confidence: float = 0.95) -> ShownDifference:
     """Test whether the true difference lies within the margin on both sides, by two one-sided tests.
 
-    p is the larger of the p of "at most -margin" and of "at least +margin" (Schuirmann 1987), each from `p_at_margin`;
+    p is the larger of the p of "at most -margin" and of "at least +margin" (Schuirmann 1987), both by `p_at_margin`;
     at 95 % each side is tested at 5 %.
     """
     _check(margin)
@@ -277,10 +277,10 @@ def _outright(units: Units, width: float) -> tuple[int, int] | None:
     if not units.even:
         return None
     means = units.means / width
-    whole = np.rint(means)
-    if not bool((np.abs(means - whole) <= WHOLE).all()):
+    flips = np.rint(means)
+    if not bool((np.abs(means - flips) <= WHOLE).all()):
         return None
-    return int(np.count_nonzero(whole > 0)), int(np.count_nonzero(whole < 0))
+    return int(np.count_nonzero(flips > 0)), int(np.count_nonzero(flips < 0))
 
 
 def _largest(difference: Difference, confidence: float, *, below: bool) -> float:

@@ -80,7 +80,7 @@ class Units:
 
 
 class Sequential(Protocol):
-    """A test that is valid at every look; means and bounds are in widths of the range."""
+    """A test that is valid at any stopping time; means and bounds are in widths of the range."""
 
     def ends(self, mean: float, confidence: float) -> tuple[float, float] | None:
         """The interval around the observed mean; None if that mean is ruled out."""

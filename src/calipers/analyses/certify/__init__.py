@@ -116,10 +116,10 @@ def scored(
     plan = make_plan(metrics, **settings)
     parts: list[Part] = []
     with kept_processes():
-        kinds = _formats(paths, names)
-        if names or not {kind.name for kind in kinds} <= HASHED_WHILE_READ:
+        formats = _formats(paths, names)
+        if names or not {file_format.name for file_format in formats} <= HASHED_WHILE_READ:
             result = score(list(paths), metrics, columns=names, **settings)
-            extra = sorted({label for kind in kinds for label in kind.labels})
+            extra = sorted({label for file_format in formats for label in file_format.labels})
             begin(paths, columns=names, labels=extra, kept=parts)
             leaves = of_records(records_of(paths, names, parts))
         elif plan.labels:  # labels of a plan may add columns, and leaves must not depend on the requested scoring

@@ -57,11 +57,13 @@ class Envelope:
 
     def encoded(self) -> bytes:
         """The envelope as JSON with a final newline."""
-        signatures = [{"keyid": each.keyid, "sig": base64.b64encode(each.sig).decode()} for each in self.signatures]
         envelope = {
             "payload": base64.b64encode(self.payload).decode(),
             "payloadType": PAYLOAD_TYPE,
-            "signatures": signatures,
+            "signatures": [
+                {"keyid": signature.keyid, "sig": base64.b64encode(signature.sig).decode()}
+                for signature in self.signatures
+            ],
         }
         return json.dumps(envelope, indent=1).encode() + b"\n"
 
@@ -119,10 +121,12 @@ def read_envelope(path: str) -> Envelope:
     if envelope.get("payloadType") != PAYLOAD_TYPE:
         raise InputError.at(path, f"payloadType is {_shown(envelope.get('payloadType'))}", f"expected {PAYLOAD_TYPE!r}")
     listed = envelope.get("signatures")
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise InputError.at(path, "signatures is not a list of objects", "expected a DSSE envelope")
-    signatures = [DsseSignature(str(each.get("keyid", "")), _decoded(path, "sig", each.get("sig"))) for each in listed]
-    return Envelope(_decoded(path, "payload", envelope.get("payload")), tuple(signatures))
+    signatures = tuple(
+        DsseSignature(str(entry.get("keyid", "")), _decoded(path, "sig", entry.get("sig"))) for entry in listed
+    )
+    return Envelope(_decoded(path, "payload", envelope.get("payload")), signatures)
 
 
 def public_key(path: str) -> bytes:
@@ -311,11 +315,11 @@ class _Reply:
         if kind.body != _TST_INFO:
             raise ValueError("no time stamp")
         info = _items(wrapped.body)[0].body
-        certificates = [each.whole for part in signed[3:-1] if part.tag == 0xA0 for each in _items(part.body)]
+        certificates = [item.whole for part in signed[3:-1] if part.tag == 0xA0 for item in _items(part.body)]
         [signer] = _items(signed[-1].body)
         fields = _items(signer.body)
-        attributes = next(each for each in fields if each.tag == 0xA0)
-        signature = next(each for each in reversed(fields) if each.tag == _OCTETS)
+        attributes = next(item for item in fields if item.tag == 0xA0)
+        signature = next(item for item in reversed(fields) if item.tag == _OCTETS)
         digest = _HASHES[_items(fields[2].body)[0].body.hex()]
         return cls(info, certificates, _der(_SET, attributes.body), signature.body, digest)
 
@@ -330,7 +334,7 @@ class _Reply:
         if _items(stated[0].body)[0].body != _SHA256 or stated[1].body != imprint:
             raise NotStamped("it stamps something else than this certificate")
         known = {
-            _items(each.body)[0].body: _items(each.body)[1].body for each in _items(_items(self.attributes)[0].body)
+            _items(item.body)[0].body: _items(item.body)[1].body for item in _items(_items(self.attributes)[0].body)
         }
         algorithm = getattr(hashes, self.digest)()
         hasher = hashes.Hash(algorithm)
@@ -340,7 +344,7 @@ class _Reply:
             or _items(known[_MESSAGE_DIGEST])[0].body != hasher.finalize()
         ):
             raise NotStamped("its attributes are of another time stamp")
-        moment = _moment(next(each.body for each in parts[3:] if each.tag == _TIME))
+        moment = _moment(next(item.body for item in parts[3:] if item.tag == _TIME))
         signers = [trusted, *map(x509.load_der_x509_certificate, self.certificates)]
         for signer in signers:
             if self._is_signed_by(signer, algorithm):
@@ -366,6 +370,7 @@ class _Reply:
 
 
 def _check_signer(signer: Any, trusted: Any, moment: datetime) -> None:
+    """Raise NotStamped unless the signer's certificate is for time stamps, trusted, and valid at a time."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
@@ -383,8 +388,8 @@ def _check_signer(signer: Any, trusted: Any, moment: datetime) -> None:
             is_issuer = False
         if not is_issuer:
             raise NotStamped("its signer is not of the authority that you trust")
-    for each in {signer, trusted}:
-        if not each.not_valid_before_utc <= moment <= each.not_valid_after_utc:
+    for certificate in {signer, trusted}:
+        if not certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc:
             raise NotStamped(f"its time {moment:%Y-%m-%d %H:%M:%S} is outside the life of the authority's certificate")
 
 

@@ -162,25 +162,25 @@ class Parting:
     compared: int
 
 
-def parting(one: Tree, other: Tree) -> Parting | None:
+def parting(first: Tree, second: Tree) -> Parting | None:
     """The first leaf that differs between two trees of equal size, found from the root down; None if they are equal."""
-    if one.root == other.root:
+    if first.root == second.root:
         return None
     index, compared = 0, 1
-    for level in range(len(one.levels) - 2, -1, -1):
+    for level in range(len(first.levels) - 2, -1, -1):
         index *= 2
         compared += 1
-        if one.at(level, index) == other.at(level, index):
+        if first.at(level, index) == second.at(level, index):
             index += 1
     return Parting(index, compared)
 
 
-def first_difference(one: Tree, other: Tree) -> int:
+def first_difference(first: Tree, second: Tree) -> int:
     """The index of the first leaf that differs between trees of any size."""
-    low, high = 0, min(one.count, other.count)  # the first `low` leaves are equal
+    low, high = 0, min(first.count, second.count)  # the first `low` leaves are equal
     while low < high:
         middle = (low + high + 1) // 2
-        if one.levels[0][: HASH * middle] == other.levels[0][: HASH * middle]:
+        if first.levels[0][: HASH * middle] == second.levels[0][: HASH * middle]:
             low = middle
         else:
             high = middle - 1

@@ -564,9 +564,11 @@ class Monitor:
                 self.watchers.append(self._watcher(alarm, sums.series, weight))
 
     def _weights(self, number: int, alarm: Alarm, count: int) -> list[float]:
-        """The weights of ``count`` new series of an alarm; its first series get nearly all of its weight.
+        """The weights of ``count`` new series of an alarm.
 
-        The weights depend only on which series there are, never on results.
+        The first series share all but LATE of the alarm's weight, or all of it if no series can come later. The n-th
+        later series gets the share ``1 / (n (n + 1))`` of LATE, so that the weights never add up to more than the
+        alarm's. They depend only on which series there are, never on results.
         """
         alarm_weight = 1 / len(self.settings.alarms)
         before = self.late.get(number, 0)

@@ -334,14 +334,15 @@ class RunWatch:
             return
         known = self.files.get(path)
         sums: list[StepSums] = []
-        sha256 = wrong = ""
+        sha256 = problem = ""
         try:
             sums, sha256 = self._sums_of(path)
         except InputError as error:
-            wrong = str(error)
-            broken = has_rollouts(path) or bool(known and known.keys)
-            self.notes.append(f"not read: {wrong}" if broken else f"{path}: no rollouts, so it is not watched")
-            wrong = wrong if broken else ""
+            if has_rollouts(path) or (known and known.keys):
+                problem = str(error)
+                self.notes.append(f"not read: {problem}")
+            else:
+                self.notes.append(f"{path}: no rollouts, so it is not watched")
         keys = list(known.keys) if known else []
         if known is None or not sha256 or known.sha256 != sha256:  # else only the file's time has changed
             for step in sums:
@@ -352,7 +353,7 @@ class RunWatch:
                 self.state.add_step(usable)
                 records[step.key] = self.state.records[-1]
                 keys.append(step.key)
-        self._remember(path, KnownFile(stamp, sha256, list(dict.fromkeys(keys)), wrong))
+        self._remember(path, KnownFile(stamp, sha256, list(dict.fromkeys(keys)), problem))
 
     def _sums_of(self, path: str) -> tuple[list[StepSums], str]:
         columns = Named(self.columns or {}, format=self._formats.pop(path, ""))
