@@ -221,7 +221,7 @@ def _within_range(
 
 
 def _exponent(values: Floats) -> int:
-    """The smallest exponent such that all values are below ``2**exponent``."""
+    """The exponent of the smallest power of two above all absolute values."""
     return math.frexp(float(np.abs(values).max(initial=0.0)))[1]
 
 
