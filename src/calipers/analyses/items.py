@@ -36,6 +36,7 @@ from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
 from calipers.stats.variance import Split, split
 from calipers.tally import quietly
+from calipers.typed import complete
 
 SCHEMA = "calipers.items/1"
 FIELDS = (
@@ -470,7 +471,7 @@ def read_flags(path: str | os.PathLike[str]) -> Flags:
 def _flags_of_document(content: bytes) -> dict[str | None, list[str]] | None:
     """The flagged tasks of a JSON document of Calipers; None for any other text."""
     try:
-        document = msgspec.json.decode(content, type=_FlagDocument)
+        document = msgspec.json.decode(content, type=complete(_FlagDocument))
     except msgspec.DecodeError:
         return None
     tasks: dict[str | None, list[str]] = {}

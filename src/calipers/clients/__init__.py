@@ -25,6 +25,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import CalipersError, ClientError, InputError, PluginError, UnknownName, nearest
 from calipers.names import CLIENTS
 from calipers.tasks import Message, Prompt
+from calipers.typed import complete
 
 Ending = Literal["", "refused", "truncated"]
 """How the model ended a completion early, as an outcome of the ledger; "" if it did not."""
@@ -312,7 +313,7 @@ class Line(msgspec.Struct, frozen=True):
     bytes: int
 
 
-_decode = msgspec.json.Decoder(list[Line]).decode
+_decode = msgspec.json.Decoder(complete(list[Line])).decode
 
 
 def written(texts: Sequence[Text], scored: Sequence[Scored]) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from calipers.clients import Completion, Connection, Request, as_text, reply
 from calipers.clients.reply import Refusal, cleaned, from_status
 from calipers.errors import ClientError, InputError
+from calipers.typed import complete
 
 
 def connect(name: str, connection: Connection) -> LitellmModel:
@@ -69,7 +70,7 @@ class LitellmModel:
         if not self._connection.price and (cost := self._cost(response)) is not None:
             document["usage"] = {"cost": cost, **(document.get("usage") or {})}
         try:
-            replied = msgspec.convert(document, reply.Reply)
+            replied = msgspec.convert(document, complete(reply.Reply))
         except msgspec.ValidationError as error:
             raise reply.malformed("the response is not a chat completion") from error
         seed = request.extra.get("seed", request.seed if self._seeds else None)

@@ -50,6 +50,7 @@ from calipers.clients.address import Address, find
 from calipers.clients.reply import cleaned, from_status, malformed, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
+from calipers.typed import complete
 
 
 async def read_body(content: aiohttp.StreamReader, most: int, *, whole: bool) -> bytes:
@@ -101,7 +102,7 @@ class _ScoredReply(msgspec.Struct, gc=False):
     usage: _TokenCounts | None = None
 
 
-_decode = msgspec.json.Decoder(_ScoredReply).decode
+_decode = msgspec.json.Decoder(complete(_ScoredReply)).decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError, nearest
 from calipers.names import compiled_file
+from calipers.typed import complete
 
 
 class CallThread:
@@ -216,7 +217,7 @@ class OwnModel:
 def _check(answer: Completion) -> None:
     """Raise ClientError for a completion whose fields have invalid values, which could not be logged."""
     try:
-        msgspec.convert(msgspec.structs.asdict(answer), Completion)
+        msgspec.convert(msgspec.structs.asdict(answer), complete(Completion))
     except msgspec.ValidationError as error:
         raise ClientError(f"it returned an invalid Completion: {error}", kind="python") from error
     for name, value in answer.usage.items():

@@ -14,6 +14,7 @@ from calipers.clients import Completion, Connection, Ending, Request
 from calipers.errors import ClientError, InputError
 from calipers.rollouts.record import USAGE, Outcome, fault, said_text
 from calipers.tasks import Prompt
+from calipers.typed import complete
 
 
 class _StoredRollout(msgspec.Struct):
@@ -27,7 +28,7 @@ class _StoredRollout(msgspec.Struct):
     usage: dict[str, float | bool | None] | None = None
 
 
-_decode = msgspec.json.Decoder(_StoredRollout).decode
+_decode = msgspec.json.Decoder(complete(_StoredRollout)).decode
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 

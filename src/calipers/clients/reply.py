@@ -20,6 +20,7 @@ import msgspec
 from calipers.clients import Completion, Ending, Price
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
+from calipers.typed import complete
 
 LONGEST = 200
 """Maximum characters of a server's text in one error."""
@@ -145,7 +146,7 @@ LONGEST_ID = 200  # characters; those of known servers have at most 64
 MOST = 2**53
 """The largest valid count: larger integers are not exact as floats, and a log with them could not be read."""
 
-_DECODER = msgspec.json.Decoder(Reply)
+_DECODER = msgspec.json.Decoder(complete(Reply))
 _COUNTS = {
     "prompt_tokens": "input_tokens",
     "completion_tokens": "output_tokens",

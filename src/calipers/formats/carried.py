@@ -20,6 +20,7 @@ from calipers.formats.rows import Growing, GrowingLabels
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import Stop
 from calipers.rollouts.table import BadRow, Labels, Part
+from calipers.typed import complete
 
 CARRIED: Final = "_calipers"
 """The key of the object in a row."""
@@ -43,7 +44,7 @@ class Carried(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     keys: dict[str, Any] = {}  # in Parquet: the non-numeric values of keys whose column holds numbers
 
 
-DECODER: Final = msgspec.json.Decoder(Carried)
+DECODER: Final = msgspec.json.Decoder(complete(Carried))
 
 
 class CarriedRows:

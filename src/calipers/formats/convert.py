@@ -36,6 +36,7 @@ from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
 from calipers.rollouts.table import Labels, Part
 from calipers.stores import atomic_path, local, uploaded
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     import polars as pl
@@ -598,7 +599,7 @@ def _carried(value: Any) -> Carried:
     """The `Carried` object of a row; any other value under this key is the user's own, and is kept as a key."""
     if isinstance(value, Carried):
         return value
-    return msgspec.convert(value, Carried) if isinstance(value, dict) else Carried(keys={CARRIED: value})
+    return msgspec.convert(value, complete(Carried)) if isinstance(value, dict) else Carried(keys={CARRIED: value})
 
 
 def _value_kind(value: Any) -> str:

@@ -68,6 +68,7 @@ from calipers.formats.source import BOM, LARGEST_WHOLE, Source, blocks_of
 from calipers.rollouts.packed import Loose, Packed
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant, named, shown
 from calipers.rollouts.table import BadRow, Part, Places
+from calipers.typed import complete
 
 LONGEST_NUMBER = 64  # bytes; a longer value in place of a text is not a number
 AT_ONCE = 1 << 15  # records that are converted to lines at a time
@@ -206,9 +207,9 @@ class RecordSchema:
                 add("mixed", name, key, union(kinds, _NUMBER), ABSENT)
             else:
                 add("text", name, key, Raw, NOTHING)
-        self.decoder = msgspec.json.Decoder(struct_of("Row", spec))
+        self.decoder = msgspec.json.Decoder(complete(struct_of("Row", spec)))
         steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.first_steps], strict=False)
-        self.steps = msgspec.json.Decoder(steps | None)
+        self.steps = msgspec.json.Decoder(complete(steps | None))
         tags = [tag for tag, _ in self.fields]
         raw_tags = ("raw", "text", "carried", "hashed", *_BEGINNINGS)
         self._texts = [n for n, tag in enumerate(tags) if tag == "text"]
@@ -589,7 +590,7 @@ def marked_rows(
     blocks: Iterable[Block], row: Any, marks: Sequence[bytes], reshape: Reshape | None = None
 ) -> Iterator[Any]:
     """The lines of blocks as structs of type ``row``; blocks that contain none of the marks are skipped."""
-    decoder = msgspec.json.Decoder(row)
+    decoder = msgspec.json.Decoder(complete(row))
     for block in blocks:
         data = bytes(block if reshape is None else reshape(block, 0))
         if not any(mark in data for mark in marks):
@@ -618,7 +619,7 @@ def _target(stored: Raw, metadata: Raw, carried: Raw) -> str:
             return target_hash(msgspec.json.decode(stored))
         if carried and (target := DECODER.decode(carried).target):
             return target
-        inside = msgspec.json.decode(metadata, type=_Targeted | None) if metadata else None
+        inside = msgspec.json.decode(metadata, type=complete(_Targeted | None)) if metadata else None
         return target_hash(inside.target) if inside else ""
     except BAD:
         return ""

@@ -34,6 +34,7 @@ from calipers.rollouts.ids import Ids
 from calipers.rollouts.packed import Packed, small
 from calipers.rollouts.record import GROUP, OUTCOMES
 from calipers.rollouts.table import Labels, Part, Places
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     import polars as pl
@@ -171,10 +172,10 @@ def opened(path: str) -> Partial:
 
     try:
         with zipfile.ZipFile(path) as archive:
-            header = msgspec.json.decode(archive.read(HEADER), type=PartHeader)
+            header = msgspec.json.decode(archive.read(HEADER), type=complete(PartHeader))
             if header.schema != SCHEMA:
                 raise InputError.at(path, f"is of schema {header.schema!r}", f"expected {SCHEMA}")
-            msgspec.convert(header.settings, PartSettings)
+            msgspec.convert(header.settings, complete(PartSettings))
             members = {name: archive.read(name) for name in MEMBERS}
         for name, data in members.items():
             if hashlib.sha256(data).hexdigest() != header.members.get(name):

@@ -42,6 +42,7 @@ from calipers.formats.source import BLOCK, Source, blocks_of
 from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.rollouts.record import Stop
 from calipers.rollouts.table import Part
+from calipers.typed import complete
 
 PLAN, LOG = "plan.json", "rollouts.jsonl"
 IDENTITY = "identity.json"  # in the folder of a run of agents, whose jobs have their own plans
@@ -127,7 +128,7 @@ def _content(path: str) -> bytes:
 
 def _decoded(path: str, data: bytes, kind: type[D], name: str) -> D:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=complete(kind))
     except BAD as error:
         expected = "expected the file as calipers wrote it"
         raise InputError.at(path, f"is not {name} of a run ({error})", expected) from None
@@ -144,7 +145,7 @@ def read_settings(folder: str) -> dict[str, Any]:
     path = os.path.join(folder, PLAN)
     try:
         with open(path, "rb") as file:
-            settings = msgspec.json.decode(file.read(), type=_PlannedSettings).settings
+            settings = msgspec.json.decode(file.read(), type=complete(_PlannedSettings)).settings
     except (OSError, *BAD) as error:
         raise InputError.at(path, f"is not the plan of a run ({error})") from None
     return {name: setting.value for name, setting in settings.items()}
@@ -236,7 +237,7 @@ def read_stop(folder: str) -> RunStop | None:
         return stop
     sentence = None  # a run of an earlier version has a sentence in its result
     with suppress(OSError, *BAD), open(os.path.join(folder, RESULT), "rb") as file:
-        sentence = msgspec.json.decode(file.read(), type=_Result).stopped
+        sentence = msgspec.json.decode(file.read(), type=complete(_Result)).stopped
     return stop_said(sentence) if sentence else None
 
 

@@ -56,6 +56,7 @@ from calipers.rollouts.labels import STEP as STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import BadRow, Part, Places, end_to_end
+from calipers.typed import complete
 
 Number = float | bool | None
 UNREAL: Final = "values that are NaN or infinite"
@@ -399,7 +400,7 @@ class _RowSchema:
         self.firsts = sorted({path.split(".")[0] for path in labels})
         self.asked = [key for key in self.firsts if key not in self._declared]
         steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.firsts], strict=False)
-        self.steps = (self.firsts, msgspec.json.Decoder(steps)) if self.firsts else None
+        self.steps = (self.firsts, msgspec.json.Decoder(complete(steps))) if self.firsts else None
         self.extra = Kinds()
         self.rebuild()
 
@@ -421,7 +422,7 @@ class _RowSchema:
         asked = [(key, Raw, NOTHING) for key in self.asked]
         spec = sorted([*self._layout.fields, *extra, *asked], key=lambda each: each[2] is not msgspec.NODEFAULT)
         self.keys = [key for key, _, _ in spec]
-        self.decoder = msgspec.json.Decoder(struct_of("Row", spec, strict=self._layout.extras))
+        self.decoder = msgspec.json.Decoder(complete(struct_of("Row", spec, strict=self._layout.extras)))
 
     def size(self) -> tuple[int, int]:
         """The number of keys that may be columns of numbers, and the number of all undeclared keys."""

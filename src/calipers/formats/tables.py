@@ -46,6 +46,7 @@ from calipers.rollouts.ids import SPARSE, Ids
 from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
 from calipers.rollouts.record import GROUP, TEXTS, meant, named, shown
 from calipers.rollouts.table import Part, Places
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     import polars as pl
@@ -534,7 +535,7 @@ def json_columns(path: str) -> frozenset[str]:
     with explained(path):
         stored = pl.read_parquet_metadata(os.path.abspath(path)).get(JSON_COLUMNS)
     try:
-        return frozenset(msgspec.json.decode(stored, type=_Stored).json) if stored else frozenset()
+        return frozenset(msgspec.json.decode(stored, type=complete(_Stored)).json) if stored else frozenset()
     except BAD:
         return frozenset()
 

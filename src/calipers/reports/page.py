@@ -24,6 +24,7 @@ from calipers.reports.document import Cell, Document, Glance, Glyphs, Name, Pict
 from calipers.reports.terminal import axis_end
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stores import local
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     import pandas
@@ -101,7 +102,7 @@ class Page(ABC):
         Text for the reader only, such as the notes of a result, is not in the document.
         """
         try:
-            return msgspec.convert(dict(document), cls, strict=False)
+            return msgspec.convert(dict(document), complete(cls), strict=False)
         except msgspec.ValidationError as error:
             raise InputError(f"not a {cls.__name__} of this version: {error}") from None
 

@@ -20,6 +20,7 @@ from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
+from calipers.typed import complete
 
 SCHEMA = "calipers.result/1"
 FIELDS = (
@@ -114,7 +115,7 @@ class Result(Page):
             known = {name: document[name] for name in ("dialect", "missing", "confidence", "seed")}
             _check([known["dialect"], known["missing"]], list[str])
             _check([known["confidence"], known["seed"]], list[float])
-            inputs = msgspec.convert(document["inputs"], list[Input])
+            inputs = msgspec.convert(document["inputs"], complete(list[Input]))
             groups = [_group_of(group) for group in document["groups"]]
             means = [_suite_of(suite) for suite in document.get("suites", ())]
             own = {key: value for key, value in document.items() if key not in _KEYS}
@@ -277,12 +278,12 @@ def _group_of(group: Mapping[str, Any]) -> Group:
         variance={key: Split(**of) if of is not None else Unsplit(NOT_SAID) for key, of in group["variance"].items()},
         own={key: value for key, value in group.items() if key not in _GROUP_KEYS},
         warnings=group.get("warnings", ()),
-        stop=None if stop is None else msgspec.convert(stop, Stop),
+        stop=None if stop is None else msgspec.convert(stop, complete(Stop)),
     )
 
 
 def _slice_of(part: Mapping[str, Any]) -> Slice:
-    ledger = msgspec.convert(part["ledger"], Ledger)
+    ledger = msgspec.convert(part["ledger"], complete(Ledger))
     return Slice(ledger, {name: _estimate_of(number) for name, number in part["metrics"].items()})
 
 
@@ -310,7 +311,7 @@ def _check(value: Any, kind: Any) -> None:
 
     The converted value is not used, because the digest covers a number as it was written (1 and 1.0 differ).
     """
-    msgspec.convert(msgspec.to_builtins(value), kind)
+    msgspec.convert(msgspec.to_builtins(value), complete(kind))
 
 
 def _flat(estimate: Estimate) -> dict[str, Any]:

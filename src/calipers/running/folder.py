@@ -50,6 +50,7 @@ from calipers.formats.run_folder import (
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.rollouts.record import Outcome
 from calipers.running.log import Log, Scrub, mode_in, put, repaired, scrubbed
+from calipers.typed import complete
 
 LONGEST_NAME = 60  # characters of a benchmark or a model in the name of a directory
 LONGEST_VALUE = 60  # characters of a value in an error
@@ -198,7 +199,7 @@ def all_starts(folder: Path, latest: Sequence[Mapping[str, Any]]) -> list[Mappin
 def _read(folder: Path) -> _Begun:
     path = folder / PLAN
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Begun)
+        return msgspec.json.decode(path.read_bytes(), type=complete(_Begun))
     except OSError as error:
         raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -291,7 +292,7 @@ class _LoggedRollout(msgspec.Struct, gc=False):
     judge_cost_usd: float | None = None
 
 
-_DECODER = msgspec.json.Decoder(_LoggedRollout)
+_DECODER = msgspec.json.Decoder(complete(_LoggedRollout))
 
 
 def read_history(log: Path) -> dict[tuple[str, int], Past]:

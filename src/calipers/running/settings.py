@@ -43,6 +43,7 @@ from calipers.running import LOAD_SEEDS, OF_AGENTS, SEEDS_BELOW, Job, Seeds
 from calipers.running.library import library
 from calipers.stores import not_local
 from calipers.tasks.store import names
+from calipers.typed import complete
 
 Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
@@ -287,7 +288,7 @@ def setting(location: str, name: str, value: Any) -> Any:
         raise InputError.at(location, f"is {shown(value)}", "expected a JSON value; put dates in quotes")
     kind = str if name == "out" else _types()[name]
     try:
-        converted = msgspec.convert(value, kind)
+        converted = msgspec.convert(value, complete(kind))
     except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a surrogate pair
         raise InputError.at(location, f"is {shown(value)}", f"expected {_meant(kind)}") from None
     if name != "out":

@@ -53,6 +53,7 @@ from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import Part
 from calipers.stats.estimate import Estimate
 from calipers.systems import ExportRequest
+from calipers.typed import complete
 
 SYSTEM: Final = "every_eval_ever"
 SCORE: Final = "score"  # the reward of rows without an evaluation_result_id
@@ -121,8 +122,8 @@ ROW: Final[list[tuple[str, Any, Any]]] = [
 ]
 
 
-_TEXTS: Final = msgspec.json.Decoder(SampleTexts)
-_DATA: Final = msgspec.json.Decoder(list[SampleData | None])
+_TEXTS: Final = msgspec.json.Decoder(complete(SampleTexts))
+_DATA: Final = msgspec.json.Decoder(complete(list[SampleData | None]))
 
 
 def take(rows: RowBlock) -> None:

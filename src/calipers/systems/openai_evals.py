@@ -32,6 +32,7 @@ from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import Labels, Part, Places
+from calipers.typed import complete
 
 
 class EvalSpec(msgspec.Struct, gc=False):
@@ -91,12 +92,12 @@ TOKENS: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_t
 SPEC: Final = "spec "  # prefix of the count of a spec; the model and the dataset follow as JSON
 ENDED: Final = "final reports"
 MOST_SHOWN: Final = 3  # runs that an error names
-_SAMPLED: Final = msgspec.json.Decoder(SampledTexts)
+_SAMPLED: Final = msgspec.json.Decoder(complete(SampledTexts))
 _KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
-    MATCH: msgspec.json.Decoder(list[Match | None]),
+    MATCH: msgspec.json.Decoder(complete(list[Match | None])),
     METRICS: msgspec.json.Decoder(list[dict[str, Any] | None]),
-    "sampling": msgspec.json.Decoder(list[SamplingEvent | None]),
-    "error": msgspec.json.Decoder(list[Failure | None]),
+    "sampling": msgspec.json.Decoder(complete(list[SamplingEvent | None])),
+    "error": msgspec.json.Decoder(complete(list[Failure | None])),
 }
 
 

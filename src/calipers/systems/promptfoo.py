@@ -34,6 +34,7 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.table import Labels, Part, Places
+from calipers.typed import complete
 
 
 class Provider(msgspec.Struct, gc=False):
@@ -151,8 +152,8 @@ CACHED: Final = "cached answers"
 AT_ONCE: Final = 1024  # rows
 CSV_HEADER: Final = b",Status,Score,Named Scores,"
 _ROW: Final = msgspec.json.Decoder(dict[str, Raw])
-_TEXTS: Final = msgspec.json.Decoder(RowTexts)
-_FILE: Final = msgspec.json.Decoder(ResultFile)
+_TEXTS: Final = msgspec.json.Decoder(complete(RowTexts))
+_FILE: Final = msgspec.json.Decoder(complete(ResultFile))
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
 

@@ -28,6 +28,7 @@ from calipers.formats.system_rows import (
     step_in,
 )
 from calipers.rollouts.table import BadRow
+from calipers.typed import complete
 
 SYSTEM: Final = "skyrl"
 UNNAMED: Final = "unknown"  # SkyRL's own name for a data source that is null
@@ -69,8 +70,8 @@ class _Extras(msgspec.Struct, gc=False):
     reward_spec: _Spec | None = None
 
 
-_EXTRAS: Final = msgspec.json.Decoder(_Extras | None)
-_SCORED: Final = msgspec.json.Decoder(Scored)
+_EXTRAS: Final = msgspec.json.Decoder(complete(_Extras | None))
+_SCORED: Final = msgspec.json.Decoder(complete(Scored))
 _PLAIN: Final = msgspec.json.Decoder(list[Number])
 
 

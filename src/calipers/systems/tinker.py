@@ -24,6 +24,7 @@ from calipers.formats.system_rows import (
     read_noted,
     row_texts,
 )
+from calipers.typed import complete
 
 
 class Turn(msgspec.Struct, gc=False):
@@ -77,8 +78,8 @@ SUMMARIES: Final = "tinker_rl"
 TRUNCATIONS: Final = ("max_tokens_reached", "context_overflow")
 TOKEN_COLUMNS: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # tinker's name -> ours
 MODEL: Final = "assistant"  # the role of the model's turns
-_TURNS: Final = msgspec.json.Decoder(list[list[Turn] | None])
-_LOGS: Final = msgspec.json.Decoder(list[Logs | None])
+_TURNS: Final = msgspec.json.Decoder(complete(list[list[Turn] | None]))
+_LOGS: Final = msgspec.json.Decoder(complete(list[Logs | None]))
 BATCH: Final = "tinker's rollout summaries have no prompts: a task is a place in the batch of one iteration"
 
 

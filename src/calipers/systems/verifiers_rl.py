@@ -41,6 +41,7 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.table import Labels, Part
+from calipers.typed import complete
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
@@ -180,7 +181,7 @@ EPISODE: Final[list[tuple[str, Any, Any]]] = [
 ]
 
 
-_DATA: Final = msgspec.json.Decoder(TaskData)
+_DATA: Final = msgspec.json.Decoder(complete(TaskData))
 CACHED: Final = "cached_input_tokens"
 _USAGE_COLUMNS: Final = {
     "prompt_tokens": "input_tokens",
@@ -521,7 +522,7 @@ class _Failure(msgspec.Struct, gc=False):
     error: str | None = None
 
 
-_FAILURE: Final = msgspec.json.Decoder(_Failure | str | None)
+_FAILURE: Final = msgspec.json.Decoder(complete(_Failure | str | None))
 
 
 def take_results(rows: RowBlock) -> None:

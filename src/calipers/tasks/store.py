@@ -35,6 +35,7 @@ from calipers.formats.source import opened
 from calipers.names import BENCHMARK_CACHES, load
 from calipers.tasks import Suite
 from calipers.tasks.jsonl import METADATA, TASKS, NotThere, WrongType, read_metadata, read_suite, suite_name, tasks_file
+from calipers.typed import complete
 
 ROOT: Final = ".calipers"
 RECORD: Final = "published.json"
@@ -229,7 +230,7 @@ def _newest(folder: Path, versions: Sequence[int]) -> _VersionRecord | None:
 
 def _record(folder: Path) -> _VersionRecord | None:
     try:
-        return msgspec.json.decode((folder / RECORD).read_bytes(), type=_VersionRecord)
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=complete(_VersionRecord))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -19,6 +19,7 @@ from calipers.reports.figures import counted
 from calipers.reports.result import covered
 from calipers.request import NATIVE, make_plan
 from calipers.stores import atomic_file
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     from calipers.analyses.certify import CertifiedScoring
@@ -120,7 +121,7 @@ def read_preregistration(path: str) -> Preregistration:
     envelope = read_envelope(path)
     predicate = envelope.statement(path, PREREGISTRATION)["predicate"]
     try:
-        msgspec.convert(predicate, _Plan)
+        msgspec.convert(predicate, complete(_Plan))
     except msgspec.ValidationError as error:
         expected = "expected the file as calipers preregister wrote it"
         raise InputError.at(path, f"is not a plan ({error})", expected) from None

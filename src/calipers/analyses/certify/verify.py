@@ -38,6 +38,7 @@ from calipers.reports.figures import counted, ends, figure
 from calipers.reports.page import encoded
 from calipers.reports.result import Result, covered
 from calipers.reports.untrusted_text import clean
+from calipers.typed import complete
 
 PROOF: Final = "calipers.proof/1"
 GOOD, WRONG, UNKNOWN = "good", "wrong", "not known"
@@ -266,8 +267,8 @@ def read_certificate(path: str) -> Certificate:
             if len(root) != trees.HASH or type(leaves) is not int or not 0 < leaves < trees.MOST:
                 raise InputError.at(path, "the root of its rollouts is none", expected)
         certificate = Certificate(envelope, predicate, result["digest"], root, leaves)
-        msgspec.convert(predicate, _Predicate)
-        msgspec.convert(certificate.result, _CertifiedNumbers)
+        msgspec.convert(predicate, complete(_Predicate))
+        msgspec.convert(certificate.result, complete(_CertifiedNumbers))
         CertifiedScoring.of(predicate["scoring"])
     except (KeyError, TypeError, AttributeError, ValueError, msgspec.ValidationError, RecursionError) as error:
         if isinstance(error, InputError):

@@ -51,6 +51,7 @@ from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Part, Rollouts
 from calipers.stats.estimate import Estimate
 from calipers.stores import local
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     from calipers.analyses.compare.measure import Measured
@@ -500,7 +501,7 @@ def stored(folder: str) -> DocumentTable:
 
 def _decoded(text: bytes, kind: type[_Line], location: str) -> _Line:
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=complete(kind))
     except BAD as error:
         problem = f"not a line of document values ({str(error).rstrip('.')})"
         raise InputError.at(location, problem, "expected the file as calipers run wrote it") from None

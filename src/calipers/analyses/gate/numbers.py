@@ -35,6 +35,7 @@ from calipers.rollouts.record import Stop
 from calipers.stats.estimate import NO_SEQUENCE
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
+from calipers.typed import complete
 
 
 class Number(msgspec.Struct, frozen=True, gc=False):
@@ -97,7 +98,7 @@ class GateGroup(msgspec.Struct, frozen=True):
     def numbers(self) -> dict[str, Number]:
         """Its metrics and its economics."""
         economics = {name: number for name, number in self.economics.items() if name != "total"}
-        return {**msgspec.convert(economics, dict[str, Number]), **self.metrics}
+        return {**msgspec.convert(economics, complete(dict[str, Number])), **self.metrics}
 
 
 Identity = tuple[str | None, str | None, str | None]
@@ -360,7 +361,7 @@ def read_numbers(
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
         raise InputError.at(path, f"is a finished result, so {options} cannot apply", "expected rollouts")
-    content = msgspec.convert(source.to_dict(), _Document) if isinstance(source, Result) else _read(path)
+    content = msgspec.convert(source.to_dict(), complete(_Document)) if isinstance(source, Result) else _read(path)
     tables = stored_tables(content.lm_eval, [group.identity for group in content.groups])
     known = short(key for table in tables.values() for key in table)
     return GateNumbers(
@@ -379,7 +380,7 @@ def read_numbers(
 def _score(source: Source, path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
     rollout_metrics, table_metrics = split_metrics(list(metrics) or None, scoring.dialect, [source])
     result = score(source, rollout_metrics or None, by=list(by), **scoring.given())
-    content = msgspec.convert(result.to_dict(), _Document)
+    content = msgspec.convert(result.to_dict(), complete(_Document))
     tables: dict[Identity, dict[str, Number]] = {}
     known: list[str] = []
     if table_metrics:
@@ -405,7 +406,7 @@ def with_filled(
     for end in ends:
         if end not in filled:
             result, unknown_here = scored_filled(numbers.source, rollout_metrics or None, by, scoring.given(), end)
-            groups = msgspec.convert(result.to_dict(), _Document).groups
+            groups = msgspec.convert(result.to_dict(), complete(_Document)).groups
             filled[end] = {group.identity: group for group in groups}
             unknown |= unknown_here
     return replace(numbers, filled=filled, unknown=unknown)
@@ -428,7 +429,7 @@ def _read(path: str) -> _Document:
     with open(path, "rb") as file:
         text = file.read().removeprefix(b"\xef\xbb\xbf")
     try:
-        content = msgspec.json.decode(text, type=_Document)
+        content = msgspec.json.decode(text, type=complete(_Document))
         for group in content.groups:
             group.numbers()  # checks the economics, which are decoded only here because they also have a total
     except BAD as error:

@@ -82,6 +82,7 @@ from calipers.tasks import Suite, Task
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
 from calipers.text.filters import find_filter
+from calipers.typed import complete
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
 _encode = msgspec.json.Encoder().encode
@@ -733,7 +734,7 @@ class Rescored(Page):
         try:
             return cls(
                 **{name: document[name] for name in ("path", "old", "new", "rollouts", "judged")},
-                flips=msgspec.convert(document["flips"], list[Flip]),
+                flips=msgspec.convert(document["flips"], complete(list[Flip])),
                 outcomes={word: (counts["before"], counts["after"]) for word, counts in document["outcomes"].items()},
                 before=None if document["before"] is None else Result.from_dict(document["before"]),
                 after=Result.from_dict(document["after"]),

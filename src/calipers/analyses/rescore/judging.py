@@ -29,6 +29,7 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome
 from calipers.running.rollout import BROKE, Bench, column, whole_characters
 from calipers.tasks import Task
 from calipers.text.filters import Answer, Filter, filtered
+from calipers.typed import complete
 from calipers.verifiers import NamedVerifier, Verdict, ready
 from calipers.verifiers.user_code import find_verifier, named_verifier
 
@@ -95,7 +96,7 @@ class RecordSchema:
         ]
         rename = {"before": f"{name}_outcome", **{f"f{i}": key for i, key in enumerate(keys)}}
         row = msgspec.defstruct("Row", fields, bases=(Stored,), rename=rename, gc=False)
-        self.decoder = msgspec.json.Decoder(row)
+        self.decoder = msgspec.json.Decoder(complete(row))
         self._keys, self._steps = keys, steps
 
     def labels(self, rows: Sequence[Any]) -> Iterator[tuple[str, list[bytes | None]]]:

@@ -40,6 +40,7 @@ from calipers.clients.huggingface import (
 )
 from calipers.errors import ClientError, InputError
 from calipers.tasks import Message
+from calipers.typed import complete
 
 NUMBERS = 2**28  # maximum scores in a batch (places x vocabulary): 1 GiB
 CPU_CACHE = 2**31  # bytes of the key-value cache of a batch on a CPU
@@ -72,7 +73,7 @@ class BatchPlan:
     def read(cls, stored: Any, where: str) -> BatchPlan:
         """The batch plan in the plan of a run; InputError if Calipers did not write it."""
         try:
-            return msgspec.convert(stored, cls)
+            return msgspec.convert(stored, complete(cls))
         except msgspec.ValidationError as error:
             raise InputError.at(where, f"batch cannot be read ({error})", "expected it as calipers wrote it") from None
 

@@ -19,6 +19,7 @@ from calipers.formats.source import opened
 from calipers.stores import atomic_file
 from calipers.tasks.jsonl import NotThere, WrongType
 from calipers.tasks.store import make_root
+from calipers.typed import complete
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")  # as a file name, it cannot lead out of the cache
 
@@ -39,7 +40,7 @@ def cached(id: str) -> Path | None:
     if not file.is_file():
         return None
     try:
-        meta = msgspec.json.decode(meta_file.read_bytes(), type=_Cached)
+        meta = msgspec.json.decode(meta_file.read_bytes(), type=complete(_Cached))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError.at(str(meta_file), f"cannot be read ({reason})", "pull the benchmark again") from None
@@ -160,7 +161,7 @@ def _downloaded(store: Any, id: str) -> Path:
 
 def _is_complete(meta_file: Path, rows: Any) -> bool:
     try:
-        meta = msgspec.json.decode(meta_file.read_bytes(), type=_Cached)
+        meta = msgspec.json.decode(meta_file.read_bytes(), type=complete(_Cached))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return False  # the benchmark is pulled again
     return meta.complete and meta.n_rows == rows

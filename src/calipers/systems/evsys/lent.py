@@ -38,6 +38,7 @@ from calipers.tasks.jsonl import (
     harbor_task_from_dict,
     object_of,
 )
+from calipers.typed import complete
 
 # -- plug-ins: their protocols, and the class of their registries
 
@@ -188,7 +189,7 @@ class FormatOnlyVerifier:
     Config: ClassVar[type[FormatOnlyConfig]] = FormatOnlyConfig
 
     def __init__(self, config: FormatOnlyConfig | None = None, **params: float) -> None:
-        self.config = config or msgspec.convert(params, self.Config)
+        self.config = config or msgspec.convert(params, complete(self.Config))
         self.has_think_reward, self.has_answer_reward = self.config.has_think_reward, self.config.has_answer_reward
 
     def verify(self, *, prompt: Any, completion: str, target: Mapping[str, Any]) -> VerificationResult:

@@ -20,6 +20,7 @@ import msgspec
 
 from calipers.errors import InputError, nearest
 from calipers.formats.source import read_up_to
+from calipers.typed import complete
 
 
 def below(root: Path, name: str, location: str = "") -> Path:
@@ -107,7 +108,7 @@ class Toml:
         Keys that the dataclass does not have are ignored.
         """
         try:
-            return msgspec.convert(values, kind)
+            return msgspec.convert(values, complete(kind))
         except msgspec.ValidationError as error:
             match = _PATH.fullmatch(str(error))
             reason, path = match.groups() if match else (str(error), "")

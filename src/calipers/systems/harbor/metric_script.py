@@ -39,6 +39,7 @@ from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate, Signature
 from calipers.systems.harbor.wire import ADHOC, CONFIG, SCRIPT, JobScripts
+from calipers.typed import complete
 
 _OPENING, _CLOSING = "# /// script", "# ///"
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,999}")  # one line; not an option or a path
@@ -474,7 +475,7 @@ def _job_scripts(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
     try:
         if (job / CONFIG).stat().st_size > LARGEST_CONFIG:
             return
-        config = msgspec.json.decode((job / CONFIG).read_bytes(), type=JobScripts)
+        config = msgspec.json.decode((job / CONFIG).read_bytes(), type=complete(JobScripts))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     names: set[str | None] = set()

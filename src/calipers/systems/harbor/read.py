@@ -75,6 +75,7 @@ from calipers.systems.harbor.wire import (
     seconds,
     totals,
 )
+from calipers.typed import complete
 
 OUTCOME_OF: Final[Mapping[str | None, str]] = {  # cause of the exception -> outcome; others are client_failed
     "agent_exhausted_budget": "timed_out",
@@ -483,7 +484,7 @@ class JobPlan:
         path = f"{folder.path}/{name}"
         try:
             raw = contents(path)
-            return None if raw is None else msgspec.json.decode(raw, type=kind)
+            return None if raw is None else msgspec.json.decode(raw, type=complete(kind))
         except (UnreadableFile, *BAD) as error:
             self.notes.append(f"{path}: cannot be read ({error})")
             return None
@@ -495,7 +496,7 @@ def planned_trial(folder: JobFolder, trial: str) -> PlannedTrial | None:
         try:
             raw = contents(folder.path_in(trial, name))
             if raw is not None:
-                return msgspec.json.decode(raw, type=PlannedTrial)
+                return msgspec.json.decode(raw, type=complete(PlannedTrial))
         except (UnreadableFile, *BAD):
             continue
     return None

@@ -35,6 +35,7 @@ from calipers.systems.harbor.manifest import (
 from calipers.systems.harbor.task import HARBORIGNORE, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.wire import SCRIPT, RegistryEntry, RegistryTask
 from calipers.tasks.store import ROOT, make_root
+from calipers.typed import complete
 
 REGISTRY_JSON: Final = "registry.json"
 REGISTRY: Final = os.path.join(".calipers", "registry")  # the default registry
@@ -89,7 +90,7 @@ def read_registry(registry: str | os.PathLike[str]) -> tuple[Path, list[Registry
         raise InputError.at(str(given), "is not a registry", f"expected a directory with {REGISTRY_JSON}")
     regular(path.parent, path)
     try:
-        entries = msgspec.json.decode(path.read_bytes(), type=list[RegistryEntry])
+        entries = msgspec.json.decode(path.read_bytes(), type=complete(list[RegistryEntry]))
     except (OSError, *BAD) as error:
         expected = "expected Harbor's list of datasets, each with a name, a version and tasks"
         raise InputError.at(str(path), f"cannot be read ({error})", expected) from None

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from calipers.errors import InputError
+from calipers.typed import complete
 
 AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")  # fields of a step
 
@@ -155,7 +156,7 @@ class ModelUsage(msgspec.Struct):
 def decode_trajectory(document: Any, path: str = "trajectory") -> AgentTrajectory:
     """The trajectory in a JSON value; InputError with the location of the first error."""
     try:
-        trajectory = msgspec.convert(document, AgentTrajectory)
+        trajectory = msgspec.convert(document, complete(AgentTrajectory))
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError.at(path, str(error), "expected a trajectory as ATIF 1.8 defines it") from error
     for location, message in _faults(trajectory):

@@ -23,6 +23,7 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.formats import BAD
+from calipers.typed import complete
 
 Number = int | float
 Rewards = Mapping[str, Number]
@@ -334,7 +335,7 @@ class Totals(NamedTuple):
     cost_usd: float | None = None
 
 
-_RESULT: Final = msgspec.json.Decoder(TrialResult)
+_RESULT: Final = msgspec.json.Decoder(complete(TrialResult))
 
 
 def decode_lenient(raw: bytes, kind: type[T]) -> T:
@@ -343,12 +344,12 @@ def decode_lenient(raw: bytes, kind: type[T]) -> T:
     Half a surrogate pair becomes a question mark. ValueError, RecursionError or msgspec.ValidationError for bad input.
     """
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=complete(kind))
     except msgspec.ValidationError:
         raise
     except BAD:
         text = json.dumps(json.loads(raw), ensure_ascii=False).encode(errors="replace")
-        return msgspec.convert(json.loads(text), kind)
+        return msgspec.convert(json.loads(text), complete(kind))
 
 
 def decode_trial(raw: bytes, path: str) -> Trial:
@@ -370,7 +371,7 @@ def decode_result(raw: bytes, path: str) -> Trial:
 def decode_of_job(raw: bytes, kind: type[T], path: str) -> T:
     """One of a job's own files as a ``kind``; `InputError` naming ``path`` if the bytes do not fit it."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=complete(kind))
     except BAD as error:
         name = "result" if path.endswith(RESULT) else os.path.basename(path)
         raise InputError.at(path, f"not a job's {name}: {error}", "expected a file that Harbor wrote") from error
@@ -379,7 +380,7 @@ def decode_of_job(raw: bytes, kind: type[T], path: str) -> T:
 def decode_blame(raw: bytes | None) -> TrialBlame | None:
     """The finding in our own file beside a result that Harbor wrote; None if there is no such file or it is invalid."""
     try:
-        return None if raw is None else msgspec.json.decode(raw, type=TrialBlame)
+        return None if raw is None else msgspec.json.decode(raw, type=complete(TrialBlame))
     except BAD:
         return None
 
@@ -643,7 +644,7 @@ def _is_trial_result(result: FileMarks | None) -> bool:
 
 def _marks(path: str) -> FileMarks | None:
     try:
-        return msgspec.json.decode(contents(path) or b"", type=FileMarks)
+        return msgspec.json.decode(contents(path) or b"", type=complete(FileMarks))
     except (UnreadableFile, *BAD):
         return None
 

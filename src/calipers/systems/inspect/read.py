@@ -26,6 +26,7 @@ from calipers.formats.repeated_keys import counted_once, refuse_twice
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source, read_up_to
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.table import Labels, Part, Places
+from calipers.typed import complete
 
 # -- the structs of a log
 
@@ -239,11 +240,11 @@ def _keys(value: Any) -> int:
 
 def _decoded(text: bytes, kind: type[Kind], location: str) -> Kind:
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=complete(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # Python's parser accepts a NaN, and reports any other error
     try:
-        return msgspec.convert(json.loads(text), kind)
+        return msgspec.convert(json.loads(text), complete(kind))
     except msgspec.ValidationError as error:
         problem = f"is not as inspect writes it ({str(error).rstrip('.')})"
         raise InputError.at(location, problem, "expected a log of version 2") from None

@@ -30,6 +30,7 @@ from calipers.systems.lm_eval.tasks.requests import request_cache
 from calipers.systems.lm_eval.tasks.task_file import Function, TaskFields, TaskFile, functions_in, rewind
 from calipers.systems.lm_eval.write import digest, dumped
 from calipers.tasks import Suite, Task
+from calipers.typed import complete
 from calipers.verifiers.user_code import ObjectVerifier
 
 HASH_DIGITS: Final = 16  # of a document's hash, the doc_hash of lm-evaluation-harness' samples files
@@ -416,7 +417,7 @@ def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
 
 def _recorded(folder: Path, task: str) -> list[str] | None:
     try:
-        plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=_LmEvalPlan)
+        plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=complete(_LmEvalPlan))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None  # an error in the plan is reported where the plan itself is read
     return plan.lm_eval.document_hashes if plan.lm_eval is not None and plan.dataset == task else None

@@ -46,6 +46,7 @@ from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
 from calipers.systems.lm_eval.write import digest
 from calipers.tasks import Message, Prompt, Suite
+from calipers.typed import complete
 
 LOCAL: Final = "hf/"  # models whose chat template can be read here
 STORED: Final = "replay/"
@@ -190,8 +191,8 @@ def read_answers(text: str, kinds: Sequence[str]) -> list[Any]:
 
 def _answer_of(result: Mapping[str, Any], kind: str) -> Any:
     if kind == "generate_until":
-        return msgspec.convert(result, _WrittenText).text
-    line = msgspec.convert(result, Line)
+        return msgspec.convert(result, complete(_WrittenText)).text
+    line = msgspec.convert(result, complete(Line))
     return line.logprob if kind == "loglikelihood_rolling" else (line.logprob, line.greedy)
 
 

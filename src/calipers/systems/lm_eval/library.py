@@ -40,6 +40,7 @@ from calipers.systems.lm_eval.read import (
 from calipers.systems.lm_eval.task_scores import aggregate_task
 from calipers.systems.lm_eval.write import NOT_AVAILABLE, environment, model_blocks, sanitized, tables, task_row
 from calipers.tasks import Suite
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     from calipers.running.perform import Report
@@ -123,7 +124,7 @@ def _blocks(path: str, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, shape in SHAPES.items():
         content = results.get(name)
         try:
-            blocks[name] = msgspec.convert({} if content is None else content, shape)
+            blocks[name] = msgspec.convert({} if content is None else content, complete(shape))
         except (msgspec.ValidationError, UnicodeEncodeError) as error:
             raise InputError.at(path, f"{name}: {error}", "expected a results file as lm_eval writes it") from None
     return blocks

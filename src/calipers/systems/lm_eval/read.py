@@ -43,6 +43,7 @@ from calipers.request import Dialect
 from calipers.rollouts.column import Column
 from calipers.rollouts.table import Part
 from calipers.systems.lm_eval import SYSTEM
+from calipers.typed import complete
 
 LIKELIHOODS: Final = {
     "perplexity": "",
@@ -280,7 +281,7 @@ def _file_context(path: str) -> _FileContext:
     model = results.get("model_name")
     fallbacks, pipelines = {INVALID}, list[str | None]()
     with suppress(msgspec.ValidationError, UnicodeEncodeError):  # not a configuration of lm-evaluation-harness
-        config = msgspec.convert(inner(results, "configs", task), _TaskConfiguration)
+        config = msgspec.convert(inner(results, "configs", task), complete(_TaskConfiguration))
         pipelines = [pipeline.name for pipeline in config.filter_list or ()]
         steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
         fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
@@ -420,7 +421,7 @@ def _model(path: str) -> str | None:
         raise InputError.at(path, f"larger than {LARGEST_WHOLE >> 20} MiB", "expected a results file")
     raw = _read(path, LARGEST_WHOLE).removeprefix(BOM)
     try:
-        return msgspec.json.decode(raw, type=_ModelName).model_name
+        return msgspec.json.decode(raw, type=complete(_ModelName)).model_name
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         content = decoded(raw)  # it may contain NaN, as Python writes it
     if content is None:

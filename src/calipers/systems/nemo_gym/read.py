@@ -69,6 +69,7 @@ from calipers.systems.nemo_gym.wire import (
     index_fault,
     usages,
 )
+from calipers.typed import complete
 
 _DICT = msgspec.json.Decoder(dict[str, Any])
 
@@ -289,7 +290,7 @@ PLANNED_FROM: Final = "materialized_inputs"
 NOT_RUN: Final = CODE["not_run"]
 
 
-_DECODER = msgspec.json.Decoder(CompanionRow)
+_DECODER = msgspec.json.Decoder(complete(CompanionRow))
 _EXPECTED = f"expected a JSON object with {TASK} and {ROLLOUT}"
 
 
@@ -513,7 +514,7 @@ def texts(path: str) -> Iterator[Text]:
     for row in marked_rows(blocks_of(Source(path)), TextRow, _TEXT_MARKS):
         agent = row.agent.name if row.agent else None
         try:
-            prompt = msgspec.json.decode(row.params, type=CreateParams).input if row.params else NOTHING
+            prompt = msgspec.json.decode(row.params, type=complete(CreateParams)).input if row.params else NOTHING
         except BAD:
             prompt = NOTHING
         task, sample = as_index(row.task), as_index(row.sample)

@@ -16,6 +16,7 @@ from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_ke
 from calipers.formats.repeated_keys import Doubled, said_twice, twice
 from calipers.rollouts.record import named, shown
 from calipers.systems.nemo_gym import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
+from calipers.typed import complete
 
 MIXED: Final = "task indices are text in some rows and numbers in others; expected only one of the two"
 TARGETS: Final = ("target", "expected_answer", "expected")
@@ -227,7 +228,7 @@ class GymSchema:
                 role, kind = self._field(key, kinds)
                 spec.append((key, kind, NOTHING if role == "raw" else UNSET))
                 self.fields.append((role, key))
-        self.decoder = msgspec.json.Decoder(struct_of("Row", spec))
+        self.decoder = msgspec.json.Decoder(complete(struct_of("Row", spec)))
 
     def _field(self, key: str, kinds: set[str]) -> tuple[str, Any]:
         if key in self.raws:

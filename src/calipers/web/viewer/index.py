@@ -37,6 +37,7 @@ from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, GROUP, MISSING, SCORED, UNSTATED, USAGE, label
 from calipers.rollouts.table import Labels, Part, Places
 from calipers.stores import atomic_file
+from calipers.typed import complete
 
 SCHEMA: Final = "calipers.index/1"
 SUFFIX: Final = ".calipers-index"
@@ -424,7 +425,7 @@ def load_index(path: str, target: str) -> LogIndex | None:
             length = int.from_bytes(file.read(8), "little")
             if length > min(size, LARGEST_HEADER):
                 return None
-            header = msgspec.json.decode(file.read(length), type=_Header)
+            header = msgspec.json.decode(file.read(length), type=complete(_Header))
         first = -(-(len(MAGIC) + 8 + length) // ALIGNED) * ALIGNED
         if header.schema != SCHEMA or any(kind not in TYPES for kind, _, _ in header.columns.values()):
             return None

@@ -27,6 +27,7 @@ from calipers.reports.sentences import money, places, to
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.table import assemble
 from calipers.stats.estimate import Estimate
+from calipers.typed import complete
 from calipers.web import draw
 from calipers.web.gather import EVERY_TASK, STATES, PairData, RunData, runs_of
 from calipers.web.markup import Markup, element
@@ -212,7 +213,7 @@ class _AnswerRow(msgspec.Struct):
     completion: Any = None
 
 
-_ANSWER_ROW: Final = msgspec.json.Decoder(_AnswerRow)
+_ANSWER_ROW: Final = msgspec.json.Decoder(complete(_AnswerRow))
 
 
 @dataclass(frozen=True, slots=True)

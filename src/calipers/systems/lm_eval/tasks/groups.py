@@ -47,6 +47,7 @@ from calipers.systems.lm_eval.tasks.task_file import (
     task_config,
     with_includes,
 )
+from calipers.typed import complete
 
 Kind = Literal["task", "group", "class"]
 Keys = dict[str, Any]
@@ -264,7 +265,7 @@ def _digest(folder: str) -> str:
 def _read_index(path: Path) -> _CachedIndex | None:
     content = read_cached(path, MAX_INDEX_BYTES)
     try:
-        index = None if content is None else msgspec.json.decode(content, type=_CachedIndex)
+        index = None if content is None else msgspec.json.decode(content, type=complete(_CachedIndex))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return index if index is not None and all(_is_below(name) for name, *_ in index.heads) else None

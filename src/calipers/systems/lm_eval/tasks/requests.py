@@ -34,6 +34,7 @@ from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_in
 from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
 from calipers.systems.lm_eval.tasks.task_file import TaskFields, shown, values_of
 from calipers.tasks import Prompt
+from calipers.typed import complete
 
 
 def selected(total: int, limit: float | None = None, samples: Sequence[int] | None = None) -> list[int]:
@@ -424,7 +425,7 @@ def _read(path: Path, key: str) -> list[Instance] | None:
 def _decoded(content: bytes, key: str) -> list[Instance] | None:
     """The requests in the bytes of a file; None for a file of another key, or one that cannot be read."""
     try:
-        cached = msgspec.msgpack.decode(content, type=_CachedRequests)
+        cached = msgspec.msgpack.decode(content, type=complete(_CachedRequests))
         texts = cached.texts
         instances = [Instance(kind, doc, idx, (texts[index], *more)) for kind, doc, idx, index, more in cached.rows]
     except (msgspec.MsgspecError, UnicodeError, RecursionError, IndexError):

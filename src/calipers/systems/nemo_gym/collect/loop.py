@@ -49,6 +49,7 @@ from calipers.systems.nemo_gym import (
 )
 from calipers.systems.nemo_gym.collect.request import Key, Row, agent_of, key_of
 from calipers.systems.nemo_gym.wire import StoredRow
+from calipers.typed import complete
 
 # -- the files
 
@@ -110,7 +111,7 @@ def on_disk(row: Row, scrub: Scrub) -> Row:
     return stored
 
 
-_ROWS = msgspec.json.Decoder(StoredRow)
+_ROWS = msgspec.json.Decoder(complete(StoredRow))
 
 
 class Files:
@@ -287,7 +288,9 @@ def _line(path: Path, number: int, line: bytes) -> StoredRow:
         return _ROWS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         with suppress(ValueError, RecursionError, msgspec.ValidationError):
-            return msgspec.convert(json.loads(line), StoredRow)  # accepts NaN, which other programs may have written
+            return msgspec.convert(
+                json.loads(line), complete(StoredRow)
+            )  # accepts NaN, which other programs may have written
         problem = f"is not a rollout ({error})"
         expected = "fix the line, or remove it to run its rollout again"
         raise InputError.at(f"{path}:{number}", problem, expected) from None

@@ -31,6 +31,7 @@ from calipers.formats import BAD
 from calipers.systems.nemo_gym import ROLLOUT, TASK
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate, encoded
 from calipers.systems.nemo_gym.wire import AggregateRequest
+from calipers.typed import complete
 
 
 @dataclass(eq=False)
@@ -142,7 +143,7 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:  # a hook that reads standard input must not wait for, or consume, requests
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
+    settings = msgspec.json.decode(sys.argv[1], type=complete(WorkerSettings))
     hooks, broken = NO_HOOKS, None
     try:
         hooks = _hooks(settings)
@@ -217,7 +218,7 @@ def no_room(error: OSError) -> ServerRefusal:
 def _rows(body: bytes, limits: BodyLimits) -> list[Any]:
     """The decoded rows of a request; `ServerRefusal` if it is not a request, or is too large."""
     try:
-        raws = msgspec.json.decode(body, type=AggregateRequest).verify_responses
+        raws = msgspec.json.decode(body, type=complete(AggregateRequest)).verify_responses
         _check_number(raws, limits)
         decoder = msgspec.json.Decoder()
         rows = [decoder.decode(raw) for raw in raws]
