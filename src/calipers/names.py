@@ -406,7 +406,7 @@ LINE_SIGNS = {
 FOLDER_FORMATS = ("harbor", "lm_eval_results")
 """Formats that a directory may have, in the order in which they are tried."""
 
-TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
+TASK_LIBRARY = "calipers.systems.lm_eval.report:LIBRARY"
 """The library of tasks of another system, see `running.library`."""
 
 TASK_LIBRARY_NAME = "lm_eval"

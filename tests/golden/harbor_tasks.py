@@ -11,9 +11,9 @@ from calipers.systems.harbor.dataset import select
 from calipers.systems.harbor.manifest import manifest_digest, task_digest, task_files
 from calipers.systems.harbor.metric_script import output_of, source_of
 from calipers.systems.harbor.registry import pick_version
+from calipers.systems.harbor.rewards import Graded, Unrewarded, misses_minimum, read_rewards, trial_rewards
 from calipers.systems.harbor.trajectory import decode_trajectory, usage_by_model
 from calipers.systems.harbor.trials.job import Retry
-from calipers.systems.harbor.trials.rewards import Graded, Unrewarded, misses_minimum, read_rewards, trial_rewards
 
 
 def reward_file(vector):

@@ -10,9 +10,9 @@ import pytest
 from calipers.errors import InputError
 from calipers.request import resolve
 from calipers.systems.lm_eval.entries import scorings
-from calipers.systems.lm_eval.library import results_of, table_of
 from calipers.systems.lm_eval.read import LM_EVAL
 from calipers.systems.lm_eval.task_scores import AnsweredDocument, ScoringSettings, score_documents
+from calipers.systems.lm_eval.write import results_of, table_of
 
 RUNS = Path(__file__).parents[2] / "golden" / "lm_eval" / "e2e"
 FATAL = "a" * 60 + "!"

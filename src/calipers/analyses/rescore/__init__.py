@@ -34,7 +34,7 @@ from calipers.analyses.rescore.judging import (
     Batch,
     BatchJudge,
     Judged,
-    RecordSchema,
+    LoggedSchema,
     Stored,
     batches,
     open_stored,
@@ -198,7 +198,7 @@ class Rejudged:
 class OldAndNewRewards:
     """Builds the table of rollouts with their old and new rewards; a reward that contributes nothing is a gap."""
 
-    def __init__(self, path: str, name: str, schema: RecordSchema, labels: Collection[str]) -> None:
+    def __init__(self, path: str, name: str, schema: LoggedSchema, labels: Collection[str]) -> None:
         self._places, self._name, self._schema, self._labels = Places(path), name, schema, labels
         self._gather = Gather()
         self._judged: list[bool] = []
@@ -561,7 +561,7 @@ def _rewrite(
 
     Planned rollouts that are not in the log are written, too.
     """
-    schema = RecordSchema(request.new_reward, labels)
+    schema = LoggedSchema(request.new_reward, labels)
     rewards = OldAndNewRewards(source.path, request.new_reward, schema, labels)
     for batch in batches(source, schema):
         judged = judge(batch.rows)

@@ -67,11 +67,11 @@ class Batch:
 
     data: bytes  # the lines, each with its newline
     ends: list[int]  # [R] positions of the newlines
-    rows: list[Any]  # [R] structs that `RecordSchema` decodes, with more fields than `Stored`
+    rows: list[Any]  # [R] structs that `LoggedSchema` decodes, with more fields than `Stored`
     numbers: Sequence[int]  # [R] line numbers in the file
 
 
-class RecordSchema:
+class LoggedSchema:
     """The struct that is decoded from a record: `Stored`, the earlier outcome of this reward, and labels for ``--by``.
 
     A label is a key of the record or a path into its metadata. Only the records determine which one it is, so both are
@@ -128,7 +128,7 @@ def open_stored(path: str) -> Source:
     return source
 
 
-def batches(source: Source, schema: RecordSchema) -> Iterator[Batch]:
+def batches(source: Source, schema: LoggedSchema) -> Iterator[Batch]:
     """The lines of a source in batches of `BATCH_BYTES`; InputError names the first line that is not a record."""
     before = 0  # lines in earlier batches
     pieces = _pieces(source)
@@ -176,7 +176,7 @@ def _pieces(source: Source) -> Iterator[bytes]:
         raise too_long
 
 
-def _decoded(data: bytes, ends: Ints, schema: RecordSchema) -> list[Any] | None:
+def _decoded(data: bytes, ends: Ints, schema: LoggedSchema) -> list[Any] | None:
     """The records of the lines; None unless each line is exactly one record from its first to its last byte."""
     octets = np.frombuffer(data, dtype=np.uint8)
     # JSON has no newline between } and { inside an object, so each newline here separates two records
@@ -190,7 +190,7 @@ def _decoded(data: bytes, ends: Ints, schema: RecordSchema) -> list[Any] | None:
     return records if len(records) == len(ends) else None
 
 
-def _record(path: str, number: int, line: bytes, schema: RecordSchema) -> Any:
+def _record(path: str, number: int, line: bytes, schema: LoggedSchema) -> Any:
     """Decode one line; InputError that describes its first fault."""
     try:
         line.decode()

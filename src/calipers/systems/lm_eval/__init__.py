@@ -15,8 +15,8 @@ SYSTEM = System(
             **{name: f"mean_reward(reward={name})" for name in AVERAGED},
         },
     ),
-    page="calipers.systems.lm_eval.library:own_page",
-    numbers="calipers.systems.lm_eval.library:with_own_numbers",
-    run_page="calipers.systems.lm_eval.library:run_page",
+    page="calipers.systems.lm_eval.report:own_page",
+    numbers="calipers.systems.lm_eval.report:with_own_numbers",
+    run_page="calipers.systems.lm_eval.report:run_page",
     replaces=frozenset({"md"}),
 )

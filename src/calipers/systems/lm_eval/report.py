@@ -1,5 +1,7 @@
 """Reports of lm-evaluation-harness' tasks in its own format: its table, its files, and our intervals.
 
+`LIBRARY`, at the end, is what runs and commands call of this system.
+
 ::
 
     logs ──► scores of every pipeline ──► its results object ──► table, results_*.json, samples_*.jsonl
@@ -10,12 +12,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -35,8 +38,13 @@ from calipers.formats.run_folder import (
     whole,
 )
 from calipers.formats.source import opened
+from calipers.reports.result import Result
+from calipers.reports.untrusted_text import clean
 from calipers.running import Job, provenance
+from calipers.running.library import TaskLibrary
 from calipers.running.settings import setting
+from calipers.systems import OwnPage
+from calipers.systems.lm_eval import benchmarks, client, command_line
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, percentile_interval, resampled, spread
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
 from calipers.systems.lm_eval.client import chat_template, prompt_settings, recorded_prompt
@@ -50,15 +58,23 @@ from calipers.systems.lm_eval.write import (
     RanTask,
     digest,
     dumped,
+    environment,
     file_path,
     file_text,
     line_text,
+    model_blocks,
     results_object,
     run_results,
     sample_row,
+    sanitized,
+    table_of,
     tables,
     task_hash,
 )
+from calipers.tasks import Suite
+
+if TYPE_CHECKING:
+    from calipers.running.perform import Report
 
 _MAX_FIXED: Final = 1e6  # larger numbers are printed with an exponent
 
@@ -503,3 +519,97 @@ def stored_reports(
         jobs.append(job)
     parts = [part(job, Path(path), tasks) for job, path in zip(jobs, paths, strict=True)]
     return list(joined(parts)), notes
+
+
+NAME: Final = "lm_eval"
+FILES: Final = ("lm_eval_samples", "lm_eval_results")  # formats that lm-evaluation-harness wrote
+REQUESTED: Final = ("num_fewshot", "predict_only", "trust")  # the options that decide how tasks are loaded
+
+
+def _settings(benchmark: str, include_path: Sequence[str], given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    known = {key: given[key] for key in REQUESTED if key in given}
+    return benchmarks.settings(benchmark, benchmarks.TaskRequest(tuple(include_path), **known))
+
+
+def _checked(benchmark: str, include_path: Sequence[str], given: Mapping[str, Any]) -> list[str]:
+    return benchmarks.checked(benchmark, benchmarks.TaskRequest(tuple(include_path), **given))
+
+
+def _check_documents(path: Path, suite: Suite) -> None:
+    benchmarks.check_documents(path, suite.name, suite.metadata[NAME]["document_hashes"])
+
+
+def with_own_numbers(result: Result, paths: Sequence[str], trust: bool) -> Result:
+    """Add the numbers of lm-evaluation-harness' table to a result, if all paths are our runs of its tasks.
+
+    A task that has changed gets a note. A task that cannot be read, or that has functions and no ``trust``, gets a
+    note in place of the numbers.
+    """
+    if not all(map(is_harness_run, paths)):
+        return result
+    try:
+        reports, notes = stored_reports(paths, trust=trust, interval=result.interval)
+        lines = [note for each in reports for note in each.notes if note.startswith("--interval")]
+        notes = [*notes, *lines]
+        return replace(result, own={NAME: [each.document() for each in reports]}, notes=[*result.notes, *notes])
+    except CalipersError as error:
+        return replace(result, notes=[*result.notes, f"lm-evaluation-harness' own numbers: {error}"])
+
+
+def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> OwnPage | None:
+    """lm-evaluation-harness' Markdown tables, for files that it wrote and for our runs of its tasks; None for others.
+
+    ``trust`` permits running the functions of those tasks.
+    """
+    if shape != "md" or not paths:
+        return None
+    formats = [source.format for source in result.inputs]
+    of_files = all(name in FILES for name in formats)
+    if not of_files and not (all(name == "run" for name in formats) and all(map(is_harness_run, paths))):
+        return None
+    if not all(map(is_run, paths)):
+        return OwnPage(table_of(paths), alone=True)
+    reports, notes = stored_reports(paths, trust=trust, interval=result.interval)
+    sentences = [line for each in reports for line in each.sentences]
+    remarks = [*sentences, *(f"note: {clean(note, None)}" for note in notes)]
+    return OwnPage("\n".join(tables(each.results) for each in reports), alone=True, remarks=remarks)
+
+
+def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnPage:
+    """lm-evaluation-harness' tables of the runs that have just ended; with ``export``, also write its files."""
+    parts = [each.part for each in reports if each.part is not None]
+    if export is not None and not any(each.job.lm_eval for each in reports):
+        problem = "none of the runs is of a task of lm-evaluation-harness"
+        raise InputError.at("--export", problem, "expected a task of lm-evaluation-harness")
+    if not parts or (shape not in ("table", "md") and export is None):
+        return OwnPage("")
+    own_reports = list(joined(parts))
+    texts = [text for each in own_reports if (text := each.shown(shape))]
+    written: list[str] = []
+    if export is not None:
+        for each in own_reports:
+            _, tokenizer_block = model_blocks(each.parts[0].job)
+            blocks = {**environment(), **tokenizer_block, "date": time.time()}
+            blocks["model_name_sanitized"] = sanitized(each.model)
+            written += map(str, each.write(export, datetime.now(UTC).replace(tzinfo=None), blocks=blocks))
+    return OwnPage(("\n" if shape == "md" else "").join(texts), remarks=written)
+
+
+LIBRARY = TaskLibrary(
+    name=NAME,
+    is_known=benchmarks.is_known,
+    settings=_settings,
+    checked=_checked,
+    loaded=benchmarks.LoadedTasks,
+    suite=benchmarks.suite_of,
+    check_documents=_check_documents,
+    client=client.task_client,
+    template=client.template_name,
+    report=part,
+    documents=documents,
+    joined=joined,
+    integrity=benchmarks.integrity,
+    written_out=benchmarks.written_out,
+    shown_config=benchmarks.shown_config,
+    listed=command_line.listed,
+)

@@ -1,6 +1,7 @@
 """The outputs of lm-evaluation-harness: the results object, the lines of samples files, and the table.
 
-The results object includes commits, versions and the machine; a samples file has a line per document and pipeline.
+The results object is that of a run, or computed again from the samples files that lm-evaluation-harness wrote.
+It includes commits, versions and the machine; a samples file has a line per document and pipeline.
 """
 
 from __future__ import annotations
@@ -23,11 +24,29 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from calipers import __version__
+from calipers.errors import CalipersError, InputError
+from calipers.formats.read import with_folders
+from calipers.formats.source import Source
 from calipers.systems.lm_eval.aggregations import ITERATIONS
-from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group
+from calipers.systems.lm_eval.entries import KNOWN
+from calipers.systems.lm_eval.read import (
+    NOT_METRICS,
+    RESULTS_BLOCKS,
+    is_results,
+    listed_aggregation,
+    results_beside,
+    results_in,
+    rows_of,
+    samples_beside,
+    task_of,
+)
+from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group, aggregate_task
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 from calipers.systems.lm_eval.tasks.task_file import TaskFields
+from calipers.typed import complete
 
 if TYPE_CHECKING:
     from calipers.running import Job
@@ -532,3 +551,123 @@ def model_blocks(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
     facts = loaded.facts(name, job.model_args)
     return ({}, {}) if facts is None else facts
+
+
+SHAPES: Final[Mapping[str, Any]] = {  # the blocks of a results file that the table and the numbers depend on
+    **dict.fromkeys(("results", "groups", "configs"), dict[str, dict[str, Any]]),
+    "group_subtasks": dict[str, list[str]],
+    **dict.fromkeys(("versions", "n-shot", "config"), dict[str, Any]),
+    "higher_is_better": dict[str, dict[str, bool | None] | None],
+}
+
+
+def results_of(paths: Sequence[str]) -> dict[str, Any]:
+    """A results object computed from samples files, and from the results file beside each, if there is one.
+
+    The results file provides versions, few-shot counts, directions, and the number of bootstrap draws. The path of a
+    results file means the samples files beside it. A metric that cannot be computed again keeps the number of the
+    results file, or "N/A": its samples may be written with a loss (brier_score's probabilities are rounded to text),
+    or the task's own function may aggregate it.
+    """
+    combined: dict[str, Any] = {block: {} for block in RESULTS_BLOCKS}
+    samples: list[str] = []
+    for path in _files(paths):
+        if not _holds_results(path):
+            samples.append(path)
+            continue
+        samples += samples_beside(path)
+        blocks = _blocks(path, results_in(path))
+        for block in RESULTS_BLOCKS:  # groups, and tasks without samples files, keep these values
+            combined[block] |= blocks[block]
+    firsts: dict[str, str] = {}
+    for path in samples:
+        task, beside = task_of(path), _blocks(*results_beside(path))
+        if firsts.setdefault(task, path) != path:
+            raise InputError.at(path, f"task {task!r} was also run in {firsts[task]}", "expected one run of a task")
+        config = beside["configs"].get(task, {})
+        values = _values(path)
+        numbers, size = _numbers(values, config, beside["results"].get(task, {}), _draws(beside["config"]))
+        combined["results"][task] = task_row(task, config.get("task_alias"), size, numbers)
+        for block in ("versions", "n-shot"):
+            if task in beside[block]:
+                combined[block][task] = beside[block][task]
+        names = dict.fromkeys(key.rpartition(",")[0] for key in values)
+        directions = beside["higher_is_better"].get(task) or {}
+        better = {name: directions.get(name, KNOWN[name].higher_is_better if name in KNOWN else None) for name in names}
+        combined["higher_is_better"][task] = better
+    return combined
+
+
+def table_of(paths: Sequence[str]) -> str:
+    """The tables that lm-eval prints for tasks and groups, from its own files.
+
+    Files of several models give several such texts, each below the model's name.
+    """
+    models: dict[str, list[str]] = {}
+    for path in _files(paths):
+        models.setdefault(_model(path), []).append(path)
+    texts = {model: tables(results_of(files)) for model, files in models.items()}
+    return "\n".join(f"{model}\n{text}" for model, text in texts.items()) if len(texts) > 1 else "".join(texts.values())
+
+
+def _model(path: str) -> str:
+    """The model of a results or samples file; the path of its folder if the results file does not name the model."""
+    results = results_in(path) if _holds_results(path) else results_beside(path)[1]
+    model = results.get("model_name")
+    return model if isinstance(model, str) else os.path.dirname(os.path.abspath(path))
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    return [path for path in with_folders(paths)[0] if isinstance(path, str)]
+
+
+def _holds_results(path: str) -> bool:
+    with Source(path) as source:
+        return is_results(source.head)
+
+
+def _blocks(path: str, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The blocks of a results file, empty if absent; InputError for a block of the wrong type."""
+    blocks = {}
+    for name, shape in SHAPES.items():
+        content = results.get(name)
+        try:
+            blocks[name] = msgspec.convert({} if content is None else content, complete(shape))
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
+            raise InputError.at(path, f"{name}: {error}", "expected a results file as lm_eval writes it") from None
+    return blocks
+
+
+def _draws(config: Mapping[str, Any]) -> int:
+    """The number of bootstrap draws for a standard error: from the results file's config, at most the default."""
+    iterations = config.get("bootstrap_iters")
+    return iterations if isinstance(iterations, int) and iterations <= ITERATIONS else ITERATIONS
+
+
+def _values(path: str) -> dict[str, list[Any]]:
+    """The documents' values under ``metric,pipeline``, in the order of the file."""
+    values: dict[str, list[Any]] = {}
+    with Source(path) as source:
+        for row in rows_of(source):
+            for name, value in row.items():
+                if name not in NOT_METRICS:
+                    values.setdefault(f"{name},{row.get('filter', 'none')}", []).append(value)
+    return values
+
+
+def _numbers(
+    values: Mapping[str, list[Any]], config: Mapping[str, Any], beside: Mapping[str, Any], iterations: int
+) -> tuple[dict[str, Any], int]:
+    hows = {name: known.aggregation for name, known in KNOWN.items()}
+    for name in {key.rpartition(",")[0] for key in values}:
+        how = listed_aggregation(config, name)
+        hows |= {} if how is None else {name: how}
+    numbers: dict[str, Any] = {}
+    for key, items in values.items():
+        metric, _, pipeline = key.rpartition(",")
+        try:
+            numbers |= aggregate_task({key: items}, hows, iterations).metrics
+        except CalipersError:
+            error = f"{metric}_stderr,{pipeline}"
+            numbers |= {key: beside.get(key, NOT_AVAILABLE), error: beside.get(error, NOT_AVAILABLE)}
+    return numbers, max(map(len, values.values()), default=0)

@@ -27,6 +27,15 @@ from calipers.isolate.container import Container, ContainerError
 from calipers.isolate.tamper_check import scripts
 from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish
 from calipers.systems.harbor.lent.image import ImageError, build
+from calipers.systems.harbor.rewards import (
+    JSON_FILE,
+    TEXT_FILE,
+    Graded,
+    Unrewarded,
+    misses_minimum,
+    read_rewards,
+    trial_rewards,
+)
 from calipers.systems.harbor.task import (
     Artifact,
     Healthcheck,
@@ -46,15 +55,6 @@ from calipers.systems.harbor.task import (
 )
 from calipers.systems.harbor.trials.agents import LOGS, AgentTurn, ContainerAgent, Nop, Oracle, copy_in
 from calipers.systems.harbor.trials.environment import BUILDER, MAIN, environment_plan, judge_plan
-from calipers.systems.harbor.trials.rewards import (
-    JSON_FILE,
-    TEXT_FILE,
-    Graded,
-    Unrewarded,
-    misses_minimum,
-    read_rewards,
-    trial_rewards,
-)
 
 
 class References:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.systems.harbor.trials.rewards import Graded, Unrewarded, misses_minimum, read_rewards, trial_rewards
+from calipers.systems.harbor.rewards import Graded, Unrewarded, misses_minimum, read_rewards, trial_rewards
 
 
 @pytest.mark.parametrize(
