@@ -554,15 +554,17 @@ def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Fl
     """
     if ascending and all(part.turn is None for part in parts):
         return None
+    turns = np.full(tasks, np.inf)
+    if all(part.turn is None for part in parts):
+        turns[unit[::-1]] = np.arange(len(unit) - 1, -1, -1)  # of equal indices, the last assignment holds
+        return turns
     ends = np.cumsum([len(part) for part in parts])
     by_part = [
         np.arange(end - len(part), end, dtype=np.float64) if part.turn is None else part.turn
         for part, end in zip(parts, ends.tolist(), strict=True)
     ]
     turn = np.concatenate(by_part)
-    ordered = all(part.turn is None for part in parts)
-    latest_first = (np.arange(len(turn)) if ordered else np.argsort(turn, kind="stable"))[::-1]
-    turns = np.full(tasks, np.inf)
+    latest_first = np.argsort(turn, kind="stable")[::-1]
     turns[unit[latest_first]] = turn[latest_first]
     return turns
 
