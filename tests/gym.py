@@ -33,11 +33,11 @@ def put(path: Path, *rows: Any) -> str:
 
 def exported(*paths: str, **asked: Any) -> Any:
     """The metrics file that these files give, decoded."""
-    from calipers.systems.nemo_gym.aggregate import entries_of, file_chunks, one_table
+    from calipers.systems.nemo_gym.aggregate import entries_of, file_chunks, gym_table
 
     kept: list[Any] = []
     begin(paths, kept=kept, **asked)
-    return json.loads(b"".join(file_chunks(entries_of(one_table(kept)))))
+    return json.loads(b"".join(file_chunks(entries_of(gym_table(kept)))))
 
 
 def plainly(rows: list[dict[str, Any]]) -> dict[str, Any]:

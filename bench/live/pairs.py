@@ -67,7 +67,7 @@ class Running:
         self._client = connect("fixed", Connection(url, most=workers, secrets=secrets))
         self._log = Log(folder / "rollouts.jsonl", secrets.scrub_bytes)
         self._owed = _owed([as_task(harbor_task_from_dict(row(number))) for number in range(tasks)])
-        headline = Headline(make_plan(None).asked[0], tasks, 1)
+        headline = Headline(make_plan(None).requests[0], tasks, 1)
         self._loop = Loop(
             self._client,
             {"exact_match": EXACT_MATCH},

@@ -347,10 +347,10 @@ def canonical(name: str) -> str:
     """
     target = ALIASES.get(name, name)
     if target != DEFAULT and target not in ON_REQUEST:
-        raise UnknownName.of("interval", name, asked_names())
+        raise UnknownName.of("interval", name, interval_names())
     return target
 
 
-def asked_names() -> list[str]:
+def interval_names() -> list[str]:
     """Every name that ``--interval`` accepts."""
     return [DEFAULT, *ON_REQUEST, *ALIASES]

@@ -415,7 +415,7 @@ TASK_LIBRARY_NAME = "lm_eval"
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 """Comparison of numbers that are computed from all documents of a task, see `analyses.compare.source`."""
 
-METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:asked_scripts"
+METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:requested_scripts"
 """The function that finds the metric scripts to run after the metrics."""
 
 RUN_SECTION = "calipers.systems.evsys.config:runs"

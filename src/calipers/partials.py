@@ -180,7 +180,7 @@ def _bytes(partial: Partial, plan: Plan) -> bytes:
     from calipers import __version__
 
     settings = {
-        "metrics": [request.text for request in plan.asked],
+        "metrics": [request.text for request in plan.requests],
         "by": list(plan.by),
         "cluster": plan.cluster,
         "dialect": plan.dialect.name,

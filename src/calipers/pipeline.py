@@ -51,7 +51,7 @@ from calipers.rollouts.column import total_of
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, steps_of, without
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
-from calipers.rollouts.record import ASKED_AGAIN, SEQUENCE, USAGE, not_said
+from calipers.rollouts.record import ASKED_AGAIN, SEQUENCE, USAGE, without_sentences
 from calipers.rollouts.table import Part, Rollouts, assemble
 from calipers.stats.suite import Member, suites, without_means
 from calipers.tally import (
@@ -165,7 +165,7 @@ def by_step(plan: Plan, rollouts: Rollouts | PackedRollouts, source: Source) -> 
     ``source`` is the name of the table in errors.
     """
     table = rollouts.kinds if isinstance(rollouts, PackedRollouts) else rollouts
-    if table.unread and any("reward" in request.metric.reads for request in plan.asked):
+    if table.unread and any("reward" in request.metric.reads for request in plan.requests):
         raise no_reward(source, table.unread)
     steps = steps_of(table)
     if STEP in plan.by and SPLIT not in plan.by:  # training and evaluation of one step are never one number
@@ -231,7 +231,7 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     else:
         table, parts = rollouts.kinds, [rollouts.kinds]
         blocks = [[*rollouts.blocks(group)] for group in builtins.range(len(table.keys))]
-    columns = chain.from_iterable(per_column(request, table) for request in plan.asked)
+    columns = chain.from_iterable(per_column(request, table) for request in plan.requests)
     requests = [
         variant for request in columns for variant in per_reward(request, table, plan.reward, plan.dialect.every_reward)
     ]
@@ -244,7 +244,7 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in parts)]
     nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
-    notes = [*table.notes, *(unrewarded(table) if plan.asked else []), *nowhere, *_other_rewards(table, plan)]
+    notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *nowhere, *_other_rewards(table, plan)]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, table) if plan.afterwards else result
@@ -293,12 +293,12 @@ def _numbers_of_dialect(part: Rollouts | None, plan: Plan) -> Mapping[str, Any]:
     """The numbers that a dialect's system adds to a group."""
     if plan.dialect.own is None or part is None:
         return {}
-    return plan.dialect.own(part, [request.text for request in plan.asked])
+    return plan.dialect.own(part, [request.text for request in plan.requests])
 
 
 def _needs_all_rows(plan: Plan) -> bool:
     """Whether a step of the plan needs the whole table at once."""
-    across = any(isinstance(request.metric, Metric) and request.metric.across_tasks for request in plan.asked)
+    across = any(isinstance(request.metric, Metric) and request.metric.across_tasks for request in plan.requests)
     of_dialect = plan.dialect.seen or plan.dialect.own
     # pairs with a task or sample number: the order of such slices is not known beforehand
     unordered = any(PAIR in key and {"task", "sample"} & set(key.split(PAIR)) for key in plan.by)
@@ -324,7 +324,7 @@ def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple
     stops = [(group.title, group.stop) for group in groups if group.stop]
     if not stops:
         return None, list(notes)
-    kept = not_said(notes, [stop.bias for _, stop in stops])
+    kept = without_sentences(notes, [stop.bias for _, stop in stops])
     if plan.interval not in (DEFAULT, SEQUENCE):
         kept.append(f"--interval {plan.interval} is for a fixed number of tasks; a stopped run has {SEQUENCE} instead")
     several = len(groups) > 1
@@ -379,8 +379,8 @@ def _read_many(
 
 def columns_read(plan: Plan) -> set[str] | None:
     """The numeric columns other than rewards that a plan reads; None for all of them."""
-    names = {*USAGE, ASKED_AGAIN, *(name for request in plan.asked for name in request.metric.reads)}
-    names |= {str(request.params["column"]) for request in plan.asked if "column" in request.params}
+    names = {*USAGE, ASKED_AGAIN, *(name for request in plan.requests for name in request.metric.reads)}
+    names |= {str(request.params["column"]) for request in plan.requests if "column" in request.params}
     return None if "*" in names or plan.dialect.name != NATIVE.name else names
 
 

@@ -63,7 +63,7 @@ class RequestedMetric:
     text: str  # as the user wrote it; the key in the result
     metric: Metric | Opaque
     params: Mapping[str, Any]
-    foreign: bool = False  # user code, whose exceptions become notes or errors
+    user_code: bool = False  # user code, whose exceptions become notes or errors
 
 
 Wanted = str | Mapping[str, Any] | Metric | Callable[..., Any] | type
@@ -96,14 +96,16 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
     metric = as_metric(request.name, plugin)
     if isinstance(metric, Metric):
         entry = match(request.name, METRICS.added)
-        return RequestedMetric(request.text, metric, settle(request, metric, entry[1] if entry else None), foreign=True)
+        return RequestedMetric(
+            request.text, metric, settle(request, metric, entry[1] if entry else None), user_code=True
+        )
     if request.params:
         raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
     entry = match(request.name, METRICS.added)
     if entry and entry[1] is not None:
         problem = f"metric {request.name!r}: {entry[0]!r} is a function of rewards, which is not told its number"
         raise PluginError(f"{problem}; expected a calipers.Metric with the parameter k")
-    return RequestedMetric(request.text, metric, {}, foreign=True)
+    return RequestedMetric(request.text, metric, {}, user_code=True)
 
 
 def _of_object(thing: Any) -> RequestedMetric:
@@ -117,8 +119,8 @@ def _of_object(thing: Any) -> RequestedMetric:
     metric = as_metric(name, thing)
     if isinstance(metric, Metric):
         spec = MetricSpec(name, name)
-        return RequestedMetric(name, metric, settle(spec, metric, None), foreign=True)
-    return RequestedMetric(name, metric, {}, foreign=True)
+        return RequestedMetric(name, metric, settle(spec, metric, None), user_code=True)
+    return RequestedMetric(name, metric, {}, user_code=True)
 
 
 def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:
@@ -316,7 +318,7 @@ def unrewarded(rollouts: Rollouts) -> list[str]:
 class Plan:
     """The settings of a score, checked and complete."""
 
-    asked: Sequence[RequestedMetric]  # the metrics
+    requests: Sequence[RequestedMetric]  # the metrics
     dialect: Dialect
     missing: Missing  # how missing rollouts are treated
     by: tuple[str, ...] = ()
@@ -337,7 +339,7 @@ class Plan:
     @property
     def labels(self) -> tuple[str, ...]:
         """The paths of the labels that the readers must keep."""
-        read = {"answer"} if any("answer" in requested.metric.reads for requested in self.asked) else set[str]()
+        read = {"answer"} if any("answer" in requested.metric.reads for requested in self.requests) else set[str]()
         keys = {*self.by, *([self.cluster] if self.cluster else []), *(key for key, _ in self.exclude)}
         keys |= {part for key in keys for part in key.split(PAIR) if part}
         inner = {key.removeprefix("metadata.") for key in keys}  # a key of the metadata may be given by its full path
@@ -403,7 +405,7 @@ def make_plan(
             raise InputError(f"two metrics are called {requested_metric.text!r}; give one of them another name")
         requested[requested_metric.text] = requested_metric
     return Plan(
-        asked=list(requested.values()),
+        requests=list(requested.values()),
         dialect=resolved_dialect,
         missing=cast(Missing, missing or resolved_dialect.missing),
         by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
@@ -467,11 +469,11 @@ def mean_metric(plan: Plan, *, named: bool) -> RequestedMetric:
 
     InputError if there is none; ``named`` says that the user, not the dialect, chose the metrics.
     """
-    for request in plan.asked:
+    for request in plan.requests:
         metric = request.metric
         if isinstance(metric, Metric) and metric.is_mean and metric.higher_is_better is not None:
             return request
-    name = plan.asked[0].text if named and plan.asked else plan.dialect.name
+    name = plan.requests[0].text if named and plan.requests else plan.dialect.name
     problem = f"metric {name!r} is no mean over tasks"
     if not named:
         problem = f"dialect {name!r} has no mean over tasks by default"

@@ -162,7 +162,7 @@ def _reduce(part: Rollouts, settings: Settings, request: RequestedMetric) -> Red
         with quietly():
             return reduce_tasks(request.metric, request.params, columns, settings)
     except (Exception, SystemExit) as error:
-        if not request.foreign:
+        if not request.user_code:
             raise
         return error
 
@@ -233,7 +233,7 @@ def slice_of(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[Reque
                 fixed = estimate_of(request.metric, request.params, reduced, settings, _signature(request, plan))
                 return sequence_only(fixed) if stopped else fixed
         except (Exception, SystemExit) as error:
-            if not request.foreign:
+            if not request.user_code:
                 raise
             failure = PluginError(f"metric {request.text!r} failed: {type(error).__name__}: {error}")
             if not plan.dialect.skips:
@@ -330,8 +330,8 @@ def in_threads_if(worthwhile: bool) -> Iterator[Callable[..., Iterable[Any]]]:
 
 def _worth_threads(rows: int, requests: Sequence[RequestedMetric]) -> bool:
     """Whether there are many rows, and no user code, which expects one thread."""
-    foreign = any(request.foreign for request in requests)
-    return rows >= WORTH_THREADS and not foreign and threading.current_thread() is threading.main_thread()
+    user_code = any(request.user_code for request in requests)
+    return rows >= WORTH_THREADS and not user_code and threading.current_thread() is threading.main_thread()
 
 
 def _lower_priority() -> None:

@@ -12,10 +12,10 @@ import scipy.stats
 import calipers
 from calipers.analyses.compare.compare import compare
 from calipers.pipeline import read
-from calipers.web.gather import gather
 from calipers.web.island import WhatIfSettings, pair_island, run_island, what_if_data, what_if_section
 from calipers.web.markup import Markup
 from calipers.web.page import HtmlPage, html
+from calipers.web.report_data import report_data
 
 ARITH, NEXT = (str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl"))
 METRICS = ["mean_reward", "pass_rate", "solved_rate", "pass@1", "pass@2", "pass@4", "pass^2", "pass^3"]
@@ -167,7 +167,7 @@ def test_students_t_has_ten_digits(compute, opened, tmp_path):
 
 def written(tmp_path, *sources, **settings):
     """A page with nothing but the panel of these sources."""
-    shown = gather(sources, texts=False, **settings)
+    shown = report_data(sources, texts=False, **settings)
     island = what_if_data(shown)
     section = what_if_section(shown, island)
     page = HtmlPage("What if", [], Markup("<h1>Result</h1>"), [section], data={"what_if": island})

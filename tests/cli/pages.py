@@ -107,7 +107,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.gate.requirement import read_policy
     from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
     from calipers.analyses.plan_study import document as plan_page
-    from calipers.analyses.rescore import Rescoring, judge_again
+    from calipers.analyses.rescore import Rescoring, rejudge
     from calipers.analyses.rescore import document as rescored_page
     from calipers.analyses.selftest import checked, selftest
     from calipers.analyses.selftest import document as selftest_page
@@ -120,7 +120,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     clustered = Chosen(cluster="level")
     yield "plan clusters", plan_page(study(from_pilots((at["a"],), clustered, None, paired=True), wanted))
     again = Rescoring(at["a"], scores=at["other"], name="score", out=str(folder / "rescored.jsonl"))
-    yield "rescore", rescored_page(judge_again(again))
+    yield "rescore", rescored_page(rejudge(again))
     yield "selftest", selftest_page(selftest(checked(load_suite(ARITH.removesuffix(".jsonl")), 6)))
     yield "verify", _verified(folder, at["a"])
     yield "audit", _audited()

@@ -88,9 +88,9 @@ def test_a_server_that_wants_to_be_left_alone_is():
     async def scene():
         pace = Pace(2)
         pace.too_many(0.05)
-        assert 0 < pace.held <= 0.05
+        assert 0 < pace.pause <= 0.05
         await pace.enter()
-        assert pace.held == 0
+        assert pace.pause == 0
         assert pace.in_flight == 1
 
     asyncio.run(scene())
@@ -168,7 +168,7 @@ def test_a_complaint_that_names_no_time_is_followed_by_longer_and_longer_pauses(
             await pace.enter()
             pace.leave()
             pace.too_many(None)
-            pauses.append(pace.held)
+            pauses.append(pace.pause)
         return pauses
 
     assert run(loop, scene()) == pytest.approx([0.25, 0.5, 1, 2, 4, 8, 8, 8])

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import calipers
 from calipers.errors import CalipersError, InputError
-from calipers.formats.carried import CARRIED
 from calipers.formats.read import read
+from calipers.formats.source_facts import FACTS
 from calipers.rollouts.record import OUTCOMES
 from examples import examples
 
@@ -275,7 +275,7 @@ def test_the_columns_of_a_table_are_those_that_others_expect(tmp_path):
         "rewards.format": pl.Float64,
         "level": pl.Int64,
         "odd": pl.Int64,
-        CARRIED: pl.String,
+        FACTS: pl.String,
     }
     assert frame["odd"].to_list() == [None, None, 4]  # a column of numbers, as for a score
     assert frame["metadata"].to_list() == ['{"k":1}', None, None]

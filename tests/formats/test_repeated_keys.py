@@ -15,7 +15,7 @@ from calipers.errors import InputError
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError
 from calipers.formats.read import read
-from calipers.formats.repeated_keys import Ends, letters, once_by_raws, refuse_twice, twice
+from calipers.formats.repeated_keys import Ends, letters, once_by_raws, refuse_repeated_key, repeated_key
 from calipers.systems.nemo_gym.read import GymLines
 from examples import examples
 
@@ -97,7 +97,7 @@ def test_a_line_is_refused_exactly_where_a_key_stands_twice(rows, spaced):
         said = error.args[1]
     assert ("appears twice" in said) <= (doubled is not None)
     assert bool(said) >= (doubled is not None)  # there may be another fault before it, such as a number for a text
-    assert [twice(line) is not None for line in lines] == [len(dict(row)) < len(row) for row in rows]
+    assert [repeated_key(line) is not None for line in lines] == [len(dict(row)) < len(row) for row in rows]
 
 
 class Pairs(list):
@@ -135,16 +135,16 @@ def test_the_checkers_agree_with_pythons_decoder(pairs, colon):
     found = json.loads(text, object_pairs_hook=Pairs)
     top = repeats(found, deep=False)
     inside = top or any(repeats(value, deep=True) for key, value in found if key == "in")
-    assert (twice(text) is not None) == top
-    assert (twice(text, ["in"]) is not None) == inside
+    assert (repeated_key(text) is not None) == top
+    assert (repeated_key(text, ["in"]) is not None) == inside
     assert not (once_by_raws(text.encode()) and top)
     with pytest.raises(InputError, match="appears twice; expected it once") if inside else nullcontext():
-        refuse_twice(text.encode(), "x", ["in"])
+        refuse_repeated_key(text.encode(), "x", ["in"])
 
 
 def test_a_colon_written_by_its_number_does_not_hide_a_key_that_appears_twice():
     with pytest.raises(InputError, match='key "a" appears twice'):
-        refuse_twice(b'{"in": {"a": 1, "a": 2, "b": "\\u003a"}}', "x", ["in"])
+        refuse_repeated_key(b'{"in": {"a": 1, "a": 2, "b": "\\u003a"}}', "x", ["in"])
 
 
 GYM = {

@@ -13,7 +13,7 @@ from msgspec import structs
 from calipers.errors import InputError
 from calipers.formats.lines import WORTH_DIVIDING
 from calipers.formats.read import Input, read
-from calipers.formats.run_folder import TORN, RunLog, RunStop, read_stop, stop_said, whole
+from calipers.formats.run_folder import TORN, RunLog, RunStop, read_stop, stop_of_sentence, whole
 from calipers.formats.source import BLOCK
 from calipers.pipeline import score
 from calipers.rollouts.ledger import Ledger
@@ -266,7 +266,7 @@ READ = Stop("lower(pass@1) > 0.6", "pass@1", "lower", 30, 100)
 
 
 @pytest.mark.parametrize(
-    ("more", "planned", "owed", "expected"),
+    ("more", "planned", "outstanding", "expected"),
     [
         ({}, 200, 140, READ),
         ({}, 200, 0, None),  # continued to the end of the plan in which it was stopped
@@ -277,8 +277,8 @@ READ = Stop("lower(pass@1) > 0.6", "pass@1", "lower", 30, 100)
         ({"continued": True}, 200, 10, Stop("lower(pass@1) > 0.6", "pass@1", "lower", 30, 100, continued=True)),
     ],
 )
-def test_when_a_stopped_run_is_a_fixed_sample_again(more, planned, owed, expected):
-    assert structs.replace(STOP, **more).of_plan(planned, owed) == expected
+def test_when_a_stopped_run_is_a_fixed_sample_again(more, planned, outstanding, expected):
+    assert structs.replace(STOP, **more).of_plan(planned, outstanding) == expected
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_when_a_stopped_run_is_a_fixed_sample_again(more, planned, owed, expecte
     ],
 )
 def test_the_sentence_of_an_earlier_version_is_read(sentence, expected):
-    found = stop_said(sentence)
+    found = stop_of_sentence(sentence)
     assert (found.rule, found.metric, found.side, found.tasks, found.planned_tasks) == expected
 
 

@@ -15,7 +15,7 @@ from calipers.systems.nemo_gym.aggregate import (
     encoded,
     entries_of,
     file_chunks,
-    one_table,
+    gym_table,
 )
 
 
@@ -60,7 +60,7 @@ def collector(vector):
     found = {"posted": agents, "file": made}
     expected = {"posted": reordered(posted, agents), "file": sorted(vector["expected_aggregate"] or [], key=name)}
     if not own:
-        found["read"] = json.loads(b"".join(file_chunks(entries_of(one_table(kept)))))
+        found["read"] = json.loads(b"".join(file_chunks(entries_of(gym_table(kept)))))
         expected["read"] = expected["file"]
     return found, expected
 

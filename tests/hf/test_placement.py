@@ -11,14 +11,14 @@ from hf.asking import ask, asked, batch_plan, request
 from hf.test_run import words
 
 from calipers.clients.huggingface import LoadOptions
-from calipers.clients.huggingface.checkpoint import CPU_CACHE, CPU_TOKENS, NUMBERS, BatchPlan, place
+from calipers.clients.huggingface.checkpoint import CPU_CACHE, CPU_TOKENS, NUMBERS, BatchPlan, placement_of
 from calipers.errors import InputError
 
 GB = 10**9
 
 
 def placed(path, **options):
-    return place(str(path), LoadOptions.of(options))
+    return placement_of(str(path), LoadOptions.of(options))
 
 
 def weights(folder: Path, tensors, name="model.safetensors") -> None:

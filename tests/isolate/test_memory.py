@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from calipers.isolate.limits import Meter, below, children, most_held, share_held
+from calipers.isolate.limits import Meter, below, children, memory_share, most_memory
 
 MB = 1 << 20
 
@@ -64,8 +64,8 @@ def test_children_of_every_thread_are_found_and_counted(code):
         assert len(children(pid)) == 5
         every = [*below(pid)]
         assert len(every) == 6
-        assert sum(map(most_held, every)) > 200 * MB
-        assert sum(map(share_held, every)) > 200 * MB
+        assert sum(map(most_memory, every)) > 200 * MB
+        assert sum(map(memory_share, every)) > 200 * MB
         assert Meter(pid, 200 * MB, []).over(ready=True)
         assert not Meter(pid, 2000 * MB, []).over(ready=True)
 
@@ -73,8 +73,8 @@ def test_children_of_every_thread_are_found_and_counted(code):
 def test_what_a_fork_shares_counts_once():
     with started(SHARED) as pid:
         every = [*below(pid)]
-        assert sum(map(most_held, every)) > 240 * MB
-        assert 40 * MB < sum(map(share_held, every)) < 120 * MB
+        assert sum(map(most_memory, every)) > 240 * MB
+        assert 40 * MB < sum(map(memory_share, every)) < 120 * MB
         assert not Meter(pid, 120 * MB, []).over(ready=True)
 
 
@@ -82,5 +82,5 @@ def test_a_process_that_is_gone_holds_nothing():
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
         assert children(process.pid) == []
-        assert (most_held(process.pid), share_held(process.pid)) == (0, 0)
+        assert (most_memory(process.pid), memory_share(process.pid)) == (0, 0)
         assert not Meter(process.pid, 0, ["/tmp"]).over(ready=True)

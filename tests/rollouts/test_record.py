@@ -1,6 +1,6 @@
 import pytest
 
-from calipers.rollouts.record import Stop, not_said
+from calipers.rollouts.record import Stop, without_sentences
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,5 @@ def test_a_stop_is_told_with_how_far_the_run_came():
 
 
 def test_notes_that_stand_elsewhere_are_left_out_whatever_file_they_name():
-    assert not_said(["run: said", "run: not said yet", "other"], ["said"]) == ["run: not said yet", "other"]
-    assert not_said(["one"], []) == ["one"]
+    assert without_sentences(["run: said", "run: not said yet", "other"], ["said"]) == ["run: not said yet", "other"]
+    assert without_sentences(["one"], []) == ["one"]

@@ -18,13 +18,13 @@ from calipers.stats.sequence import finite, population
 NATIVE = make_plan()
 
 
-def asked(name):
+def requests(name):
     return resolve(name, NATIVE.dialect)
 
 
 def followed(name, *tasks, planned=None, missing="gap"):
     """A headline that has these tasks, each as a list of (outcome, reward), in planned order."""
-    headline = Headline(asked(name), planned or len(tasks), len(tasks[0]), missing=missing)
+    headline = Headline(requests(name), planned or len(tasks), len(tasks[0]), missing=missing)
     for position, task in enumerate(tasks):
         for sample, (outcome, reward) in enumerate(task):
             headline.settle(position, sample, outcome, reward)
@@ -44,12 +44,12 @@ def test_the_number_a_run_will_end_with_and_that_of_tasks_like_these():
 
 
 def test_before_the_first_task_there_is_nothing_to_say():
-    live = Headline(asked("pass@1"), 10, 1).estimate()
+    live = Headline(requests("pass@1"), 10, 1).estimate()
     assert (live.value, live.interval, live.settled, live.why) == (None, None, 0, "no task is complete")
 
 
 def test_only_the_settled_prefix_of_the_planned_order_counts():
-    headline = Headline(asked("pass@1"), 5, 1)
+    headline = Headline(requests("pass@1"), 5, 1)
     for position in (1, 2, 4):  # task 0 takes longer, as failing tasks do
         headline.settle(position, 0, "scored", 1.0)
     assert headline.estimate().settled == 0
@@ -62,7 +62,7 @@ def test_only_the_settled_prefix_of_the_planned_order_counts():
 
 
 def test_a_task_settles_with_its_last_sample():
-    headline = Headline(asked("pass@2"), 2, 3)
+    headline = Headline(requests("pass@2"), 2, 3)
     for sample in (2, 0):
         headline.settle(0, sample, "scored", 1.0)
     assert headline.estimate().settled == 0
@@ -98,7 +98,7 @@ def test_an_undefined_task_does_not_hold_up_those_behind_it():
 
 @pytest.mark.parametrize("looked", [False, True])
 def test_a_later_attempt_fills_a_gap(looked):
-    headline = Headline(asked("pass@1"), 2, 2)
+    headline = Headline(requests("pass@1"), 2, 2)
     for sample, outcome in enumerate(("scored", "client_failed")):
         headline.settle(0, sample, outcome, 1.0 if outcome == "scored" else None)
     if looked:
@@ -125,7 +125,7 @@ def test_a_later_attempt_fills_a_gap(looked):
     ],
 )
 def test_which_metrics_have_a_sequence(name, why):
-    assert no_sequence(asked(name)) == why
+    assert no_sequence(requests(name)) == why
 
 
 def test_nor_has_somebodys_own_function_or_a_mean_without_a_range():
@@ -165,7 +165,7 @@ def test_somebody_elses_code_that_fails_does_not_stop_the_run():
     def broken(rewards, by):
         raise KeyError("x")
 
-    headline = Headline(RequestedMetric("own", Metric("own", broken, mean, of_rewards=True), {}, foreign=True), 2, 1)
+    headline = Headline(RequestedMetric("own", Metric("own", broken, mean, of_rewards=True), {}, user_code=True), 2, 1)
     for position in (0, 1):
         headline.settle(position, 0, "scored", 1.0)
         live = headline.estimate()
@@ -192,7 +192,7 @@ def test_a_finished_run_shows_the_number_of_its_report(name, missing):
     tasks, samples = 2 * BATCH + 7, 3
     records = run_of(tasks, samples, seed=3)
     plan = make_plan(name, missing=missing)
-    headline = Headline(plan.asked[0], tasks, samples, missing=missing)
+    headline = Headline(plan.requests[0], tasks, samples, missing=missing)
     for number, record in enumerate(records):
         headline.settle(int(record["task"][1:]), record["sample"], record["outcome"], record["reward"])
         if number % 997 == 0:
@@ -208,11 +208,11 @@ def test_a_finished_run_shows_the_number_of_its_report(name, missing):
 def test_the_order_of_finishing_does_not_matter(rewards, rng):
     places = list(range(len(rewards)))
     rng.shuffle(places)
-    shuffled, ordered = Headline(asked("mean_reward"), 20, 1), Headline(asked("mean_reward"), 20, 1)
+    shuffled, ordered = Headline(requests("mean_reward"), 20, 1), Headline(requests("mean_reward"), 20, 1)
     for headline, order in ((shuffled, places), (ordered, sorted(places))):
-        for place in order:
-            outcome = "scored" if rewards[place] is not None else "client_failed"
-            headline.settle(place, 0, outcome, rewards[place])
+        for location in order:
+            outcome = "scored" if rewards[location] is not None else "client_failed"
+            headline.settle(location, 0, outcome, rewards[location])
     assert shuffled.estimate() == ordered.estimate()
 
 
@@ -220,7 +220,7 @@ def test_a_settled_task_keeps_two_numbers():
     tasks, samples = 20_000, 4
     tracemalloc.start()
     try:
-        headline = Headline(asked("mean_reward"), tasks, samples)
+        headline = Headline(requests("mean_reward"), tasks, samples)
         before, _ = tracemalloc.get_traced_memory()
         for position in range(tasks):
             for sample in range(samples):
@@ -243,7 +243,7 @@ def test_a_settled_task_keeps_two_numbers():
 )
 def test_until_is_read(text, side, name, than, bound):
     until = Until.of(text, NATIVE)
-    assert (until.side, until.asked.text, until.than, until.bound) == (side, name, than, bound)
+    assert (until.side, until.request.text, until.than, until.bound) == (side, name, than, bound)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_until_that_cannot_be(text, said):
 
 def test_until_speaks_the_dialect_and_knows_no_clusters():
     until = Until.of("width(pass@3) < 0.1", make_plan(dialect="evsys"))
-    assert until.asked.metric.name == "any_of_first_{k}"
+    assert until.request.metric.name == "any_of_first_{k}"
     with pytest.raises(InputError, match="remove one of the two"):
         Until.of("width(pass@1) < 0.1", make_plan(cluster="book"))
 
@@ -296,7 +296,7 @@ def test_stopping_looks_at_tasks_like_these(text, reached):
 
 def test_without_an_interval_nothing_stops():
     until = Until.of("lower(mean_reward) > 0.5", NATIVE)
-    assert not until.reached(Headline(asked("mean_reward"), 9, 1).estimate())
+    assert not until.reached(Headline(requests("mean_reward"), 9, 1).estimate())
     assert not until.reached(followed("mean_reward", *[scored(7.0)] * 8, planned=9))
 
 
@@ -306,7 +306,7 @@ def test_stopping_by_what_is_shown_keeps_its_promise():
     until = Until.of("lower(pass@1) >= 0.3", NATIVE)
     fooled = 0
     for draws in (rng.random((100, 30)) < 0.3).astype(float):
-        headline = Headline(asked("pass@1"), 1_000, 1)
+        headline = Headline(requests("pass@1"), 1_000, 1)
         for position, reward in enumerate(draws):
             headline.settle(position, 0, "scored", reward)
             if until.reached(headline.estimate()):

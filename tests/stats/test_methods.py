@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
-from calipers.cards import ALIASES, DEFAULT, INTERVALS, asked_names, canonical
+from calipers.cards import ALIASES, DEFAULT, INTERVALS, canonical, interval_names
 from calipers.errors import UnknownName
 from calipers.stats.intervals import METHODS, Weighted, interval, named_interval
 from examples import examples
@@ -190,7 +190,7 @@ def test_the_default_is_what_it_was():
 
 def test_what_can_be_asked_for_is_what_the_cards_say():
     assert [name for name, card in INTERVALS.items() if card.on_request] == list(METHODS)
-    assert set(asked_names()) == {DEFAULT, *METHODS, *ALIASES}
+    assert set(interval_names()) == {DEFAULT, *METHODS, *ALIASES}
 
 
 @pytest.mark.parametrize(

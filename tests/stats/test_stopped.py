@@ -85,7 +85,7 @@ def test_the_bench_stops_where_the_product_does(kind, rule):
     plan = make_plan("mean_reward")
     until = Until.of(f"{rule.side}(mean_reward) {sign} {rule.bound}", plan)
     for row, run in enumerate(values):
-        headline = Headline(until.asked, len(run), 1)
+        headline = Headline(until.request, len(run), 1)
         for place, value in enumerate(run):
             headline.settle(place, 0, "scored", float(value))
             assert until.reached(headline.estimate()) == reached[row, place], (row, place)

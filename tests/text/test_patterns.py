@@ -23,7 +23,7 @@ from calipers.text.patterns import (
     KEPT,
     WORKER,
     BadPattern,
-    Found,
+    Match,
     RegexTimeout,
     _kept,
     check,
@@ -231,7 +231,7 @@ def test_the_answer_is_that_of_re(pattern, text, ignore_case):
 def test_the_worker_answers_as_re_does(pattern, text):
     match = re.search(pattern, text)
     found = by_worker(search, pattern, text)
-    assert found == (match and Found(text, match.regs))
+    assert found == (match and Match(text, match.regs))
     assert by_worker(find_all, pattern, text) == re.findall(pattern, text)
 
 

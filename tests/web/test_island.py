@@ -11,8 +11,8 @@ import calipers
 from calipers.analyses.compare.compare import compare
 from calipers.pipeline import read
 from calipers.web import island as islands
-from calipers.web.gather import gather
 from calipers.web.island import WhatIfSettings, pair_island, run_island, what_if_data, what_if_section
+from calipers.web.report_data import report_data
 
 ARITH, NEXT = (str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl"))
 
@@ -124,19 +124,19 @@ def test_the_command_says_how_the_files_were_read(tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [{"id": n, "x": "yes", "y": "no", "score": {"a": "yes", "b": "no"}[("a", "b")[n % 2]]} for n in range(4)]
     path.write_text("\n".join(map(json.dumps, rows)))
-    shown = gather([str(path)], texts=False, columns={"task": "id", "reward": "score"}, truth={"yes": 1, "no": 0})
+    shown = report_data([str(path)], texts=False, columns={"task": "id", "reward": "score"}, truth={"yes": 1, "no": 0})
     command = what_if_data(shown)["command"]
     assert command == ["calipers", "score", str(path), "--columns", "task=id,reward=score", "--truth", "yes=1,no=0"]
 
 
 def test_a_comparison_names_both_files_and_offers_what_k_samples_solve():
-    island = what_if_data(gather([ARITH, NEXT], texts=False, confidence=0.9))
+    island = what_if_data(report_data([ARITH, NEXT], texts=False, confidence=0.9))
     assert island["command"] == ["calipers", "compare", ARITH, NEXT, "--confidence", "0.9"]
     assert [metric["text"] for metric in island["metrics"]][-2:] == ["pass@4", "pass^4"]
 
 
 def test_rewards_in_memory_have_a_panel_without_a_command():
-    shown = gather([[[1, 0], [1, 1], [0, 0]]], texts=False)
+    shown = report_data([[[1, 0], [1, 1], [0, 0]]], texts=False)
     assert what_if_data(shown)["command"] == []
     assert "calipers score" not in what_if_section(shown, what_if_data(shown)).body
 
@@ -144,12 +144,12 @@ def test_rewards_in_memory_have_a_panel_without_a_command():
 def test_a_document_without_rollouts_has_no_panel(tmp_path):
     path = tmp_path / "result.json"
     path.write_text(calipers.score(ARITH).to_json())
-    shown = gather([str(path)], texts=False)
+    shown = report_data([str(path)], texts=False)
     assert what_if_data(shown) is None
     assert what_if_section(shown, None) is None
 
 
 def test_what_cannot_be_computed_names_the_command():
-    shown = gather([[[1.0, math.nan], [0.0, 1.0]]], texts=False)
+    shown = report_data([[[1.0, math.nan], [0.0, 1.0]]], texts=False)
     words = what_if_section(shown, what_if_data(shown)).body
     assert "These numbers are not computed again in the page: some rewards are not finite numbers.</p>" in words

@@ -9,9 +9,9 @@ from calipers.analyses.matrix import matrix
 from calipers.pipeline import score
 from calipers.reports.sentences import of_leaderboard, signed
 from calipers.web import report
-from calipers.web.gather import gather
 from calipers.web.many_page import board_table, many_page, number, pairs_section, suite_table, tied_of
 from calipers.web.page import html
+from calipers.web.report_data import report_data
 
 CALCULATORS = str(files("calipers") / "examples" / "calculators.csv")
 
@@ -89,7 +89,7 @@ def test_every_pair_is_decided_or_hollow(board):
 
 
 def test_a_page_of_models_has_each_run_folded():
-    page = html(many_page(gather([CALCULATORS])))
+    page = html(many_page(report_data([CALCULATORS])))
     assert page.count('<details class="folded">') == 7
     assert "It was picked as the best of 7 on these tasks, so expect" in words(page)
 
@@ -118,7 +118,7 @@ def test_too_many_lanes_are_counted_instead():
 
 
 def test_a_suite_has_a_row_for_each_benchmark_and_the_mean():
-    data = gather([rows(["a", "b"], tasks=200)])
+    data = report_data([rows(["a", "b"], tasks=200)])
     page = many_page(data)
     found = data.ranking
     pair = found.mean.pairs[0]
@@ -131,7 +131,7 @@ def test_a_suite_has_a_row_for_each_benchmark_and_the_mean():
 
 
 def test_three_models_have_no_difference_and_a_bar_under_ties():
-    found = gather([rows(["a", "b", "c"])]).ranking
+    found = report_data([rows(["a", "b", "c"])]).ranking
     table = suite_table(found)
     assert "B − A" not in table
     every = [*found.benchmarks, found.mean]
@@ -141,13 +141,13 @@ def test_three_models_have_no_difference_and_a_bar_under_ties():
 
 def test_a_model_that_lacks_a_benchmark_is_not_run_there():
     made = [row for row in rows(["a", "b", "c"]) if (row["model"], row["dataset"]) != ("c", "hard")]
-    page = many_page(gather([made]))
+    page = many_page(report_data([made]))
     assert "not run" in words(page.top)
     assert "not in the mean" in words(page.top)
 
 
 def test_one_model_on_several_benchmarks_has_a_mean():
-    page = many_page(gather([rows(["a"])]))
+    page = many_page(report_data([rows(["a"])]))
     assert page.title.startswith("a scores 0.")
     assert "Over 80 tasks , nothing missing." in words(page.top)
     assert html(page).count('<details class="folded">') == 2
@@ -162,7 +162,7 @@ def test_a_matrix_from_a_document_has_no_runs(tmp_path):
 
 def test_leaderboards_of_several_benchmarks_are_folded(tmp_path):
     (tmp_path / "boards.json").write_text(leaderboard(rows(["a", "b"])).to_json())
-    page = html(many_page(gather([str(tmp_path / "boards.json")])))
+    page = html(many_page(report_data([str(tmp_path / "boards.json")])))
     assert page.count('<table class="board">') == 2
 
 
@@ -173,10 +173,10 @@ def test_small_numbers_are_words(count, said):
 
 def test_pictures_of_many_runs_end_where_the_file_would_become_too_large(monkeypatch):
     sources = [[row for row in rows("abc", [("easy", 0.5)]) if row["model"] == model] for model in "abc"]
-    whole = html(many_page(gather(sources)))
+    whole = html(many_page(report_data(sources)))
     assert whole.count("<h3>Every task</h3>") == 3
     monkeypatch.setattr("calipers.web.many_page.MOST_BYTES", 1)
-    assert "<h3>Every task</h3>" not in html(many_page(gather(sources)))
+    assert "<h3>Every task</h3>" not in html(many_page(report_data(sources)))
     assert 'class="command"' not in whole  # there is no command for rewards in memory
 
 

@@ -8,10 +8,10 @@ import pytest
 from calipers import score
 from calipers.analyses.compare.compare import compare
 from calipers.web import report
-from calipers.web.gather import PairData, gather
 from calipers.web.markup import joined, one_line
 from calipers.web.page import html
 from calipers.web.pair_page import bars, changes_of, differing, pair_page, shown_changes, usual_answers
+from calipers.web.report_data import PairData, report_data
 
 ARITH, NEXT = (str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl"))
 
@@ -25,7 +25,7 @@ def words(markup):
 
 
 def test_the_answer_and_its_badge_come_first():
-    page = pair_page(gather([ARITH, NEXT], by="difficulty"))
+    page = pair_page(report_data([ARITH, NEXT], by="difficulty"))
     said = words(page.top)
     assert page.title == "next-calculator is better than tiny-calculator by 0.110."
     assert "▲ Better" in said
@@ -36,7 +36,7 @@ def test_the_answer_and_its_badge_come_first():
 
 
 def test_the_slices_say_their_verdicts_and_what_would_decide():
-    page = pair_page(gather([ARITH, NEXT], by="difficulty"))
+    page = pair_page(report_data([ARITH, NEXT], by="difficulty"))
     section = next(section for section in page.sections if section.head == "By difficulty")
     assert "Each p is adjusted for the number of slices; the headline is not." in section.note
     said = words(section.body)
@@ -61,12 +61,12 @@ def test_the_slices_say_whether_their_p_are_adjusted(adjust, note):
 def test_a_single_pass_or_fail_each_has_the_table_of_mcnemar():
     first = [[1]] * 30 + [[0]] * 20
     second = [[1]] * 22 + [[0]] * 8 + [[1]] * 15 + [[0]] * 5
-    page = pair_page(gather([first, second]))
+    page = pair_page(report_data([first, second]))
     section = next(section for section in page.sections if section.head == "Both, one, neither")
     cells = re.findall(r"<b>(\d+)</b>", section.body)
     assert cells == ["22", "8", "15", "5"]  # both, only A, only B, neither
     assert "8 tasks only A solved, 15 only B." in words(section.body)
-    assert "Both, one, neither" not in heads(pair_page(gather([ARITH, NEXT])))
+    assert "Both, one, neither" not in heads(pair_page(report_data([ARITH, NEXT])))
 
 
 def test_a_margin_is_a_band_and_equivalence_a_verdict():
@@ -82,7 +82,7 @@ def test_a_comparison_from_a_document_shows_what_it_has(tmp_path):
     (tmp_path / "comparison.json").write_text(comparison.to_json())
     made = report(str(tmp_path / "comparison.json"))
     assert made.title == "next-calculator is better than tiny-calculator by 0.110."
-    page = pair_page(gather([str(tmp_path / "comparison.json")]))
+    page = pair_page(report_data([str(tmp_path / "comparison.json")]))
     assert {"Both runs", "By difficulty", "Task by task", "What changed", "Provenance"} <= set(heads(page))
     assert not {"Ledger", "Score against cost", "What if"} & set(heads(page))
     drawn = next(section for section in page.sections if section.head == "Task by task")
@@ -115,7 +115,7 @@ def test_no_common_value_has_no_axis():
 
 @pytest.mark.parametrize("texts", [True, False])
 def test_the_command_gives_the_same_numbers(texts):
-    page = html(pair_page(gather([ARITH, NEXT], by="difficulty", texts=texts, missing="zero")))
+    page = html(pair_page(report_data([ARITH, NEXT], by="difficulty", texts=texts, missing="zero")))
     command = re.search(r'data-copy="([^"]*)"', page)[1]
     assert command == (
         f"calipers compare {ARITH} {NEXT} --metric mean_reward --metric pass_rate --by difficulty --missing zero"
@@ -149,7 +149,7 @@ def test_the_command_of_a_finished_result_has_its_settings(tmp_path):
 
 
 def test_the_island_has_the_texts_of_both_runs_for_each_listed_task():
-    page = pair_page(gather([ARITH, NEXT]))
+    page = pair_page(report_data([ARITH, NEXT]))
     tasks = json.loads(json.dumps(page.data["changed"]))
     assert len(tasks) == 40
     assert {len(task["runs"]) for task in tasks} == {2}
@@ -168,7 +168,7 @@ def test_runs_without_any_reward_have_a_page():
 
 @pytest.fixture(scope="module")
 def pair():
-    return gather([ARITH, NEXT])
+    return report_data([ARITH, NEXT])
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +241,6 @@ def test_bars_become_a_line_of_steps(changes):
 
 
 def test_the_note_of_the_tasks_says_what_is_drawn():
-    page = pair_page(gather([[[1]] * 301, [[1]] * 300 + [[0]]]))
+    page = pair_page(report_data([[[1]] * 301, [[1]] * 300 + [[0]]]))
     drawn = next(section for section in page.sections if section.head == "Task by task")
     assert drawn.note == ["The line has the tasks in order of their score in B minus their score in A."]

@@ -7,7 +7,7 @@ import pytest
 
 import calipers
 from calipers.analyses.compare.source import stored_text
-from calipers.web.gather import ManyData, PairData, gather, with_texts
+from calipers.web.report_data import ManyData, PairData, report_data, with_texts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "formats"
 FILES = {
@@ -40,7 +40,7 @@ def test_a_report_has_the_texts_that_convert_writes(file, tmp_path):
         (row.get("agent"), row.get("model"), row.get("dataset"), row["task"], row["sample"]): row for row in rows
     }
     texts = 0
-    for run in runs_of(gather([str(GOLDEN / file)])):
+    for run in runs_of(report_data([str(GOLDEN / file)])):
         run = with_texts(run)
         table = run.rollouts.table
         for row, text in run.rollouts.texts.items():

@@ -18,10 +18,10 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats import Named, Raw
-from calipers.formats.carried import CARRIED
 from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.read import begin
 from calipers.formats.run_folder import is_run, read_plan, read_settings
+from calipers.formats.source_facts import FACTS
 from calipers.reports.document import Blank, Block, Document, Sentence, Title, plain_table
 from calipers.reports.figures import counted
 from calipers.reports.untrusted_text import clean
@@ -100,7 +100,7 @@ class AuditRow:
 def rows_of(records: Iterable[Mapping[str, Any]], reward: str | None = None) -> Iterator[AuditRow]:
     """Yield a row for each record; ``reward`` is the name of the reward to use if there are several."""
     for record in records:
-        yield _row({key: _decoded(value) for key, value in record.items() if key != CARRIED}, reward)
+        yield _row({key: _decoded(value) for key, value in record.items() if key != FACTS}, reward)
 
 
 def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:

@@ -32,7 +32,7 @@ from calipers.request import Plan, integer, make_plan
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters, over_steps
 from calipers.rollouts.ledger import Ledger, Missing, contributed
-from calipers.rollouts.record import not_said
+from calipers.rollouts.record import without_sentences
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import (
     MOST,
@@ -285,7 +285,7 @@ def curve(
     if groups and all(NO_REWARDS in group.notes for group in groups):
         raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
     stop_notes = [note for stop in read.rollouts.stops.values() for note in stop.notes]  # the groups have them
-    notes = not_said([*read.rollouts.notes, *over_steps(read.rollouts)], stop_notes)
+    notes = without_sentences([*read.rollouts.notes, *over_steps(read.rollouts)], stop_notes)
     return Curves(plan.missing, plan.confidence, threshold, cluster, read.hashed(), groups, notes)
 
 

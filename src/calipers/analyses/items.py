@@ -30,7 +30,7 @@ from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters, over_steps
 from calipers.rollouts.ledger import Missing
-from calipers.rollouts.record import not_said
+from calipers.rollouts.record import without_sentences
 from calipers.rollouts.table import Rollouts
 from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
@@ -250,7 +250,7 @@ def items(
 def _source_notes(rollouts: Rollouts) -> list[str]:
     """The notes of a source without those on stopped runs, which the tables have."""
     notes = [*rollouts.notes, *over_steps(rollouts)]
-    return not_said(notes, [note for stop in rollouts.stops.values() for note in stop.notes])
+    return without_sentences(notes, [note for stop in rollouts.stops.values() for note in stop.notes])
 
 
 def _check_distinct(sources: Sequence[Source]) -> None:

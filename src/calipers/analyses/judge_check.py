@@ -31,7 +31,7 @@ from calipers.reports.sentences import places, signed_to, to
 from calipers.request import make_plan
 from calipers.rollouts.column import Bools, Column, Floats
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import GROUP, not_said
+from calipers.rollouts.record import GROUP, without_sentences
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import interval
 from calipers.stats.judges import (
@@ -461,7 +461,7 @@ def judge_check(
     with quietly():
         checked = [checked_judge(group, threshold, confidence) for group in groups]
     stops = list(side.rollouts.stops.values())
-    notes = not_said(side.rollouts.notes, [note for stop in stops for note in stop.notes])
+    notes = without_sentences(side.rollouts.notes, [note for stop in stops for note in stop.notes])
     notes += [f"{stop.fact}: {FIXED}" for stop in stops]
     if label_file.empty:
         rows = "1 row without a label is" if label_file.empty == 1 else f"{label_file.empty:,} rows without a label are"

@@ -113,7 +113,7 @@ def leaderboard(
         confidence=confidence,
         seed=seed,
     )
-    plan = replace(plan, asked=[mean_metric(plan, named=requested is not None)])
+    plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
     question = make_question(plan, baseline=baseline)
     check_sources(sources)
     finished, with_rollouts = finished_results(sources)
@@ -224,7 +224,7 @@ def _boards_of_dataset(
     stopped = [run for run in contest if run.rollouts.stop is not None]
     plan = question.plan
     if len(ranked) < 2:
-        request = plan.asked[0]
+        request = plan.requests[0]
         unranked = [_unranked(run, request, plan, ALONE) for run in ranked]
         unranked += [_unranked(run, request, plan, STOPPED) for run in stopped]
         unranked += [_finished_standing(source, group, request.text, plan) for source, group in documents]
@@ -234,8 +234,8 @@ def _boards_of_dataset(
     values_by_metric = common_values(ranked, question)
     if not values_by_metric:
         for run in ranked[1:]:  # raises an error that names the rewards of two runs, if they share none
-            metrics_of(plan.asked, (ranked[0].rollouts, run.rollouts), (ranked[0].name, run.name), plan.reward)
-        raise InputError(f"the models have no {plan.asked[0].text!r} in common; pick a reward with --reward KEY")
+            metrics_of(plan.requests, (ranked[0].rollouts, run.rollouts), (ranked[0].name, run.name), plan.reward)
+        raise InputError(f"the models have no {plan.requests[0].text!r} in common; pick a reward with --reward KEY")
     if not _shared_tasks(ranked):
         raise InputError(_no_common_message(ranked))
     tasks = set[str]().union(*(run.rollouts.tasks for run in ranked))
@@ -295,7 +295,7 @@ def _standing(run: ReadRun, part: Rollouts, estimate: Estimate | None, why: str 
 
 def _unranked(run: ReadRun, request: RequestedMetric, plan: Plan, why: str) -> Standing:
     """The standing of a run without a rank, with the value on its own tasks."""
-    pairs = metrics_of(plan.asked, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)[0]
+    pairs = metrics_of(plan.requests, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)[0]
     own_request = next((first for first, _ in pairs if first.text == request.text), pairs[0][0])
     return _standing(run, run.rollouts, estimate_of(run.rollouts, own_request, plan), why)
 

@@ -199,7 +199,7 @@ def _show_progress(watch: Watch, standing: LaneStanding) -> None:
             elapsed=time.monotonic() - standing.began,
             in_flight=standing.in_flight,
             limit=sum(lane.pace.limit for lane in standing.lanes),
-            waiting=waiting or (f"rate limit: {standing.held:.0f} s" if standing.held >= 1 else ""),
+            waiting=waiting or (f"rate limit: {standing.pause:.0f} s" if standing.pause >= 1 else ""),
             pause="the last requests" if waiting else "",
             retries=standing.retries,
         )

@@ -115,7 +115,7 @@ class Watch:
 
     def show(self, status: Status, headline: Live | None) -> None:
         """Keep the status of a run's loop as a state, and show it if an update is due."""
-        held_back = status.pace.held
+        held_back = status.pace.pause
         waiting, pause = "", ""
         if status.stopped:
             waiting, pause = f"the last requests ({status.stopped})", "the last requests"

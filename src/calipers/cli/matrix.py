@@ -137,7 +137,7 @@ def matrix_of(reports: Sequence[Report]) -> Matrix | None:
     """The matrix of several runs; None if they were scored with different settings, or if no matrix is possible."""
     plan = reports[0].scoring
     same = all(_settings(report) == _settings(reports[0]) and not report.job.from_library for report in reports)
-    if not same or not plan.asked:
+    if not same or not plan.requests:
         return None
     from calipers.analyses.matrix import matrix_plan
 
@@ -150,7 +150,7 @@ def matrix_of(reports: Sequence[Report]) -> Matrix | None:
 
 def _settings(report: Report) -> object:
     """The settings with which a run was scored, without metrics, because a matrix shows only one."""
-    return replace(report.scoring, asked=(), by=())
+    return replace(report.scoring, requests=(), by=())
 
 
 def folder_of(reports: Sequence[Report]) -> str:

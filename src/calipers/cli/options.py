@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from calipers.cards import asked_names
+from calipers.cards import interval_names
 from calipers.errors import InputError, UnknownName
 from calipers.names import DIALECTS, is_remote
 from calipers.names import FORMATS as READABLE
@@ -177,7 +177,7 @@ interval = option(
     "--interval",
     group=STATISTICS,
     metavar="NAME",
-    help=f"Interval method for means: {', '.join(asked_names())}; calipers explain NAME describes each.  "
+    help=f"Interval method for means: {', '.join(interval_names())}; calipers explain NAME describes each.  "
     "[default: default]",
 )
 threshold = option(

@@ -387,8 +387,8 @@ def _question_lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
     yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
     for task in questions[:FIRST]:
         yield ""
-        place = suite.places.get(task.id)
-        yield f"id: {task.id}" + (f" ({place})" if place else "")
+        location = suite.places.get(task.id)
+        yield f"id: {task.id}" + (f" ({location})" if location else "")
         yield from _text("prompt", task.prompt)
         if task.target is not None:
             yield from _text("target", task.target)

@@ -124,14 +124,14 @@ def score(
     The format of each file is detected from its content. Several files are scored as one set of rollouts.
     A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
-    place = engine_of("--engine", engine)
-    if place is None and any(map(is_remote, paths)):  # with an engine, each machine downloads its own files
+    remote = engine_of("--engine", engine)
+    if remote is None and any(map(is_remote, paths)):  # with an engine, each machine downloads its own files
         paths = local(paths)
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     others = {"--export": export, "--metric-script": scripts, "--partial": partial, "--cache": cache}
     for option in [name for name, value in {**others, "--format junit": shape == "junit"}.items() if value]:
-        if place is not None:
+        if remote is not None:
             raise InputError.at("--engine", f"does not go with {option}", "expected --engine local")
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and export is None:
@@ -150,7 +150,7 @@ def score(
             raise InputError.at("--partial", f"{other} is given, too", "expected one of them")
         write_partial(Target(partial, paths), metrics, names, plugins, settings)
         return
-    folders = place is None and cache is None and any(map(os.path.isdir, paths))
+    folders = remote is None and cache is None and any(map(os.path.isdir, paths))
     if folders and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or errors or scripts or economics or shape == "junit")

@@ -69,11 +69,11 @@ class SuiteCommand:
         if self.baseline is None:
             return
         models = list(dict.fromkeys(job.model for job in jobs))
-        place = f"{self.file.path}:{self.file.lines.get(('gate', BASELINE), 1)}"
+        location = f"{self.file.path}:{self.file.lines.get(('gate', BASELINE), 1)}"
         if self.baseline not in models and not os.path.exists(self.baseline):
-            raise InputError.at(place, str(UnknownName.of("model in this suite", self.baseline, models)))
+            raise InputError.at(location, str(UnknownName.of("model in this suite", self.baseline, models)))
         if models == [self.baseline]:
-            raise InputError.at(place, f"{self.baseline} is the only model", "expected another one to check")
+            raise InputError.at(location, f"{self.baseline} is the only model", "expected another one to check")
 
     def _check_rules(self, jobs: Sequence[Job]) -> None:
         """Look up the metrics of the rules; not if tasks come from a library, whose metrics are only known later."""
@@ -87,8 +87,8 @@ class SuiteCommand:
                 try:
                     make_plan([rule.metric], dialect=jobs[0].dialect)
                 except UnknownName as error:
-                    place = f"{self.file.path}:{lines.get(('gate', rule.tier)) or lines.get(('gate',), 1)}"
-                    raise InputError.at(place, f"{rule.text!r}: {error}") from None
+                    location = f"{self.file.path}:{lines.get(('gate', rule.tier)) or lines.get(('gate',), 1)}"
+                    raise InputError.at(location, f"{rule.text!r}: {error}") from None
 
     def show(self, reports: Sequence[Report], shape: str, page: PageOptions) -> int:
         """Show the matrix and the gate, and write both beside the runs; return the gate's exit code, 0 without a gate.
@@ -150,23 +150,23 @@ def suite_command(file: SuiteFile) -> SuiteCommand:
     if file.gate is None:
         return SuiteCommand(file, None)
     line = file.lines.get(("gate",), 1)
-    place = f"{file.path}:{line}: gate"
+    location = f"{file.path}:{line}: gate"
     content = {"critical": file.gate} if isinstance(file.gate, (str, list)) else file.gate
     if isinstance(content, dict) and isinstance(content.get("critical"), str):
         content = {**content, "critical": [content["critical"]]}
     if not isinstance(content, dict):
-        raise InputError.at(place, f"is {file.gate!r:.60}", "expected a list of rules, or critical: [...]")
+        raise InputError.at(location, f"is {file.gate!r:.60}", "expected a list of rules, or critical: [...]")
     baseline = content.get(BASELINE)
     if baseline is not None and not isinstance(baseline, str):
-        raise InputError.at(place, f"baseline is {baseline!r:.60}", "expected a model of the suite, or a path")
+        raise InputError.at(location, f"baseline is {baseline!r:.60}", "expected a model of the suite, or a path")
     for key in content:
         if key not in OF_GATE:
             key_place = f"{file.path}:{file.lines.get(('gate', key), line)}"
             raise InputError.at(key_place, str(UnknownName.of("key of a gate", str(key), OF_GATE)))
     rules = {key: value for key, value in content.items() if key != BASELINE}
-    policy = policy_of(rules, place, OF_GATE)
+    policy = policy_of(rules, location, OF_GATE)
     if baseline is None and (deltas := [rule.text for rule in policy.requirements if rule.delta]):
-        raise InputError.at(place, f"{deltas[0]!r} needs a baseline", "add baseline: MODEL, or a path, to the gate")
+        raise InputError.at(location, f"{deltas[0]!r} needs a baseline", "add baseline: MODEL, or a path, to the gate")
     return SuiteCommand(file, policy, baseline)
 
 

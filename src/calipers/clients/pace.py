@@ -183,7 +183,7 @@ class Pace:
         self.in_flight = 0
         self._now, self._dice = now, dice or random.Random()
         self._rate = CallRate(ramp)
-        self._held_until = self._shrunk_at = float("-inf")
+        self._paused_until = self._shrunk_at = float("-inf")
         self._good = 0  # calls that succeeded since the limit last changed
         self._pauses = 0  # pauses since a call last succeeded
         self._shut = False
@@ -192,9 +192,9 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def held(self) -> float:
+    def pause(self) -> float:
         """The remaining seconds of the current pause."""
-        return max(0.0, self._held_until - self._now())
+        return max(0.0, self._paused_until - self._now())
 
     def turn(self) -> int:
         """The next turn, for a call and all its retries."""
@@ -250,13 +250,13 @@ class Pace:
         window = self._rate.window(now)
         if self._rate.resumed:
             self._pauses = 0
-        if not self.held:  # no call begins during a pause, so a call that is rejected during one began before it
+        if not self.pause:  # no call begins during a pause, so a call that is rejected during one began before it
             if wait is None:
                 longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._pauses)
                 wait = min(self._dice.uniform(longest / 2, longest), window)
             self._pauses += 1
-        if wait and now + wait > self._held_until:
-            self._held_until = now + wait
+        if wait and now + wait > self._paused_until:
+            self._paused_until = now + wait
         if self._pauses > PATIENCE and window == inf and now - self._shrunk_at >= BREATH:
             self.limit, self._shrunk_at = max(1, self.limit // 2), now
 
@@ -284,9 +284,9 @@ class Pace:
 
     def _early(self) -> float:
         """Seconds until the next call may begin."""
-        if self._rate.free and self._held_until < 0:
+        if self._rate.free and self._paused_until < 0:
             return 0.0
-        return max(0.0, max(self._held_until, self._rate.next) - self._now())
+        return max(0.0, max(self._paused_until, self._rate.next) - self._now())
 
     def _begin(self) -> None:
         self.in_flight += 1

@@ -12,7 +12,7 @@ import msgspec
 
 from calipers.clients import Completion, Connection, Ending, Request
 from calipers.errors import ClientError, InputError
-from calipers.rollouts.record import USAGE, Outcome, fault, said_text
+from calipers.rollouts.record import USAGE, Outcome, completion_text, fault
 from calipers.tasks import Prompt
 from calipers.typed import complete
 
@@ -72,7 +72,7 @@ class Replay:
             missing = f"no rollout with task {request.task!r}, sample {request.sample}, and none with the same prompt"
             raise ClientError(f"{self._path}: {missing}", kind="absent")
         record = self._read(self._by_task[key][1])
-        text = said_text(record.completion, record.outcome)
+        text = completion_text(record.completion, record.outcome)
         if text is None:
             missing = f"task {key[0]!r}, sample {key[1]} has no completion (outcome {record.outcome or 'missing'})"
             raise ClientError(f"{self._path}: {missing}", kind="absent")

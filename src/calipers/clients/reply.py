@@ -82,13 +82,13 @@ def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secre
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
         kind=f"http_{status}",
         retry=retry,
-        wait=wait_asked(headers) if retry else None,
+        wait=retry_after(headers) if retry else None,
         slow_down=status == 429 and retry,
         hopeless=status in _HOPELESS or 300 <= status < 400 or out_of_quota,
     )
 
 
-def wait_asked(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds that a server asks to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
 
     None if it does not ask, or asks for more than a day.

@@ -176,7 +176,7 @@ class Terms(NamedTuple):
 
     number: int
     places: int  # items in work at once
-    room: int  # all items; those beyond it that are not begun yet are returned
+    capacity: int  # all items; those beyond it that are not begun yet are returned
 
 
 class Answer(NamedTuple):
@@ -235,7 +235,7 @@ class RemoteWorker:
             self._terms = terms
             self._news.set()
         self._start()
-        while self._waiting and len(self._waiting) + len(self._working) > self._terms.room:
+        while self._waiting and len(self._waiting) + len(self._working) > self._terms.capacity:
             self._returned.append(self._waiting.pop()[0])
             self._news.set()
 
@@ -318,7 +318,7 @@ class _WorkerState:
     node: str
     actor: Any
     terms: Terms = NOTHING
-    held: int = 0  # places that it may have taken; more than its terms allow until it finishes items begun before
+    in_use: int = 0  # places that it may have taken; more than its terms allow until it finishes items begun before
     ready: bool = False
     exchanging: bool = False
     calls: dict[int, _Call] = field(default_factory=dict)  # all calls assigned to it
@@ -328,7 +328,7 @@ class _WorkerState:
     @property
     def load(self) -> float:
         """The share of its room that is used."""
-        return len(self.calls) / self.terms.room if self.terms.room else 1.0
+        return len(self.calls) / self.terms.capacity if self.terms.capacity else 1.0
 
     def take_message(self) -> tuple[bytes, Terms]:
         """The next message to the worker: the items in the outbox, which is emptied, and the terms."""
@@ -408,24 +408,24 @@ class RemoteWorkers:
         self._dealing = False
         if not self._queue:
             return
-        with_room = [
+        with_capacity = [
             (worker.load, index, worker)
             for index, worker in enumerate(self._states.values())
-            if worker.ready and len(worker.calls) < worker.terms.room
+            if worker.ready and len(worker.calls) < worker.terms.capacity
         ]
-        heapq.heapify(with_room)
+        heapq.heapify(with_capacity)
         assigned: set[_WorkerState] = set()
-        while self._queue and with_room:
-            _, index, worker = heapq.heappop(with_room)
+        while self._queue and with_capacity:
+            _, index, worker = heapq.heappop(with_capacity)
             call = self._queue.popleft()
             if call.result.done():  # the caller has stopped waiting
-                heapq.heappush(with_room, (worker.load, index, worker))
+                heapq.heappush(with_capacity, (worker.load, index, worker))
                 continue
             worker.calls[call.number] = call
             worker.outbox.append(call)
             assigned.add(worker)
-            if len(worker.calls) < worker.terms.room:
-                heapq.heappush(with_room, (worker.load, index, worker))
+            if len(worker.calls) < worker.terms.capacity:
+                heapq.heappush(with_capacity, (worker.load, index, worker))
         for worker in assigned:
             # a busy worker gets them with its next exchange, which comes soon
             if worker.exchanging and len(worker.calls) - len(worker.outbox) < worker.terms.places:
@@ -459,8 +459,8 @@ class RemoteWorkers:
                 call.result.set_result(result)
         returned = [call for number in answer.returned if (call := worker.calls.pop(number, None)) is not None]
         self._queue.extendleft(sorted(returned, key=lambda call: call.number, reverse=True))
-        if answer.terms == worker.terms.number and answer.in_use != worker.held:
-            worker.held = answer.in_use
+        if answer.terms == worker.terms.number and answer.in_use != worker.in_use:
+            worker.in_use = answer.in_use
             self._share()
 
     def _dismiss(self, worker: _WorkerState, reason: str) -> None:
@@ -490,7 +490,7 @@ class RemoteWorkers:
         self._reserved = 1
         self._share()
         try:
-            while sum(each.held for each in self._states.values()) > max(self._places - 1, 0):
+            while sum(each.in_use for each in self._states.values()) > max(self._places - 1, 0):
                 self._freed.clear()
                 await self._freed.wait()
             while self._suspects:
@@ -583,15 +583,15 @@ class RemoteWorkers:
         ready = [worker for worker in self._states.values() if worker.ready]
         all_places = max(self._places - self._reserved, 0)
         shares = [(all_places + number) // len(ready) for number in reversed(range(len(ready)))]
-        free = all_places - sum(worker.held for worker in ready)
+        free = all_places - sum(worker.in_use for worker in ready)
         for worker, share in zip(ready, shares, strict=True):
             if share < worker.terms.places:
                 self._agree(worker, share)
         for worker, share in zip(ready, shares, strict=True):
-            places = min(share, worker.held + max(free, 0))
+            places = min(share, worker.in_use + max(free, 0))
             if places > worker.terms.places:
-                free -= max(places - worker.held, 0)
-                worker.held = max(places, worker.held)
+                free -= max(places - worker.in_use, 0)
+                worker.in_use = max(places, worker.in_use)
                 self._agree(worker, places)
         self._freed.set()
         self._deal_soon()

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from calipers.formats import Raw
 from calipers.formats.jsonl import WORDS
-from calipers.formats.repeated_keys import Doubled
+from calipers.formats.repeated_keys import KeyCheck
 from calipers.rollouts.column import Bools, Floats
 
 LANES: Final = tuple(f"{WORDS} {lane}" for lane in range(4))
@@ -162,9 +162,9 @@ def canonical_raw(raw: bytes) -> bytes:
     else:
         text = canonical(value)
     if raw[:1] in b"[{" and (not plain or raw.count(b":") != text.count(b":")):
-        doubled = Doubled()
+        doubled = KeyCheck()
         json.loads(raw, object_pairs_hook=doubled)
-        if doubled.found:
+        if doubled.repeats:
             raise NotCanonical("a key appears twice in one object", "expected each key once")
     return text
 

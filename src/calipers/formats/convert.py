@@ -24,11 +24,11 @@ import numpy as np
 
 from calipers.errors import InputError, display
 from calipers.formats import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
-from calipers.formats.carried import CARRIED, ROWS, Carried
 from calipers.formats.jsonl import KEPT, JsonLines
 from calipers.formats.lines import LineError, odd_key, unreadable, without_unreal
-from calipers.formats.read import Progress, begin, found_format, opened, with_folders
+from calipers.formats.read import Progress, begin, format_of, opened, with_folders
 from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
+from calipers.formats.source_facts import FACTS, ROWS, SourceFacts
 from calipers.formats.tables import JSON_COLUMNS
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT, STEP
@@ -166,7 +166,7 @@ def _streamed(path: str, names: Named, progress: Progress | None) -> _Rollouts |
     if names or os.path.isdir(path):
         return None
     with Source(path) as source:
-        kind = found_format(source)
+        kind = format_of(source)
     return _Rollouts(partial(_lines, path, progress), kind.name) if kind.name == "native" else None
 
 
@@ -261,7 +261,7 @@ def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
     kinds = {}
     for each in with_folders([path for path in paths if path != STDIN], names)[0]:
         with closing(opened(each)) as source:
-            kinds[each if isinstance(each, str) else each.path] = found_format(source, names)
+            kinds[each if isinstance(each, str) else each.path] = format_of(source, names)
     return kinds
 
 
@@ -300,7 +300,7 @@ def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> I
             if more is None:
                 raise RuntimeError(f"{path} has fewer rows than rollouts")
             if empty:  # written into the first row
-                record[CARRIED] = msgspec.structs.replace(record.get(CARRIED) or Carried(), empty_tasks=empty)
+                record[FACTS] = msgspec.structs.replace(record.get(FACTS) or SourceFacts(), empty_tasks=empty)
                 empty = []
             yield _joined(record, more)
 
@@ -342,8 +342,8 @@ def _empty_tasks(parts: Sequence[Part]) -> list[str]:
 def _joined(record: Record, more: Mapping[str, Any]) -> Record:
     """A record with the further values of its row; a number that both have is kept as the row writes it."""
     for key, value in more.items():
-        if key == CARRIED and isinstance(value, dict):
-            record[key] = msgspec.structs.replace(record.get(key) or Carried(), **value)
+        if key == FACTS and isinstance(value, dict):
+            record[key] = msgspec.structs.replace(record.get(key) or SourceFacts(), **value)
         elif key in record.get("rewards", ()) or key in record.get("usage", ()):  # a number that is already known
             continue
         elif key in record and isinstance(value, str):  # the cell of a table, whose number is already known
@@ -357,7 +357,7 @@ def _joined(record: Record, more: Mapping[str, Any]) -> Record:
 
 
 def _of_part(part: Part) -> Iterator[Record]:
-    """A record for each row, with its numbers, outcome and group, and its `Carried` object."""
+    """A record for each row, with its numbers, outcome and group, and its `SourceFacts` object."""
     for start in range(0, len(part), _BATCH):
         rows = slice(start, start + _BATCH)
         task, sample, attempt = part.task[rows].tolist(), part.sample[rows].tolist(), part.attempt[rows].tolist()
@@ -391,7 +391,7 @@ def _of_part(part: Part) -> Iterator[Record]:
                     (record if top else record.setdefault("usage", {}))[key] = values[row]
             record |= {key: values[row] for key, values in others if values and values[row] is not None}
             dataset = (datasets[row] if datasets else None) or ""
-            carried = Carried(
+            facts = SourceFacts(
                 planned_from=None if part.planned_from == ROWS else part.planned_from,
                 turn=None if turns is None else turns[row],
                 error_kind=kinds[row] if kinds else None,
@@ -400,8 +400,8 @@ def _of_part(part: Part) -> Iterator[Record]:
                 headline=part.headline or None,
                 labels={key: values[row] for key, values in steps if values[row] is not None},
             )
-            if carried != Carried():
-                record[CARRIED] = carried
+            if facts != SourceFacts():
+                record[FACTS] = facts
             yield record
 
 
@@ -419,7 +419,7 @@ def _label(labels: Labels | None, rows: slice) -> list[Any]:
 
 def _is_top_level(name: str) -> bool:
     """Whether a column of numbers is a key of the record itself; if not, it is a key of its usage."""
-    return name not in USAGE and name not in ROLES and name != CARRIED and bool(name)
+    return name not in USAGE and name not in ROLES and name != FACTS and bool(name)
 
 
 class _TextsBySample:
@@ -515,7 +515,7 @@ class _Columns:
         types = {key: _type(key, kinds) for key, kinds in self._kinds.items()}
         types |= dict.fromkeys(self.as_json(), pl.String())
         if any(self._is_aside(key, kind) for key, kinds in self._kinds.items() for kind in kinds):
-            types[CARRIED] = pl.String()
+            types[FACTS] = pl.String()
         return pl.Schema(types)
 
     def as_json(self) -> list[str]:
@@ -523,8 +523,8 @@ class _Columns:
         return [key for key, kinds in self._kinds.items() if _is_json(key, kinds - {""})]
 
     def _is_aside(self, column: str, kind: str) -> bool:
-        """Whether a value of this kind does not fit its column, which has numbers, and is kept under `CARRIED`."""
-        if kind in ("", *NUMBERS) or column in (*TEXT, *KEPT, CARRIED):
+        """Whether a value of this kind does not fit its column, which has numbers, and is kept under `FACTS`."""
+        if kind in ("", *NUMBERS) or column in (*TEXT, *KEPT, FACTS):
             return False
         return column.partition(".")[0] in OBJECTS or bool(self._kinds[column] & NUMBERS)
 
@@ -535,12 +535,12 @@ class _Columns:
         encoded = frozenset(self.as_json())
         columns: dict[str, list[Any]] = {key: [None] * len(records) for key in schema}
         for row, record in enumerate(records):
-            carried, aside = Carried(), {}
+            facts, aside = SourceFacts(), {}
             for column, key, value in _cells(record):
                 if value is None:
                     continue
-                if column == CARRIED:
-                    carried = value
+                if column == FACTS:
+                    facts = value
                 elif self._is_aside(column, _value_kind(value)):
                     aside[key] = value
                 elif column in encoded:
@@ -549,14 +549,14 @@ class _Columns:
                     columns[column][row] = float(value)
                 else:
                     columns[column][row] = str(value) if column == "task" else value
-            carried = msgspec.structs.replace(carried, keys={**carried.keys, **aside})
-            if carried != Carried():
-                columns[CARRIED][row] = msgspec.json.encode(carried).decode()
+            facts = msgspec.structs.replace(facts, keys={**facts.keys, **aside})
+            if facts != SourceFacts():
+                columns[FACTS][row] = msgspec.json.encode(facts).decode()
         return pl.DataFrame({key: pl.Series(values, dtype=schema[key]) for key, values in columns.items()})
 
 
 def _is_json(column: str, kinds: set[str]) -> bool:
-    if column in (*TEXT, *WHOLE, "reward", CARRIED) or column.partition(".")[0] in OBJECTS:
+    if column in (*TEXT, *WHOLE, "reward", FACTS) or column.partition(".")[0] in OBJECTS:
         return False
     if column in KEPT:
         return "other" in kinds or len(kinds) > 1
@@ -589,17 +589,19 @@ def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
         first, dot, _ = key.partition(".")
         if key in OBJECTS:
             yield from ((f"{key}.{inner}", inner, number) for inner, number in (value or {}).items())
-        elif key == CARRIED:
-            yield key, key, _carried(value)
+        elif key == FACTS:
+            yield key, key, _facts(value)
         else:
             yield f"usage.{key}" if dot and first in (*OBJECTS, "metadata") else key, key, value
 
 
-def _carried(value: Any) -> Carried:
-    """The `Carried` object of a row; any other value under this key is the user's own, and is kept as a key."""
-    if isinstance(value, Carried):
+def _facts(value: Any) -> SourceFacts:
+    """The `SourceFacts` object of a row; any other value under this key is the user's own, and is kept as a key."""
+    if isinstance(value, SourceFacts):
         return value
-    return msgspec.convert(value, complete(Carried)) if isinstance(value, dict) else Carried(keys={CARRIED: value})
+    return (
+        msgspec.convert(value, complete(SourceFacts)) if isinstance(value, dict) else SourceFacts(keys={FACTS: value})
+    )
 
 
 def _value_kind(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.carried import CARRIED, CarriedRows
+from calipers.formats.source_facts import FACTS, FactColumns
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ids import dense
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, named, shown, words_hint
@@ -76,7 +76,7 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
 def without_role(keys: Sequence[str], names: Mapping[str, str]) -> list[str]:
     """The keys of a table without a role, except those of usage; if there is no reward, one of them may be it."""
     roles = meant(names)
-    known = {"", CARRIED, *roles, *(key for key in keys if roles.get(key.partition(".")[0]) == "usage")}
+    known = {"", FACTS, *roles, *(key for key in keys if roles.get(key.partition(".")[0]) == "usage")}
     return [key for key in keys if key not in known]
 
 
@@ -89,7 +89,7 @@ class Frames:
         self.rows = 0
         self._batches: dict[Meaning, list[pl.Series]] = {}
         self._json: dict[str, list[pl.Series]] = {}  # label -> its values as JSON
-        self._carried: CarriedRows | None = None
+        self._facts: FactColumns | None = None
 
     def begin(self, lines: int | Ints) -> None:
         """Start a batch whose rows are on these lines, or on consecutive lines from this one on."""
@@ -125,10 +125,10 @@ class Frames:
         self._json.setdefault(name, []).append(batch)
 
     def carry(self, batch: pl.Series) -> None:
-        """Add the `Carried` objects of the batch, as JSON text."""
-        self._carried = self._carried or CarriedRows()
+        """Add the `SourceFacts` objects of the batch, as JSON text."""
+        self._facts = self._facts or FactColumns()
         try:
-            self._carried.put(self.rows, batch.to_list())
+            self._facts.put(self.rows, batch.to_list())
         except BadRow as error:
             raise self._at(error) from None
 
@@ -221,7 +221,7 @@ class Frames:
             others=() if numbers["reward"] else others,
         )
         try:
-            return self._carried.finish(part) if self._carried else part
+            return self._facts.finish(part) if self._facts else part
         except BadRow as error:
             raise self._at(error) from None
 

@@ -39,7 +39,6 @@ from calipers.formats import (
     target_hash,
     worths,
 )
-from calipers.formats.carried import CARRIED, DECODER, CarriedRows
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -62,9 +61,10 @@ from calipers.formats.lines import (
     unreadable,
     without_unreal,
 )
-from calipers.formats.repeated_keys import Colons, said_twice, twice
-from calipers.formats.rows import Gather, with_none
+from calipers.formats.repeated_keys import Colons, repeated_key, repeated_key_fault
+from calipers.formats.rows import PartBuilder, with_none
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source, blocks_of
+from calipers.formats.source_facts import DECODER, FACTS, FactColumns
 from calipers.rollouts.packed import Loose, Packed
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant, named, shown
 from calipers.rollouts.table import BadRow, Part, Places
@@ -166,7 +166,7 @@ class RecordSchema:
         """Make the decoder for the keys and kinds known now, and `fields`, which describes the fields of its rows.
 
         The tag of a field is a role, or else tells how its value is kept: decoded ("number"; "mixed" is a gap unless it
-        is a number), or as raw JSON ("text" is ignored, "raw" is a requested label, "carried" a `Carried` object, and
+        is a number), or as raw JSON ("text" is ignored, "raw" is a requested label, "facts" a `SourceFacts` object, and
         "hashed" a number or words to be hashed).
         """
         self.fields: list[tuple[str, str]] = []  # (tag, name) of each field of a row
@@ -197,8 +197,8 @@ class RecordSchema:
             name = self.numbers.get(key, key)
             if key in self.labels:
                 add("raw", key, key, Raw, NOTHING)
-            elif key == CARRIED and kinds <= {"object"}:
-                add("carried", key, key, Raw, NOTHING)
+            elif key == FACTS and kinds <= {"object"}:
+                add("facts", key, key, Raw, NOTHING)
             elif kinds == {"number"}:
                 add("number", name, key, _NUMBER | None, ABSENT)
             elif "number" in kinds and self.words:
@@ -211,7 +211,7 @@ class RecordSchema:
         steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.first_steps], strict=False)
         self.steps = msgspec.json.Decoder(complete(steps | None))
         tags = [tag for tag, _ in self.fields]
-        raw_tags = ("raw", "text", "carried", "hashed", *_BEGINNINGS)
+        raw_tags = ("raw", "text", "facts", "hashed", *_BEGINNINGS)
         self._texts = [n for n, tag in enumerate(tags) if tag == "text"]
         self._begin = [(n, _BEGINNINGS[tag]) for n, tag in enumerate(tags) if tag in _BEGINNINGS]
         self.raws = [n for n, tag in enumerate(tags) if tag in raw_tags]
@@ -256,8 +256,8 @@ class JsonLines:
         self._reshape, reshaped = reshaping(names)
         self._schema = RecordSchema(reshaped, labels)
         self._learner = Learner(self._schema)
-        self._gather = Gather()
-        self._carried: CarriedRows | None = None
+        self._builder = PartBuilder()
+        self._facts: FactColumns | None = None
         self._colons = Colons()
         self._words: Any = None
         if WORDS in labels:
@@ -276,80 +276,80 @@ class JsonLines:
         self.ends = ends = np.flatnonzero(octets == _NEWLINE)
         if columns:
             rows = len(columns[0])
-            self._places.add(self._gather.rows, note_places(block, rows, octets, ends, self.lines, self._learner))
+            self._places.add(self._builder.rows, note_places(block, rows, octets, ends, self.lines, self._learner))
             keys = 0
             for (tag, name), column in zip(self._schema.fields, columns, strict=True):
                 keys += self._take(tag, name, column)
             if not self._colons.once(octets, keys, [columns[n] for n in self._schema.raws]):
-                self._refuse_twice(block)
+                self._refuse_repeated_key(block)
             if self._words is not None:
                 self._hash_words(columns, rows)
-            self._gather.rows += rows
+            self._builder.rows += rows
         self.lines += len(ends)
 
     @property
     def rows(self) -> int:
         """The number of rows read since the last flush."""
-        return self._gather.rows
+        return self._builder.rows
 
     def flush(self) -> Part:
         """The rows read since the last flush, which are then forgotten."""
-        if self._carried:
+        if self._facts:
             raise NotPackable("records that were converted carry more than their columns")
         part = self.finish()
-        self._places, self._gather = Places(self._places.path, self._places.unit), Gather()
+        self._places, self._builder = Places(self._places.path, self._places.unit), PartBuilder()
         return part
 
     def finish(self) -> Part:
         """Everything read, as one `Part`."""
         try:
-            part = self._gather.finish(self._places, self._schema.labels)
-            part = self._carried.finish(part) if self._carried else part
+            part = self._builder.finish(self._places, self._schema.labels)
+            part = self._facts.finish(part) if self._facts else part
         except BadRow as error:
             raise self._line_error(error) from None
         keys = self._schema.keys()
-        others = () if part.rewards else [key for key in self._schema.extra if key not in (WORTH, CARRIED)]
+        others = () if part.rewards else [key for key in self._schema.extra if key not in (WORTH, FACTS)]
         return replace(part, named=frozenset(self._named.values()) & keys, others=others)
 
     def _line_error(self, error: BadRow) -> LineError:
         row, problem, expected = error.args
         return LineError(self._places.line(row), problem, expected)
 
-    def _refuse_twice(self, block: Block) -> None:
+    def _refuse_repeated_key(self, block: Block) -> None:
         """LineError for the first line with a repeated key, if there is one; called if counting proved nothing."""
         inside = [key for key, role in self._schema.roles.items() if role in self._schema.inside]
         for number, line in filled(block, self.lines):
             try:
-                key = twice(line, inside)
+                key = repeated_key(line, inside)
             except RecursionError as error:
                 raise LineError(number, *unreadable(error)) from None
             if key is not None:
-                raise LineError(number, *said_twice(key))
+                raise LineError(number, *repeated_key_fault(key))
 
     def _take(self, tag: str, name: str, column: Sequence[Any]) -> int:
         """Store the block's values of a field; returns the number of keys in the block that the values came from."""
-        gather = self._gather
+        builder = self._builder
         if tag == "task":
-            gather.tasks(column)
+            builder.tasks(column)
             return len(column)
         if tag in ("number", "mixed"):
-            return gather.numbers("column", name, column, mixed=tag == "mixed")
+            return builder.numbers("column", name, column, mixed=tag == "mixed")
         if tag == "reward":
-            return gather.numbers("reward", name, column)
+            return builder.numbers("reward", name, column)
         if tag in ("sample", "attempt"):
-            return gather.whole(tag, column)
-        if tag in ("raw", "text", "error", "metadata", "carried", "hashed"):
+            return builder.whole(tag, column)
+        if tag in ("raw", "text", "error", "metadata", "facts", "hashed"):
             self._take_raw(tag, name, column)
             return len(column) if all(column) else sum(map(bool, column))
         column, present = with_none(column)
         if tag == "outcome":
-            gather.whole(tag, [UNSTATED if word is None else CODE[word] for word in column])
+            builder.whole(tag, [UNSTATED if word is None else CODE[word] for word in column])
         elif tag in GROUP:
-            gather.labels(tag, column)
+            builder.labels(tag, column)
         elif tag in ("rewards", "usage"):
             kind = "reward" if tag == "rewards" else "column"
             for inner, values in _unpacked(column, self._schema.inside[tag], ABSENT):
-                present += gather.numbers(kind, inner, values)
+                present += builder.numbers(kind, inner, values)
         return present
 
     def _hash_words(self, columns: Sequence[Sequence[Any]], rows: int) -> None:
@@ -366,34 +366,34 @@ class JsonLines:
             lanes, given = self._words.digests(words, rows)
         except NotCanonical as error:
             row, problem, expected = error.args
-            raise self._line_error(BadRow(self._gather.rows + row, problem, expected)) from None
+            raise self._line_error(BadRow(self._builder.rows + row, problem, expected)) from None
         for name, lane in zip(LANES, lanes, strict=True):
-            self._gather.floats("column", name, lane, given)
+            self._builder.floats("column", name, lane, given)
 
     def _take_raw(self, tag: str, name: str, column: Sequence[Any]) -> None:
         if tag == "hashed":
             if name == "answer":
                 odd = next((row for row, raw in enumerate(column) if kind_of(raw) == "object"), None)
                 if odd is not None:
-                    error = BadRow(self._gather.rows + odd, "answer is an object", "expected a JSON scalar or a list")
+                    error = BadRow(self._builder.rows + odd, "answer is an object", "expected a JSON scalar or a list")
                     raise self._line_error(error)
             else:
                 numbers = [
                     float(msgspec.json.decode(raw)) if raw and kind_of(raw) == "number" else None for raw in column
                 ]
-                self._gather.numbers("column", name, numbers, mixed=True)
+                self._builder.numbers("column", name, numbers, mixed=True)
         elif tag == "raw":
-            self._gather.labels("raw:" + name, [bytes(raw) or None for raw in column])
-        elif tag == "carried":
-            self._carried = self._carried or CarriedRows()
+            self._builder.labels("raw:" + name, [bytes(raw) or None for raw in column])
+        elif tag == "facts":
+            self._facts = self._facts or FactColumns()
             try:
-                self._carried.put(self._gather.rows, column)
+                self._facts.put(self._builder.rows, column)
             except BadRow as bad_row:
                 raise self._line_error(bad_row) from None
         elif tag == "metadata" and self._schema.labels:
             rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
             for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
-                self._gather.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
+                self._builder.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
 
 
 def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[tuple[str, Sequence[Any]]]:
@@ -564,12 +564,12 @@ def texts(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[
     text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
         ("task", int | str),
-        *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, CARRIED)),
+        *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, FACTS)),
         *((name, str | None, None) for name in GROUP),
     ]
     # --columns may use the key of a role for another role; then no key has the first role
     keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
-    keys |= {name: name for name in (TARGET, CARRIED) if name not in names.values()}
+    keys |= {name: name for name in (TARGET, FACTS) if name not in names.values()}
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
     numbered = names.get("sample") == NUMBERED
     marked = [TARGET, *(key_of[name] for name in (*text_roles, "error") if name in key_of)]
@@ -612,12 +612,12 @@ class _Targeted(msgspec.Struct, gc=False):
     target: Any = None
 
 
-def _target(stored: Raw, metadata: Raw, carried: Raw) -> str:
+def _target(stored: Raw, metadata: Raw, facts: Raw) -> str:
     """The hash of the target of a record or of its metadata; a converted record may have the hash itself."""
     try:
         if stored:
             return target_hash(msgspec.json.decode(stored))
-        if carried and (target := DECODER.decode(carried).target):
+        if facts and (target := DECODER.decode(facts).target):
             return target
         inside = msgspec.json.decode(metadata, type=complete(_Targeted | None)) if metadata else None
         return target_hash(inside.target) if inside else ""
@@ -644,7 +644,7 @@ def of_row(row: Mapping[str, Any], names: Columns) -> dict[str, Any]:
         role = roles.get(key)
         if role in KEPT:
             known[role] = value
-        elif role is None and key not in numbers and key not in (WORTH, CARRIED):
+        elif role is None and key not in numbers and key not in (WORTH, FACTS):
             others[key] = value
     return placed(known, others)
 
@@ -654,7 +654,7 @@ def placed(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any
     kept = {key: value for key, value in known.items() if value is not None}
     inside: dict[str, Any] = {}
     for key, value in others.items():
-        if key in ROLES or key == CARRIED or not key or odd_key([key]) is not None:
+        if key in ROLES or key == FACTS or not key or odd_key([key]) is not None:
             inside[key] = value
         else:
             kept[key] = value

@@ -211,7 +211,7 @@ def _sources(
     for each in given:
         with closing(opened(each)) as source:
             tell = _overall(progress, bytes_before, source.size, total)
-            yield each if isinstance(each, str) else each.path, source, found_format(source, columns), tell
+            yield each if isinstance(each, str) else each.path, source, format_of(source, columns), tell
             source.start_hashing()  # not earlier, because reading keeps every core busy
         bytes_before += source.size
         if progress is not None:
@@ -339,7 +339,7 @@ def _parquet_rows(path: str) -> int:
         return 0
 
 
-def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
+def format_of(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
     """The format of a source; InputError if it has none that we can read."""
     if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, whose format is already known
         return _load(source.format)
@@ -556,7 +556,7 @@ def _set_format(path: str, columns: Mapping[str, str]) -> str:
     """The format of a file, if files of that format form a set or if it has our own records; else ""."""
     try:
         with Source(path) as source:
-            kind = found_format(source, Named({role: key for role, key in columns.items() if role != "task"}))
+            kind = format_of(source, Named({role: key for role, key in columns.items() if role != "task"}))
             return kind.name if kind.in_folders or (kind.name == OWN and _is_ours(source)) else ""
     except InputError:
         return ""
@@ -577,7 +577,7 @@ def has_rollouts(path: str) -> bool:
     """Whether a file begins like rollouts of some format, unlike a configuration or a table of results."""
     try:
         with Source(path) as source:
-            return found_format(source).name != OWN or _is_ours(source)
+            return format_of(source).name != OWN or _is_ours(source)
     except InputError:
         return False
 

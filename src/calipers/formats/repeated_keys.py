@@ -142,47 +142,47 @@ def _has_escaped_key(*words: NDArray[np.uint64]) -> bool:
     return bool(((backwards == _BACKSLASH).argmax(axis=1) < to_quote).any())
 
 
-class Doubled:
+class KeyCheck:
     """A hook for Python's decoder that makes dicts, and notes whether a key appears twice in an object."""
 
     def __init__(self) -> None:
-        self.found = False
+        self.repeats = False
 
     def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """The dict of an object."""
         merged = dict(pairs)
-        self.found = self.found or len(merged) < len(pairs)
+        self.repeats = self.repeats or len(merged) < len(pairs)
         return merged
 
 
-def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
+def repeated_key(text: bytes | str, inside: Collection[str] = ()) -> str | None:
     """The first key that appears twice at the top of a record, or at any depth of the values at these dotted paths."""
     pairs: Any = json.loads(text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
-    repeated = _again(pairs) if isinstance(pairs, _Pairs) else None
+    repeated = _first_repeated(pairs) if isinstance(pairs, _Pairs) else None
     if repeated is not None:
         return repeated
     values = (value for path in inside for value in _reached(pairs, path.split(".")))
     return next((key for value in values if (key := _within(value)) is not None), None)
 
 
-def said_twice(key: str) -> tuple[str, str]:
+def repeated_key_fault(key: str) -> tuple[str, str]:
     """The error for a record with a repeated key: what is wrong, and what was expected."""
     return f"key {json.dumps(key, ensure_ascii=False)} appears twice", "expected it once"
 
 
-def refuse_twice(text: bytes, location: str, inside: Collection[str] = ()) -> None:
+def refuse_repeated_key(text: bytes, location: str, inside: Collection[str] = ()) -> None:
     """InputError if a small document has a repeated key at its top, or at any depth of the values at these paths.
 
     Text that is not JSON is left to its reader.
     """
     if _is_proved_once(text, inside):
         return
-    doubled, key = Doubled(), None
+    doubled, key = KeyCheck(), None
     with suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=doubled)
-        key = twice(text, inside) if doubled.found else None
+        key = repeated_key(text, inside) if doubled.repeats else None
     if key is not None:
-        raise InputError.at(location, *said_twice(key))
+        raise InputError.at(location, *repeated_key_fault(key))
 
 
 def _is_proved_once(text: bytes, inside: Collection[str]) -> bool:
@@ -242,7 +242,7 @@ def _reached(value: Any, path: Sequence[str]) -> Iterator[Any]:
                 yield from _reached(inner, path[1:])
 
 
-def _again(pairs: _Pairs) -> str | None:
+def _first_repeated(pairs: _Pairs) -> str | None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
@@ -255,7 +255,7 @@ def _within(value: Any) -> str | None:
     """The first key that is repeated in an object of a value, at any depth."""
     if not isinstance(value, list):
         return None
-    repeated = _again(value) if isinstance(value, _Pairs) else None
+    repeated = _first_repeated(value) if isinstance(value, _Pairs) else None
     inner = (item[1] for item in value) if isinstance(value, _Pairs) else iter(value)
     return (
         repeated if repeated is not None else next((key for item in inner if (key := _within(item)) is not None), None)

@@ -17,7 +17,7 @@ from calipers.rollouts.record import UNSTATED
 from calipers.rollouts.table import BadRow, Labels, Part, Places
 
 
-class Growing:
+class Buffer:
     """An array that grows in place; rows that were never written hold ``fill``."""
 
     def __init__(self, kind: type, fill: int = 0) -> None:
@@ -25,7 +25,7 @@ class Growing:
         self.fill = fill
         self._end = 0  # one past the last row that was written
 
-    def room(self, start: int, size: int) -> NDArray[Any]:
+    def view(self, start: int, size: int) -> NDArray[Any]:
         """A writable view of ``size`` rows from ``start`` on, valid until the next call."""
         end = start + size
         if end > len(self._array):
@@ -37,13 +37,13 @@ class Growing:
 
     def put(self, start: int, values: NDArray[Any]) -> None:
         """Write the values of the rows from ``start`` on."""
-        self.room(start, len(values))[:] = values
+        self.view(start, len(values))[:] = values
 
     def pack(self, start: int, column: Sequence[Any]) -> NDArray[Any]:
         """As `put`, for a sequence of Python numbers and three times as fast; struct.error if one is not a number."""
-        room = self.room(start, len(column))
-        struct.pack_into(f"{len(column)}{room.dtype.char}", room.data, 0, *column)
-        return room
+        view = self.view(start, len(column))
+        struct.pack_into(f"{len(column)}{view.dtype.char}", view.data, 0, *column)
+        return view
 
     def finish(self, rows: int) -> NDArray[Any]:
         """The array of all rows, which is handed over and must not be written through this object any more."""
@@ -53,28 +53,28 @@ class Growing:
         return self._array
 
 
-class GrowingFlags:
+class FlagBuffer:
     """A growing array of flags, stored as a single flag while all rows are equal; rows never written are false."""
 
     def __init__(self) -> None:
         self._flag, self._alike = False, 0  # the flag of the first `_alike` rows
-        self._array: Growing | None = None  # used once the rows differ
+        self._array: Buffer | None = None  # used once the rows differ
 
     def put(self, start: int, size: int, flags: Bools | bool) -> None:
         """Write the flags of ``size`` rows from ``start`` on, or one flag for all of them."""
         if self._array is None and start == self._alike and (flags is self._flag or (not start and flags is True)):
             self._flag, self._alike = bool(flags), start + size
         else:
-            self.room(start, size)[:] = flags
+            self.view(start, size)[:] = flags
 
-    def room(self, start: int, size: int) -> Bools:
+    def view(self, start: int, size: int) -> Bools:
         """A view of ``size`` rows from ``start`` on, to read and write."""
-        return self._grown().room(start, size)
+        return self._grown().view(start, size)
 
-    def _grown(self) -> Growing:
+    def _grown(self) -> Buffer:
         if self._array is None:
-            self._array = Growing(np.bool_)
-            self._array.room(0, self._alike)[:] = self._flag
+            self._array = Buffer(np.bool_)
+            self._array.view(0, self._alike)[:] = self._flag
         return self._array
 
     def finish(self, rows: int) -> Bools:
@@ -95,17 +95,17 @@ class _Codes(dict[Any, int]):
         return code
 
 
-class GrowingLabels:
+class LabelBuffer:
     """A growing column of labels: distinct values numbered by first appearance, and a code per row, -1 for None."""
 
     def __init__(self) -> None:
-        self._codes, self._code = _Codes(), Growing(np.int64, fill=-1)
+        self._codes, self._code = _Codes(), Buffer(np.int64, fill=-1)
 
     def put(self, start: int, column: Sequence[Any]) -> None:
         """Write the values of the rows from ``start`` on; None for a row without a value."""
         codes = self._codes
         if len(set(column)) == 1:  # as the model's name is in most blocks
-            self._code.room(start, len(column))[:] = -1 if column[0] is None else codes[column[0]]
+            self._code.view(start, len(column))[:] = -1 if column[0] is None else codes[column[0]]
         else:
             self._code.pack(start, [-1 if value is None else codes[value] for value in column])
 
@@ -120,7 +120,7 @@ class _Numbers:
     def __init__(self) -> None:
         self.has_any = False  # whether any row has a number
         self.twice: int | None = None  # the first row with a number from two keys
-        self._values, self._given = Growing(np.float64), GrowingFlags()
+        self._values, self._given = Buffer(np.float64), FlagBuffer()
         self._end = 0
 
     def take(self, start: int, column: Sequence[Any], mixed: bool) -> int:
@@ -153,7 +153,7 @@ class _Numbers:
             self.has_any = True
 
     def _merge(self, start: int, values: Floats, given: Bools) -> None:
-        current, known = self._values.room(start, len(values)), self._given.room(start, len(values))
+        current, known = self._values.view(start, len(values)), self._given.view(start, len(values))
         twice = np.flatnonzero(known & given)
         if len(twice) and self.twice is None:
             self.twice = start + int(twice[0])
@@ -178,19 +178,19 @@ def _parsed(column: Sequence[Any], mixed: bool) -> tuple[Floats, Bools]:
     return values, ~np.isnan(values)
 
 
-class Gather:
+class PartBuilder:
     """The columns of a `Part`, filled a block of rows at a time. A column may start at any row."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self._tasks, self._task = _Codes(), Growing(np.int64)
+        self._tasks, self._task = _Codes(), Buffer(np.int64)
         self._whole = {
-            "sample": Growing(np.int64),
-            "attempt": Growing(np.int64, fill=1),
-            "outcome": Growing(np.uint8, fill=UNSTATED),
+            "sample": Buffer(np.int64),
+            "attempt": Buffer(np.int64, fill=1),
+            "outcome": Buffer(np.uint8, fill=UNSTATED),
         }
         self._numbers = defaultdict[tuple[str, str], _Numbers](_Numbers)
-        self._labels = defaultdict[str, GrowingLabels](GrowingLabels)
+        self._labels = defaultdict[str, LabelBuffer](LabelBuffer)
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """Write the task ids of the block; an integer is read as its text."""
@@ -223,14 +223,14 @@ class Gather:
         self._labels[name].put(self.rows, column)
 
     def finish(self, places: Places, paths: Collection[str] = ()) -> Part:
-        """Everything gathered, as one `Part`; ``paths`` are the labels that the user requested."""
+        """Everything taken so far, as one `Part`; ``paths`` are the labels that the user requested."""
         columns: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
         for (kind, name), numbers in self._numbers.items():
             if numbers.twice is not None:
                 raise BadRow(numbers.twice, f"{name} appears twice in one row", "expected it once")
             if numbers.has_any:
                 columns[kind][name] = numbers.finish(self.rows)
-        coded = {name: growing.finish(self.rows) for name, growing in self._labels.items()}
+        coded = {name: buffer.finish(self.rows) for name, buffer in self._labels.items()}
         labels = {name: coded[name] for name in coded if not name.startswith("raw:")}
         for path in paths:
             first, _, inner = path.partition(".")

@@ -36,9 +36,9 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats import BAD, Columns, Extras, Format, Progress, Raw, Settings, Text, flat, jsonl, no_file
-from calipers.formats.carried import CARRIED
 from calipers.formats.jsonl import JsonLines, of_row
 from calipers.formats.source import BLOCK, Source, blocks_of
+from calipers.formats.source_facts import FACTS
 from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.rollouts.record import Stop
 from calipers.rollouts.table import Part
@@ -205,21 +205,19 @@ class RunStop(msgspec.Struct, kw_only=True, frozen=True):
     tasks: _Count  # tasks finished at the stop
     planned_tasks: _Count
     rollouts: _Count | None = None  # rollouts in the log at the stop; None in files of earlier versions
-    planned_rollouts: _Count | None = (
-        None  # rollouts of the whole plan, to tell whether a later start has the same plan
-    )
+    planned_rollouts: _Count | None = None  # of the whole plan, to tell whether a later start has the same plan
     stopped_at: str | None = None
     finished: bool = True  # the calls that were in flight at the stop have ended
     continued: bool = False  # a later start resumed the run, and was not stopped by a rule
     completed: bool = False  # a later start completed the plan, so that the run is a fixed sample again
 
-    def of_plan(self, planned: int, owed: int) -> Stop | None:
-        """The stop for a reader of the run, whose plan has ``planned`` rollouts, ``owed`` of them not in the log.
+    def of_plan(self, planned: int, outstanding: int) -> Stop | None:
+        """The stop for a reader of the run; ``outstanding`` of the ``planned`` rollouts are not in the log.
 
         None for a fixed sample, which is a run that completed the plan in which it was stopped. A run that was
         continued to any other point is not a fixed sample, because how far it went depends on its results.
         """
-        if self.completed or (not owed and self.planned_rollouts in (None, planned)):
+        if self.completed or (not outstanding and self.planned_rollouts in (None, planned)):
             return None
         return Stop(self.rule, self.metric, self.side, self.tasks, self.planned_tasks, self.continued)
 
@@ -238,10 +236,10 @@ def read_stop(folder: str) -> RunStop | None:
     sentence = None  # a run of an earlier version has a sentence in its result
     with suppress(OSError, *BAD), open(os.path.join(folder, RESULT), "rb") as file:
         sentence = msgspec.json.decode(file.read(), type=complete(_Result)).stopped
-    return stop_said(sentence) if sentence else None
+    return stop_of_sentence(sentence) if sentence else None
 
 
-def stop_said(sentence: str) -> RunStop:
+def stop_of_sentence(sentence: str) -> RunStop:
     """The stop described by the sentence under ``stopped`` in a result; with rule "" if the sentence has none."""
     match = _SENTENCE.search(sentence)
     rule = match[2] if match else ""
@@ -272,9 +270,9 @@ class RunLog(Source):
         self.size = self._left = end
         self._hashed = 0  # bytes
 
-    def readinto(self, room: memoryview) -> int:
+    def readinto(self, buffer: memoryview) -> int:
         """Fill the buffer, or the start of it, with more bytes of the whole lines; returns how many."""
-        size = super().readinto(room[: self._left])
+        size = super().readinto(buffer[: self._left])
         self._left -= size
         return size
 
@@ -289,10 +287,10 @@ class RunLog(Source):
         return self._hash.hexdigest()
 
     def _hash_file(self) -> None:
-        room = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
+        buffer = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
         with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # `sha256` reports a file that is gone
-            while size := file.readinto(room[: self.size - self._hashed]):
-                self._hash.update(room[:size])
+            while size := file.readinto(buffer[: self.size - self._hashed]):
+                self._hash.update(buffer[:size])
                 self._hashed += size
 
 
@@ -314,7 +312,7 @@ def with_plan(folder: str, parts: Sequence[Part], labels: Collection[str], notes
     reader = JsonLines(plan_path, {}, labels)
     coverage = PlanCoverage.of(plan, parts)
     stopped = read_stop(folder)
-    stop = stopped.of_plan(planned, coverage.owed) if stopped else None
+    stop = stopped.of_plan(planned, coverage.outstanding) if stopped else None
     missing = _missing_lines(plan, coverage, stopped if stop else None, bool(labels))
     while block := b"".join(islice(missing, AT_ONCE)):
         reader.read(block)
@@ -361,7 +359,7 @@ class PlanCoverage:
         return cls(counts, starts, there)
 
     @property
-    def owed(self) -> int:
+    def outstanding(self) -> int:
         """The number of planned rollouts that are not in the log."""
         return int(np.count_nonzero(~self.there))
 
@@ -436,8 +434,8 @@ def _extras(part: Part, names: Columns) -> Extras:
 
 
 def _with_target(task: PlannedTask | None) -> dict[str, dict[str, str]]:
-    """The `Carried` object of a row with the hash of its task's target, which only the plan has; {} without one."""
-    return {CARRIED: {"target": task.target}} if task and task.target else {}
+    """The `SourceFacts` object of a row with the hash of its task's target, which only the plan has; {} without one."""
+    return {FACTS: {"target": task.target}} if task and task.target else {}
 
 
 RUN = Format("run", read, no_file, _texts, _identity, extras=_extras)

@@ -85,22 +85,22 @@ class Source:
             return data
         return self._unpacked(size)
 
-    def readinto(self, room: memoryview) -> int:
+    def readinto(self, buffer: memoryview) -> int:
         """Fill the buffer, or the start of it, with more unpacked bytes; returns how many."""
         if self.head or self.packing or not self._regular:
-            data = self.read(len(room))
-            room[: len(data)] = data
+            data = self.read(len(buffer))
+            buffer[: len(data)] = data
             return len(data)
         try:
-            size: int = self._raw.readinto(room)
+            size: int = self._raw.readinto(buffer)
         except OSError as error:
             raise InputError.at(self.path, f"cannot be read ({error})") from None
         return size
 
-    def readinto_hashed(self, room: memoryview) -> int:
+    def readinto_hashed(self, buffer: memoryview) -> int:
         """As `readinto`, and hash the bytes; to be used from the first byte on, or not at all."""
-        size = self.readinto(room)
-        self._hash.update(room[:size])
+        size = self.readinto(buffer)
+        self._hash.update(buffer[:size])
         self._hashed += size
         return size
 
@@ -148,9 +148,9 @@ class Source:
     def _hash_file(self) -> None:
         with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # `sha256` reports a file that is gone
             file.seek(self._hashed)
-            room = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
-            while size := file.readinto(room):
-                self._hash.update(room[:size])
+            buffer = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
+            while size := file.readinto(buffer):
+                self._hash.update(buffer[:size])
 
     def _unpacking(self) -> io.BufferedReader[Any]:
         magic = self._raw.peek(4)[:4]
@@ -194,24 +194,24 @@ def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.ma
     All blocks share one buffer, so a block is valid only until the next one. LongLine for a line longer than
     LONGEST_LINE, after all lines before it.
     """
-    room = bytearray(BLOCK)
+    buffer = bytearray(BLOCK)
     pending = 0  # bytes at the start of the buffer, of a line whose end is not read yet
-    while left > 0 and (size := readinto(memoryview(room)[pending : pending + left])):
+    while left > 0 and (size := readinto(memoryview(buffer)[pending : pending + left])):
         left -= size
         end = pending + size
-        cut = room.rfind(b"\n", pending, end) + 1
-        if (room.find(b"\n", pending, end) if cut else end) > LONGEST_LINE:
+        cut = buffer.rfind(b"\n", pending, end) + 1
+        if (buffer.find(b"\n", pending, end) if cut else end) > LONGEST_LINE:
             raise LongLine
         if cut:
-            yield memoryview(room)[:cut]
-            if len(room) == BLOCK and room.count(b"\n", 0, cut // COUNTED) < FEW_LINES // COUNTED:
-                room = room + bytes(3 * len(room))
-            room[: end - cut] = room[cut:end]
+            yield memoryview(buffer)[:cut]
+            if len(buffer) == BLOCK and buffer.count(b"\n", 0, cut // COUNTED) < FEW_LINES // COUNTED:
+                buffer = buffer + bytes(3 * len(buffer))
+            buffer[: end - cut] = buffer[cut:end]
         pending = end - cut
-        if pending == len(room):
-            room = room + bytes(len(room))
+        if pending == len(buffer):
+            buffer = buffer + bytes(len(buffer))
     if pending:
-        yield memoryview(room)[:pending]
+        yield memoryview(buffer)[:pending]
 
 
 def blocks_of(source: Source) -> Iterator[memoryview]:

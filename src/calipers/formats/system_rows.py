@@ -47,7 +47,7 @@ from calipers.formats.lines import (
     unreadable,
     without_unreal,
 )
-from calipers.formats.rows import Gather
+from calipers.formats.rows import PartBuilder
 from calipers.formats.source import Source, blocks_of
 from calipers.names import load
 from calipers.rollouts.column import Ints
@@ -89,7 +89,7 @@ class Layout:
     system: str  # its name in messages
     fields: Sequence[tuple[str, Any, Any]]  # (key, type, default) of the fields that a score needs
     take: Callable[[RowBlock], Ints | None]
-    """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, or None for one rollout per row.
+    """Puts the block's rollouts into its builder. Returns the row of each rollout, or None for one rollout per row.
 
     BadRow for an invalid row.
     """
@@ -119,7 +119,7 @@ class RowBlock:
     columns: Mapping[str, Sequence[Any]]
     extras: Mapping[str, tuple[Collection[str], Sequence[Any]]]  # key -> the kinds of value seen so far, its values
     labels: Collection[str]  # the keys requested by --by and --cluster
-    gather: Gather
+    builder: PartBuilder
     counts: Counter[str]
     ids: array[int]  # the ids of the rollouts so far, if the rows have ids
     memory: dict[Any, Any]  # state that the system keeps from block to block
@@ -131,16 +131,16 @@ class RowBlock:
 
     def outcomes(self, words: Sequence[str | None]) -> None:
         """Store the outcome of each rollout; None for `scored` with a reward and `missing` without."""
-        self.gather.whole("outcome", [UNSTATED if word is None else CODE[word] for word in words])
+        self.builder.whole("outcome", [UNSTATED if word is None else CODE[word] for word in words])
 
     def constant(self, name: str, value: Any, size: int | None = None) -> None:
         """Store a label with one value for all rollouts of the block."""
-        self.gather.labels(name, [value] * (self.size if size is None else size))
+        self.builder.labels(name, [value] * (self.size if size is None else size))
 
     def error_kinds(self, kinds: Sequence[str | None]) -> None:
         """Store the kind of error of each rollout, if any has one."""
         if any(kinds):
-            self.gather.labels(ERROR_KIND, kinds)
+            self.builder.labels(ERROR_KIND, kinds)
 
     def named_numbers(self, kind: str, objects: Sequence[Any]) -> None:
         """Store the numbers in an object of each rollout, as rewards or columns of the same names."""
@@ -163,9 +163,9 @@ class RowBlock:
                 values = [number(value) for value in values]
             if None in values:
                 parsed = np.array(values, dtype=np.float64)  # None becomes NaN, which JSON does not have
-                self.gather.floats(kind, names.get(name, name), parsed, ~np.isnan(parsed))
+                self.builder.floats(kind, names.get(name, name), parsed, ~np.isnan(parsed))
             else:
-                self.gather.numbers(kind, names.get(name, name), values)
+                self.builder.numbers(kind, names.get(name, name), values)
 
     def metadata(self, objects: Sequence[Raw | bytes]) -> None:
         """Store the requested labels from an object of each rollout, as raw JSON; b"" for a rollout without one."""
@@ -177,7 +177,7 @@ class RowBlock:
             raws = [b"" if row is None else bytes(getattr(row, f"f{n}")) for row in rows]
             if any(raws):
                 self.labelled.add(name)
-                self.gather.labels(f"raw:metadata.{name}", [raw or None for raw in raws])
+                self.builder.labels(f"raw:metadata.{name}", [raw or None for raw in raws])
 
 
 def _fit(values: Sequence[Any]) -> bool:
@@ -280,7 +280,7 @@ class SystemLines:
         self._places = Places(path)
         self._schema = _RowSchema(layout, labels)
         self._learner = Learner(self._schema)
-        self._gather = Gather()
+        self._builder = PartBuilder()
         self._counts = Counter[str]()
         self._ids = array("q")
         self.memory: dict[Any, Any] = {}  # state that the system keeps from block to block
@@ -309,7 +309,7 @@ class SystemLines:
         size = len(columns[0])
         named = dict(zip(self._schema.keys, columns, strict=True))
         rows = RowBlock(
-            *(self._path, size, named, self._extras(named), self._labels, self._gather),
+            *(self._path, size, named, self._extras(named), self._labels, self._builder),
             *(self._counts, self._ids, self.memory, self._schema.steps),
         )
         lines = note_places(block, size, octets, ends, self.lines, self._learner)
@@ -320,12 +320,12 @@ class SystemLines:
             raise LineError(lines + row if isinstance(lines, int) else int(lines[row]), problem, expected) from None
         self._label(named, origin, rows.labelled)
         if origin is None:
-            self._places.add(self._gather.rows, lines)
-            self._gather.rows += size
+            self._places.add(self._builder.rows, lines)
+            self._builder.rows += size
         elif len(origin):
             numbers = np.arange(lines, lines + size) if isinstance(lines, int) else lines
-            self._places.add(self._gather.rows, numbers[origin])
-            self._gather.rows += len(origin)
+            self._places.add(self._builder.rows, numbers[origin])
+            self._builder.rows += len(origin)
 
     def _extras(self, named: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Collection[str], Sequence[Any]]]:
         """For each key that the layout does not declare, the kinds of value seen so far, and its values."""
@@ -334,7 +334,7 @@ class SystemLines:
         extras: dict[str, tuple[Collection[str], Sequence[Any]]] = {}
         for key, kinds in self._schema.extra.items():
             extras[key] = kinds, named[key]
-        for key in self._schema.asked:
+        for key in self._schema.requested:
             if any(named[key]):
                 kinds = {kind_of(raw) for raw in named[key] if raw} - {""}
                 extras[key] = kinds, [_scalar(raw) for raw in named[key]]
@@ -348,15 +348,15 @@ class SystemLines:
                 continue
             values: Sequence[Any] = column if origin is None else [column[row] for row in origin]
             if any(isinstance(value, Raw) for value in values):
-                self._gather.labels(f"raw:metadata.{key}", [bytes(raw) or None for raw in values])
+                self._builder.labels(f"raw:metadata.{key}", [bytes(raw) or None for raw in values])
             elif any(isinstance(value, (str, int, float)) for value in values):
                 plain = [value if isinstance(value, (str, int, float)) else None for value in values]
-                self._gather.labels(key, plain)
+                self._builder.labels(key, plain)
 
     def finish(self) -> SystemPart:
         """All rows read, as one part."""
         try:
-            part = self._gather.finish(self._places, self._labels)
+            part = self._builder.finish(self._places, self._labels)
         except BadRow as error:
             row, problem, expected = error.args
             raise LineError(self._places.line(row), problem, expected) from None
@@ -398,7 +398,7 @@ class _RowSchema:
         self._layout = layout
         self._declared = {key for key, _, _ in layout.fields}
         self.firsts = sorted({path.split(".")[0] for path in labels})
-        self.asked = [key for key in self.firsts if key not in self._declared]
+        self.requested = [key for key in self.firsts if key not in self._declared]
         steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.firsts], strict=False)
         self.steps = (self.firsts, msgspec.json.Decoder(complete(steps))) if self.firsts else None
         self.extra = Kinds()
@@ -412,15 +412,15 @@ class _RowSchema:
         row = _ROWS.decode(line)
         if odd_key(row) is not None:
             return False
-        known = {*self._declared, *self.asked}
+        known = {*self._declared, *self.requested}
         learnt = [self.extra.learn(key, kind_of(raw)) for key, raw in row.items() if key not in known]
         return any(learnt)
 
     def rebuild(self) -> None:
         """Make the decoder for the keys and kinds known now."""
         extra = [(key, union(kinds, float | bool), ABSENT) for key, kinds in self.extra.items()]
-        asked = [(key, Raw, NOTHING) for key in self.asked]
-        spec = sorted([*self._layout.fields, *extra, *asked], key=lambda each: each[2] is not msgspec.NODEFAULT)
+        requested = [(key, Raw, NOTHING) for key in self.requested]
+        spec = sorted([*self._layout.fields, *extra, *requested], key=lambda each: each[2] is not msgspec.NODEFAULT)
         self.keys = [key for key, _, _ in spec]
         self.decoder = msgspec.json.Decoder(complete(struct_of("Row", spec, strict=self._layout.extras)))
 
@@ -452,13 +452,13 @@ class _RowSchema:
         try:
             self.decoder.decode(line)
         except msgspec.ValidationError as error:
-            return said_of(str(error), expected)
+            return type_fault(str(error), expected)
         except BAD:
             pass
         return "a number is out of range", "expected at most 1.8e308 in size"
 
 
-def said_of(message: str, expected: str) -> tuple[str, str]:
+def type_fault(message: str, expected: str) -> tuple[str, str]:
     """The error of msgspec about a value of the wrong type, in plain words: what is wrong, and what was expected."""
     if lacks := _LACKS.search(message):
         inside = f" in {lacks[2]}" if lacks[2] else ""
@@ -602,15 +602,15 @@ def planned(parts: Sequence[SystemPart], path: str, tasks: Any, samples: Any, gr
     missing += [task for task in absent_tasks for _ in range(samples)]
     every: list[Part] = [replace(part, planned_from="plan") for part in parts]
     if missing:
-        gather = Gather()
-        gather.tasks(missing)
-        gather.whole("outcome", [CODE["not_run"]] * len(missing))
+        builder = PartBuilder()
+        builder.tasks(missing)
+        builder.whole("outcome", [CODE["not_run"]] * len(missing))
         for name, value in group.items():
-            gather.labels(name, [value] * len(missing))
-        gather.rows = len(missing)
+            builder.labels(name, [value] * len(missing))
+        builder.rows = len(missing)
         places = Places(f"{path}: plan")
         places.add(0, 1)
-        every.append(replace(gather.finish(places), planned_from="plan", unnumbered=True))
+        every.append(replace(builder.finish(places), planned_from="plan", unnumbered=True))
     return every
 
 
@@ -647,7 +647,7 @@ def extra_columns(rows: RowBlock, kind: str = "column", *, texts: bool = False) 
             values: Sequence[Any] = column
             if len(kinds) > 1:
                 values = [_as_number(value, texts) for value in column]
-            rows.gather.numbers(kind, key, values)
+            rows.builder.numbers(kind, key, values)
 
 
 def _scalar(raw: Raw) -> Any:

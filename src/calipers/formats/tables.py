@@ -36,11 +36,11 @@ from calipers.formats import (
     target_hash,
     worths,
 )
-from calipers.formats.carried import CARRIED
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, without_role
 from calipers.formats.jsonl import of_row
 from calipers.formats.lines import MOST_KINDS, LineError, NotPackable, processes
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source, ranged_tag
+from calipers.formats.source_facts import FACTS
 from calipers.rollouts.column import Bools, Ints, starts_of
 from calipers.rollouts.ids import SPARSE, Ids
 from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
@@ -252,12 +252,12 @@ def read_table(
     import polars as pl
 
     columns, keys, wanted_columns, rows = _described(table, path, names, labels)
-    carried = [leaf for leaf in columns if leaf.key == CARRIED and leaf.dtype == pl.String]
+    facts = [leaf for leaf in columns if leaf.key == FACTS and leaf.dtype == pl.String]
     as_json = [leaf for leaf in columns if leaf.key == metadata_key(names) and leaf.dtype == pl.String]
     as_json = as_json if labels else []
     wanted = sorted(
         {columns[meaning.position].position for meaning in wanted_columns}
-        | {leaf.position for leaf in (*carried, *as_json)}
+        | {leaf.position for leaf in (*facts, *as_json)}
     )
     frames = Frames(Places(path, "row "), worths(names))
     frames.begin(1)
@@ -270,7 +270,7 @@ def read_table(
                     frames.take_json(meaning.name, columns[meaning.position].of(batch))
                 else:
                     frames.take(meaning, columns[meaning.position].of(batch))
-            for leaf in carried:
+            for leaf in facts:
                 frames.carry(leaf.of(batch))
             for leaf in as_json:
                 for name, values in _inside(leaf.of(batch), labels):
@@ -320,7 +320,7 @@ def packed_parquet(
     wanted = [(m, columns[m.position]) for m in described if m.what != "column" or keep is None or m.name in keep]
     (task,) = [leaf for meaning, leaf in wanted if meaning.what == "task"]
     nested = any(leaf.position != meaning.position for meaning, leaf in wanted)
-    if nested or CARRIED in keys or (labels and metadata_key(names) in keys):
+    if nested or FACTS in keys or (labels and metadata_key(names) in keys):
         raise NotPackable("it has columns inside columns")
     with explained(source.path):
         ids = _task_ids(table, task, rows)
@@ -485,7 +485,7 @@ class TextIds:
         sizes, pieces, start = [], [], 0
         for batch in read_again(PACKED_BATCH):
             first, last = np.searchsorted(rows, [start, start + batch.height])
-            cells = batch.to_series().cast(pl.String).gather(rows[first:last] - start)
+            cells = batch.to_series().cast(pl.String).builder(rows[first:last] - start)
             sizes.append(cells.str.len_bytes().to_numpy().astype(np.int64))
             pieces.append(cells.str.join("", ignore_nulls=False).item().encode())
             start += batch.height
@@ -834,11 +834,11 @@ def _parquet_rows(source: Source, names: Columns) -> Extras:
         for batch in scanned(source).collect_batches(chunk_size=TEXT_BATCH, maintain_order=True):
             for row in batch.iter_rows(named=True):
                 cells = {key: value for key, value in row.items() if value is not None and not isinstance(value, bytes)}
-                carried = _object(cells.get(CARRIED)) if isinstance(cells.get(CARRIED), str) else None
+                facts = _object(cells.get(FACTS)) if isinstance(cells.get(FACTS), str) else None
                 for key in encoded & cells.keys():
                     cells[key] = Raw(cells[key].encode())
                 record = of_row(_nested(cells, names), names)
-                yield {**record, **((carried or {}).get("keys") or {})}
+                yield {**record, **((facts or {}).get("keys") or {})}
 
 
 def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:

@@ -612,7 +612,7 @@ def run(
     tops = sorted({f"/{Path(folder).parts[1]}" for folder in folders} - {"/tmp"})
     job = {"argv": list(argv), "folders": list(folders), "folder": "/tmp", "collect": list(collect)}
     for name in files or {}:
-        check_place(name, folders)
+        check_input_path(name, folders)
     with _placed(files or {}) as inputs:
         entries = view(limits.disk_mb, programs=True, scratch=tops, inputs=inputs)
         launched = launch(sandbox, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
@@ -656,7 +656,7 @@ def read_report(report: bytes, collect: Sequence[str]) -> tuple[int | None, dict
     return exit_code, files
 
 
-def check_place(name: str, folders: Sequence[str] = ()) -> None:
+def check_input_path(name: str, folders: Sequence[str] = ()) -> None:
     """Reject an input path that leads outside, or would hide a directory that the sandbox shows or can write to."""
     parts = PurePosixPath(name).parts
     taken = TAKEN | {Path(folder).parts[1] for folder in folders}

@@ -276,9 +276,9 @@ class Meter:
             return True
         files = written(self.pid, self.scratch) if ready else 0
         processes = [*below(self.pid)]
-        if files + sum(map(most_held, processes)) <= self.most:  # a quick upper bound
+        if files + sum(map(most_memory, processes)) <= self.most:  # a quick upper bound
             return False
-        return files + sum(map(share_held, processes)) > self.most
+        return files + sum(map(memory_share, processes)) > self.most
 
 
 def below(pid: int) -> Iterator[int]:
@@ -299,16 +299,16 @@ def children(pid: int) -> list[int]:
     return started
 
 
-def most_held(pid: int) -> int:
+def most_memory(pid: int) -> int:
     """An upper bound of the memory of a process in bytes, with shared memory counted in full; fast."""
     return _sum(f"/proc/{pid}/status", ("VmRSS:", "VmSwap:")) or 0
 
 
-def share_held(pid: int) -> int:
+def memory_share(pid: int) -> int:
     """The memory of a process in bytes, with its share of shared memory, without files in memory (`written`); slow."""
     names = ("Pss_Anon:", "Pss_File:", "SwapPss:")
     share = _sum(f"/proc/{pid}/smaps_rollup", names)
-    return most_held(pid) if share is None else share
+    return most_memory(pid) if share is None else share
 
 
 def written(pid: int, scratch: Sequence[str]) -> int:

@@ -106,7 +106,7 @@ def blocks(result: Result, economics_too: bool = False, every: bool = False, com
     ``command`` is put before the options that the page names, if another command than score prints it.
     """
     one = len(result.groups) == 1
-    parts = _one(result, result.groups[0], economics_too) if one else _several(result, economics_too)
+    parts = _group_page(result, result.groups[0], economics_too) if one else _several(result, economics_too)
     yield from _fitted(parts, every, command)
     yield Blank()
     yield _foot(result, command)
@@ -193,7 +193,7 @@ def _lines(blocks: Sequence[Block]) -> int:
     return sum(1 for _ in terminal.lines(page, terminal.NARROW))
 
 
-def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
+def _group_page(result: Result, group: Group, economics_too: bool) -> _Parts:
     """The page of one group."""
     answer = answer_of(result, group)
     rows = list(same_rows(result, group))

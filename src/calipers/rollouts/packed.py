@@ -248,12 +248,12 @@ def _kinds(part: Part, rows: Ints) -> Part:
     return replace(kinds, tasks=[], task=nothing, sample=nothing, turn=None, rollout_ids=None, digests={})
 
 
-def laid_end_to_end(pieces: Sequence[Loose], tasks: Ids, place: Ints) -> Loose:
-    """The pieces of one file, whose task codes share one numbering, as one; ``place`` is the index of each in tasks."""
+def laid_end_to_end(pieces: Sequence[Loose], tasks: Ids, position: Ints) -> Loose:
+    """The pieces of one file as one; their task codes share a numbering, and ``position`` is the index of each."""
     kinds, tries, of_kind = joined_kinds(pieces)
     task = np.concatenate([piece.task for piece in pieces])
-    if not bool((place == np.arange(len(place))).all()):
-        task = small(place)[task]
+    if not bool((position == np.arange(len(position))).all()):
+        task = small(position)[task]
     codes = [small(number)[piece.code] for piece, number in zip(pieces, of_kind, strict=True)]
     sample = np.concatenate([piece.sample for piece in pieces])
     return Loose(kinds, tasks, task, sample, np.concatenate(codes), tries, pieces[0].inputs)

@@ -48,7 +48,7 @@ UNSTATED = 255
 NOTHING_CAME: Final = frozenset({"client_failed", "cancelled", "not_run", "stopped_early"})
 """Outcomes without a completion."""
 
-SAID_NOTHING: Final = frozenset({"empty", "refused"})
+WITHOUT_TEXT: Final = frozenset({"empty", "refused"})
 """Outcomes for which an absent completion is read as the text ""."""
 
 ABSENT = "__missing__"
@@ -168,7 +168,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def said_text(completion: Any, outcome: str | None) -> str | None:
+def completion_text(completion: Any, outcome: str | None) -> str | None:
     """The text of a stored completion (the last of several turns); None if there was no completion."""
     if outcome in NOTHING_CAME:
         return None
@@ -176,7 +176,7 @@ def said_text(completion: Any, outcome: str | None) -> str | None:
         completion = completion[-1] if completion and isinstance(completion[-1], dict) else None
     if isinstance(completion, dict):
         completion = completion.get("content")
-    return completion if isinstance(completion, str) else "" if outcome in SAID_NOTHING else None
+    return completion if isinstance(completion, str) else "" if outcome in WITHOUT_TEXT else None
 
 
 def named(key: str) -> str:
@@ -249,7 +249,7 @@ BY_WIDTH: Final = "its values are at most slightly biased: the width depends lit
 UNKNOWN: Final = "its values may be biased: the rule that stopped the run is not known"
 
 
-def not_said(notes: Sequence[str], sentences: Iterable[str]) -> list[str]:
+def without_sentences(notes: Sequence[str], sentences: Iterable[str]) -> list[str]:
     """The notes without those that end with one of these sentences, which are shown elsewhere."""
     known = tuple(sentences)
     return [note for note in notes if not note.endswith(known)] if known else list(notes)

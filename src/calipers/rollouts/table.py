@@ -377,8 +377,8 @@ def refuse_repeated(parts: Sequence[Part]) -> None:
     if len(twice):
         first = int(twice[np.argmin(order[twice + 1])])  # the pair whose second row comes first in the files
         earlier, later = int(order[first]), int(order[first + 1])
-        problem = f"the same rollout as {place(parts, earlier)}: both have the same id"
-        raise InputError.at(place(parts, later), problem, "expected each rollout once")
+        problem = f"the same rollout as {location(parts, earlier)}: both have the same id"
+        raise InputError.at(location(parts, later), problem, "expected each rollout once")
 
 
 def rollout_ids_of(parts: Sequence[Part]) -> Ints:
@@ -535,9 +535,9 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
         earlier, later = sorted((int(rows[:-1][twice][first]), int(second[first])))
         task, number = parts_task(parts, earlier), int(sample[earlier])
         raise InputError.at(
-            place(parts, later),
+            location(parts, later),
             f"task {task!r} sample {number} attempt {int(attempt[earlier])} appears twice, "
-            f"first at {place(parts, earlier)}",
+            f"first at {location(parts, earlier)}",
             "give each rollout its own sample number, or each retry a higher attempt"
             + ("" if sample.any() else "; --columns sample=# numbers them in order of appearance"),
         )
@@ -589,7 +589,7 @@ def outcomes_of(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     unrewarded = np.flatnonzero((outcome == SCORED) & ~rewarded)
     if len(unrewarded):
         raise InputError.at(
-            place(parts, int(unrewarded[0])),
+            location(parts, int(unrewarded[0])),
             "outcome is 'scored' but there is no reward",
             "expected a number in reward or rewards, or another outcome",
         )
@@ -604,7 +604,7 @@ def _rewarded(part: Part) -> Bools:
     return rewarded
 
 
-def place(parts: Sequence[Part], row: int) -> str:
+def location(parts: Sequence[Part], row: int) -> str:
     """``path:line`` of a row of the parts laid end to end."""
     part, row = _part_of(parts, row)
     return part.places.of(row)

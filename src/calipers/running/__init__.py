@@ -64,7 +64,7 @@ def taken(tasks: Sequence[T], job: Job) -> list[T]:
     beyond = [number for number in job.documents if number >= len(tasks)]
     if beyond:
         problem = f"there is no document {beyond[0]} among the {len(tasks)} of {job.lm_eval or job.benchmark}"
-        raise InputError.at(job.place("documents"), problem, f"expected numbers from 0 to {len(tasks) - 1}")
+        raise InputError.at(job.location("documents"), problem, f"expected numbers from 0 to {len(tasks) - 1}")
     return [tasks[number] for number in sorted({*job.documents})]
 
 
@@ -146,25 +146,27 @@ class Job:
         for name, lowest in least.items():
             value = getattr(self, name)
             if value is not None and value < lowest:
-                raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
-        engine_of(self.place("engine"), self.engine)
-        object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
+                raise InputError.at(self.location(name), f"is {value}", f"expected an integer >= {lowest}")
+        engine_of(self.location("engine"), self.engine)
+        object.__setattr__(self, "limit", limit_of(self.location("limit"), self.limit))
         if self.documents is not None and self.limit is not None:
             problem = "--limit and a choice of documents exclude each other"
-            raise InputError.at(self.place("documents"), problem, "expected one of the two")
+            raise InputError.at(self.location("documents"), problem, "expected one of the two")
         if self.documents is not None and not (self.documents and min(self.documents) >= 0):
-            raise InputError.at(self.place("documents"), f"is {self.documents}", "expected integers >= 0: 0,3,6-9")
+            raise InputError.at(self.location("documents"), f"is {self.documents}", "expected integers >= 0: 0,3,6-9")
         for name in ("timeout", "max_cost", "max_time"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise InputError.at(self.place(name), f"is {value:g}", "expected a number > 0")
+                raise InputError.at(self.location(name), f"is {value:g}", "expected a number > 0")
         if self.samples > MOST_SAMPLES:
-            raise InputError.at(self.place("samples"), f"is {self.samples}", f"expected an integer <= {MOST_SAMPLES}")
+            raise InputError.at(
+                self.location("samples"), f"is {self.samples}", f"expected an integer <= {MOST_SAMPLES}"
+            )
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
-            raise InputError.at(self.place("temperature"), f"is {self.temperature}", "expected >= 0")
+            raise InputError.at(self.location("temperature"), f"is {self.temperature}", "expected >= 0")
         if "{prompt}" not in self.user_template:
             raise InputError.at(
-                self.place("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
+                self.location("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
             )
 
     @property
@@ -185,7 +187,7 @@ class Job:
         """Whether the prompts of a task of lm-evaluation-harness are chats."""
         return self.apply_chat_template not in (False, None)
 
-    def place(self, name: str) -> str:
+    def location(self, name: str) -> str:
         """The place where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""
         origin = self.origins.get(name, "")
         return f"{origin}: {name}" if origin and origin != "command line" else f"--{name.replace('_', '-')}"

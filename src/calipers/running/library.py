@@ -75,7 +75,7 @@ def check_of_library(job: Job) -> None:
     for name in (*COLUMN_SETTINGS, "verifier", "params"):
         if getattr(job, name) not in (None, (), False, {}):
             problem = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
-            raise InputError.at(job.place(name), problem, "remove it: the task defines this itself")
+            raise InputError.at(job.location(name), problem, "remove it: the task defines this itself")
 
 
 class MemoryBenchmark(Protocol):
@@ -167,7 +167,7 @@ class JobBenchmark:
         return cls(job, *library().suite(job, tasks), tasks)
 
     @classmethod
-    def held(cls, job: Job, benchmark: MemoryBenchmark) -> JobBenchmark:
+    def in_memory(cls, job: Job, benchmark: MemoryBenchmark) -> JobBenchmark:
         """The benchmark of a job whose tasks are in memory."""
         check_apart(job)
         for name in COLUMN_SETTINGS:
@@ -246,4 +246,4 @@ def check_apart(job: Job) -> None:
     for name, is_given in given.items():
         if is_given:
             problem = f"is only for tasks of lm-evaluation-harness, and {job.benchmark} is not one"
-            raise InputError.at(job.place(name), problem, "remove it; --system-prompt adds a system message")
+            raise InputError.at(job.location(name), problem, "remove it; --system-prompt adds a system message")

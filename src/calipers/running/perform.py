@@ -215,10 +215,10 @@ def perform(
     InputError, before the first request, for settings that cannot work; SandboxError if a verifier needs a sandbox and
     there is none; ClientError if the first request shows that no other can succeed.
     """
-    engine = engine_of(job.place("engine"), job.engine)
+    engine = engine_of(job.location("engine"), job.engine)
     if engine is not None and benchmark is not None:
         expected = "write it to a file that every machine can read"
-        raise InputError.at(job.place("engine"), "a benchmark in memory stays in this process", expected)
+        raise InputError.at(job.location("engine"), "a benchmark in memory stays in this process", expected)
     benchmark = benchmark or JobBenchmark.of(job, tasks)
     suite = benchmark.suite
     questions = _questions(job, suite)
@@ -312,12 +312,12 @@ def perform(
 def _scoring_and_rule(job: Job, suite: Suite) -> tuple[Plan, Until | None]:
     """The scoring settings of a job, checked for its suite and with the metric of its stopping rule; and the rule."""
     scoring = _scoring(job)
-    for name in (scoring.reward, *(request.params.get("reward") for request in scoring.asked)):
+    for name in (scoring.reward, *(request.params.get("reward") for request in scoring.requests)):
         if name and suite.rewards and name not in suite.rewards:
             raise UnknownName.of(f"reward of {suite.name}", name, suite.rewards)
     until = Until.of(job.until, scoring) if job.until else None
-    if until and until.asked.text not in [request.text for request in scoring.asked]:
-        scoring = replace(scoring, asked=[*scoring.asked, until.asked])
+    if until and until.request.text not in [request.text for request in scoring.requests]:
+        scoring = replace(scoring, requests=[*scoring.requests, until.request])
     return scoring, until
 
 
@@ -413,7 +413,7 @@ def _scoring(job: Job) -> Plan:
         seed=job.seed,
         interval=job.interval,
     )
-    return replace(plan, asked=()) if job.predict_only else plan  # answers that are not verified have no metrics
+    return replace(plan, requests=()) if job.predict_only else plan  # answers that are not verified have no metrics
 
 
 def _judges(
@@ -450,7 +450,7 @@ def _judged_at(tasks: Sequence[Task], judges: Mapping[str, NamedVerifier]) -> di
 
 
 def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Job) -> Headline | None:
-    request = until.asked if until else next(iter(scoring.asked), None)
+    request = until.request if until else next(iter(scoring.requests), None)
     if request is None or job.predict_only:
         return None
     return Headline(request, len(order), job.samples, scoring.confidence, scoring.missing)
@@ -480,7 +480,7 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
             expected = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
             raise InputError.at("benchmark", f"is {type(benchmark).__name__}", expected)
         job = job_in_memory(benchmark.name, given)
-        return perform(job, benchmark=JobBenchmark.held(job, benchmark)).result
+        return perform(job, benchmark=JobBenchmark.in_memory(job, benchmark)).result
     if by_agents([str(benchmark)], given):
         return _run_agent(str(benchmark), given)
     jobs, _ = jobs_of([str(benchmark)], given)

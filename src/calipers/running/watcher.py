@@ -146,7 +146,7 @@ class Headline:
             with np.errstate(over="ignore", invalid="ignore"):
                 reduced = metric.reduce(counted, by=by, **params)
         except Exception as error:
-            if not self._asked.foreign:
+            if not self._asked.user_code:
                 raise
             # only a note here: the score at the end of the run reports the error
             self._unfit = f"the metric's code failed: {type(error).__name__}: {error}"
@@ -213,7 +213,7 @@ class Until:
 
     text: str
     side: str  # width, lower or upper
-    asked: RequestedMetric
+    request: RequestedMetric
     than: str  # < <= > >=
     bound: float
 
@@ -256,7 +256,7 @@ class Until:
 
     def stop(self, live: Live) -> Stop:
         """The record of a stop at this estimate."""
-        return Stop(self.text, self.asked.text, self.side, live.settled, live.planned)
+        return Stop(self.text, self.request.text, self.side, live.settled, live.planned)
 
 
 def _number(text: str) -> float | None:

@@ -75,7 +75,7 @@ def fetched(address: str) -> str:
     """The local copy of an object, or of a folder of objects (an address that ends with a slash)."""
     if address not in _copies:
         store = _filesystem(address)
-        path = first = _place(address)
+        path = first = _copy_path(address)
         number = 1
         while path in _copies.values():  # used by another address that is shown alike, as only their queries differ
             number += 1
@@ -108,7 +108,7 @@ def written(address: str, *, force: bool) -> Iterator[str]:
     store = _filesystem(address)
     if not force and _tried(address, lambda: store.exists(_name(address))):
         raise InputError.at(shown(address), "already exists", "--force replaces it")
-    path = _place(address)
+    path = _copy_path(address)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with suppress(FileNotFoundError):
         os.unlink(path)
@@ -233,7 +233,7 @@ def _name(address: str) -> str:
     return address if address.startswith("http") else address.partition("://")[2]
 
 
-def _place(address: str) -> str:
+def _copy_path(address: str) -> str:
     """The path of the copy of an address; messages with this path show the address instead."""
     if not _root:
         _root.append(tempfile.mkdtemp(prefix="calipers-"))

@@ -128,26 +128,26 @@ _DATA: Final = msgspec.json.Decoder(complete(list[SampleData | None]))
 
 def take(rows: RowBlock) -> None:
     """Add a block of rows. `_rollouts` joins the rows of a repeat."""
-    gather = rows.gather
-    gather.tasks(rows["sample_id"])
-    gather.labels("model", rows["model_id"])
-    gather.labels("dataset", rows["evaluation_name"])
-    gather.labels(RESULT, rows["evaluation_result_id"])
+    builder = rows.builder
+    builder.tasks(rows["sample_id"])
+    builder.labels("model", rows["model_id"])
+    builder.labels("dataset", rows["evaluation_name"])
+    builder.labels(RESULT, rows["evaluation_result_id"])
     repeats: Remembered = rows.memory.setdefault("repeats", Remembered(_repeat))
     data = decoded(_DATA, rows["metadata"])
-    gather.whole("sample", repeats.of([(None, None) if row is None else (row.sample, row.epoch) for row in data]))
+    builder.whole("sample", repeats.of([(None, None) if row is None else (row.sample, row.epoch) for row in data]))
     evaluations = rows["evaluation"]
     if any(map(len, rows["error"])):
         failed = [bytes(raw) not in NO_ERROR for raw in rows["error"]]
         rows.outcomes(["client_failed" if failure else None for failure in failed])
         evaluations = [None if failure else score for score, failure in zip(evaluations, failed, strict=True)]
-    gather.numbers("column", VALUE, [evaluation and evaluation.score for evaluation in evaluations])
+    builder.numbers("column", VALUE, [evaluation and evaluation.score for evaluation in evaluations])
     scored = [evaluation if evaluation and evaluation.score is not None else None for evaluation in evaluations]
-    gather.numbers("column", CORRECT, [evaluation and evaluation.is_correct for evaluation in scored])
+    builder.numbers("column", CORRECT, [evaluation and evaluation.is_correct for evaluation in scored])
     for name, key in USAGE_KEYS.items():
-        gather.numbers("column", name, [usage and getattr(usage, key) for usage in rows["token_usage"]])
+        builder.numbers("column", name, [usage and getattr(usage, key) for usage in rows["token_usage"]])
     times = [performance and performance.latency_ms for performance in rows["performance"]]
-    gather.numbers("column", "latency_s", [None if time is None else time / 1000 for time in times])
+    builder.numbers("column", "latency_s", [None if time is None else time / 1000 for time in times])
     rows.metadata(rows["metadata"])
     rows.labelled.update(path.split(".")[0] for path in rows.labels)
 
@@ -257,7 +257,7 @@ def _averaged(rollouts: SystemPart) -> bool:
     return repeated and between
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The prompt, the completion and the metadata of a sample."""
     sample = _TEXTS.decode(msgspec.json.encode(row))
     texts = conversation(sample.messages) if isinstance(sample.messages, list) else {}
@@ -301,7 +301,7 @@ def of_folder(paths: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return kept, []
 
 
-SAMPLES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, line_extras=said)
+SAMPLES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, line_extras=line_extras)
 
 # -- the export
 

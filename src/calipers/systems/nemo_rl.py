@@ -58,13 +58,13 @@ def take(rows: RowBlock) -> Ints | None:
     one_each = set(sizes) == {1}
     contents = list(chain.from_iterable(rows["content"]))
     tasks = rows.memory.setdefault("tasks", PromptTasks())
-    rows.gather.tasks(tasks.without_golds(_prompts(contents)))
+    rows.builder.tasks(tasks.without_golds(_prompts(contents)))
     if one_each and set(map(len, rows[REWARD])) == {1}:
         rewards = list(chain.from_iterable(rows[REWARD]))
     else:
         columns = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
         rewards = [reward for row in columns for reward in _rewards(*row)]
-    rows.gather.numbers("reward", REWARD, rewards)
+    rows.builder.numbers("reward", REWARD, rewards)
     _label(rows, len(contents))
     return None if one_each else np.repeat(np.arange(rows.size), sizes)
 
@@ -127,7 +127,7 @@ def _label(rows: RowBlock, size: int) -> None:
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The prompt and the completion of each rollout of a row."""
     return [_texts(content) for content in msgspec.json.decode(row["content"])]
 
@@ -145,5 +145,9 @@ def recognise(start: Beginning) -> bool:
 
 
 ROLLOUTS: Final = Format(
-    SYSTEM, partial(read_noted, "calipers.systems.nemo_rl:LAYOUT", ()), recognise, in_folders=True, line_extras=said
+    SYSTEM,
+    partial(read_noted, "calipers.systems.nemo_rl:LAYOUT", ()),
+    recognise,
+    in_folders=True,
+    line_extras=line_extras,
 )

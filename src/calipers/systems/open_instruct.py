@@ -33,16 +33,16 @@ _SHARD: Final = re.compile(r"([^/\\]*)_rollouts_[0-9]+\.jsonl")
 
 def take(rows: RowBlock) -> None:
     """Add a block of rows; each row is a rollout."""
-    gather = rows.gather
+    builder = rows.builder
     tasks = rows.memory.setdefault("tasks", PromptTasks(tokens=True))
-    gather.tasks(tasks.of(rows["prompt_tokens"], rows["ground_truth"]))
-    gather.numbers("reward", "reward", rows["reward"])
-    gather.numbers("column", "advantage", rows["advantage"])
+    builder.tasks(tasks.of(rows["prompt_tokens"], rows["ground_truth"]))
+    builder.numbers("reward", "reward", rows["reward"])
+    builder.numbers("column", "advantage", rows["advantage"])
     for name, key in (("input_tokens", "prompt_tokens"), ("output_tokens", "response_tokens")):
-        gather.numbers("column", name, [_length(bytes(raw)) for raw in rows[key]])
-    gather.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
+        builder.numbers("column", name, [_length(bytes(raw)) for raw in rows[key]])
+    builder.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
     rows.labelled.update((STEP, "dataset"))
-    gather.labels("metadata.dataset", [_dataset_name(dataset) for dataset in rows["dataset"]])
+    builder.labels("metadata.dataset", [_dataset_name(dataset) for dataset in rows["dataset"]])
     model = rows.memory.setdefault("model", _model(rows.path))
     if isinstance(model, str):
         rows.constant("model", model)

@@ -115,7 +115,7 @@ def take(rows: RowBlock) -> Ints:
             functions = ", ".join(map(str, spec.completion_fns or ()))
             rows.counts[SPEC + json.dumps([functions or None, spec.eval_name])] += 1
     rows.counts[ENDED] += sum(map(bool, reports))
-    rows.gather.tasks([rows["sample_id"][line] for line in events])
+    rows.builder.tasks([rows["sample_id"][line] for line in events])
     for kind, indices in of_kind.items():
         if indices:
             payloads = decoded(_KINDS[kind], [data[events[event]] for event in indices])
@@ -129,7 +129,7 @@ def _take_kind(rows: RowBlock, kind: str, size: int, indices: Ints, payloads: Se
     def put(name: str, numbers: Sequence[Number]) -> None:
         values = np.full(size, np.nan)
         values[indices] = np.array(numbers, dtype=np.float64)  # None becomes NaN, which JSON does not have
-        rows.gather.floats("column", name, values, ~np.isnan(values))
+        rows.builder.floats("column", name, values, ~np.isnan(values))
 
     if kind == MATCH:
         put(MATCH, [match and match.correct for match in payloads])
@@ -147,7 +147,7 @@ def _take_kind(rows: RowBlock, kind: str, size: int, indices: Ints, payloads: Se
         errors: list[str | None] = [None] * size
         for event, failure in zip(indices.tolist(), payloads, strict=True):
             errors[event] = None if failure is None else failure.type or "error"
-        rows.gather.labels(ERROR_KIND, errors)
+        rows.builder.labels(ERROR_KIND, errors)
 
 
 LAYOUT: Final = Layout(SYSTEM, LINE, take, headline=REWARD)
@@ -257,7 +257,7 @@ def _summed(events: SystemPart, name: str, starts: Ints, size: int) -> Column:
     return Column(values, given)
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The prompt and the completion of a sample, if its first event has them."""
     try:
         event = _SAMPLED.decode(row.get("data", b"{}"))
@@ -279,4 +279,4 @@ def recognise(start: Beginning) -> bool:
     return {"run_id", "event_id", "sample_id", "type", "data"} <= row.keys()
 
 
-LOG: Final = Format(SYSTEM, read, recognise, in_folders=True, line_extras=said)
+LOG: Final = Format(SYSTEM, read, recognise, in_folders=True, line_extras=line_extras)

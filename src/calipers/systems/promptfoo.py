@@ -159,21 +159,21 @@ _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
 def take(rows: RowBlock) -> None:
     """Add a block of rows; each row is a rollout. A test case is a task, and its repeats are samples."""
-    gather = rows.gather
+    builder = rows.builder
     known: dict[tuple[bytes, ...], str] = rows.memory.setdefault("tasks", {})
     tests = zip(rows["vars"], rows["testCase"], strict=True)
-    gather.tasks([_task(variables, test, known) for variables, test in tests])
-    gather.whole("sample", rows["testIdx"])  # replaced later by the rank within the task
-    gather.labels("model", [_model(provider) for provider in rows["provider"]])
-    gather.labels("agent", [prompt.label if prompt else None for prompt in rows["prompt"]])
-    gather.labels(COLUMN, rows[COLUMN])
+    builder.tasks([_task(variables, test, known) for variables, test in tests])
+    builder.whole("sample", rows["testIdx"])  # replaced later by the rank within the task
+    builder.labels("model", [_model(provider) for provider in rows["provider"]])
+    builder.labels("agent", [prompt.label if prompt else None for prompt in rows["prompt"]])
+    builder.labels(COLUMN, rows[COLUMN])
     rows.labelled.add(COLUMN)
     gradings = rows["gradingResult"]
     if ERROR in rows["failureReason"] or any(map(_grader_failed, gradings)):
         pairs = zip(rows["failureReason"], gradings, strict=True)
         rows.outcomes([_outcome(reason, grading) for reason, grading in pairs])
-    gather.numbers("reward", "pass", rows["success"])
-    gather.numbers("reward", "score", rows["score"])
+    builder.numbers("reward", "pass", rows["success"])
+    builder.numbers("reward", "score", rows["score"])
     rows.named_numbers("reward", rows["namedScores"])
     rows.counts[THREW] += sum(map(_threw, gradings))
     rows.counts[CACHED] += sum(response is not None and bool(response.cached) for response in rows["response"])
@@ -185,10 +185,10 @@ def take(rows: RowBlock) -> None:
 def _take_usage(rows: RowBlock) -> None:
     usages = rows["tokenUsage"]
     for name, key in (("input_tokens", "prompt"), ("output_tokens", "completion"), ("cached_tokens", "cached")):
-        rows.gather.numbers("column", name, [None if usage is None else getattr(usage, key) for usage in usages])
-    rows.gather.numbers("column", "cost_usd", rows["cost"])
+        rows.builder.numbers("column", name, [None if usage is None else getattr(usage, key) for usage in usages])
+    rows.builder.numbers("column", "cost_usd", rows["cost"])
     times = [value / 1000 if isinstance(value, float) else None for value in rows["latencyMs"]]
-    rows.gather.numbers("column", "latency_s", times)
+    rows.builder.numbers("column", "latency_s", times)
 
 
 def _task(variables: Any, test: TestCase | None, known: dict[tuple[bytes, ...], str]) -> str:
@@ -321,7 +321,7 @@ def _notes(parts: Sequence[SystemPart], path: str) -> list[str]:
     return notes
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The texts of a row, and its metadata."""
     texts = _TEXTS.decode(msgspec.json.encode(row))
     prompt, output = (texts.prompt or FilledPrompt()).raw, (texts.response or ResponseOutput()).output
@@ -340,7 +340,7 @@ def extras(part: Part, names: Columns) -> Extras:
     with Source(part.places.path) as source:
         text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
     for row in _FILE.decode(text).results.results:
-        yield from said(_ROW.decode(row))
+        yield from line_extras(_ROW.decode(row))
 
 
 def _is_file(head: bytes) -> bool:
@@ -354,4 +354,4 @@ def recognise(start: Beginning) -> bool:
     return _is_file(start.head) or CSV_HEADER in start.head.partition(b"\n")[0]
 
 
-RESULTS: Final = Format(SYSTEM, read, recognise, in_folders=True, extras=extras, line_extras=said)
+RESULTS: Final = Format(SYSTEM, read, recognise, in_folders=True, extras=extras, line_extras=line_extras)

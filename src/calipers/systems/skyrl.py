@@ -24,8 +24,8 @@ from calipers.formats.system_rows import (
     raw_hash,
     read_noted,
     row_texts,
-    said_of,
     step_in,
+    type_fault,
 )
 from calipers.rollouts.table import BadRow
 from calipers.typed import complete
@@ -82,17 +82,17 @@ def users_turn(prompt: str) -> str:
 
 def take(rows: RowBlock) -> None:
     """Add a block of rows; each row is a rollout."""
-    gather = rows.gather
+    builder = rows.builder
     tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
-    gather.tasks(tasks.of(rows["input_prompt"], _golds(rows)))
+    builder.tasks(tasks.of(rows["input_prompt"], _golds(rows)))
     raws = list(map(bytes, rows["score"]))
     if any(raw[:1] == b"[" for raw in raws):
         sums, last = zip(*[_sum_and_last(row, raw) for row, raw in enumerate(raws)], strict=True)
-        gather.numbers("reward", LAST, last)
-        gather.numbers("reward", "score", sums)
+        builder.numbers("reward", LAST, last)
+        builder.numbers("reward", "score", sums)
     else:
-        gather.numbers("reward", "score", _response_scores(raws))
-    gather.labels("dataset", [UNNAMED if name is ABSENT or name is None else name for name in rows["data_source"]])
+        builder.numbers("reward", "score", _response_scores(raws))
+    builder.labels("dataset", [UNNAMED if name is ABSENT or name is None else name for name in rows["data_source"]])
     step = rows.memory.setdefault("step", step_in(rows.path, _STEP))
     if step is not None:
         rows.labelled.add(STEP)
@@ -136,7 +136,7 @@ def _sum_and_last(row: int, raw: bytes) -> tuple[Number, Number]:
     try:
         score = _SCORED.decode(b'{"score":%b}' % (raw or b"null")).score
     except BAD as error:
-        raise BadRow(row, *said_of(str(error), f"expected a row as {SYSTEM} writes it")) from None
+        raise BadRow(row, *type_fault(str(error), f"expected a row as {SYSTEM} writes it")) from None
     return (_summed(score), score[-1] if score else None) if isinstance(score, list) else (score, score)
 
 
@@ -163,7 +163,7 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
     return row_texts(path, SkyRLText, text_of, wanted)
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The texts of a row, its labels, and its ``env_extras`` as metadata."""
     metadata = given(row, metadata="env_extras") if kind_of(row.get("env_extras", NOTHING)) == "object" else {}
     labels = given(row, stop_reason="stop_reason", env_class="env_class")
@@ -181,5 +181,5 @@ ROLLOUTS: Final = Format(
     recognise,
     texts,
     in_folders=True,
-    line_extras=said,
+    line_extras=line_extras,
 )

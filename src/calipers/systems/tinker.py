@@ -85,11 +85,11 @@ BATCH: Final = "tinker's rollout summaries have no prompts: a task is a place in
 
 def take_evaluation(rows: RowBlock) -> None:
     """Add a block of trajectories; each is a rollout."""
-    gather = rows.gather
-    gather.tasks(list(map(_task, rows["example_id"], rows["idx"])))
-    gather.numbers("reward", "reward", rows["reward"])
-    gather.numbers("column", "latency_s", rows["time_seconds"])
-    gather.labels("dataset", rows["benchmark"])
+    builder = rows.builder
+    builder.tasks(list(map(_task, rows["example_id"], rows["idx"])))
+    builder.numbers("reward", "reward", rows["reward"])
+    builder.numbers("column", "latency_s", rows["time_seconds"])
+    builder.labels("dataset", rows["benchmark"])
     if any(rows["error"]):
         rows.outcomes([_outcome(error) for error in rows["error"]])
         rows.error_kinds(
@@ -100,7 +100,7 @@ def take_evaluation(rows: RowBlock) -> None:
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
         truncated = [any(number(row_metrics.get(name)) for name in TRUNCATIONS) for row_metrics in metrics]
-        gather.labels("truncated", truncated)
+        builder.labels("truncated", truncated)
 
 
 def _task(example: str | int | None, idx: int | None) -> str | int:
@@ -118,26 +118,26 @@ def _outcome(error: str | None) -> str | None:
 
 def take_summary(rows: RowBlock) -> None:
     """Add a block of summaries; each is a rollout, and ``traj_idx`` is its sample number."""
-    gather = rows.gather
+    builder = rows.builder
     groups = zip(rows["split"], rows["iteration"], rows["group_idx"], strict=True)
-    gather.tasks([f"{split or ''} iteration {step} group {group}".strip() for split, step, group in groups])
-    gather.whole("sample", rows["traj_idx"])
-    gather.numbers("reward", "total_reward", rows["total_reward"])
-    gather.numbers("reward", "final_reward", rows["final_reward"])
-    gather.labels(STEP, rows["iteration"])
-    gather.labels(SPLIT, rows["split"])
+    builder.tasks([f"{split or ''} iteration {step} group {group}".strip() for split, step, group in groups])
+    builder.whole("sample", rows["traj_idx"])
+    builder.numbers("reward", "total_reward", rows["total_reward"])
+    builder.numbers("reward", "final_reward", rows["final_reward"])
+    builder.labels(STEP, rows["iteration"])
+    builder.labels(SPLIT, rows["split"])
     rows.labelled.update((STEP, SPLIT))
     rows.named_numbers("column", rows["trajectory_metrics"])
     if "tags" in rows.labels:
         rows.labelled.add("tags")
-        gather.labels("tags", [", ".join(map(str, tags)) if tags else None for tags in rows["tags"]])
+        builder.labels("tags", [", ".join(map(str, tags)) if tags else None for tags in rows["tags"]])
 
 
 EVALUATION_LAYOUT: Final = Layout(EVALUATIONS, EVALUATION, take_evaluation)
 SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=False, headline="total_reward")
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The prompt and the completion of a trajectory."""
     turns = msgspec.json.decode(row.get("turns", b"null"))
     return [conversation(turns) if isinstance(turns, list) else {}]
@@ -183,7 +183,7 @@ EVALUATED: Final = Format(
     is_evaluation,
     texts,
     in_folders=True,
-    line_extras=said,
+    line_extras=line_extras,
 )
 SUMMARISED: Final = Format(
     SUMMARIES, partial(read_noted, "calipers.systems.tinker:SUMMARY_LAYOUT", [BATCH]), is_summary, in_folders=True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from calipers.errors import InputError
 from calipers.formats import Beginning, Columns, Extras, Format, Progress
-from calipers.formats.rows import Gather
+from calipers.formats.rows import PartBuilder
 from calipers.formats.source import Source
 from calipers.formats.system_rows import STEP, number, own_names, prompt_task
 from calipers.formats.tables import explained, scanned
@@ -51,25 +51,25 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     progress(source.size)
     if not frame.height:
         return []
-    gather = Gather()
+    builder = PartBuilder()
     prompts = _as_texts(frame["prompt"])
     tasks = {prompt: prompt_task(prompt) for prompt in set(prompts)}
-    gather.tasks([tasks[prompt] for prompt in prompts])
+    builder.tasks([tasks[prompt] for prompt in prompts])
     for name in rewards:
-        gather.numbers("reward", name, [number(value) for value in frame[name]])
+        builder.numbers("reward", name, [number(value) for value in frame[name]])
     for name in [AFTER, *numeric]:
-        gather.numbers("column", name, [number(value) for value in frame[name]])
-    gather.labels(STEP, frame[STEP].to_list())
+        builder.numbers("column", name, [number(value) for value in frame[name]])
+    builder.labels(STEP, frame[STEP].to_list())
     for name in label_names:
-        gather.labels(name, [value if isinstance(value, (str, int, float)) else None for value in frame[name]])
-    gather.rows = frame.height
+        builder.labels(name, [value if isinstance(value, (str, int, float)) else None for value in frame[name]])
+    builder.rows = frame.height
     places = Places(source.path, "row ")
     places.add(0, 1)
     if not rewards:
         problem = f"no column of floats between {BEFORE!r} and {AFTER!r}"
         raise InputError.at(source.path, problem, "expected one for each reward function")
     note = f"rewards: {', '.join(rewards)} (the float columns before {AFTER!r}; a float extra looks like a reward)"
-    return [replace(gather.finish(places), unnumbered=True, notes=[note, LAST_TABLE])]
+    return [replace(builder.finish(places), unnumbered=True, notes=[note, LAST_TABLE])]
 
 
 def extras(part: Part, names: Columns) -> Extras:

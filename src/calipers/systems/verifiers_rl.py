@@ -196,16 +196,16 @@ def take(rows: RowBlock) -> Ints:
     """Add a block of episodes: a rollout for each trace, and one for an episode that failed before any agent began."""
     episodes = list(zip(rows["task"], rows["env"], rows["run"], strict=True))
     origin, traces = _flat(rows["traces"])
-    gather = rows.gather
+    builder = rows.builder
     tasks = [_task(task) for task in rows["task"]]
-    gather.tasks([tasks[row] for row in origin])
+    builder.tasks([tasks[row] for row in origin])
     actors = [(NO_TRACE, NO_TRACE, False) if trace is None else _actor(trace) for trace in traces]
     for (agent, model, trainable), count in Counter(actors).items():
         if trainable:
             rows.counts[POLICY + json.dumps([agent or None, model or None])] += count
-    gather.labels("agent", [agent for agent, _, _ in actors])
-    gather.labels("model", [model for _, model, _ in actors])
-    gather.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
+    builder.labels("agent", [agent for agent, _, _ in actors])
+    builder.labels("model", [model for _, model, _ in actors])
+    builder.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
     _take_run(rows, [episodes[row][2] for row in origin])
     succeeded = [trace is not None and _ok(trace) for trace in traces]
     if not all(succeeded):
@@ -218,7 +218,7 @@ def take(rows: RowBlock) -> Ints:
     _take_usage(rows, traces)
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
-        gather.labels("truncated", [None if trace is None else _truncated(trace) for trace in traces])
+        builder.labels("truncated", [None if trace is None else _truncated(trace) for trace in traces])
     rows.metadata([episodes[row][0].data for row in origin])
     ids = [rows["id"][row] if trace is None else trace.id for row, trace in zip(origin, traces, strict=True)]
     rows.ids.extend([-1 if rollout_id is None else hashed(rollout_id) for rollout_id in ids])
@@ -273,7 +273,7 @@ def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
     for name, values in labels.items():
         rows.labelled.add(name)
         if any(value is not None for value in values):
-            rows.gather.labels(name, values)
+            rows.builder.labels(name, values)
 
 
 def _folder_work(path: str) -> Work | None:
@@ -310,9 +310,9 @@ def _take_rewards(rows: RowBlock, objects: Sequence[Mapping[str, Score | Number]
             total[given] += (scores * weights)[given]
         has_total |= given
         if name != TOTAL:
-            rows.gather.floats("reward", name, scores, given)
+            rows.builder.floats("reward", name, scores, given)
     if has_total.any():
-        rows.gather.floats("reward", TOTAL, total, has_total)
+        rows.builder.floats("reward", TOTAL, total, has_total)
 
 
 def _scores(rewards: Sequence[Score | Number]) -> Floats:
@@ -346,8 +346,8 @@ def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
         given = ~np.isnan(amount)
         sums: Floats = np.bincount(owners[given], amount[given], len(traces)).astype(np.float64, copy=False)
         has_sum = np.bincount(owners[given], minlength=len(traces)) > 0
-        rows.gather.floats("column", _USAGE_COLUMNS[key], sums, has_sum)
-    rows.gather.numbers("column", "latency_s", [_seconds(trace) for trace in traces])
+        rows.builder.floats("column", _USAGE_COLUMNS[key], sums, has_sum)
+    rows.builder.numbers("column", "latency_s", [_seconds(trace) for trace in traces])
 
 
 def _seconds(trace: Trace | None) -> float | None:
@@ -435,7 +435,7 @@ def _unfiltered(path: str) -> str:
     return os.path.join(os.path.dirname(folder), "all", name)
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The messages of each trace of an episode, and the task's data as metadata."""
     data = msgspec.json.decode(row["task"]).get("data")
     described = {key: value for key, value in data.items() if key != "prompt"} if isinstance(data, dict) else {}
@@ -461,7 +461,7 @@ def recognise(start: Beginning) -> bool:
     return kind_of(row["traces"]) == "list" and kind_of(row["task"]) == "object"
 
 
-TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, line_extras=said)
+TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, line_extras=line_extras)
 
 # -- the results of verifiers before 0.4
 
@@ -527,9 +527,9 @@ _FAILURE: Final = msgspec.json.Decoder(complete(_Failure | str | None))
 
 def take_results(rows: RowBlock) -> None:
     """Add a block of rows; each row is a rollout."""
-    gather = rows.gather
-    gather.tasks(rows["example_id"])
-    gather.numbers("reward", "reward", rows["reward"])
+    builder = rows.builder
+    builder.tasks(rows["example_id"])
+    builder.numbers("reward", "reward", rows["reward"])
     failed = [bytes(raw) not in NO_ERROR for raw in rows["error"]]
     rows.outcomes(["client_failed" if failure else None for failure in failed])
     rows.error_kinds(
@@ -537,17 +537,17 @@ def take_results(rows: RowBlock) -> None:
     )
     _take_metrics(rows)
     for name in ("input_tokens", "output_tokens"):
-        gather.numbers("column", name, [getattr(usage, name) if usage else None for usage in rows["token_usage"]])
+        builder.numbers("column", name, [getattr(usage, name) if usage else None for usage in rows["token_usage"]])
     times = [timing.total if timing else None for timing in rows["timing"]]
     if any(isinstance(total, float) for total in rows["total_ms"]):  # the key before version 0.1.10
         times = [total / 1000 if isinstance(total, float) else None for total in rows["total_ms"]]
-    gather.numbers("column", "latency_s", times)
+    builder.numbers("column", "latency_s", times)
     if "env_task" in rows.labels:
         rows.labelled.add("env_task")
-        gather.labels("env_task", [_env_task(raw) for raw in rows["task"]])
+        builder.labels("env_task", [_env_task(raw) for raw in rows["task"]])
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
-        gather.labels("truncated", [None if cut is ABSENT else cut for cut in rows["is_truncated"]])
+        builder.labels("truncated", [None if cut is ABSENT else cut for cut in rows["is_truncated"]])
     rows.metadata(rows["info"])
     for role, name in rows.memory.setdefault("group", _group(beside(rows.path, COMPANION))).items():
         if name is not None:
@@ -621,7 +621,7 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
     return row_texts(path, TextResult, text_of, wanted)
 
 
-def said_result(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def result_line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The texts of a row, and the dataset's ``info`` on the task as metadata."""
     metadata = given(row, metadata="info") if kind_of(row.get("info", NOTHING)) == "object" else {}
     return [{**metadata, **given(row, prompt="prompt", completion="completion")}]
@@ -633,4 +633,4 @@ def is_result(start: Beginning) -> bool:
     return start.row is not None and keys <= start.row.keys() and not OURS & start.row.keys()
 
 
-RESULTS: Final = Format(OLDER, read_results, is_result, texts, in_folders=True, line_extras=said_result)
+RESULTS: Final = Format(OLDER, read_results, is_result, texts, in_folders=True, line_extras=result_line_extras)

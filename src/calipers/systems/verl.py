@@ -83,12 +83,12 @@ def users_turn(prompt: str) -> str:
 def take(rows: RowBlock) -> None:
     """Add a block of rows; each row is an output of a rollout."""
     tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
-    rows.gather.tasks(tasks.of(rows["input"], rows["gts"]))
+    rows.builder.tasks(tasks.of(rows["input"], rows["gts"]))
     scores = rows[HEADLINE]
     if str in set(map(type, scores)):
         scores = [_number(score) if isinstance(score, str) else score for score in scores]
-    rows.gather.numbers("reward", HEADLINE, scores)
-    rows.gather.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
+    rows.builder.numbers("reward", HEADLINE, scores)
+    rows.builder.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
     extra_columns(rows, "reward", texts=True)
     _take_ids(rows)
 
@@ -105,13 +105,13 @@ def _take_ids(rows: RowBlock) -> None:
     uids, requests = rows["uid"], rows["request_id"]
     if str in set(map(type, uids)):
         matches = [_OUTPUT.fullmatch(uid) if isinstance(uid, str) else None for uid in uids]
-        rows.gather.whole("attempt", [1 if match is None else int(match[2]) + 1 for match in matches])
+        rows.builder.whole("attempt", [1 if match is None else int(match[2]) + 1 for match in matches])
         sessions = [None if match is None else match[1] for match in matches]
     elif str in set(map(type, requests)):
         sessions = list(requests)
     else:
         return
-    rows.ids.extend([-1] * (rows.gather.rows - len(rows.ids)))
+    rows.ids.extend([-1] * (rows.builder.rows - len(rows.ids)))
     rows.ids.extend([hashed(session) if isinstance(session, str) else -1 for session in sessions])
 
 
@@ -174,7 +174,7 @@ def _earlier_outputs(path: str) -> set[int]:
     return earlier
 
 
-def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The texts of a row: prompt, completion, and every other key whose value is a string."""
     texts = {key: raw for key, raw in row.items() if kind_of(raw) == "text" and key not in (*KEYS, *ROLES, *USAGE)}
     return [{**texts, **given(row, prompt="input", completion="output")}]
@@ -205,7 +205,7 @@ def recognise(start: Beginning) -> bool:
     )
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders, line_extras=said)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders, line_extras=line_extras)
 
 
 DRAWS: Final = 1000

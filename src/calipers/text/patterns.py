@@ -54,7 +54,7 @@ class RegexTimeout(CalipersError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Match:
     """A match: the text that was searched, and the spans of the match and its groups."""
 
     text: str
@@ -70,7 +70,7 @@ class Found:
         return tuple(self[group] for group in range(1, len(self.spans)))
 
 
-def search(pattern: str, text: str, *, ignore_case: bool = False, limit: float = LIMIT) -> Found | None:
+def search(pattern: str, text: str, *, ignore_case: bool = False, limit: float = LIMIT) -> Match | None:
     """The first match in a text, as `re.search` finds it; None if there is none.
 
     >>> search(r"(\\d+) apples", "no, 12 apples")[1]
@@ -81,7 +81,7 @@ def search(pattern: str, text: str, *, ignore_case: bool = False, limit: float =
     calipers.text.patterns.RegexTimeout: pattern '(a+)+$' took longer than 0.05 s on a text of 41 characters
     """
     spans = _run("search", pattern, text, ignore_case, limit)
-    return None if spans is None else Found(text, spans)
+    return None if spans is None else Match(text, spans)
 
 
 def find_all(

@@ -17,7 +17,7 @@ from typing import Any, Final
 from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate import Limits, Ran, run
-from calipers.isolate.launch import apart_here, check_place
+from calipers.isolate.launch import apart_here, check_input_path
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_names, check_number, fault, is_number
 from calipers.verifiers.workers import sandboxed
@@ -69,7 +69,7 @@ class ShellTest:
             raise fault(task, "files cannot be read", 'expected an object such as {"tests/data.json": "{}"}')
         for name in files:
             try:
-                check_place(name, FOLDERS)
+                check_input_path(name, FOLDERS)
             except InputError as error:
                 raise InputError(f"task {task.id!r}: {error}") from error
         if not isinstance(params.get("test_state_py") or "", str):

@@ -16,8 +16,8 @@ from calipers.formats.read import schema_of
 from calipers.pipeline import Progress
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
-from calipers.web.gather import Gathered, ManyData, PairData, RunData, gather, with_less_text
 from calipers.web.page import HtmlPage, html
+from calipers.web.report_data import ManyData, PairData, ReportData, RunData, report_data, with_less_text
 
 if TYPE_CHECKING:
     from calipers.web.watch_page import WatchData
@@ -84,7 +84,7 @@ def report(
 
         page = watch_page(watched)
         return HtmlReport(html(page), page.title, list(watched.watched.notes))
-    data = gather(sources, texts=texts, progress=progress, **settings)
+    data = report_data(sources, texts=texts, progress=progress, **settings)
     page = page_of(data)
     content = html(page)
     if texts and (over := len(content.encode()) - LARGEST) > 0:
@@ -126,7 +126,7 @@ def _option(setting: str) -> str:
     return "--metric" if setting == "metrics" else f"--{setting}"
 
 
-def page_of(data: Gathered) -> HtmlPage:
+def page_of(data: ReportData) -> HtmlPage:
     """The page of one run, of two, or of many."""
     if isinstance(data, RunData):
         from calipers.web.run_page import run_page
@@ -141,7 +141,7 @@ def page_of(data: Gathered) -> HtmlPage:
     return many_page(data)
 
 
-def notes_of(data: Gathered) -> list[str]:
+def notes_of(data: ReportData) -> list[str]:
     """The notes for the user of the command: those of the readers, and about flagged tasks."""
     runs: list[Any] = [data] if isinstance(data, RunData) else []
     if isinstance(data, ManyData):

@@ -310,7 +310,7 @@ def _inside(x: float, anchor: str = "middle") -> str:
 class Segment:
     """A part of a ledger bar."""
 
-    state: str  # one of `gather.STATES`, which determines its colour
+    state: str  # one of `report_data.STATES`, which determines its colour
     count: int
     word: str
 

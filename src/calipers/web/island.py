@@ -45,9 +45,9 @@ from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate, Signature
 from calipers.stats.paired import FLOORED_T
-from calipers.web.gather import LARGEST_K, PairData, RunData
 from calipers.web.markup import Markup, element, joined
 from calipers.web.page import Section
+from calipers.web.report_data import LARGEST_K, PairData, RunData
 
 CONFIDENCE: Final = 0.95  # the default of commands
 

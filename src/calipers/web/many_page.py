@@ -22,11 +22,11 @@ from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, begun, level, money, of_leaderboard, places, signed, signed_to, to
 from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, svg
-from calipers.web.gather import ManyData, RunData
 from calipers.web.island import command_words, reading_words
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, as_table, column_head, heading, plain_table, scrolled
 from calipers.web.pair_page import TONES, badge, options_of, verdict_word
+from calipers.web.report_data import ManyData, RunData
 from calipers.web.run_page import cost_words, slice_sections, variance_section
 from calipers.web.sections import (
     command_line,

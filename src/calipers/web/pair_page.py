@@ -18,7 +18,6 @@ from calipers.reports.sentences import Answer, level, of_difference, p_value, pl
 from calipers.rollouts.record import ABSENT
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
-from calipers.web.gather import NO_TEXT, STATES, PairData, RunData, RunRollouts
 from calipers.web.island import reading_words, what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name, one_line, text, visible
 from calipers.web.page import (
@@ -42,6 +41,7 @@ from calipers.web.page import (
     scrolled,
     term,
 )
+from calipers.web.report_data import NO_TEXT, STATES, PairData, RunData, RunRollouts
 from calipers.web.sections import (
     chip,
     chips,
@@ -96,7 +96,7 @@ def pair_page(data: PairData) -> HtmlPage:
     changes = changes_of(pair, data.first, data.second, finding.higher_is_better is not False)
     shown, island = shown_changes(changes), what_if_data(data)
     sections: list[Section | None] = [
-        _both(data, pair, finding, names, comparison),
+        _runs_section(data, pair, finding, names, comparison),
         _ledger(data),
         *_slices(pair, finding, comparison),
         _tasks(pair, changes),
@@ -211,14 +211,14 @@ def _described(finding: Finding, subject: str) -> str:
     return f"{subject}: {finding.metric} {signed(finding.delta, digits)}, {ends}, {finding.verdict}"
 
 
-def _both(
+def _runs_section(
     data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], comparison: Comparison
 ) -> Section | None:
     """Each run by itself, with a note that their intervals are not a comparison."""
     runs = [data.first, data.second]
     estimates = [run.group.metrics.get(finding.metric) if run else None for run in runs]
     if finding.by is not None or not all(estimates):
-        return _both_values(finding, names)
+        return _values_section(finding, names)
     scale = scale_of(end for each in estimates if each for end in ends_of(each))
     digits = places(*(each.interval for each in estimates if each))
     rows = []
@@ -244,7 +244,7 @@ def _both(
     return Section("Both runs", interval_table("Both runs", "run", comparison.confidence, scale, rows), note, "both")
 
 
-def _both_values(finding: Finding, names: tuple[str, str]) -> Section | None:
+def _values_section(finding: Finding, names: tuple[str, str]) -> Section | None:
     """The values of both runs, for a comparison document without its runs."""
     if finding.first is None or finding.second is None:
         return None

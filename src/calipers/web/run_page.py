@@ -17,7 +17,6 @@ from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
 from calipers.web import draw
 from calipers.web.draw import scale_of
-from calipers.web.gather import LedgerPart, RunData, ledger_parts
 from calipers.web.island import command_words, what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import (
@@ -38,6 +37,7 @@ from calipers.web.page import (
     term,
     unit_of,
 )
+from calipers.web.report_data import LedgerPart, RunData, ledger_parts
 from calipers.web.sections import (
     chip,
     chips,

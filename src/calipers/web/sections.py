@@ -35,9 +35,9 @@ from calipers.web.draw import (
     tick_text,
     words,
 )
-from calipers.web.gather import MOST_ROWS, STATES, LedgerPart, RolloutText, RunData, RunRollouts, ledger_parts
 from calipers.web.markup import Child, Markup, cut, element, joined, name, visible
 from calipers.web.page import Section, as_table
+from calipers.web.report_data import MOST_ROWS, STATES, LedgerPart, RolloutText, RunData, RunRollouts, ledger_parts
 
 if TYPE_CHECKING:
     from calipers.analyses.compare import Comparison

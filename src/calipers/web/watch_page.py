@@ -18,7 +18,7 @@ from calipers.analyses.watch.document import (
     raised_sentence,
 )
 from calipers.analyses.watch.monitor import Raised
-from calipers.analyses.watch.watch import is_watched, last_look, one_look
+from calipers.analyses.watch.watch import is_watched, last_look, look_once
 from calipers.errors import InputError
 from calipers.formats import Named
 from calipers.reports.figures import NONE, counted, figure
@@ -58,7 +58,7 @@ def watch_data(
     if is_watched(folder):
         watched, steps = last_look(folder)
     else:
-        watched, steps = one_look(folder, Named(columns or {}, truth), **settings)
+        watched, steps = look_once(folder, Named(columns or {}, truth), **settings)
     if not watched.series:
         problem = next(iter(watched.unreadable.values()), "no step could be read")
         raise InputError.at(folder, problem, "expected a file of rollouts for each step")

@@ -12,7 +12,7 @@ from making import rollouts
 from running.scene import MODEL, records, sums, weather
 
 import calipers
-from calipers.analyses.rescore import Rescoring, flips, judge_again, outcome_counts
+from calipers.analyses.rescore import Rescoring, flips, outcome_counts, rejudge
 from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
 from calipers.isolate.launch import attempt
 from calipers.names import VERIFIERS
@@ -43,7 +43,7 @@ def home(made, tmp_path):
 
 
 def again(home, **more):
-    return judge_again(Rescoring(str(home / "run"), **{"benchmark": str(home / "sums"), **more}))
+    return rejudge(Rescoring(str(home / "run"), **{"benchmark": str(home / "sums"), **more}))
 
 
 def written(found):
@@ -56,7 +56,7 @@ def counts(found):
 
 def test_the_same_judge_says_the_same_and_the_log_stays_as_it_is(made):
     log = (made / "run" / "rollouts.jsonl").read_bytes()
-    found = judge_again(Rescoring(str(made / "run")))  # benchmark and verifiers as the run recorded them
+    found = rejudge(Rescoring(str(made / "run")))  # benchmark and verifiers as the run recorded them
     assert (found.old, found.new, found.rollouts) == ("reward", "again", 40)
     assert counts(found) == {"the same": 40}
     assert found.after["mean_reward"].value == found.before["mean_reward"].value
@@ -102,7 +102,7 @@ def test_what_has_no_completion_keeps_its_outcome_and_stays_a_gap(home):
 
 
 def test_completions_that_nobody_judged(home):
-    found = judge_again(Rescoring(str(home / "bare"), benchmark=str(home / "sums")))
+    found = rejudge(Rescoring(str(home / "bare"), benchmark=str(home / "sums")))
     true = calipers.score(str(home / "run"), "mean_reward")["mean_reward"].value
     assert (found.old, found.before) == (None, None)
     assert found.after["mean_reward"].value == true
@@ -111,12 +111,12 @@ def test_completions_that_nobody_judged(home):
 
 def test_flips_are_named(tmp_path):
     suite, run = files(tmp_path, {"a": "4", "b": "5", "c": "6"}, [("a", "4!", 1), ("b", "is 5", 0), ("c", "6", 1)])
-    found = judge_again(Rescoring(run, benchmark=suite, verifier="contains"))
+    found = rejudge(Rescoring(run, benchmark=suite, verifier="contains"))
     assert {flip.what: list(flip.which) for flip in found.flips if flip.count} == {
         "fail to pass": [("b", 0)],
         "the same": [],
     }
-    found = judge_again(Rescoring(run, benchmark=suite))
+    found = rejudge(Rescoring(run, benchmark=suite))
     assert {flip.what: list(flip.which) for flip in found.flips if flip.count} == {
         "pass to fail": [("a", 0)],
         "the same": [],
@@ -149,7 +149,7 @@ def moody():
 def test_a_judge_that_fails_leaves_a_gap_and_says_why(tmp_path):
     rollouts = [("a", "boom", 1), ("b", "nan", 0), ("c", "fine", 1)]
     suite, run = files(tmp_path, dict.fromkeys("abc", "4"), rollouts)
-    found = judge_again(Rescoring(run, benchmark=suite, verifier="moody"))
+    found = rejudge(Rescoring(run, benchmark=suite, verifier="moody"))
     boom, nan, fine = written(found)
     assert (boom["reward"], boom["moody_outcome"], boom["moody_error"]) == (1, "judge_failed", "no idea")
     assert (nan["moody_outcome"], nan["rewards"]) == ("broke_verifier", {"moody": 0.0})
@@ -164,7 +164,7 @@ def test_a_judge_that_fails_leaves_a_gap_and_says_why(tmp_path):
 @pytest.mark.usefixtures("moody")
 def test_why_there_is_no_verdict_is_told(tmp_path):
     suite, run = files(tmp_path, dict.fromkeys("abc", "4"), [("a", "boom", 1), ("b", "boom", 0), ("c", "fine", 1)])
-    assert judge_again(Rescoring(run, benchmark=suite, verifier="moody")).notes == ["2 judge_failed: no idea"]
+    assert rejudge(Rescoring(run, benchmark=suite, verifier="moody")).notes == ["2 judge_failed: no idea"]
 
 
 @pytest.mark.usefixtures("moody")
@@ -172,7 +172,7 @@ def test_an_answer_that_breaks_its_verifier_again_counts_zero(tmp_path):
     """The log is unchanged; in the rescore, an answer that no judge could read counts against the model."""
     rows = [("a", "odd", None), ("b", "fine", 1)]
     suite, run = files(tmp_path, dict.fromkeys("ab", "4"), rows, outcomes={"a": "verifier_failed"})
-    found = judge_again(Rescoring(run, benchmark=suite, verifier="moody", reward="reward"))
+    found = rejudge(Rescoring(run, benchmark=suite, verifier="moody", reward="reward"))
     assert found.notes == ["1 broke_verifier: no score"]
     assert (found.before["mean_reward"].value, found.after["mean_reward"].value) == (1.0, 0.25)
     assert found.outcomes["broke_verifier"] == (0, 1)
@@ -184,7 +184,7 @@ def test_a_judge_that_fails_everywhere_is_no_reward_without_a_name(tmp_path, mon
     monkeypatch.setattr(Moody, "always", True)
     suite, run = files(tmp_path, dict.fromkeys("ab", "4"), [("a", "boom", 1), ("b", "fine", 0)])
     with pytest.raises(Incomplete) as caught:
-        judge_again(Rescoring(run, benchmark=suite, verifier="moody"))
+        rejudge(Rescoring(run, benchmark=suite, verifier="moody"))
     why = "1 judge_failed: no idea; 1 judge_failed: no score"
     assert str(caught.value) == f"{run}: no completion could be verified, and nothing is written: {why}"
     assert not list(tmp_path.glob("*rescored*"))
@@ -195,7 +195,7 @@ def test_a_reward_for_what_broke_its_verifier_once_is_not_hidden(tmp_path):
     """The old reward stays 0, and the new one counts."""
     rows = [("a", "fine", None), ("b", "odd", None), ("c", "boom", None)]
     suite, run = files(tmp_path, dict.fromkeys("abc", "4"), rows, outcomes=dict.fromkeys("abc", "broke_verifier"))
-    found = judge_again(Rescoring(run, benchmark=suite, verifier="moody"))
+    found = rejudge(Rescoring(run, benchmark=suite, verifier="moody"))
     assert (found.after["mean_reward"].value, found.after["mean_reward"].samples) == (0.25, 2)
     for reward, value in (("moody", 0.25), ("reward", 0.0)):
         assert calipers.score(found.path, "mean_reward", reward=reward)["mean_reward"].value == value
@@ -220,7 +220,7 @@ def odd(monkeypatch):
 @pytest.mark.usefixtures("odd")
 def test_whatever_a_verifier_says_can_be_written(tmp_path):
     suite, run = files(tmp_path, dict.fromkeys("ab", "4"), [("a", "boom", 1), ("b", "fine", 0)])
-    boom, fine = written(judge_again(Rescoring(run, benchmark=suite, verifier="odd")))
+    boom, fine = written(rejudge(Rescoring(run, benchmark=suite, verifier="odd")))
     assert boom["odd_error"] == "verifier 'odd' failed: ValueError: half \ufffd of [secret]"
     assert (fine["odd_answer"], fine["odd_verifier_outcome"], fine["odd_verifier_answer"]) == ("half \ufffd", 0.5, 0.25)
     assert "odd_outcome" not in fine
@@ -232,7 +232,7 @@ def test_each_reward_contributes_what_it_would_alone(tmp_path, outcome):
     """The outcome of a record must hide neither the old reward nor the new one."""
     rows = [("a", "boom", None), ("b", "fine", None), ("c", "fine", 1)]
     suite, run = files(tmp_path, dict.fromkeys("abc", "4"), rows, outcomes={"a": outcome, "b": outcome})
-    found = judge_again(Rescoring(run, benchmark=suite, verifier="moody", reward="reward"))
+    found = rejudge(Rescoring(run, benchmark=suite, verifier="moody", reward="reward"))
     own = calipers.score(run, "mean_reward")["mean_reward"]
     for reward, expected in (("reward", (own.value, own.samples)), ("moody", (0.5, 2))):
         score = calipers.score(found.path, "mean_reward", reward=reward)["mean_reward"]
@@ -244,29 +244,28 @@ def test_each_reward_contributes_what_it_would_alone(tmp_path, outcome):
 def test_a_filter_that_finds_nothing_counts_zero_and_one_out_of_time_is_a_gap(tmp_path):
     rollouts = [("a", "no number", 1), ("b", "5", 1), ("c", "a" * 60 + "!", 1)]
     suite, run = files(tmp_path, {"a": "4", "b": "5", "c": "6"}, rollouts)
-    found = judge_again(Rescoring(run, benchmark=suite, filters=("last_number",)))
+    found = rejudge(Rescoring(run, benchmark=suite, filters=("last_number",)))
     assert [row.get("last_number-again_outcome") for row in written(found)] == ["unparsed", None, "unparsed"]
     assert found.after["mean_reward"].value == 1 / 3
     assert found.outcomes["unparsed"] == (0, 2)
-    found = judge_again(Rescoring(run, benchmark=suite, filters=("regex=((?:a+)+$|5)",), name="slow"))
+    found = rejudge(Rescoring(run, benchmark=suite, filters=("regex=((?:a+)+$|5)",), name="slow"))
     assert [row.get("slow_outcome") for row in written(found)] == ["unparsed", None, "filter_timeout"]
     assert found.after["mean_reward"].value == 1 / 2
 
 
 def test_rescoring_what_was_rescored(tmp_path):
     suite, run = files(tmp_path, {"a": "4", "b": "x"}, [("a", "is 4", 0), ("b", "", 0)])
-    first = judge_again(Rescoring(run, benchmark=suite, verifier="contains"))
-    second = judge_again(
+    first = rejudge(Rescoring(run, benchmark=suite, verifier="contains"))
+    second = rejudge(
         Rescoring(first.path, benchmark=suite, filters=("last_number",), name="n", out=str(tmp_path / "2"))
     )
     assert [row.get("rewards") for row in written(second)] == [{"contains": 1.0, "n": 1.0}, {"contains": 0.0, "n": 0.0}]
-    third = judge_again(Rescoring(second.path, benchmark=suite, name="n", out=str(tmp_path / "3")))  # n anew
+    third = rejudge(Rescoring(second.path, benchmark=suite, name="n", out=str(tmp_path / "3")))  # n anew
     assert [row["rewards"]["n"] for row in written(third)] == [0.0, 0.0]
     assert [row["n_answer"] for row in written(third) if "n_answer" in row] == ["is 4"]
     assert third.old == "reward"
     assert (
-        judge_again(Rescoring(second.path, benchmark=suite, reward="contains", out=str(tmp_path / "4"))).old
-        == "contains"
+        rejudge(Rescoring(second.path, benchmark=suite, reward="contains", out=str(tmp_path / "4"))).old == "contains"
     )
 
 
@@ -276,7 +275,7 @@ def test_of_several_attempts_the_last_counts(tmp_path):
     (tmp_path / "r.jsonl").write_text(
         "".join(json.dumps({**row, "sample": 0, "attempt": n}) + "\n\n" for n, row in enumerate(rows, 1))
     )
-    found = judge_again(Rescoring(run, benchmark=suite, verifier="contains"))
+    found = rejudge(Rescoring(run, benchmark=suite, verifier="contains"))
     assert (found.rollouts, found.judged, counts(found)) == (1, 1, {"fail to pass": 1})
 
 
@@ -294,7 +293,7 @@ def test_slices_votes_and_what_was_planned(home):
 def test_votes_are_those_of_the_new_answers(tmp_path):
     texts = ["A or B", "B or A", "C or A"]
     suite, run = files(tmp_path, {"a": "A"}, [("a", text, 0) for text in texts], own=True)
-    found = judge_again(Rescoring(run, benchmark=suite, filters=("regex_last=[A-C]",), metrics=("maj@3",)))
+    found = rejudge(Rescoring(run, benchmark=suite, filters=("regex_last=[A-C]",), metrics=("maj@3",)))
     assert (found.before["maj@3"].value, found.after["maj@3"].value) == (0.0, 1.0)
 
 
@@ -307,11 +306,11 @@ def test_another_benchmark_is_refused_unless_it_is_named(home):
     plan["settings"]["benchmark"]["value"] = str(home / "sums")
     (home / "run" / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(InputError, match=r"has other tasks than the run; --benchmark .* uses them anyway"):
-        judge_again(Rescoring(str(home / "run")))
+        rejudge(Rescoring(str(home / "run")))
     plan["settings"]["benchmark"]["value"] = str(home / "gone")
     (home / "run" / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(InputError, match="its benchmark cannot be found"):
-        judge_again(Rescoring(str(home / "run")))
+        rejudge(Rescoring(str(home / "run")))
 
 
 class Elsewhere:
@@ -328,7 +327,7 @@ def test_what_is_not_safe_to_run_again_is_refused(tmp_path):
     VERIFIERS.add("elsewhere", Elsewhere)
     try:
         with pytest.raises(InputError, match="verifier 'elsewhere': its verdict depends on more than the completion"):
-            judge_again(Rescoring(run, benchmark=suite, verifier="elsewhere"))
+            rejudge(Rescoring(run, benchmark=suite, verifier="elsewhere"))
     finally:
         VERIFIERS.discard("elsewhere")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.jsonl", "suite.jsonl"]
@@ -364,7 +363,7 @@ def test_what_cannot_be_and_leaves_nothing_behind(tmp_path, row, more, said):
     suite, run = files(tmp_path, {"a": "4", "b": None}, [("a", "4", 1)])
     (tmp_path / "r.jsonl").write_text(json.dumps({**json.loads(Path(run).read_text()), **row}) + "\n")
     with pytest.raises(InputError) as caught:
-        judge_again(Rescoring(run, **{"benchmark": suite, **more}))
+        rejudge(Rescoring(run, **{"benchmark": suite, **more}))
     assert said in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.jsonl", "suite.jsonl"]
 
@@ -379,20 +378,20 @@ def test_what_is_no_run(tmp_path):
         ("r.csv", "is csv; expected a run folder, or JSON Lines"),
     ]:
         with pytest.raises(InputError, match=said):
-            judge_again(Rescoring(str(tmp_path / path), benchmark=suite))
+            rejudge(Rescoring(str(tmp_path / path), benchmark=suite))
     with pytest.raises(InputError, match="does not name its benchmark"):
-        judge_again(Rescoring(run))
+        rejudge(Rescoring(run))
     with pytest.raises(InputError, match="is the input file"):
-        judge_again(Rescoring(run, benchmark=suite, out=run))
+        rejudge(Rescoring(run, benchmark=suite, out=run))
     (tmp_path / "r.jsonl").write_text('{"task": "a"}\n{"task":\n')
     with pytest.raises(InputError, match=r"r\.jsonl:2: is not a rollout"):
-        judge_again(Rescoring(run, benchmark=suite))
+        rejudge(Rescoring(run, benchmark=suite))
     (tmp_path / "r.jsonl").write_text('{"task": "a"}\n{"id": "b"}\n')
     with pytest.raises(InputError, match=r"r\.jsonl:2: no key 'task'; expected one rollout per line, as in a run's"):
-        judge_again(Rescoring(run, benchmark=suite))
+        rejudge(Rescoring(run, benchmark=suite))
     (tmp_path / "r.jsonl").write_text('{"task":"a","completion":"4","reward":1}\n' * 2)
     with pytest.raises(InputError, match=r"r\.jsonl:2: task 'a' sample 0 attempt 1 appears twice"):
-        judge_again(Rescoring(run, benchmark=suite))
+        rejudge(Rescoring(run, benchmark=suite))
 
 
 SCORES = {
@@ -414,7 +413,7 @@ def test_scores_of_somebody_else(tmp_path, kind):
     else:
         path.write_text(SCORES[kind])
     columns = {"task": "id", "sample": "n", "reward": "human"}
-    found = judge_again(Rescoring(run, scores=str(path), columns=columns))
+    found = rejudge(Rescoring(run, scores=str(path), columns=columns))
     assert (found.new, found.judged) == ("people", 2)
     assert [row.get("rewards") for row in written(found)] == [{"people": 0.5}, {"people": 1.0}, None]
     assert counts(found) == {"pass to fail": 1, "fail to pass": 1, "number to gap": 1}
@@ -427,12 +426,12 @@ def test_scores_of_somebody_else(tmp_path, kind):
 def test_a_score_for_what_never_came_is_not_used(tmp_path):
     _, run = files(tmp_path, {}, [("a", "4", 1), ("b", None, None)], outcomes={"b": "client_failed"})
     (tmp_path / "s.jsonl").write_text('{"task":"a","reward":1}\n{"task":"b","reward":0}\n')
-    found = judge_again(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
+    found = rejudge(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
     assert found.notes == [f"{tmp_path / 's.jsonl'}: 1 score not used: the rollout has no completion"]
     assert found.after["mean_reward"].value == 1.0
     (tmp_path / "s.jsonl").write_text('{"task":"z","reward":1}\n')
     with pytest.raises(InputError, match="has no score for any rollout of the run"):
-        judge_again(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
+        rejudge(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
 
 
 def files(folder, targets, rollouts, outcomes=None, own=False):
@@ -468,18 +467,18 @@ def test_lines_of_every_kind(tmp_path):
         "\t",
     ]
     (tmp_path / "r.jsonl").write_text("\ufeff" + "\n".join([*rows, '{"task":"a","sample":1,"outcome":"not_run"}']))
-    found = judge_again(Rescoring(run, benchmark=suite))
+    found = rejudge(Rescoring(run, benchmark=suite))
     assert [row.get("rewards") for row in written(found)] == [{"again": 1.0}, {"again": 0.0}, None]
     (tmp_path / "r.jsonl").write_text("\n".join([*rows, '{"task":"a","reward":1} {"task":"a"}']))
     with pytest.raises(InputError, match=r"r\.jsonl:5: is not a rollout"):
-        judge_again(Rescoring(run, benchmark=suite))
+        rejudge(Rescoring(run, benchmark=suite))
 
 
 def test_more_than_fits_into_one_batch(tmp_path):
     count = 3000
     rollouts = [("a", f"{'so ' * 200} #### {i % 2}", i % 2) for i in range(count)]
     suite, run = files(tmp_path, {"a": "1"}, rollouts)
-    found = judge_again(Rescoring(run, benchmark=suite, filters=("regex=#### ([0-9]+)",)))
+    found = rejudge(Rescoring(run, benchmark=suite, filters=("regex=#### ([0-9]+)",)))
     assert Path(run).stat().st_size > 1 << 20
     assert counts(found) == {"the same": count}
     assert [row["sample"] for row in written(found)] == list(range(count))

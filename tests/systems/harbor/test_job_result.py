@@ -13,12 +13,12 @@ from calipers.errors import InputError, UnknownName
 from calipers.systems.harbor.job_result import (
     EvalCounts,
     aggregate,
-    asked_metrics,
     document,
     encoded,
     load_job_result,
     lost,
     read_job,
+    requested_metrics,
 )
 
 SMALL = Path(__file__).parents[2] / "golden" / "harbor" / "job_small"
@@ -65,16 +65,16 @@ def test_a_trial_that_cannot_be_read_is_passed_over_and_told_of(tmp_path):
 def test_the_metrics_of_a_job(tmp_path, metrics, names):
     path = job(tmp_path / "job", PASS, config=None if metrics is None else {"metrics": metrics})
     assert list(read_job(str(tmp_path / path)).names) == names
-    assert asked_metrics(str(tmp_path / path)) == (names if metrics else [])
+    assert requested_metrics(str(tmp_path / path)) == (names if metrics else [])
 
 
 def test_the_metrics_of_a_directory_of_jobs(tmp_path):
     for number, metrics in enumerate(([{"type": "max"}], [], [{"type": "sum"}])):
         job(tmp_path / f"job{number}", PASS, config={"metrics": metrics})
     (tmp_path / "notes.txt").write_text("no job")
-    assert asked_metrics(str(tmp_path)) == ["max", "sum"]
-    assert asked_metrics(str(tmp_path / "notes.txt")) == []
-    assert asked_metrics(str(tmp_path / "nowhere")) == []
+    assert requested_metrics(str(tmp_path)) == ["max", "sum"]
+    assert requested_metrics(str(tmp_path / "notes.txt")) == []
+    assert requested_metrics(str(tmp_path / "nowhere")) == []
 
 
 def test_a_script_among_the_metrics_is_not_run(tmp_path):
@@ -90,7 +90,7 @@ def test_a_job_behind_a_link_asks_for_nothing(tmp_path):
     job(tmp_path / "elsewhere", PASS, config={"metrics": [{"type": "sum"}]})
     job(tmp_path / "jobs" / "job", PASS, config={"metrics": [{"type": "max"}]})
     (tmp_path / "jobs" / "linked").symlink_to(tmp_path / "elsewhere")
-    assert asked_metrics(str(tmp_path / "jobs")) == ["max"]
+    assert requested_metrics(str(tmp_path / "jobs")) == ["max"]
 
 
 @pytest.mark.parametrize(

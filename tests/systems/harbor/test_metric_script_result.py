@@ -13,7 +13,7 @@ from systems.harbor.metric_page import PAGE, put
 
 import calipers
 from calipers.errors import InputError
-from calipers.systems.harbor.metric_script import ONCE, asked_scripts, distinct_names, rewards_of, scripts_of_jobs
+from calipers.systems.harbor.metric_script import ONCE, distinct_names, requested_scripts, rewards_of, scripts_of_jobs
 
 SEEN = "leave({'lines': open(source).read()})"
 
@@ -184,7 +184,7 @@ LONG = json.dumps({"datasets": [{"path": "x" * 300}]})
 def test_what_is_no_job_has_no_scripts(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
     assert scripts_of_jobs(str(tmp_path)) == ({}, [])
-    assert asked_scripts([[1, 0]]) is None
+    assert requested_scripts([[1, 0]]) is None
 
 
 def test_a_link_out_of_a_dataset_is_not_followed(tmp_path):
@@ -201,6 +201,6 @@ def test_a_script_named_and_found_is_run_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "data", "")
     source = job(tmp_path / "job", datasets=[{"path": "data"}])
-    scripts = asked_scripts(source, ["data/../data/metric.py"], trust=True)
+    scripts = requested_scripts(source, ["data/../data/metric.py"], trust=True)
     assert scripts is not None
     assert [(script.label, script.datasets) for script in scripts.scripts] == [("metric.py", None)]

@@ -9,7 +9,7 @@ from gym import put, row
 from calipers.errors import InputError, PluginError
 from calipers.formats.read import begin
 from calipers.systems.nemo_gym import METRICS, ROLLOUT, TASK, aggregate, beside
-from calipers.systems.nemo_gym.aggregate import aggregate_agents, encoded, entries_of, file_chunks, one_table
+from calipers.systems.nemo_gym.aggregate import aggregate_agents, encoded, entries_of, file_chunks, gym_table
 
 WITHOUT_HOOKS = [
     one
@@ -21,7 +21,7 @@ WITHOUT_HOOKS = [
 def written(path):
     kept = []
     begin([path], kept=kept)
-    return b"".join(file_chunks(entries_of(one_table(kept))))
+    return b"".join(file_chunks(entries_of(gym_table(kept))))
 
 
 @pytest.mark.parametrize("vector", WITHOUT_HOOKS, ids=[one.name for one in WITHOUT_HOOKS])

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, private_key, sign, state
-from calipers.analyses.certify.leaves import Leaves, grow, growing, of_parts, of_records
+from calipers.analyses.certify.leaves import Leaves, grow, growing_tree, of_parts, of_records
 from calipers.analyses.certify.tree import SEED, Tree
 from calipers.errors import InputError
 from calipers.formats import Format, Named
 from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import kept_processes
-from calipers.formats.read import begin, found_format, with_folders
+from calipers.formats.read import begin, format_of, with_folders
 from calipers.formats.run_folder import PLAN, RUN, is_run, read_plan
 from calipers.formats.source import Source
 from calipers.names import is_code
@@ -128,10 +128,10 @@ def scored(
             leaves = of_parts(parts)
         else:
             table, inputs = begin(paths, labels=[WORDS], kept=parts, keep=columns_read(plan))
-            if table.unread and any("reward" in request.metric.reads for request in plan.asked):
+            if table.unread and any("reward" in request.metric.reads for request in plan.requests):
                 raise no_reward(list(paths), table.unread)
             leaves = of_parts(parts)
-            with nullcontext(None) if seed is None else growing(seed, leaves) as finished:
+            with nullcontext(None) if seed is None else growing_tree(seed, leaves) as finished:
                 result = replace(score(table, metrics, **settings), inputs=inputs())
                 del table  # it needs as much memory as the tree
                 return ScoredRollouts(result, leaves, finished() if finished else None)
@@ -142,12 +142,12 @@ def _formats(paths: Sequence[str], names: Named) -> list[Format]:
     formats = []
     for path in with_folders(paths, names)[0]:
         if not isinstance(path, str):
-            formats.append(found_format(path))
+            formats.append(format_of(path))
         elif os.path.isdir(path):
             formats.append(RUN)
         else:
             with Source(path) as source:
-                formats.append(found_format(source, names))
+                formats.append(format_of(source, names))
     return formats
 
 

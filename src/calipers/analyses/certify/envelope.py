@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.formats.canonical import canonical
-from calipers.formats.repeated_keys import Doubled
+from calipers.formats.repeated_keys import KeyCheck
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -212,12 +212,12 @@ def _decoded(path: str, name: str, text: Any) -> bytes:
 
 def _object(data: bytes, where: str) -> dict[str, Any]:
     """Decode a JSON object; InputError if a key appears twice in an object at any depth."""
-    doubled = Doubled()
+    doubled = KeyCheck()
     try:
         value = json.loads(data.decode(), object_pairs_hook=doubled, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise InputError.at(where, f"is not JSON ({error})", "expected the file as calipers wrote it") from None
-    if doubled.found:
+    if doubled.repeats:
         raise InputError.at(where, "has a key twice in one object", "expected each key once")
     if not isinstance(value, dict):
         raise InputError.at(where, "is not a JSON object", "expected the file as calipers wrote it")

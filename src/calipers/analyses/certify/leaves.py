@@ -45,8 +45,8 @@ from calipers.formats.canonical import (
     utf16,
     words_digest,
 )
-from calipers.formats.carried import CARRIED
 from calipers.formats.lines import ChildProcess, processes
+from calipers.formats.source_facts import FACTS
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.packed import small
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES
@@ -137,7 +137,7 @@ def _split(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     words: dict[str, Any] = {}
     for key, given in record.items():
         value = _decoded(given)
-        if value is None or key == CARRIED or is_time(key):
+        if value is None or key == FACTS or is_time(key):
             continue
         if key == "usage":
             numbers |= {name: inner for name, inner in value.items() if inner is not None and not is_time(name)}
@@ -440,12 +440,12 @@ Branch = tuple[int, trees.Levels]  # the index of its first leaf, and its levels
 
 def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
     """The tree of the leaves; InputError without any."""
-    with growing(seed, leaves) as finished:
+    with growing_tree(seed, leaves) as finished:
         return finished()
 
 
 @contextmanager
-def growing(seed: bytes, leaves: Leaves) -> Iterator[Callable[[], trees.Tree]]:
+def growing_tree(seed: bytes, leaves: Leaves) -> Iterator[Callable[[], trees.Tree]]:
     """Compute the tree of the leaves in other processes during the block.
 
     The context is a function that computes the remaining branches in this process, and returns the tree.

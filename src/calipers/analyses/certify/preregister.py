@@ -206,7 +206,7 @@ def _scoring_differences(
     metrics = wanted["metrics"]
     yield from (f"{metric} was planned and is not there" for metric in metrics if metric not in numbers)
     if not metrics and (requested.get("metrics") or defaults.dialect.name == NATIVE.name):
-        metrics = [request.text for request in defaults.asked]  # the metrics of a score by default
+        metrics = [request.text for request in defaults.requests]  # the metrics of a score by default
     yield from (f"{metric} was not planned" for metric in numbers if metrics and metric not in metrics)
 
 

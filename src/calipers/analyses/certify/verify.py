@@ -316,7 +316,7 @@ def verify(
     if full:
         checks += _rollouts(name, certificate, full, tree_file, columns)
         if rerun_verifier:
-            checks.append(_judged_again(full))
+            checks.append(_rejudged(full))
     else:
         checks.append(_not_given(certificate, bool(proofs)))
         if rerun_verifier:
@@ -458,7 +458,7 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)[:60]
 
 
-def _judged_again(files: Sequence[str]) -> CertCheck:
+def _rejudged(files: Sequence[str]) -> CertCheck:
     """Check that the stored completions get the same rewards from the run's own verifier."""
     from calipers.analyses.rescore import changed_verdicts
 

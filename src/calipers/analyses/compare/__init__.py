@@ -176,7 +176,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class OneSide:
+class UnmatchedTasks:
     """The tasks that only one run has, with the ids of the first ones."""
 
     count: int
@@ -189,8 +189,8 @@ class Alignment:
 
     by: str  # "id", or "content" if the same prompt or document has other ids
     common: int
-    only_first: OneSide
-    only_second: OneSide
+    only_first: UnmatchedTasks
+    only_second: UnmatchedTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunRank:
     """The rank of a run among several."""
 
     run: int  # index of the run in the contest
@@ -305,7 +305,7 @@ class Ranks:
 
     metric: str
     tasks: int
-    places: Sequence[Place]
+    places: Sequence[RunRank]
     optimism: float | None  # how much too good the best run would look if all runs were equal
     corrected: float | None  # the best value less the optimism
     why: str | None = None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.analyses.compare import Alignment, OneSide
+from calipers.analyses.compare import Alignment, UnmatchedTasks
 from calipers.errors import InputError, UnknownName
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.labels import clusters, has, slices
@@ -264,7 +264,7 @@ def _common(
     ids = [first.tasks[index] for index in indices[:, 0].tolist()]
     second_ids = [second.tasks[index] for index in indices[:, 1].tolist()]
     only_first, only_second = (
-        _one_side(side, indices[:, column], excluded) for column, side in enumerate((first, second))
+        _unmatched(side, indices[:, column], excluded) for column, side in enumerate((first, second))
     )
     return Common(
         _select_tasks(first, indices[:, 0], ids),
@@ -274,10 +274,10 @@ def _common(
     )
 
 
-def _one_side(part: Rollouts, paired: Ints, excluded: frozenset[str]) -> OneSide:
+def _unmatched(part: Rollouts, paired: Ints, excluded: frozenset[str]) -> UnmatchedTasks:
     unpaired = np.setdiff1d(np.arange(len(part.tasks)), paired).tolist()
     ids = [part.tasks[index] for index in unpaired if part.tasks[index] not in excluded]
-    return OneSide(len(ids), ids[:NAMED])
+    return UnmatchedTasks(len(ids), ids[:NAMED])
 
 
 def _select_tasks(part: Rollouts, tasks: Ints, ids: Sequence[str]) -> Rollouts:

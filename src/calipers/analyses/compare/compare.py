@@ -32,11 +32,11 @@ from calipers.analyses.compare import (
     Finding,
     Flips,
     Pair,
-    Place,
     Primary,
     Question,
     Ranks,
     Run,
+    RunRank,
     make_question,
     step_order,
 )
@@ -90,7 +90,7 @@ from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints, total
 from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of, without
 from calipers.rollouts.ledger import Missing
-from calipers.rollouts.record import Stop, not_said
+from calipers.rollouts.record import Stop, without_sentences
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING
 from calipers.stats.estimate import TOO_LARGE
@@ -162,7 +162,7 @@ def compare(
         exclude=exclude,
     )
     question = make_question(
-        replace(plan, asked=()) if table_metrics and not rollout_metrics else plan,
+        replace(plan, requests=()) if table_metrics and not rollout_metrics else plan,
         test=test,
         adjust=adjust,
         margin=margin,
@@ -246,7 +246,9 @@ def _compare_sources(
         tests=tests,
         order=ORDER if question.anytime else None,
         notes=[
-            *not_said([*source_notes(sources, [STEP] if question.steps else plan.by), *notes], _stop_notes(sources)),
+            *without_sentences(
+                [*source_notes(sources, [STEP] if question.steps else plan.by), *notes], _stop_notes(sources)
+            ),
             *excluded,
             *table_notes,
         ],
@@ -345,7 +347,7 @@ def _measure_pair(
     """
     plan, names = question.plan, (first.name, second.name)
     clusters_of_tasks, disagreement = units(common, plan.cluster) if plan.cluster else (None, None)
-    metrics, reward_notes = metrics_of(plan.asked, common.sides, names, plan.reward)
+    metrics, reward_notes = metrics_of(plan.requests, common.sides, names, plan.reward)
     notes = [*([disagreement] if disagreement else []), *reward_notes]
     absent = [key for key in plan.by if not any(has(side, key) for side in common.sides)]
     notes += [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
@@ -606,7 +608,7 @@ def _shared_metrics(contest: Sequence[ReadRun], question: Question) -> list[list
     by_name: dict[str, list[RequestedMetric]] = {}
     for run in contest[1:]:
         try:
-            pairs = metrics_of(plan.asked, (head.rollouts, run.rollouts), (head.name, run.name), plan.reward)[0]
+            pairs = metrics_of(plan.requests, (head.rollouts, run.rollouts), (head.name, run.name), plan.reward)[0]
         except InputError:  # with a baseline this pair was not compared before; no metric is common to all runs
             return []
         for first, second in pairs:
@@ -697,7 +699,7 @@ def _ranking_of(known: CommonValues, contest: Sequence[ReadRun], question: Quest
     ranked = ranked_runs(known, [run.name for run in contest], question.plan)
     bootstrap, sets = ranked.bootstrap, ranked.sets
     places = [
-        Place(
+        RunRank(
             ranked.order[index],
             float(bootstrap.values[index]),
             float(bootstrap.ranks[index]),

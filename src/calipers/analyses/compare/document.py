@@ -15,10 +15,10 @@ from calipers.analyses.compare import (
     Comparison,
     Contest,
     Finding,
-    OneSide,
     Pair,
     Ranks,
     Run,
+    UnmatchedTasks,
 )
 from calipers.analyses.compare.page import LOSSES, MANY, hints, short_page, survives, ways
 from calipers.reports.document import (
@@ -533,7 +533,7 @@ def _interval_text(interval: tuple[float, float], confidence: float) -> str:
     return f"{percent(confidence)} interval {figure(interval[0])} to {figure(interval[1])}"
 
 
-def _first_ids(side: OneSide) -> str:
+def _first_ids(side: UnmatchedTasks) -> str:
     return ", ".join(clean(task, 30) for task in side.ids[:_NAMED]) + (", …" if side.count > _NAMED else "")
 
 

@@ -278,7 +278,7 @@ _OPPOSITE: Final = {"better": "worse", "worse": "better", "higher": "lower", "lo
 def why_not_fillable(request: RequestedMetric) -> str | None:
     """Why the effect of missing rollouts on a metric is unknown; None if a lower reward never raises the metric."""
     metric = request.metric
-    if request.foreign or not isinstance(metric, Metric):
+    if request.user_code or not isinstance(metric, Metric):
         return "no bounds are known for a metric of a plugin or another system"
     if metric.reads != ("reward",):
         return "no bounds are known for a metric that reads more than the reward"

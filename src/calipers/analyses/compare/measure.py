@@ -324,7 +324,7 @@ def measure(metric_pair: MetricPair) -> Measured:
     try:
         return _measure(metric_pair)
     except (Exception, SystemExit) as error:
-        if not metric_pair.metrics[0].foreign or isinstance(error, InputError):
+        if not metric_pair.metrics[0].user_code or isinstance(error, InputError):
             raise
         raise PluginError(f"metric {metric_pair.text!r} failed: {type(error).__name__}: {error}") from error
 

@@ -14,8 +14,8 @@ from calipers.analyses.compare import (
     Contest,
     Finding,
     Pair,
-    Place,
     Ranks,
+    RunRank,
     one_more,
     step_order,
 )
@@ -121,7 +121,7 @@ def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int
     first, second = (Name(contest.runs[index].name, None, names[index]) for index in (pair.first, pair.second))
     head += [Sentence((f"{labels[0]}  ", first, f"   {labels[1]}  ", second)), Blank()]
     tail: list[Block] = [Blank(), Sentence(_tally(pair))]
-    tail += [*_changes(pair, losses), *_one_side(pair, labels)]
+    tail += [*_changes(pair, losses), *_unmatched(pair, labels)]
     if finding and any(finding.missing):
         tail.append(Sentence(_missing(finding, labels, comparison.missing), label="missing".ljust(_LABEL)))
         if words := survives(finding, labels):
@@ -185,7 +185,7 @@ def ways(pair: Pair) -> tuple[str, str]:
     return ("lower", "higher") if directions == [None] else ("worse", "better")
 
 
-def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
+def _unmatched(pair: Pair, labels: tuple[str, str]) -> list[Block]:
     sides = zip((pair.alignment.only_first, pair.alignment.only_second), labels, strict=True)
     parts = [f"{side.count:,} only in {label}" for side, label in sides if side.count]
     return [Sentence(f"{', '.join(parts)} (excluded)", label="other tasks".ljust(_LABEL))] if parts else []
@@ -473,12 +473,12 @@ def _decided_line(findings: Sequence[Finding]) -> str:
     return f"{count:,} of {counted(len(findings), 'difference')} {'is' if count == 1 else 'are'} decided"
 
 
-def _rank_cells(contest: Contest, standing: Place, digits: int) -> list[Cell]:
+def _rank_cells(contest: Contest, standing: RunRank, digits: int) -> list[Cell]:
     run = Name(contest.runs[standing.run].name, None, names_of(contest)[standing.run])
     return [f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _rank_set(standing)]
 
 
-def _rank_set(standing: Place) -> str:
+def _rank_set(standing: RunRank) -> str:
     """The ranks that are not ruled out, ``2 to 4`` or ``1``."""
     low, high = standing.rank_set
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

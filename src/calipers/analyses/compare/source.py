@@ -25,7 +25,7 @@ from calipers.analyses.compare.align import Common, ReadRun
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, display, nearest
 from calipers.formats import BAD, COMPARED, NUMBERED, Format, Raw, Text
 from calipers.formats.convert import texts_of_rows
-from calipers.formats.read import Input, begin, found_format
+from calipers.formats.read import Input, begin, format_of
 from calipers.formats.run_folder import (
     DOCUMENTS,
     DOCUMENTS_SCHEMA,
@@ -199,7 +199,7 @@ def cost_of(rollouts: Rollouts) -> float | None:
 def estimate_of(part: Rollouts, request: RequestedMetric, plan: Plan) -> Estimate:
     """The estimate of a metric as `score` computes it. Missing rollouts never fail here, as callers check before."""
     policy = "gap" if plan.missing == "fail" else plan.missing
-    result = score_rollouts(part, replace(plan, asked=[request], by=(), missing=policy, afterwards=None))
+    result = score_rollouts(part, replace(plan, requests=[request], by=(), missing=policy, afterwards=None))
     return next(iter(result.groups[0].metrics.values()))
 
 
@@ -552,7 +552,7 @@ def may_have_table(source: Any) -> bool:
         return False
     try:
         with File(path) as file:
-            return found_format(file).has_documents
+            return format_of(file).has_documents
     except InputError:  # the reader of rollouts reports the error with more detail
         return False
 

@@ -337,7 +337,7 @@ def check_policy(policy: Policy, scoring: GateScoring | None = None, *, alone: b
         results += [(each, requirements) for each in _unfold(named)]
     for named, requirements in results:
         try:
-            numbers, changes = _read_both(named, requirements, settings, policy.max_gaps)
+            numbers, changes = _read_numbers(named, requirements, settings, policy.max_gaps)
         except UnknownName:
             raise
         except CalipersError as error:
@@ -381,7 +381,7 @@ def _runs_in_folder(source: Source | Result | None) -> list[str] | None:
     return runs_inside(path) if path and is_folder_of_runs(path) else None
 
 
-def _read_both(
+def _read_numbers(
     named: NamedResult, requirements: Sequence[Requirement], scoring: GateScoring, most: Gaps | None
 ) -> tuple[GateNumbers, Differences | None]:
     """The numbers of a result, and its differences from the baseline if a requirement needs them.

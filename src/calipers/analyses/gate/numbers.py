@@ -23,7 +23,7 @@ from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
 from calipers.formats import BAD
 from calipers.formats.read import Input
-from calipers.formats.run_folder import stop_said
+from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
 from calipers.metrics import UNIT
 from calipers.pipeline import Source, read, score, score_rollouts
@@ -198,7 +198,7 @@ def scored_filled(
     plan = make_plan(metrics, by=list(by), source=source, **plan_settings)
     rollouts = read(source, columns=settings.get("columns"), labels=plan.labels)
     unknown: dict[Key, str] = {}
-    for request in plan.asked:
+    for request in plan.requests:
         if why := why_not_fillable(request):
             unknown[metric_key(request.text)] = why
             continue
@@ -418,7 +418,7 @@ def _stops(path: str, content: _Document) -> list[str]:
         return []
     biases = [group.stopped.bias for group in content.groups if group.stopped and group.stopped.bias]
     if not biases:  # a result of an earlier version does not store them
-        stop = stop_said(content.stopped)
+        stop = stop_of_sentence(content.stopped)
         biases = [Stop(stop.rule, stop.metric, stop.side).bias]
     return [*([f"{path}: {content.stopped}"] if path else []), *dict.fromkeys(biases)]
 

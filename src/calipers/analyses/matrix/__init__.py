@@ -111,13 +111,13 @@ def matrix(
         range=range,
         exclude=exclude,
     )
-    plan = replace(plan, asked=[mean_metric(plan, named=requested is not None)])
+    plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
     return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)
 
 
 def matrix_plan(sources: Sequence[Source], plan: Plan) -> Matrix:
     """Like `matrix`, with a plan from `make_plan`; InputError if none of its metrics is a mean over tasks."""
-    plan = replace(plan, asked=[mean_metric(plan, named=True)], by=())
+    plan = replace(plan, requests=[mean_metric(plan, named=True)], by=())
     return _read_matrix(sources, plan, Named({}, None), None, None, None)
 
 
@@ -241,11 +241,11 @@ def _matrix(
         entries = {column.name: entries_of_row[key] for key, column in columns.items() if key in entries_of_row}
         if entries:
             rows.append(_row(name, entries, models, read, question))
-    text = next((row.metric for row in rows if row.metric), plan.asked[0].text)
+    text = next((row.metric for row in rows if row.metric), plan.requests[0].text)
     tested = [(row, index) for row in rows for index, pair in enumerate(row.differences) if pair[2].p is not None]
     raw = np.array([row.differences[index][2].p for row, index in tested], dtype=float)
     adjusted = {(id(row), index): float(p) for (row, index), p in zip(tested, holm(raw), strict=True)}
-    better = cast(Metric, plan.asked[0].metric).higher_is_better is not False
+    better = cast(Metric, plan.requests[0].metric).higher_is_better is not False
     equivalent = iter(_equivalent([difference for row in rows for _, _, difference in row.differences], question))
     benchmarks = []
     for row in rows:
@@ -335,7 +335,7 @@ def _row(
 
 
 def _request(run: ReadRun, plan: Plan) -> RequestedMetric:
-    variants, _ = metrics_of(plan.asked, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
+    variants, _ = metrics_of(plan.requests, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
     return _single(variants)[0]
 
 
@@ -372,7 +372,7 @@ def _aligned(
             return None, [f"{head.name} and {run.name} have no task in common"], NO_COMMON
         if refusal := unrelated((head, run), common, sources):
             return None, [refusal], refusal
-        pairs, reward_notes = metrics_of(plan.asked, common.sides, (head.name, run.name), plan.reward)
+        pairs, reward_notes = metrics_of(plan.requests, common.sides, (head.name, run.name), plan.reward)
         first, second = _single(pairs)
         requests = requests or [first]
         requests.append(second)
@@ -408,7 +408,7 @@ def _measure_metric(
 
 def _finished(entry: _Entry, plan: Plan) -> Estimate | None:
     """The estimate of a finished result, without its interval if that has another confidence."""
-    estimate = entry.group.metrics.get(plan.asked[0].text) if entry.group else None
+    estimate = entry.group.metrics.get(plan.requests[0].text) if entry.group else None
     if estimate is None or entry.confidence == plan.confidence:
         return estimate
     why = f"the result has an interval of {100 * entry.confidence:.4g} %"

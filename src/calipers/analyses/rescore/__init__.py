@@ -43,7 +43,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
 from calipers.formats import Named
 from calipers.formats.read import uncollected
-from calipers.formats.rows import Gather
+from calipers.formats.rows import PartBuilder
 from calipers.formats.run_folder import (
     LOG,
     PLAN,
@@ -200,7 +200,7 @@ class OldAndNewRewards:
 
     def __init__(self, path: str, name: str, schema: LoggedSchema, labels: Collection[str]) -> None:
         self._places, self._name, self._schema, self._labels = Places(path), name, schema, labels
-        self._gather = Gather()
+        self._builder = PartBuilder()
         self._judged: list[bool] = []
         self._before: list[int] = []  # codes of outcomes
         self._after: list[int] = []
@@ -208,34 +208,34 @@ class OldAndNewRewards:
 
     def add(self, batch: Batch, judged: Judged, contributions: Sequence[float | None]) -> None:
         """Add a batch and its verdicts; InputError for a scored record without a reward."""
-        gather, rows = self._gather, batch.rows
+        builder, rows = self._builder, batch.rows
         first, last = batch.numbers[0], batch.numbers[-1]
         for number, row in zip(batch.numbers, rows, strict=True):
             if row.reward is None and row.outcome == "scored" and not _has_reward(row.rewards):
                 expected = "expected a number in reward or rewards, or another outcome"
                 location = f"{self._places.path}:{number}"
                 raise InputError.at(location, "outcome is 'scored' but there is no reward", expected)
-        self._places.add(gather.rows, first if last - first + 1 == len(rows) else np.array(batch.numbers))
-        gather.tasks([row.task for row in rows])
-        gather.whole("sample", [row.sample for row in rows])
-        gather.whole("attempt", [row.attempt for row in rows])
-        gather.numbers("reward", "reward", [row.reward for row in rows])
+        self._places.add(builder.rows, first if last - first + 1 == len(rows) else np.array(batch.numbers))
+        builder.tasks([row.task for row in rows])
+        builder.whole("sample", [row.sample for row in rows])
+        builder.whole("attempt", [row.attempt for row in rows])
+        builder.numbers("reward", "reward", [row.reward for row in rows])
         for key in {key for row in rows if row.rewards for key in row.rewards} - {self._name}:
-            gather.numbers("reward", key, [(row.rewards or {}).get(key) for row in rows])
-        gather.numbers("reward", self._name, contributions)
+            builder.numbers("reward", key, [(row.rewards or {}).get(key) for row in rows])
+        builder.numbers("reward", self._name, contributions)
         for key in GROUP:
             names = [getattr(row, key) for row in rows]
             if set(names) != {None}:
-                gather.labels(key, names)
+                builder.labels(key, names)
         for label, raws in self._schema.labels(rows):
-            gather.labels(label, raws)
+            builder.labels(label, raws)
         if self._reads_answers:
             answers = [None if answer is None else msgspec.json.encode(answer) for answer in judged.answers]
-            gather.labels(f"raw:{_ANSWER}", answers)
+            builder.labels(f"raw:{_ANSWER}", answers)
         self._judged += judged.judgeable
         self._before += map(_old_code, rows)
         self._after += map(CODE.__getitem__, judged.outcomes)
-        gather.rows += len(rows)
+        builder.rows += len(rows)
 
     @property
     def judged(self) -> int:
@@ -245,7 +245,7 @@ class OldAndNewRewards:
     def finish(self) -> Part:
         """The table of all added batches."""
         try:
-            part = self._gather.finish(self._places, [*self._labels, *([_ANSWER] if self._reads_answers else [])])
+            part = self._builder.finish(self._places, [*self._labels, *([_ANSWER] if self._reads_answers else [])])
         except BadRow as error:
             row, problem, expected = error.args
             raise InputError.at(self._places.of(row), problem, expected) from None
@@ -487,7 +487,7 @@ def rescore(
         engine,
     )
     with uploaded(request.target) as target:
-        rescored = judge_again(replace(request, out=target))
+        rescored = rejudge(replace(request, out=target))
     return replace(rescored, path=display(target))
 
 
@@ -498,7 +498,7 @@ def changed_verdicts(run: str) -> tuple[Rescored, list[Flip]]:
     return rescored, [flip for flip in rescored.flips if flip.what != "the same" and flip.count]
 
 
-def judge_again(request: Rescoring) -> Rescored:
+def rejudge(request: Rescoring) -> Rescored:
     """Verify the stored completions of a run again, and write a new file with the old and the new rewards.
 
     InputError if the settings are invalid; then nothing is written. If a completion cannot be verified, its new reward
@@ -542,12 +542,12 @@ def _open_bench(request: Rescoring) -> AbstractContextManager[Bench]:
 def _make_plan(request: Rescoring, recorded: _Recorded) -> Plan:
     """The plan by which both rewards are scored; InputError for a requested metric that reads no reward."""
     plan = make_plan(request.metrics or recorded.metrics or None, by=request.by, dialect=recorded.dialect)
-    of_rewards = [metric for metric in plan.asked if set(metric.metric.reads) <= {"reward", "answer"}]
-    others = [metric.text for metric in plan.asked if metric not in of_rewards]
+    of_rewards = [metric for metric in plan.requests if set(metric.metric.reads) <= {"reward", "answer"}]
+    others = [metric.text for metric in plan.requests if metric not in of_rewards]
     if others and request.metrics:
         problem = f"{others[0]} does not read a reward, so a rescore cannot change it"
         raise InputError.at("--metric", problem, "expected a metric of rewards")
-    return replace(plan, asked=of_rewards)
+    return replace(plan, requests=of_rewards)
 
 
 def _rewrite(
@@ -578,7 +578,7 @@ def _rewrite(
     if is_run(request.run):
         plan = read_plan(request.run)
         outstanding, stopped = PlanCoverage.of(plan, [part]), read_stop(request.run)
-        stop = stopped.of_plan(len(outstanding.there), outstanding.owed) if stopped else None
+        stop = stopped.of_plan(len(outstanding.there), outstanding.outstanding) if stopped else None
         for line in _outstanding_lines(plan, outstanding, stopped if stop else None):
             write(line)
         part = replace(part, stop=stop)

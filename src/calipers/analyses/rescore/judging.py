@@ -21,11 +21,11 @@ from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.formats import Raw
 from calipers.formats.lines import NOTHING
-from calipers.formats.read import found_format
+from calipers.formats.read import format_of
 from calipers.formats.run_folder import LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.column import Ints
-from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome, fault, said_text
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome, completion_text, fault
 from calipers.running.rollout import BROKE, Bench, column, whole_characters
 from calipers.tasks import Task
 from calipers.text.filters import Answer, Filter, filtered
@@ -58,7 +58,7 @@ class Stored(msgspec.Struct, gc=False):
     @property
     def text(self) -> str | None:
         """The text of the completion, or of its last turn; None if there is no completion."""
-        return said_text(self.completion, self.outcome)
+        return completion_text(self.completion, self.outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class LoggedSchema:
         self._keys, self._steps = keys, steps
 
     def labels(self, rows: Sequence[Any]) -> Iterator[tuple[str, list[bytes | None]]]:
-        """The labels of rows, with the names that `Gather` expects."""
+        """The labels of rows, with the names that `PartBuilder` expects."""
         for i, key in enumerate(self._keys):
             yield f"raw:{key}", [bytes(getattr(row, f"f{i}")) or None for row in rows]
         for i, step in enumerate(self._steps):
@@ -121,7 +121,7 @@ def open_stored(path: str) -> Source:
             source.close()
             raise InputError.at(os.path.join(path, LOG), "no rollouts", "run the benchmark first")
         return source
-    kind = found_format(source).name
+    kind = format_of(source).name
     if kind not in ("native", "run"):
         source.close()
         raise InputError.at(path, f"is {kind}", _EXPECTED)

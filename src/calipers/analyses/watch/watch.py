@@ -52,7 +52,7 @@ from calipers.analyses.watch.sums import (
 )
 from calipers.errors import InputError
 from calipers.formats import Named
-from calipers.formats.read import MAY_HAVE_ROLLOUTS, found_format, has_rollouts
+from calipers.formats.read import MAY_HAVE_ROLLOUTS, format_of, has_rollouts
 from calipers.formats.run_folder import LOG as RUN_LOG
 from calipers.formats.run_folder import is_run
 from calipers.formats.source import Source
@@ -480,7 +480,7 @@ class RunWatch:
             return ""
         try:
             with Source(path) as source:
-                kind = found_format(source, self.columns or Named({}))
+                kind = format_of(source, self.columns or Named({}))
         except InputError:
             return ""
         self._formats[path] = kind.name
@@ -575,7 +575,7 @@ def last_look(path: str) -> tuple[Watched, list[StepSums]]:
         return _looked(RunWatch(path, {}, state=copy), look=False)
 
 
-def one_look(
+def look_once(
     path: str, columns: Named | None = None, reward: str | None = None, **settings: Any
 ) -> tuple[Watched, list[StepSums]]:
     """The result of a single look at a folder of steps, and the steps; nothing is written into the folder."""

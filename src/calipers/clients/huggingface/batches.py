@@ -66,33 +66,33 @@ class BatchBounds:
 
 
 class WantedTokens:
-    """The tokens whose likelihoods are wanted, each with the row and the place (position) that predicts it."""
+    """The tokens whose likelihoods are wanted, each with the row and the position that predicts it."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []  # [S] the row of each sequence of tokens
-        self.places: list[int] = []  # [S] the place before its first token
+        self.positions: list[int] = []  # [S] the position before its first token
         self.sizes: list[int] = []  # [S] its number of tokens
         self.tokens: list[int] = []  # [N] the tokens of all sequences
 
-    def add(self, row: int, place: int, tokens: Sequence[int]) -> None:
-        """Add consecutive tokens, of which the first comes after this place."""
+    def add(self, row: int, position: int, tokens: Sequence[int]) -> None:
+        """Add consecutive tokens, of which the first comes after this position."""
         self.rows.append(row)
-        self.places.append(place)
+        self.positions.append(position)
         self.sizes.append(len(tokens))
         self.tokens += tokens
 
     def numbered(self, width: int) -> tuple[Any, Any]:
-        """The distinct places in rows of a width, ascending, [P], and for each token the index of its place, [N].
+        """The distinct positions in rows of a width, ascending, [P], and the index of each token's position, [N].
 
-        Each place is encoded as ``row * width + place``.
+        Each position is encoded as ``row * width + position``.
         """
         import torch
 
         sizes = torch.tensor(self.sizes)
         ends = sizes.cumsum(0)
-        starts = torch.tensor(self.rows) * width + torch.tensor(self.places) - (ends - sizes)
-        places = torch.arange(len(self.tokens)) + starts.repeat_interleave(sizes)
-        distinct, index = places.unique(return_inverse=True)
+        starts = torch.tensor(self.rows) * width + torch.tensor(self.positions) - (ends - sizes)
+        positions = torch.arange(len(self.tokens)) + starts.repeat_interleave(sizes)
+        distinct, index = positions.unique(return_inverse=True)
         return distinct, index
 
 
@@ -120,9 +120,9 @@ class ForwardPass:
         given = {name: value for name, value in more.items() if name != "position_ids" or name in takes}
         if memory is not None:
             given["past_key_values"] = memory
-        first = 0  # the first place with scores
+        first = 0  # the first position with scores
         if not linear and "logits_to_keep" in takes:
-            first = min(wanted.places, default=len(rows[0]) - 1)
+            first = min(wanted.positions, default=len(rows[0]) - 1)
             given["logits_to_keep"] = len(rows[0]) - first
         moved = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in given.items()}
         with torch.inference_mode(), kernels(model.device):
@@ -135,28 +135,28 @@ class ForwardPass:
     def _likelihoods(self, states: Any, wanted: WantedTokens, first: int) -> Likelihoods:
         """The likelihoods from one gather on the device and one transfer from it.
 
-        ``states`` are hidden states, [B, W, H], or scores, [B, W, V], from the place ``first`` on. Log-probabilities
-        are computed only at the wanted places, in 32 bits whatever the model's type.
+        ``states`` are hidden states, [B, W, H], or scores, [B, W, V], from the position ``first`` on. Log-probabilities
+        are computed only at the wanted positions, in 32 bits whatever the model's type.
         """
         import torch
 
         head, width = self._checkpoint.model.get_output_embeddings(), states.shape[1]
-        places, index = wanted.numbered(first + width)
-        rows, columns = places // (first + width), places % (first + width) - first
+        positions, index = wanted.numbered(first + width)
+        rows, columns = positions // (first + width), positions % (first + width) - first
         flat = states.flatten(0, 1)
         order = index.argsort(stable=True)
         tokens = torch.tensor(wanted.tokens)[order].to(states.device)
         sorted_index = index[order]
         parts = []
-        for begin in range(0, len(places), self.plan.places):
+        for begin in range(0, len(positions), self.plan.places):
             block = slice(begin, begin + self.plan.places)
             start, end = torch.searchsorted(sorted_index, torch.tensor([begin, block.stop])).tolist()
             wanted_states = flat[(rows[block] * width + columns[block]).to(states.device)]
             scores = (head(wanted_states) if self._checkpoint.linear else wanted_states).float()
             # if the model is spread over devices, its output layer may be on another device than the states
-            place, token = (sorted_index[start:end] - begin).to(scores.device), tokens[start:end].to(scores.device)
-            likely = scores.log_softmax(-1)[place, token]
-            parts.append(torch.stack([likely, (scores.argmax(-1)[place] == token).to(likely.dtype)]))
+            position, token = (sorted_index[start:end] - begin).to(scores.device), tokens[start:end].to(scores.device)
+            likely = scores.log_softmax(-1)[position, token]
+            parts.append(torch.stack([likely, (scores.argmax(-1)[position] == token).to(likely.dtype)]))
         inverse = torch.empty_like(order)
         inverse[order] = torch.arange(len(order))
         logs, greedy = torch.cat(parts, 1).cpu()[:, inverse].tolist()

@@ -105,7 +105,7 @@ class Placement:
     batch: BatchPlan
 
 
-def place(path: str, options: LoadOptions) -> Placement:
+def placement_of(path: str, options: LoadOptions) -> Placement:
     """The placement of a checkpoint; InputError with the sizes if its weights are larger than the devices."""
     import torch
     from transformers import AutoConfig
@@ -504,7 +504,7 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     transformers.utils.logging.set_verbosity_error()  # its messages and progress bars would mix with ours
     transformers.utils.logging.disable_progress_bar()
     try:
-        placement = place(path, options)
+        placement = placement_of(path, options)
         tokenizer = load_tokenizer(path, options)
         model = transformers.AutoModelForCausalLM.from_pretrained(path, **_arguments(options, placement))
         model = model if options.peft is None else _adapted(model, len(tokenizer), options)

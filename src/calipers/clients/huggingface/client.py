@@ -16,7 +16,7 @@ import msgspec
 from calipers.clients import Callers, Completion, Connection, Request, Scored
 from calipers.clients.huggingface import ADAPTER, CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
-from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint, Template, load, place
+from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint, Template, load, placement_of
 from calipers.clients.huggingface.generate import completions
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.reply import cleaned
@@ -122,7 +122,7 @@ class Batching(Generic[Asked, Given]):
 Stamp = tuple[str, LoadOptions, tuple[tuple[str, int, int], ...]]
 
 _lock = Lock()
-_idle: list[tuple[Stamp, Checkpoint]] = []  # a loaded checkpoint that is not in use; at most one
+_loaded: list[tuple[Stamp, Checkpoint]] = []  # a loaded checkpoint that is not in use; at most one
 
 
 def take(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> tuple[Stamp, Checkpoint]:
@@ -132,7 +132,7 @@ def take(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> tuple[Stamp, Chec
     """
     stamp = _stamp(path, options)
     with _lock:  # also during loading, because transformers changes settings of the whole process meanwhile
-        loaded = _idle.pop() if _idle else None
+        loaded = _loaded.pop() if _loaded else None
         if loaded is not None and loaded[0] == stamp:
             return loaded
         del loaded
@@ -142,7 +142,7 @@ def take(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> tuple[Stamp, Chec
 def leave(taken: tuple[Stamp, Checkpoint]) -> None:
     """Keep a checkpoint that is no longer in use as the idle one."""
     with _lock:
-        _idle[:] = [taken]
+        _loaded[:] = [taken]
 
 
 def facts(name: str, model_args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -150,7 +150,7 @@ def facts(name: str, model_args: Mapping[str, Any]) -> tuple[dict[str, Any], dic
     path, options = Path(name).expanduser(), LoadOptions.of(model_args)
     stamp = _stamp(str(path) if path.exists() else name, options)
     with _lock:
-        checkpoint = next((checkpoint for kept, checkpoint in _idle if kept == stamp), None)
+        checkpoint = next((checkpoint for kept, checkpoint in _loaded if kept == stamp), None)
         if checkpoint is None:
             return None
         model, tokenizer = checkpoint.model, checkpoint.tokenizer
@@ -239,7 +239,7 @@ class HfModel:
 
     def batch_plan(self, kept: Any = None, location: str = "") -> dict[str, Any]:
         """The batch plan to use, as JSON: the ``kept`` plan of a resumed run, else the plan for the present device."""
-        self._plan = place(self._path, self._options).batch if kept is None else BatchPlan.read(kept, location)
+        self._plan = placement_of(self._path, self._options).batch if kept is None else BatchPlan.read(kept, location)
         plan: dict[str, Any] = msgspec.to_builtins(self._plan)
         return plan
 

@@ -117,7 +117,7 @@ LOOKBACK = 8  # further tokens to decode when looking for a stop string, because
 class Prompted:
     """A prompt in tokens, and the settings of its completion."""
 
-    place: int  # the index of its request
+    index: int  # the index of its request
     tokens: Tokens
     limit: int  # maximum tokens of the completion
     stops: Sequence[str]
@@ -155,7 +155,7 @@ def completions(
     reader = ForwardPass(checkpoint, bounds)
     plan = reader.plan
 
-    def room(before: int, first: Prompted) -> Takes[Prompted]:
+    def fits(before: int, first: Prompted) -> Takes[Prompted]:
         """Accept rows while they fit. A row that has ended grows with the others, up to the context length."""
         rows = width = limit = 0
 
@@ -175,10 +175,10 @@ def completions(
         branch = [row for prompt in sorted(prompts, key=len, reverse=True) for row in by_prompt[prompt]]
         memory = partial(cache.memory, prefix, read=reader)
         generated = in_batches(
-            branch, most, partial(room, len(prefix)), partial(_generate, checkpoint, bounds, prefix, memory)
+            branch, most, partial(fits, len(prefix)), partial(_generate, checkpoint, bounds, prefix, memory)
         )
         for row, (tokens, ended) in zip(branch, generated, strict=True):
-            results[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
+            results[row.index] = _completion(checkpoint, row, tokens, ended, bounds, price)
     return [result for result in results if result is not None]
 
 
@@ -194,8 +194,8 @@ def _prompted(checkpoint: Checkpoint, index: int, request: Request, chat: bool, 
             )
             raise ClientError(problem, kind="context")
         tokens = tokens[-(checkpoint.longest - limit) :]
-    room = checkpoint.longest - len(tokens)
-    if room <= 0:
+    left = checkpoint.longest - len(tokens)
+    if left <= 0:
         problem = (
             f"the prompt has {len(tokens)} tokens, but the model's context length "
             f"is {checkpoint.longest} tokens, including the completion"
@@ -204,7 +204,7 @@ def _prompted(checkpoint: Checkpoint, index: int, request: Request, chat: bool, 
     special_tokens = {stop: checkpoint.special(stop) for stop in request.stop}
     ends = checkpoint.ends | {token for token in special_tokens.values() if token is not None}
     stops = [stop for stop, token in special_tokens.items() if token is None and stop]
-    return Prompted(index, tuple(tokens), min(limit, room), stops, ends, sampling)
+    return Prompted(index, tuple(tokens), min(limit, left), stops, ends, sampling)
 
 
 def _generate(

@@ -204,16 +204,16 @@ class Scorer:
         return in_batches(
             [piece for family in _longest_first(shared) for piece in _pieces(family, self._members(family))],
             self._most,
-            lambda first: self._family_room(first, start),
+            lambda first: self._family_fits(first, start),
             lambda batch: self._families(prefix, batch),
         ) + in_batches(
             _longest_first(rows),
             self._most,
-            lambda first: self._row_room(first, start),
+            lambda first: self._row_fits(first, start),
             lambda batch: self._rows(prefix, batch),
         )
 
-    def _row_room(self, first: Family, start: int) -> Takes[Family]:
+    def _row_fits(self, first: Family, start: int) -> Takes[Family]:
         """Accept as many rows as fit into a batch with the first row, which is the longest."""
         plan = self._reader.plan
         left = iter(range(plan.rows(len(first[0]) - start, start) - 1))
@@ -284,7 +284,7 @@ class Scorer:
         longest = max(map(len, _remainders(family)), default=0)
         return min(self._most, self._reader.plan.rows(longest, len(family[0])))
 
-    def _family_room(self, first: Family, start: int) -> Takes[Family]:
+    def _family_fits(self, first: Family, start: int) -> Takes[Family]:
         """Accept families into a batch while their contexts and remainders fit; the first context is the longest."""
         plan, width = self._reader.plan, len(first[0])
         most_families = plan.rows(width - start, start)

@@ -14,7 +14,7 @@ import msgspec
 from calipers.formats import BAD, Beginning, Columns, Extras, Format, Text
 from calipers.formats.jsonl import JsonLines, of_blocks, texts
 from calipers.formats.lines import Block, read_lines
-from calipers.formats.repeated_keys import twice
+from calipers.formats.repeated_keys import repeated_key
 from calipers.formats.rewards import TrajectoryGroup
 from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.table import Part
@@ -71,7 +71,7 @@ def _record(line: bytes) -> bytes:
         added["model"] = f"step {step}"
     if not added:
         return line
-    if any(name in row and bytes(row[name]) == b"null" for name in added) and twice(line) is None:
+    if any(name in row and bytes(row[name]) == b"null" for name in added) and repeated_key(line) is None:
         return msgspec.json.encode({**row, **added})
     # keeps the text, so a repeated key is still found
     return line.rstrip()[:-1] + b"," + msgspec.json.encode(added)[1:]

@@ -251,7 +251,7 @@ def read_job(path: str) -> JobRead:
     return JobRead(path, trials, counts, stored, names or DEFAULT, [*notes, *script_notes])
 
 
-def asked_metrics(path: str) -> list[str]:
+def requested_metrics(path: str) -> list[str]:
     """The built-in metrics that the ``config.json`` of a job, or of each job in a directory, requests; else none."""
     kind = kind_of(path) if os.path.isdir(path) else None
     folders = jobs_inside(path) if kind == "jobs" else [path] if kind == "job" else []
@@ -519,7 +519,7 @@ def asks(source: Any) -> Sequence[str] | None:
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         return None
-    return list(dict.fromkeys(name for path in paths for name in asked_metrics(os.fspath(path)))) or None
+    return list(dict.fromkeys(name for path in paths for name in requested_metrics(os.fspath(path)))) or None
 
 
 HARBOR = Dialect(

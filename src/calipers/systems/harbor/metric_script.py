@@ -394,7 +394,9 @@ Datasets = frozenset[str | None] | None
 """The datasets that a script applies to; None means all."""
 
 
-def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: str | None = None) -> Scripts | None:
+def requested_scripts(
+    source: Any, files: Any = (), *, trust: bool = False, reward: str | None = None
+) -> Scripts | None:
     """The scripts of a scoring; None if there are none. If ``reward`` is set, they get only that reward.
 
     InputError for a named script that does not exist or is not trusted, SandboxError if no sandbox works.

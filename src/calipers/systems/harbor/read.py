@@ -24,9 +24,9 @@ from calipers.errors import InputError
 from calipers.formats import BAD, Columns, Extras, Format, Progress, Text, no_file
 from calipers.formats.jsonl import placed
 from calipers.formats.lines import MOST_COLUMNS
-from calipers.formats.repeated_keys import refuse_twice
+from calipers.formats.repeated_keys import refuse_repeated_key
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
-from calipers.formats.rows import Gather
+from calipers.formats.rows import PartBuilder
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, GROUP, shown
@@ -250,7 +250,7 @@ class TrialRows:
     def __init__(self, path: str, folder: JobFolder, labels: Collection[str]) -> None:
         self._path, self._folder = path, folder
         self._labels = [name for name in LABEL_OF if name in labels]
-        self._gather, self._block = Gather(), list[TrialRow]()
+        self._builder, self._block = PartBuilder(), list[TrialRow]()
         self._reward_names: set[str] = set()
         self._units: list[str] = []
         self._directories: list[str] = []
@@ -270,33 +270,33 @@ class TrialRows:
     def finish(self, **more: Any) -> HarborPart:
         """The part with all rows that were added."""
         self._flush()
-        part = self._gather.finish(TrialPlaces(self._path, root=self._folder.root, folders=self._directories))
+        part = self._builder.finish(TrialPlaces(self._path, root=self._folder.root, folders=self._directories))
         inherited = {field.name: getattr(part, field.name) for field in fields(Part)}
         added = {"job": self._folder.path, "units": self._units, "ids": self._ids}
         return HarborPart(**{**inherited, **added, "started": np.array(self._started, dtype=np.float64), **more})
 
     def _flush(self) -> None:
-        block, gather = self._block, self._gather
+        block, builder = self._block, self._builder
         if not block:
             return
-        gather.tasks([row.who.task for row in block])
+        builder.tasks([row.who.task for row in block])
         for number, name in enumerate(("agent", "model", "dataset")):
-            gather.labels(name, [row.who[number] for row in block])
-        gather.whole("attempt", [row.attempt for row in block])
-        gather.whole("outcome", [CODE[row.outcome] for row in block])
+            builder.labels(name, [row.who[number] for row in block])
+        builder.whole("attempt", [row.attempt for row in block])
+        builder.whole("outcome", [CODE[row.outcome] for row in block])
         for key in sorted(set().union(*(row.rewards for row in block))):
-            gather.numbers("reward", key, [row.rewards.get(key) for row in block])
+            builder.numbers("reward", key, [row.rewards.get(key) for row in block])
         for names, columns in ((COUNTS, "counts"), (TIMES, "times")):
             for name, column in zip(names, zip(*(getattr(row, columns) for row in block), strict=True), strict=True):
-                gather.numbers("column", name, column)
-        gather.labels(ERROR_KIND, [row.exception for row in block])
+                builder.numbers("column", name, column)
+        builder.labels(ERROR_KIND, [row.exception for row in block])
         for name in self._labels:
-            gather.labels(name, [LABEL_OF[name](row, self._folder.name) for row in block])
+            builder.labels(name, [LABEL_OF[name](row, self._folder.name) for row in block])
         self._units += [row.unit or row.directory for row in block]
         self._directories += [row.directory for row in block]
         self._ids += [row.id for row in block]
         self._started += [row.started for row in block]
-        gather.rows += len(block)
+        builder.rows += len(block)
         block.clear()
 
 
@@ -592,7 +592,7 @@ class _JobReading:
         except InputError as error:
             self._unread.append((directory, str(error)))
             return None
-        refuse_twice(raw or b"", path, UNIQUE_KEYS)
+        refuse_repeated_key(raw or b"", path, UNIQUE_KEYS)
         self._known.learn(trial)
         if trial.calipers is None and trial.exception_info is not None:
             trial.calipers = decode_blame(self._folder.file_in(directory, BLAME_FILE, LARGEST_BLAME))

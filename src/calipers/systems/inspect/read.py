@@ -22,7 +22,7 @@ from calipers.errors import InputError
 from calipers.formats import TARGET, Columns, Extras, Format, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
-from calipers.formats.repeated_keys import counted_once, refuse_twice
+from calipers.formats.repeated_keys import counted_once, refuse_repeated_key
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source, read_up_to
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.table import Labels, Part, Places
@@ -205,13 +205,13 @@ def _check_once(text: bytes, location: str) -> None:
         parts = [bytes(values[name]) for name in READ if name in values]
         samples = msgspec.json.decode(values["samples"], type=list[msgspec.Raw] | None) if "samples" in values else []
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        refuse_twice(text, location, (*READ, "samples"))  # not strict JSON, because of a NaN
+        refuse_repeated_key(text, location, (*READ, "samples"))  # not strict JSON, because of a NaN
         return
     if not counted_once(text, values):
-        refuse_twice(text, location)
+        refuse_repeated_key(text, location)
     for part in parts:
         if not _plainly_once(part):
-            refuse_twice(b'{"_":' + part + b"}", location, ("_",))
+            refuse_repeated_key(b'{"_":' + part + b"}", location, ("_",))
     for sample in samples or ():
         _check_once(bytes(sample), location)
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from calipers import __version__
 from calipers.errors import InputError
-from calipers.formats.carried import CARRIED, Carried
+from calipers.formats.source_facts import FACTS, SourceFacts
 from calipers.reports.figures import counted
 from calipers.reports.group_files import (
     GroupFiles,
@@ -432,8 +432,8 @@ def _error(record: Record) -> str:
     """The message of a rollout's error in inspect's format, which begins with the kind of error."""
     error = record.get("error") or {}
     known = {"message": error} if isinstance(error, str) else error
-    carried = record.get(CARRIED)
-    kind = (carried.error_kind if isinstance(carried, Carried) else None) or known.get("kind") or ""
+    facts = record.get(FACTS)
+    kind = (facts.error_kind if isinstance(facts, SourceFacts) else None) or known.get("kind") or ""
     message = str(known.get("message") or "")
     if not kind or message.startswith(f"{kind}("):
         return message or "the client failed"

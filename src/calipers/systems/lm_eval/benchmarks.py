@@ -137,7 +137,7 @@ def settings(benchmark: str, request: TaskRequest) -> list[dict[str, Any]]:
 def _check_supported(leaf: Leaf) -> None:
     for field in ("doc_to_image", "doc_to_audio", "use_prompt"):
         if getattr(leaf.config, field) is not None:
-            raise InputError.at(leaf.file.place(field), "is not supported here", "expected a task of plain text")
+            raise InputError.at(leaf.file.location(field), "is not supported here", "expected a task of plain text")
 
 
 def _request_settings(leaf: Leaf) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _request_settings(leaf: Leaf) -> dict[str, Any]:
         return {"samples": leaf.config.repeats, "api": "completions"}
     if leaf.config.output_type != GENERATION:
         return {"samples": 1, "api": "completions"}  # the chat route does not return log-likelihoods of prompts
-    settings = sampling(leaf.config.generation_kwargs or {}, leaf.file.place("generation_kwargs"))
+    settings = sampling(leaf.config.generation_kwargs or {}, leaf.file.location("generation_kwargs"))
     return {**settings, "samples": leaf.config.repeats}
 
 
@@ -260,7 +260,7 @@ def with_guide_metrics(config: TaskFields, file: TaskFile) -> TaskFields:
         "there is no metric_list, and the guide of lm-evaluation-harness defines no default metrics for generated text"
     )
     expected = "expected metric_list: [{metric: exact_match}], or --default-metrics release"
-    raise InputError.at(file.place("metric_list"), problem, expected)
+    raise InputError.at(file.location("metric_list"), problem, expected)
 
 
 def shots(config: TaskFields, requested: int | None) -> int:
@@ -291,7 +291,7 @@ def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
                 msgspec.json.encode((prompt, target, params))
             except UnicodeEncodeError:  # neither the log nor a request can contain it
                 problem, expected = "half of a surrogate pair stands alone", "expected whole characters"
-                raise InputError.at(task.place("dataset_path", number), problem, expected) from None
+                raise InputError.at(task.location("dataset_path", number), problem, expected) from None
             tasks.append(Task(str(number), prompt, VERIFIER if scored else None, target, params, {"doc_id": number}))
         path = task.file.path
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
@@ -314,16 +314,16 @@ def _task_notes(task: LoadedTask) -> Iterator[str]:
     if task.own is not None:
         return
     if task.config.fewshot_config.fewshot_indices:
-        where = task.file.place("fewshot_config")
+        where = task.file.location("fewshot_config")
         yield f"{where}.fewshot_indices: ignored, as in lm-evaluation-harness 0.4.13"
     if (split := _leaking(task.config)) is not None:
-        where = task.file.place("num_fewshot")
+        where = task.file.location("num_fewshot")
         leak = f"the examples are drawn from the evaluated split {split!r}"
         more = "a document may be a few-shot example in its own prompt, with its answer, as in lm-evaluation-harness"
         yield f"{where}: {leak}, and {more}; set fewshot_split to another split to prevent it"
-    metric_lists = [(task.config.metric_list, task.file.place("metric_list"))]
+    metric_lists = [(task.config.metric_list, task.file.location("metric_list"))]
     for number, entry in enumerate(task.config.filter_list or ()):
-        where = f"{task.file.place('filter_list')}[{number}]"
+        where = f"{task.file.location('filter_list')}[{number}]"
         metric_lists.append((entry.get("metric_list"), where))
         if any(step["function"] == "decontaminate" for step in entry["filter"]):
             why = "lm-evaluation-harness 0.4.13 has no code for it"

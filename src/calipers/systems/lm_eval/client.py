@@ -58,11 +58,11 @@ def manner(job: Job) -> Manner:
     chat = job.chats
     if job.fewshot_as_multiturn and not chat:
         problem = "needs a chat template"
-        raise InputError.at(job.place("fewshot_as_multiturn"), problem, "add --apply-chat-template")
+        raise InputError.at(job.location("fewshot_as_multiturn"), problem, "add --apply-chat-template")
     if job.system_prompt is not None and (chat or job.system_instruction is not None):
         problem = "adds a separate system message before the prompt"
         expected = "use --system-instruction instead, which is put before the task's description"
-        raise InputError.at(job.place("system_prompt"), problem, expected)
+        raise InputError.at(job.location("system_prompt"), problem, expected)
     return Manner(chat, job.fewshot_as_multiturn is not False, job.system_instruction)
 
 
@@ -71,7 +71,7 @@ def check_model(job: Job, *, written: bool) -> None:
 
     Also refuses the name of a chat template for a model that has none.
     """
-    where, name = job.place("apply_chat_template"), template_name(job)
+    where, name = job.location("apply_chat_template"), template_name(job)
     if name is None or job.model.startswith(STORED):
         return
     if name and (not job.model.startswith(LOCAL) or os.path.lexists(name)):
@@ -281,13 +281,13 @@ def _text(task: LoadedTask, instance: Instance) -> Text:
     args = instance.args
     for key, value in zip(("doc_to_text", "doc_to_target")[-len(args) :], args, strict=True):
         if not isinstance(value, str) and not (task.manner.chat and key == "doc_to_text"):
-            where = task.place(key, instance.doc_id)
+            where = task.location(key, instance.doc_id)
             raise InputError.at(where, f"is {value!r}", "expected the text to compute the likelihood of")
     return Continuation(*args) if len(args) > 1 else Rolling(*args)
 
 
 def _message(task: LoadedTask, instance: Instance) -> Message:
-    where, kind, args = task.place("class", instance.doc_id), instance.request_type, instance.args
+    where, kind, args = task.location("class", instance.doc_id), instance.request_type, instance.args
     may_be_chat = task.manner.chat and kind != ROLLING
     for index, value in enumerate(args[: 1 if kind == GENERATION else 2]):
         if not isinstance(value, str) and not (may_be_chat and index == 0):
@@ -326,12 +326,12 @@ def task_client(client: Client, job: Job, suite: Suite) -> Client:
         return client
     if not of_class and job.samples > 1:
         expected = "expected 1, because every sample of a log-likelihood would be the same"
-        raise InputError.at(job.place("samples"), f"is {job.samples}", expected)
+        raise InputError.at(job.location("samples"), f"is {job.samples}", expected)
     if job.system_prompt is not None:
         problem = "a log-likelihood request is plain text without a system message"
         if of_class:
             problem = "the task's class writes its own prompts, without a system message"
-        raise InputError.at(job.place("system_prompt"), problem, "expected --system-instruction")
+        raise InputError.at(job.location("system_prompt"), problem, "expected --system-instruction")
     if job.model.startswith(STORED):
         return client
     scorer = Likelihoods(client, likelihoods(client, job.model), job.price) if needs_likelihoods else None

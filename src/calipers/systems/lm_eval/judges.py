@@ -103,24 +103,24 @@ def scoring(task: LoadedTask) -> list[Scoring]:
     """The pipelines of a task and their metrics; InputError for an unknown name or a wrong setting."""
     config, file = task.config, task.file
     if task.own is not None and not config.metric_list:
-        metrics, where = task.own.metrics, file.place("class")
+        metrics, where = task.own.metrics, file.location("class")
         return scorings(GENERATION, filter_list=config.filter_list, metric_list=metrics, scored=False, location=where)
     scored = config.process_results is None
     for number, entry in enumerate(config.filter_list or ()):
-        location = f"{file.place('filter_list')}[{number}]"
+        location = f"{file.location('filter_list')}[{number}]"
         _located(location, pipeline, entry, location)
         _located(f"{location}.metric_list", _check_metrics, entry.get("metric_list"), config, scored)
         for step in entry["filter"]:
             _check_step(task, step, location)
-    _located(file.place("scorer"), scorer_of, config.scorer, config.output_type, file.place("scorer"))
-    _located(file.place("metric_list"), _check_metrics, config.metric_list, config, scored)
+    _located(file.location("scorer"), scorer_of, config.scorer, config.output_type, file.location("scorer"))
+    _located(file.location("metric_list"), _check_metrics, config.metric_list, config, scored)
     plan = scorings(
         config.output_type,
         filter_list=config.filter_list,
         metric_list=config.metric_list,
         scorer=config.scorer,
         scored=scored,
-        location=file.place(),
+        location=file.location(),
     )
     _check_plan(task, plan)
     return plan
@@ -154,12 +154,12 @@ def _check_plan(task: LoadedTask, plan: Sequence[Scoring]) -> None:
     config, file = task.config, task.file
     for number, entry in enumerate(config.filter_list or ()):
         for step in entry["filter"]:
-            _located(f"{file.place('filter_list')}[{number}]", _check_patterns, step)
+            _located(f"{file.location('filter_list')}[{number}]", _check_patterns, step)
     for step in scorer_of(config.scorer, config.output_type).default_filter_cfg:
-        _located(file.place("scorer"), _check_patterns, step)
+        _located(file.location("scorer"), _check_patterns, step)
     has_own_metrics = [bool(entry.get("metric_list")) for entry in config.filter_list or ()] or [False]
     for number, (own_metrics, scoring) in enumerate(zip(has_own_metrics, plan, strict=True)):
-        where = f"{file.place('filter_list')}[{number}].metric_list" if own_metrics else file.place("metric_list")
+        where = f"{file.location('filter_list')}[{number}].metric_list" if own_metrics else file.location("metric_list")
         kept = kept_repeats(scoring.pipeline, config.repeats)
         for metric in scoring.metrics:
             _located(where, check, metric, config.repeats, where)
@@ -391,12 +391,13 @@ def scoring_notes(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
         return
     known = [entry for scoring in plan for entry in scoring.metrics if entry.name not in NEWER]
     for name in dict.fromkeys(silently_ignored(known, kind)):
-        yield f"{task.place('metric_list')}: {name} has no value for {kind}; it is skipped, as in lm-evaluation-harness"
+        location = task.location("metric_list")
+        yield f"{location}: {name} has no value for {kind}; it is skipped, as in lm-evaluation-harness"
     if kind != CHOICE:
         return
     no_choice = [number for number in range(len(task.docs)) if _is_no_choice(task, number)]
     bad_index = [number for number in no_choice if _bad_target_index(task, number) is not None]
-    where = task.place("doc_to_target")
+    where = task.location("doc_to_target")
     if texts := [number for number in no_choice if number not in bad_index]:
         yield (
             f"{where}: {len(texts)} documents ({_first_three(texts)}) have a target "
@@ -430,12 +431,12 @@ def _is_no_choice(task: LoadedTask, number: int) -> bool:
     choices = task.choices(doc, number) or []
     for choice in choices:
         if not isinstance(choice, str):
-            raise InputError.at(task.place("doc_to_choice", number), f"a choice is {choice!r}", "expected texts")
+            raise InputError.at(task.location("doc_to_choice", number), f"a choice is {choice!r}", "expected texts")
     target = target_of(task, number)
     try:
         gold = gold_of(target, choices)
     except InputError as error:
-        raise InputError(f"{task.place('doc_to_target', number)}: {error}") from None
+        raise InputError(f"{task.location('doc_to_target', number)}: {error}") from None
     return NO_CHOICE in gold if isinstance(gold, list) else gold == NO_CHOICE
 
 
@@ -444,7 +445,7 @@ def trial_notes(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
     if task.own is None or not plan:
         return
     results = [TRIAL_RESULTS.get(kind, TRIAL_LIKELIHOOD) for kind in request_kinds(task)[0]]
-    where = task.place("class")
+    where = task.location("class")
     try:
         scores = process(task.own.process, task.docs[0], results)
     except CalipersError as error:

@@ -37,7 +37,7 @@ from calipers.formats import (
 )
 from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
-from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
+from calipers.formats.repeated_keys import once_by_raws, refuse_repeated_key, repeated_key, repeated_key_fault
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.request import Dialect
 from calipers.rollouts.column import Column
@@ -168,7 +168,7 @@ def read_samples(source: Source, names: Mapping[str, str], labels: Collection[st
 def read_results(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a results file, from the samples files beside it."""
     text = source.everything(LARGEST_WHOLE)
-    refuse_twice(text.removeprefix(BOM), source.path, RESULTS_BLOCKS)
+    refuse_repeated_key(text.removeprefix(BOM), source.path, RESULTS_BLOCKS)
     progress(len(text))
     sample_paths = samples_beside(source.path)
     if not sample_paths:
@@ -219,7 +219,7 @@ def results_in(path: str) -> dict[str, Any]:
     """The object of a results file, including NaN and infinities; empty if the file is not a JSON object."""
     with Source(path) as source:
         text = source.everything(LARGEST_WHOLE)
-    refuse_twice(text.removeprefix(BOM), path, RESULTS_BLOCKS)
+    refuse_repeated_key(text.removeprefix(BOM), path, RESULTS_BLOCKS)
     return decoded(text) or {}
 
 
@@ -293,9 +293,9 @@ def check_once(text: bytes, number: int) -> None:
     if not once_by_raws(text):
         key = None
         with suppress(ValueError, RecursionError):
-            key = twice(text)
+            key = repeated_key(text)
         if key is not None:
-            raise LineError(number, *said_twice(key))
+            raise LineError(number, *repeated_key_fault(key))
 
 
 def _record(line: bytes, number: int, context: _FileContext, collected: _Collected) -> bytes:

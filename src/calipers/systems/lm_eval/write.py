@@ -195,7 +195,7 @@ class RanTask:
     source: str  # config_source: the name of its file, or "inline"; "" if the metadata contains it already
     scores: TaskScores
     documents: int  # in the evaluated split
-    asked: int  # documents that were run
+    effective: int  # documents that were run
     samples_hash: str = ""
     numbers: TaskNumbers | None = None  # if they are computed already
 
@@ -238,7 +238,7 @@ def run_results(
         versions=versions,
         n_shot=shots,
         higher_is_better=better,
-        n_samples={task.name: {"original": task.documents, "effective": task.asked} for task in ran},
+        n_samples={task.name: {"original": task.documents, "effective": task.effective} for task in ran},
         lm_eval_version=LAYOUT,
         task_hashes={task.name: task.samples_hash for task in ran},
         **blocks,

@@ -169,7 +169,7 @@ def by_agent(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
     return agents
 
 
-def one_table(parts: Sequence[Part]) -> GymRows:
+def gym_table(parts: Sequence[Part]) -> GymRows:
     """The rows of all files that were read. InputError if a file is not NeMo Gym's, or if no rollout names an agent."""
     tables = [part.gym for part in parts if isinstance(part, GymPart) and part.gym is not None]
     gym_paths = {part.places.path for part in parts if isinstance(part, GymPart)}

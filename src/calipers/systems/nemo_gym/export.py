@@ -18,8 +18,8 @@ from calipers.systems.nemo_gym.aggregate import (
     encoded,
     entries_of,
     file_chunks,
+    gym_table,
     headline,
-    one_table,
     reward_profile,
 )
 from calipers.systems.nemo_gym.read import records, without_companions
@@ -56,7 +56,7 @@ class MetricsExport:
 
     def contents(self, result: Result) -> Contents:
         """The file's bytes from the parts that were read; with hooks, from the rows, and a note with each headline."""
-        table = one_table(self._parts)
+        table = gym_table(self._parts)
         self._parts.clear()  # frees memory: the table has all that is needed
         if self._hooks is None:
             return [file_chunks(entries_of(table))], []

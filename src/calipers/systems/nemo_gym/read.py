@@ -25,7 +25,7 @@ from calipers.formats import BAD, Beginning, Columns, Extras, Format, Progress, 
 from calipers.formats.jsonl import marked_rows, placed
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws
-from calipers.formats.rows import Gather, Growing, GrowingLabels
+from calipers.formats.rows import Buffer, LabelBuffer, PartBuilder
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Ints
@@ -114,7 +114,7 @@ class GymLines:
         self._raws = _raws(names, labels)
         self._schema = GymSchema(set(self._raws.values()))
         self._learner = Learner(self._schema)
-        self._builder, self._gather, self._ends = RowBuilder(routed=True), Gather(), Ends()
+        self._builder, self._part_builder, self._ends = RowBuilder(routed=True), PartBuilder(), Ends()
         self._offset = start
         self._blocks: list[tuple[int, int]] = []  # (first row of a block, first byte of the block)
 
@@ -135,16 +135,16 @@ class GymLines:
             for (role, key), column in zip(self._schema.fields, columns, strict=True):
                 self._take(role, key, column, given)
             if not self._ends.once(octets, given):
-                self._refuse_twice(block)
+                self._refuse_repeated_key(block)
             self._builder.end_block(len(columns[0]))
-            self._gather.rows += len(columns[0])
+            self._part_builder.rows += len(columns[0])
         self.lines += len(ends)
 
     def finish(self) -> GymPart:
         """All rows that were read, as one part."""
         try:
             gym = self._builder.finish(self._key_orders)
-            gathered = self._gather.finish(self._places, self._labels)
+            columns = self._part_builder.finish(self._places, self._labels)
             for row in np.flatnonzero(gym.rollout < 0)[:1].tolist():
                 raise BadRow(row, f"{ROLLOUT} is {gym.rollout[row]}", "expected an integer >= 0")
         except BadRow as error:
@@ -162,7 +162,7 @@ class GymLines:
             outcome=self._outcomes(gym),
             rewards={REWARD: reward} if reward is not None and reward.given.any() else {},
             columns=_columns(gym),
-            labels={**gathered.labels, "agent": Labels(gym.agent, gym.agents)},
+            labels={**columns.labels, "agent": Labels(gym.agent, gym.agents)},
             named=frozenset(self._names.values()) & frozenset(self._schema.kinds),
             gym=gym,
         )
@@ -170,7 +170,7 @@ class GymLines:
     def _line(self, row: int) -> int:
         return int(self._places.of(row).rpartition(":")[2])
 
-    def _refuse_twice(self, block: Block) -> None:
+    def _refuse_repeated_key(self, block: Block) -> None:
         """Raise LineError for the first line with a key twice, if there is one: the counts only made it likely."""
         for number, line in filled(block, self.lines):
             if not once_by_raws(line, "response", "usage"):
@@ -203,7 +203,7 @@ class GymLines:
     def _take_labels(self, key: str, raws: Sequence[bytes | None]) -> None:
         for path, raw_key in self._raws.items():
             if raw_key == key:
-                self._gather.labels(path, raws)
+                self._part_builder.labels(path, raws)
 
     def _take_slowly(self, block: Block) -> None:
         """Add a block line by line with Python's parser, which accepts NaN, Infinity and any key."""
@@ -225,7 +225,7 @@ class GymLines:
         except ValueError as error:
             row, problem, expected = error.args
             raise LineError(lines[row][0], problem, expected) from None
-        self._gather.rows += len(records)
+        self._part_builder.rows += len(records)
 
     def _key_orders(self, chosen: Sequence[int]) -> dict[int, Keys]:
         """The keys of some rows, in the rows' own order.
@@ -353,8 +353,8 @@ def _with_planned_agents(parts: Sequence[GymPart], planned: Part) -> list[GymPar
 def _companion(path: str, ending: str) -> Part:
     """The rows of one of the files beside ``path``, as rollouts without numbers; empty if there is no such file."""
     companion = beside(path, ending)
-    task, agent = GrowingLabels(), GrowingLabels()
-    sample, outcome, lines, size = Growing(np.int64), Growing(np.uint8), Growing(np.int64), 0
+    task, agent = LabelBuffer(), LabelBuffer()
+    sample, outcome, lines, size = Buffer(np.int64), Buffer(np.uint8), Buffer(np.int64), 0
     for numbers, rows in _blocks(companion) if os.path.isfile(companion) else ():
         task.put(size, [as_index(row.task) for row in rows])
         sample.put(size, np.array([int(row.rollout) for row in rows]))

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.errors import InputError
-from calipers.formats.rows import Growing, GrowingFlags, GrowingLabels
+from calipers.formats.rows import Buffer, FlagBuffer, LabelBuffer
 from calipers.rollouts.column import Bools, Floats, Ints, alike
 from calipers.rollouts.record import shown
 from calipers.rollouts.table import Part
@@ -49,12 +49,12 @@ def _taken(mask: Bools, rows: Ints) -> Bools:
     return mask.take(rows) if mask.any() else alike(len(rows), False)
 
 
-class _GrowingCells:
+class _CellBuffer:
     """A builder of one key's `Cells`."""
 
     def __init__(self) -> None:
-        self._values = Growing(np.float64)
-        self._masks = [GrowingFlags() for _ in range(3)]  # given, integer, present
+        self._values = Buffer(np.float64)
+        self._masks = [FlagBuffer() for _ in range(3)]  # given, integer, present
         self._odd: dict[int, Any] = {}
 
     def put(self, start: int, piece: Cells) -> None:
@@ -66,7 +66,7 @@ class _GrowingCells:
     def put_plain(self, start: int, column: Sequence[Any], kind: type) -> bool:
         """Add a block whose values are all of one type; False if doubles cannot represent them."""
         if kind not in (float, int, bool):
-            self._values.room(start, len(column))[:] = 0
+            self._values.view(start, len(column))[:] = 0
             self._mark(start, len(column), False, False, True)
             return True
         try:
@@ -92,7 +92,7 @@ class CellsBuilder:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._keys: dict[tuple[str, str], _GrowingCells] = {}
+        self._keys: dict[tuple[str, str], _CellBuffer] = {}
 
     def take(self, level: str, name: str, column: Sequence[Any]) -> None:
         """Add the block's values of a key of one level, "top" or "usage"; UNSET for a row without the key.
@@ -105,7 +105,7 @@ class CellsBuilder:
         if negligible and not keep and not any(issubclass(kind, (int, float)) for kind in kinds):
             return
         if (level, name) not in self._keys:
-            self._keys[level, name] = _GrowingCells()
+            self._keys[level, name] = _CellBuffer()
         key = self._keys[level, name]
         kind = next(iter(kinds))
         if len(kinds) > 1 or not _is_plain(kind, keep) or not key.put_plain(self.rows, column, kind):
@@ -153,7 +153,7 @@ def joined_cells(tables: Sequence[Mapping[str, Cells]], starts: Ints) -> dict[st
     """Concatenate the cells of several tables; ``starts`` are the first row of each, and the number of all rows."""
     cells = {}
     for name in dict.fromkeys(name for table in tables for name in table):
-        key = _GrowingCells()
+        key = _CellBuffer()
         for start, table in zip(starts.tolist(), tables, strict=False):
             if name in table:
                 key.put(start, table[name])
@@ -270,10 +270,10 @@ class RowBuilder:
         self.routed = routed
         self.cells = CellsBuilder()
         self.failures: dict[int, Any] = {}  # row -> the failure class, of failed attempts
-        self._tasks = Growing(np.int64)
-        self._names: GrowingLabels | None = None  # of tasks, if their indices are text
-        self._rollouts = Growing(np.int64)
-        self._agents = GrowingLabels()
+        self._tasks = Buffer(np.int64)
+        self._names: LabelBuffer | None = None  # of tasks, if their indices are text
+        self._rollouts = Buffer(np.int64)
+        self._agents = LabelBuffer()
 
     def take(self, role: str, key: str, column: Sequence[Any]) -> None:
         """Add one column of the block. ValueError(row, problem, expectation) for a bad value.
@@ -300,7 +300,7 @@ class RowBuilder:
 
     def _take_tasks(self, column: Sequence[Any]) -> None:
         if not self.cells.rows and isinstance(column[0], str):
-            self._names = GrowingLabels()
+            self._names = LabelBuffer()
         names = self._names
         if set(map(type, column)) != {int if names is None else str}:
             row = next(row for row, index in enumerate(column) if isinstance(index, str) is (names is None))

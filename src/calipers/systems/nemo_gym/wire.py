@@ -13,7 +13,7 @@ from msgspec.structs import astuple
 
 from calipers.formats import Raw
 from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_key, struct_of, union, unreadable
-from calipers.formats.repeated_keys import Doubled, said_twice, twice
+from calipers.formats.repeated_keys import KeyCheck, repeated_key, repeated_key_fault
 from calipers.rollouts.record import named, shown
 from calipers.systems.nemo_gym import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 from calipers.typed import complete
@@ -106,16 +106,16 @@ def too_large(key: str, value: int) -> tuple[str, str]:
 def check_once(number: int, line: bytes) -> None:
     """Raise LineError if a line has a key twice, at its top level or in the usage of its response."""
     try:
-        key = twice(line, ("response.usage",))
+        key = repeated_key(line, ("response.usage",))
     except RecursionError as error:
         raise LineError(number, *unreadable(error)) from None
     if key is not None:
-        raise LineError(number, *said_twice(key))
+        raise LineError(number, *repeated_key_fault(key))
 
 
 def decoded(number: int, line: bytes) -> dict[str, Any]:
     """A line as Python's parser reads it, NaN included; LineError if it is not a row, or has a key twice."""
-    doubled = Doubled()
+    doubled = KeyCheck()
     try:
         row = json.loads(line.decode(), object_pairs_hook=doubled)
         json.dumps(row, ensure_ascii=False).encode()
@@ -125,7 +125,7 @@ def decoded(number: int, line: bytes) -> dict[str, Any]:
         raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
     if not isinstance(row, dict):
         raise LineError(number, "a rollout is not an object", "expected one JSON object per line")
-    if doubled.found:
+    if doubled.repeats:
         check_once(number, line)
     return row
 

@@ -526,13 +526,13 @@ class _UpTo(Source):
         self.head = self.head[:end]
         self._left = end
 
-    def readinto(self, room: memoryview) -> int:
-        size = super().readinto(room[: self._left])
+    def readinto(self, buffer: memoryview) -> int:
+        size = super().readinto(buffer[: self._left])
         self._left -= size
         return size
 
-    def readinto_hashed(self, room: memoryview) -> int:
-        return self.readinto(room)  # the hash is not needed
+    def readinto_hashed(self, buffer: memoryview) -> int:
+        return self.readinto(buffer)  # the hash is not needed
 
 
 def slice_keys(path: str) -> list[str]:

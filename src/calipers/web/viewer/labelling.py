@@ -175,17 +175,17 @@ class Labelling:
         }
         given: list[Given] = []
         for number, cells in enumerate(rows, 2):
-            place = f"{self.path}:{number}"
+            location = f"{self.path}:{number}"
             if cells.get(COLUMN) != self.binding.sha256:
                 problem = "is bound to another judge or rubric than this run's"
-                raise InputError.at(place, problem, "choose another file with --labels")
+                raise InputError.at(location, problem, "choose another file with --labels")
             row = row_of.get((cells.get("task") or "", cells.get("sample") or ""))
             if row is None or row not in self.order[len(given) : len(given) + 1]:
                 advice = "use the same run, --label and --seed, or another file with --labels"
-                raise InputError.at(place, "is not the rollout that this labelling has here", advice)
+                raise InputError.at(location, "is not the rollout that this labelling has here", advice)
             label = cells.get("label") or ""
             if label and not _is_number(label):
-                raise InputError.at(place, f"label is {label!r}", "expected 1, 0 or nothing")
+                raise InputError.at(location, f"label is {label!r}", "expected 1, 0 or nothing")
             given.append(Given(row, label, cells.get("comment") or ""))
         return given
 

@@ -22,7 +22,7 @@ from calipers.errors import CalipersError, InputError
 from calipers.formats.read import (
     DEEPEST,
     OWN,
-    found_format,
+    format_of,
     has_rollouts,
     is_folder_of_runs,
     is_result,
@@ -31,7 +31,7 @@ from calipers.formats.read import (
 )
 from calipers.formats.run_folder import LOG, is_run
 from calipers.formats.source import Source
-from calipers.web.gather import is_running
+from calipers.web.report_data import is_running
 from calipers.web.viewer.index import (
     MOST_ENTRIES,
     RUN_FILES,
@@ -393,7 +393,7 @@ def _kind(path: str) -> Kind:
         return "log"  # nothing is written yet
     with Source(path) as source:
         lines = source.divisible and source.head.lstrip()[:1] != b"["
-        return "log" if lines and found_format(source).name == OWN else "other"
+        return "log" if lines and format_of(source).name == OWN else "other"
 
 
 def _links(folder: str) -> Iterator[str]:

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from calipers.analyses.compare.source import json_text
 from calipers.errors import InputError
 from calipers.formats import BAD, TARGET
-from calipers.formats.carried import CARRIED
+from calipers.formats.source_facts import FACTS
 from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.record import CODE, OUTCOMES, ROLES
-from calipers.web.gather import STATE_CODE, STATES, States, is_outright, states_of
 from calipers.web.markup import one_line, visible
+from calipers.web.report_data import STATE_CODE, STATES, States, is_outright, states_of
 from calipers.web.viewer.index import LogIndex
 
 Rows = NDArray[np.int32]
@@ -53,7 +53,7 @@ class Query:
     """The filters and the order of a list of rollouts; the defaults select all of a group."""
 
     group: int = 0
-    states: frozenset[str] = frozenset()  # some of gather.STATES
+    states: frozenset[str] = frozenset()  # some of report_data.STATES
     outcome: str = ""  # one of record.OUTCOMES
     least: float | None = None  # the lowest reward
     most: float | None = None  # the highest reward
@@ -68,7 +68,7 @@ class GroupRows:
     """The rows of one group that no later attempt has replaced, with their states and contributions."""
 
     rows: Rows  # in the order of the log
-    states: States  # [R], for all rows of the index: codes of gather.STATES
+    states: States  # [R], for all rows of the index: codes of report_data.STATES
     numbers: Column  # [R], for all rows of the index
     outcomes: NDArray[np.uint8]  # [R], for all rows of the index: codes of record.OUTCOMES
     outright: bool  # every number is 0 or 1
@@ -334,7 +334,7 @@ def texts_of(record: Record) -> Iterator[tuple[str, str, str]]:
         if text:
             yield key, NAMES[key], text
     for key in record:
-        if key in ROLES or key in (TARGET, CARRIED, *STEP_KEYS):
+        if key in ROLES or key in (TARGET, FACTS, *STEP_KEYS):
             continue
         value = value_of(record, key)
         if isinstance(value, (str, list, dict)) and value:

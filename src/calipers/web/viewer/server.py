@@ -27,9 +27,9 @@ from calipers.errors import InputError
 from calipers.metrics import PASS_THRESHOLD
 from calipers.rollouts.record import OUTCOMES, USAGE
 from calipers.web.draw import hatch
-from calipers.web.gather import STATES, parts_of
 from calipers.web.markup import Markup, element, visible
 from calipers.web.page import MARK, METAS, asset, html
+from calipers.web.report_data import STATES, parts_of
 from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard, request_log
 from calipers.web.viewer.index import Group, RunSource
 from calipers.web.viewer.labelling import Labelling
@@ -224,7 +224,7 @@ class Viewer:
         first, count = _whole(request, "from", 0), min(_whole(request, "count", 50), MOST_ROWS)
         answer: dict[str, Any] = {"total": len(rows), "version": view.version, "complete": complete}
         if "task" in request.query and "sample" in request.query:
-            answer["at"] = _place(view, rows, request.query["task"], _whole(request, "sample", 0))
+            answer["at"] = _position(view, rows, request.query["task"], _whole(request, "sample", 0))
         if "fail" in request.query:  # the next failure after, or the previous one before, a position
             answer["at"] = _failure(view, rows, _signed(request, "fail"), request.query.get("way") == "back")
         shown = rows[first : first + count].tolist()
@@ -280,14 +280,14 @@ class Viewer:
 
     # two runs
 
-    async def _both(self, request: web.Request) -> tuple[View, View]:
+    async def _two_views(self, request: web.Request) -> tuple[View, View]:
         return await self._view(request), await self._view(request, "other")
 
     async def _pair_report(self, request: web.Request) -> web.Response:
-        return _page_with_policy(await self.library.call(pair_report, *await self._both(request)))
+        return _page_with_policy(await self.library.call(pair_report, *await self._two_views(request)))
 
     async def _compare(self, request: web.Request) -> web.Response:
-        first, second = await self._both(request)
+        first, second = await self._two_views(request)
         pair = await self._pair(first, second)
         way = request.query.get("way", "all")
         kept, complete = await self._tasks_found(request, first, second)
@@ -355,7 +355,7 @@ class Viewer:
     async def _compare_task(self, request: web.Request) -> web.Response:
         task, number = request.query.get("task", ""), _whole(request, "sample", 0)
         sides = []
-        for view in await self._both(request):
+        for view in await self._two_views(request):
             rows = _task_rows(view, task)
             row = rows[min(number, len(rows) - 1)] if rows else None
             detail = await self.library.call(_detail, view, row) if row is not None else None
@@ -519,7 +519,7 @@ def _row_of(request: web.Request, view: View) -> int:
     return row
 
 
-def _place(view: View, rows: Any, task: str, sample: int) -> int | None:
+def _position(view: View, rows: Any, task: str, sample: int) -> int | None:
     """The position of a rollout in a list; None if it is not in the list."""
     code = _task_code(view, task)
     if code is None:

@@ -19,9 +19,9 @@ from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.source import CalledTable, ReadSource, json_text, read_source
 from calipers.errors import InputError
 from calipers.formats import BAD, Named
-from calipers.formats.carried import CARRIED
 from calipers.formats.read import Input
 from calipers.formats.run_folder import with_plan
+from calipers.formats.source_facts import FACTS
 from calipers.reports.figures import figure
 from calipers.reports.sentences import money, places, to
 from calipers.rollouts.column import Floats, Ints
@@ -29,11 +29,11 @@ from calipers.rollouts.table import assemble
 from calipers.stats.estimate import Estimate
 from calipers.typed import complete
 from calipers.web import draw
-from calipers.web.gather import EVERY_TASK, STATES, PairData, RunData, runs_of
 from calipers.web.markup import Markup, element
 from calipers.web.page import ends_of, html
 from calipers.web.pair_page import answer_of, badge, pair_page
 from calipers.web.pair_page import headline_of as pair_headline
+from calipers.web.report_data import EVERY_TASK, STATES, PairData, RunData, runs_of
 from calipers.web.run_page import answer, headline_of, run_page
 from calipers.web.sections import ledger_bar
 from calipers.web.viewer.index import Group, LogIndex, RunSource
@@ -88,7 +88,7 @@ def read_of(source: RunSource, index: LogIndex) -> ReadSource:
     """The table of a source's rollouts, as a reader would return it."""
     if not len(index) and source.kind != "run":
         raise InputError.at(source.path, "no rollouts", "expected at least one")
-    if (source.kind == "other" and index.state.end <= SMALL) or (source.kind == "log" and _carries(index.path)):
+    if (source.kind == "other" and index.state.end <= SMALL) or (source.kind == "log" and _is_converted(index.path)):
         return read_source(source.path, Named({}), [*index.slices, "answer"], None)
     parts = [index.part()] if len(index) else []
     if source.kind == "run":
@@ -97,10 +97,10 @@ def read_of(source: RunSource, index: LogIndex) -> ReadSource:
     return ReadSource(source.path, table, {}, {}, lambda: [Input(source.path, "native", "", len(index))])
 
 
-def _carries(log: str) -> bool:
+def _is_converted(log: str) -> bool:
     """Whether a log was converted from another format, so that it has data that the index does not have."""
     with open(log, "rb") as file:
-        return f'"{CARRIED}"'.encode() in file.read(1 << 16)
+        return f'"{FACTS}"'.encode() in file.read(1 << 16)
 
 
 def group_of(run: RunData) -> Group:

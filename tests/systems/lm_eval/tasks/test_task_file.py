@@ -41,9 +41,9 @@ def test_a_function_of_an_included_file_is_looked_for_beside_that_file(tmp_path)
 def test_a_key_is_placed_where_it_stands_also_in_an_included_file(tmp_path):
     path = written(tmp_path, base="a: 1\nb: 2\n", t_yaml="include: base\ntask: t\n\nb: 3\n")
     file = read_task_file(path)
-    assert file.place("b") == f"{path}:4: b"
-    assert file.place("a") == f"{tmp_path}/base:1: a"
-    assert file.place("absent") == f"{path}: absent"
+    assert file.location("b") == f"{path}:4: b"
+    assert file.location("a") == f"{tmp_path}/base:1: a"
+    assert file.location("absent") == f"{path}: absent"
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

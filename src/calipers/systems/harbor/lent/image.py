@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-RECIPE = "1"  # the version of bases: a new version builds them again
+BASES_VERSION = "1"  # the version of bases: a new version builds them again
 MAKER = "mmdebstrap"
 FOLDER = "CALIPERS_IMAGES"
 MIRRORS = "CALIPERS_MIRRORS"
@@ -481,7 +481,9 @@ def _last(text: str) -> str:
 
 def _base_key(base: BaseImage) -> str:
     own = [path.read_bytes().hex() for path in sorted(Path("/", CERTIFICATES).glob("*.crt"))]
-    return digest([RECIPE, platform.machine(), base.vendor, base.suite, base.packages, bool(base.python), FILES, own])
+    return digest(
+        [BASES_VERSION, platform.machine(), base.vendor, base.suite, base.packages, bool(base.python), FILES, own]
+    )
 
 
 def _keys(plan: ImagePlan) -> Iterator[tuple[str, list[BuildStep]]]:

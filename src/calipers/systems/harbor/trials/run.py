@@ -29,7 +29,7 @@ from calipers.running.folder import ENDPOINT, differences, folder_name
 from calipers.running.log import put
 from calipers.systems.harbor.dataset import METRIC, is_dataset, read_dataset, select
 from calipers.systems.harbor.manifest import DATASET_TOML
-from calipers.systems.harbor.metric_script import asked_scripts, check_ready
+from calipers.systems.harbor.metric_script import check_ready, requested_scripts
 from calipers.systems.harbor.registry import REGISTRY, is_spec, resolve
 from calipers.systems.harbor.task import TaskDirectory
 from calipers.systems.harbor.trials.agents import NAMES, find_agent, unsolved
@@ -165,7 +165,7 @@ class AgentRuns:
                 for note in done.notes:  # before the notes of the scoring
                     tell(note)
                 folder = str(done.folder)
-                scripts = asked_scripts(folder, trust=bool(given.get("trust")), reward=given.get("reward"))
+                scripts = requested_scripts(folder, trust=bool(given.get("trust")), reward=given.get("reward"))
                 result = score_plan(folder, make_plan(**scoring, afterwards=scripts))
                 Path(folder, "result.json").write_text(safe_json(result.to_json()), encoding="utf-8")
                 gaps = done.left_out > 0 or any(group.ledger.gaps or group.ledger.lacking for group in result.groups)

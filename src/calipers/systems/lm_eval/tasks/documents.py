@@ -337,8 +337,8 @@ _SCHEME: Final = re.compile(r"([A-Za-z][\w+.-]*):")
 def refuse_unsafe(config: TaskFields, kwargs: Mapping[str, Any], file: TaskFile) -> None:
     """InputError if a task that is not trusted asks the library for anything that may run code or read other files."""
     path = config.dataset_path or ""
-    _refuse_path(path.removeprefix("hf://datasets/"), file.place("dataset_path"))
-    location = file.place("dataset_kwargs")
+    _refuse_path(path.removeprefix("hf://datasets/"), file.location("dataset_path"))
+    location = file.location("dataset_kwargs")
     known = (*OPTIONS, *(READERS[path][1] if path in READERS else ()))
     for key, value in kwargs.items():
         if key not in known:
@@ -405,13 +405,13 @@ SPLIT_WORDS: Final = (  # split -> words in the names of its files
 class Splits:
     """The splits of a dataset; each is read on access."""
 
-    place: str
+    location: str
     readers: Mapping[str, Callable[[], Rows]]
 
     def __getitem__(self, name: str) -> Rows:
         if name not in self.readers:
             known = ", ".join(self.readers) or "(none)"
-            raise InputError.at(self.place, f"the dataset has no split {name!r}", f"it has {known}")
+            raise InputError.at(self.location, f"the dataset has no split {name!r}", f"it has {known}")
         return self.readers[name]()
 
 
@@ -422,20 +422,20 @@ def load_splits(config: TaskFields, file: TaskFile, *, trust: bool = False) -> S
     """
     kwargs = dict(config.dataset_kwargs or {})
     if config.custom_dataset is not None:
-        return _custom(config, kwargs, file.place("custom_dataset"))
+        return _custom(config, kwargs, file.location("custom_dataset"))
     path = config.dataset_path
     if path is None:
-        raise InputError.at(file.place("task"), "no dataset_path", "expected one, such as json with data_files")
+        raise InputError.at(file.location("task"), "no dataset_path", "expected one, such as json with data_files")
     remote = any("://" in str(name) for name in _file_names(kwargs))
     if not remote and (path in READERS or os.path.isdir(path)):
         return _local(path, kwargs, file)
     if not trust:
         refuse_unsafe(config, kwargs, file)
-    return _library(config, kwargs, file.place("dataset_path"), trust=trust)
+    return _library(config, kwargs, file.location("dataset_path"), trust=trust)
 
 
 def _local(path: str, kwargs: dict[str, Any], file: TaskFile) -> Splits:
-    location = file.place("dataset_kwargs")
+    location = file.location("dataset_kwargs")
     kwargs.pop("trust_remote_code", None)  # the readers of local files run no code
     data_files, folder = kwargs.pop("data_files", None), kwargs.pop("data_dir", None)
     if path not in READERS:
@@ -455,7 +455,7 @@ def _local(path: str, kwargs: dict[str, Any], file: TaskFile) -> Splits:
                 error = UnknownName.of(f"option of {kind} files", str(key), (*KWARGS, *known))
                 raise UnknownName(f"{location}: {error}")
         readers[split] = cache(partial(_rows, read, files, kwargs))  # read once, on first access
-    return Splits(file.place("dataset_path"), readers)
+    return Splits(file.location("dataset_path"), readers)
 
 
 def _rows(read: Callable[..., list[Row]], files: Sequence[Path], options: Mapping[str, Any]) -> Rows:

@@ -418,21 +418,21 @@ class Tasks:
         if isinstance(file.values.get("group"), str):
             return self._group(file, overrides, depth)
         if not isinstance(file.values.get("task"), str):
-            raise InputError.at(file.place("task"), "has no task and no group", "expected a name: task: my_task")
+            raise InputError.at(file.location("task"), "has no task and no group", "expected a name: task: my_task")
         return _leaf(file, overrides, chosen)
 
     def _group(self, file: TaskFile, overrides: Mapping[str, Any], depth: int, name: str | None = None) -> TaskGroup:
         """The group of a file; for its members, ``overrides`` have precedence over the group's own fields."""
         if depth > MAX_DEPTH:
-            raise InputError.at(file.place("group"), "groups contain each other", "expected groups without a cycle")
+            raise InputError.at(file.location("group"), "groups contain each other", "expected groups without a cycle")
         values = file.values
         name = name or str(values["group"])
         settings = {key: value for key, value in values.items() if key not in GROUP_FIELDS}
         for key in settings:
             if key not in NAMES:
                 known = UnknownName.of("field of a group or task", key, (*GROUP_FIELDS, *NAMES))
-                raise UnknownName(f"{file.place(key)}: {known}")
-        listed, location = values.get("task"), file.place("task")
+                raise UnknownName(f"{file.location(key)}: {known}")
+        listed, location = values.get("task"), file.location("task")
         if not isinstance(listed, list) or not listed:
             raise InputError.at(location, f"is {shown(listed)}", "expected a list of tasks")
         inherited = {**settings, **overrides}
@@ -484,7 +484,7 @@ def _class_leaf(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
     """A task that is a Python class, which is not loaded here, because it is code that came with the data."""
     name = file.values.get("task")
     if not isinstance(name, str):
-        raise InputError.at(file.place("task"), f"is {shown(name)}", "expected a name: task: my_task")
+        raise InputError.at(file.location("task"), f"is {shown(name)}", "expected a name: task: my_task")
     merged = TaskFile(file.path, {**file.values, **overrides, "task": name}, file.lines)
     repeats = merged.values.get("repeats")
     config = TaskFields(task=name, repeats=repeats if isinstance(repeats, int) and repeats > 0 else 1)
@@ -497,26 +497,26 @@ def _aggregate_entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     For the aggregation lm-evaluation-harness accepts a function, but never calls it and uses the mean; so do we. It
     also accepts a function for the metric; as no task has a metric of this name, such an entry has no value.
     """
-    listed, location = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
+    listed, location = file.values.get("aggregate_metric_list"), file.location("aggregate_metric_list")
     entries = [] if listed is None else listed if isinstance(listed, list) else [listed]
     for number, entry in enumerate(entries):
-        place = f"{location}[{number}]"
+        location = f"{location}[{number}]"
         if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
-            raise InputError.at(place, f"is {shown(entry)}", "expected a mapping with metric: NAME")
+            raise InputError.at(location, f"is {shown(entry)}", "expected a mapping with metric: NAME")
         for key in entry:
             if key not in AGGREGATE_KEYS:
                 known = UnknownName.of("key of aggregate_metric_list", str(key), AGGREGATE_KEYS)
-                raise UnknownName(f"{place}: {known}")
+                raise UnknownName(f"{location}: {known}")
         aggregation, weighted = entry.get("aggregation", "mean"), entry.get("weight_by_size", True)
         if aggregation != "mean" and not isinstance(aggregation, Function):
-            raise InputError.at(f"{place}.aggregation", f"is {shown(aggregation)}", "expected mean")
+            raise InputError.at(f"{location}.aggregation", f"is {shown(aggregation)}", "expected mean")
         if isinstance(weighted, str) and weighted.strip().lower() in FALSE_WORDS:  # any text is true in lm-eval
-            raise InputError.at(f"{place}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
+            raise InputError.at(f"{location}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
         filter_list = entry.get("filter_list")
         pipelines = [] if filter_list is None else [filter_list] if isinstance(filter_list, str) else filter_list
         if not isinstance(pipelines, list) or not all(isinstance(pipeline, str) for pipeline in pipelines):
             expected = "expected a pipeline, or a list of them"
-            raise InputError.at(f"{place}.filter_list", f"is {shown(filter_list)}", expected)
+            raise InputError.at(f"{location}.filter_list", f"is {shown(filter_list)}", expected)
     return [
         {**entry, "metric": str(entry["metric"]), **({"aggregation": "mean"} if "aggregation" in entry else {})}
         for entry in entries

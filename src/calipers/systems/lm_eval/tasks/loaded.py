@@ -71,7 +71,7 @@ class ClassTask:
     """An instance of a task's class, with its configuration and documents."""
 
     instance: Any
-    place: str  # file and key that name the class
+    location: str  # file and key that name the class
     config: TaskFields
     docs: Rows
     metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)  # entries of a metric_list
@@ -83,7 +83,7 @@ class ClassTask:
 
     def target(self, doc: Doc) -> Any:
         """The target of a document."""
-        return called(self.instance.doc_to_target, doc, self.place)
+        return called(self.instance.doc_to_target, doc, self.location)
 
     def process(self, doc: Doc, results: list[Any]) -> Any:
         """The scores of a document, from one result per request."""
@@ -94,7 +94,7 @@ class ClassTask:
         if callable(getattr(self.instance, "set_fewshot_seed", None)):
             self.instance.set_fewshot_seed(seed=seed)
         for number, doc in docs:
-            constructed = called(self._constructed, number, doc, manner, f"{self.place}: document {number}")
+            constructed = called(self._constructed, number, doc, manner, f"{self.location}: document {number}")
             instances = constructed if isinstance(constructed, list) else [constructed]
             yield from sorted((self._request(each, number) for each in instances), key=lambda request: request.idx)
 
@@ -113,7 +113,7 @@ class ClassTask:
         )
 
     def _request(self, instance: Any, number: int) -> Instance:
-        location = f"{self.place}: document {number}"
+        location = f"{self.location}: document {number}"
         try:
             kind, idx, args = str(instance.request_type), int(instance.idx), tuple(instance.args)
         except (AttributeError, TypeError, ValueError):
@@ -133,7 +133,7 @@ def load_class(
 
     ``shots`` maps the class's number of few-shot examples to the number to use.
     """
-    location = file.place("class")
+    location = file.location("class")
     if not isinstance(function, Function):
         raise InputError.at(location, f"is {function!r}", "expected !function module.Name")
     if not trust:
@@ -164,7 +164,7 @@ def load_class(
 
 def _instance(task_class: Any, function: Function, file: TaskFile) -> Any:
     """An instance of the class; it gets the keys of the file if its constructor has a parameter ``config``."""
-    location = file.place("class")
+    location = file.location("class")
     values = {key: value for key, value in file.values.items() if key not in STRUCTURAL}
     config = dict(with_functions(values, location))
     metadata = config.get("metadata")
@@ -248,9 +248,9 @@ class LoadedTask:
     own: ClassTask | None = None  # the class that makes its requests and scores; None if the task is defined by fields
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # values computed only once
 
-    def place(self, field: str, number: int | None = None) -> str:
+    def location(self, field: str, number: int | None = None) -> str:
         """The location of a field, and of the document that it is evaluated for, for error messages."""
-        where = self.file.place(field)
+        where = self.file.location(field)
         return where if number is None else f"{where}: document {number}"
 
     def text(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
@@ -259,7 +259,7 @@ class LoadedTask:
         key = self._key("text", number, value, shots)
         if key in self.cache:
             return self._keep(key, self.cache[key])
-        location, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
+        location, choices = self.location("doc_to_text", number), self.config.doc_to_choice is not None
         return self._keep(key, text_of(value, doc, self.columns, location, choices=choices))
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
@@ -272,7 +272,7 @@ class LoadedTask:
             return self._keep(key, self.cache[key])
         if self.own is not None:
             return self._keep(key, self.own.target(doc))
-        location, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
+        location, choices = self.location("doc_to_target", number), self.config.doc_to_choice is not None
         return self._keep(key, target_of(value, doc, self.columns, location, choices=choices))
 
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
@@ -283,12 +283,14 @@ class LoadedTask:
         key = self._key("choices", number, value, shots)
         if key in self.cache:
             return list(self.cache[key])
-        choices: list[Any] = self._keep(key, choices_of(value, doc, self.columns, self.place("doc_to_choice", number)))
+        choices: list[Any] = self._keep(
+            key, choices_of(value, doc, self.columns, self.location("doc_to_choice", number))
+        )
         return choices
 
     def prefix(self, doc: Doc, number: int | None = None) -> str | None:
         """``gen_prefix`` of a document: the beginning of the answer, which is part of the prompt."""
-        return field_of(self.config.gen_prefix, doc, self.place("gen_prefix", number))
+        return field_of(self.config.gen_prefix, doc, self.location("gen_prefix", number))
 
     def _key(self, name: str, number: int | None, value: Any, shots: FewShot | None) -> tuple[str, int] | None:
         """The cache key of a document's field; None for a field whose value never changes and need not be cached.
@@ -316,10 +318,10 @@ def trusted(config: TaskFields, file: TaskFile, *, trust: bool, scored: bool = T
         config = replace(config, **unscored)
     if config.unsafe_code and not trust:
         problem = "the task runs code that a model wrote"
-        raise InputError.at(file.place("unsafe_code"), problem, "run it with --trust if you want that")
+        raise InputError.at(file.location("unsafe_code"), problem, "run it with --trust if you want that")
     loaded: dict[str, Any] = {}
     for name, value in values_of(config).items():
-        location, is_fewshot = file.place(name), name == "fewshot_config"
+        location, is_fewshot = file.location(name), name == "fewshot_config"
         field_value = values_of(value) if is_fewshot else value
         if trust:
             field_value = with_functions(field_value, location)
@@ -338,10 +340,12 @@ def load_task(
     """
     split = config.evaluated_split
     if split is None:
-        raise InputError.at(file.place("task"), "no test_split or validation_split", "expected the split to evaluate")
+        raise InputError.at(
+            file.location("task"), "no test_split or validation_split", "expected the split to evaluate"
+        )
     with seeded(seeds):
         processed_splits = _ProcessedSplits(load_splits(config, file, trust=trust) if splits is None else splits)
-        location = file.place("process_docs")
+        location = file.location("process_docs")
         examples = _examples(config, file, processed_splits) if config.num_fewshot else ()
         docs = processed_splits(split, config.process_docs, location)
         if not config.num_fewshot and has_drawn(seeds):
@@ -352,7 +356,7 @@ def load_task(
                 _examples(config, file, processed_splits)
             docs = processed_splits(split, config.process_docs, location)
         if not docs:
-            raise InputError.at(file.place("dataset_path"), f"split {split!r} has no documents", "expected some")
+            raise InputError.at(file.location("dataset_path"), f"split {split!r} has no documents", "expected some")
         return _with_modes(LoadedTask(config, file, docs, examples, tuple(docs[0]), seeds=seeds))
 
 
@@ -375,7 +379,7 @@ def _examples(config: TaskFields, file: TaskFile, processed_splits: _ProcessedSp
 
     They are the split or the list of the fewshot_config, else the training, validation or test split.
     """
-    shots, location = config.fewshot_config, file.place("fewshot_config")
+    shots, location = config.fewshot_config, file.location("fewshot_config")
     if shots.split is not None:
         return processed_splits(shots.split, shots.process_docs, location)
     if shots.samples is not None:
@@ -394,7 +398,7 @@ def _with_modes(task: LoadedTask) -> LoadedTask:
     text, choices, target = task.text(doc, 0), task.choices(doc, 0), task.target(doc, 0)
     for choice in choices or ():
         if not isinstance(choice, str) or not choice:
-            raise InputError.at(task.place("doc_to_choice", 0), f"a choice is {choice!r}", "expected texts")
+            raise InputError.at(task.location("doc_to_choice", 0), f"a choice is {choice!r}", "expected texts")
     if choices is not None:
         check_index(task, choices, target, 0)
     multiple_inputs = choices is not None and isinstance(text, int)
@@ -413,14 +417,14 @@ def _check_columns(task: LoadedTask) -> None:
             continue
         if not may_be_word or nearest(word, map(str, task.columns)):
             unknown = UnknownName.of("column of the documents", word, list(map(str, task.columns)))
-            raise UnknownName(f"{task.place(name)}: {unknown}")
+            raise UnknownName(f"{task.location(name)}: {unknown}")
 
 
 def check_index(task: LoadedTask, choices: Sequence[Any], target: Any, number: int) -> None:
     """Refuse a target that is an index beyond the choices."""
     if isinstance(target, int) and not -len(choices) <= target < len(choices):
         problem = f"the target is choice {target}, but there are {len(choices)} choices"
-        raise InputError.at(task.place("doc_to_target", number), problem, f"expected 0 to {len(choices) - 1}")
+        raise InputError.at(task.location("doc_to_target", number), problem, f"expected 0 to {len(choices) - 1}")
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class Sampler:
 
     def draw(self, doc: Doc, count: int) -> Sequence[Mapping[str, Any]]:
         """The examples before a document: random ones, or the first ones."""
-        sampler, location = self._task.config.fewshot_config.sampler, self._task.place("fewshot_config")
+        sampler, location = self._task.config.fewshot_config.sampler, self._task.location("fewshot_config")
         needed = count + (self._same_split and sampler == "default")
         if needed > len(self._pool):
             problem = f"{needed} examples are needed, but there are only {len(self._pool)}"
@@ -107,7 +107,7 @@ def example_turns(task: LoadedTask, example: Doc) -> list[ChatTurn]:
         task.choices(example, shots=shots),
         task.target(example, shots=shots),
     )
-    prefix = field_of(shots.gen_prefix, example, task.place("gen_prefix"))
+    prefix = field_of(shots.gen_prefix, example, task.location("gen_prefix"))
     if task.multiple_inputs:
         question, choices = _choice(task, choices, question), None
     answer_text = _answer(task, choices, answer)
@@ -119,7 +119,7 @@ def turns(
 ) -> list[ChatTurn]:
     """The turns of a question and its answer; without an answer, of the question and the prefix of its answer."""
     if not isinstance(question, str):
-        raise InputError.at(task.place("doc_to_text"), f"is {shown(question)}", "expected a text")
+        raise InputError.at(task.location("doc_to_text"), f"is {shown(question)}", "expected a text")
     if not (answer or prefix):
         return [ChatTurn("user", question)]
     if prefix and not _needs_space(question, prefix):
@@ -155,14 +155,14 @@ def _answer(task: LoadedTask, choices: Sequence[Any] | None, answer: Any) -> str
         text = answer[0] if isinstance(answer, list) and answer else answer
     if not isinstance(text, str):
         expected = "expected a text, or an index with doc_to_choice"
-        raise InputError.at(task.place("doc_to_target"), f"the answer of an example is {shown(text)}", expected)
+        raise InputError.at(task.location("doc_to_target"), f"the answer of an example is {shown(text)}", expected)
     return text
 
 
 def _choice(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
     if not choices or not isinstance(index, int) or not -len(choices) <= index < len(choices):
         problem = f"an example points at choice {shown(index)}, but there are {len(choices or ())} choices"
-        raise InputError.at(task.place("doc_to_target"), problem, "expected the index of a choice")
+        raise InputError.at(task.location("doc_to_target"), problem, "expected the index of a choice")
     return choices[index]
 
 
@@ -208,14 +208,14 @@ def _documents(task: LoadedTask, options: RequestOptions) -> Iterator[tuple[int,
     """The documents to run, with their row numbers in the split."""
     rows = selected(len(task.docs), options.limit, options.samples)[options.rank :: options.world]
     if not rows:
-        raise InputError.at(task.place("dataset_path"), "no documents are left to evaluate", "expected at least one")
+        raise InputError.at(task.location("dataset_path"), "no documents are left to evaluate", "expected at least one")
     yield from ((row, task.docs[row]) for row in rows)
 
 
 def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: Manner) -> list[Prompt]:
     """The context of the answer: one prompt, or one per choice if the choices are contexts."""
     config = task.config
-    description = field_of(config.description, doc, task.place("description", number))
+    description = field_of(config.description, doc, task.location("description", number))
     system = joined(manner.system, description, config.fewshot_delimiter)
     head = [ChatTurn("system", system)] if system else []
     count = config.num_fewshot or 0
@@ -238,7 +238,7 @@ def _document_requests(
         return
     if task.multiple_inputs and config.output_type != "loglikelihood_rolling":
         problem = f"choices can be contexts only in multiple_choice, but this task is {config.output_type}"
-        raise InputError.at(task.place("doc_to_text", doc_id), problem, "expected a text")
+        raise InputError.at(task.location("doc_to_text", doc_id), problem, "expected a text")
     if config.output_type == "generate_until":
         args: tuple[Any, ...] = (prompts[0], deepcopy(dict(config.generation_kwargs or {})))
     else:
@@ -257,7 +257,7 @@ def _choice_pairs(
     choices = task.choices(doc, doc_id)
     if choices is None:
         problem = "a multiple_choice task without doc_to_choice"
-        raise InputError.at(task.place("output_type"), problem, "expected doc_to_choice")
+        raise InputError.at(task.location("output_type"), problem, "expected doc_to_choice")
     if task.multiple_inputs:
         target = task.target(doc, doc_id)
         pairs = [(context, f"{delimiter}{target}") for context in prompts]
@@ -275,7 +275,7 @@ def gold(task: LoadedTask, doc_id: int, doc: Doc) -> Any:
         return target
     if not isinstance(target, int):
         expected = "expected the index of a choice, because the task has doc_to_choice"
-        raise InputError.at(task.place("doc_to_target", doc_id), f"the target is {shown(target)}", expected)
+        raise InputError.at(task.location("doc_to_target", doc_id), f"the target is {shown(target)}", expected)
     check_index(task, choices, target, doc_id)
     return choices[target]
 

@@ -57,7 +57,7 @@ class TaskFile:
     values: Mapping[str, Any]
     lines: Mapping[str, str] = field(default_factory=dict)  # key -> path:line, in the file that contains the key
 
-    def place(self, key: str = "") -> str:
+    def location(self, key: str = "") -> str:
         """The location of a key for an error message: ``task.yaml:3: metric_list``."""
         where = self.lines.get(key) or str(self.path or "inline task")
         return f"{where}: {key}" if key else where
@@ -79,11 +79,11 @@ def with_includes(file: TaskFile, reached: dict[Path, Path]) -> TaskFile:
     for name in included(file):
         other = path.parent / name
         if not os.path.isfile(other):
-            raise InputError.at(file.place("include"), f"no file {other}", "expected a path from this file's folder")
+            raise InputError.at(file.location("include"), f"no file {other}", "expected a path from this file's folder")
         if (real := other.resolve()) in reached:
             problem = f"{name} is included twice, also by {reached[real]}"
             expected = "expected each file once, and none that includes itself"
-            raise InputError.at(file.place("include"), problem, expected)
+            raise InputError.at(file.location("include"), problem, expected)
         reached[real] = path
         inner = with_includes(load_file(other), reached)
         values |= {key: value for key, value in inner.values.items() if key != NEVER_INHERITED}
@@ -97,7 +97,7 @@ def included(file: TaskFile) -> list[str]:
     include = file.values.get("include")
     names = [] if include is None else include if isinstance(include, list) else [include]
     if not all(isinstance(name, str) and name for name in names):
-        raise InputError.at(file.place("include"), f"is {include!r}", "expected a path or a list of paths")
+        raise InputError.at(file.location("include"), f"is {include!r}", "expected a path or a list of paths")
     return names
 
 
@@ -629,20 +629,20 @@ def task_config(file: TaskFile, chosen_format: str | None = None) -> TaskFields:
     """
     for key in file.values:
         if key not in NAMES:
-            raise UnknownName(f"{file.place(key)}: {UnknownName.of('field of a task', key, NAMES)}")
+            raise UnknownName(f"{file.location(key)}: {UnknownName.of('field of a task', key, NAMES)}")
     given = {key: deepcopy(value) for key, value in file.values.items() if value is not None or key not in _NEVER_NULL}
     for key, value in given.items():
         if key == "dataset_name" and value is not None and not isinstance(value, (str, Mapping, list)):
             given[key] = value = str(value)  # YAML reads 2024-01-01 as a date
-        _check(file.place(key), key, value)
-    given = with_format(given, file.place("formats"), chosen_format)
+        _check(file.location(key), key, value)
+    given = with_format(given, file.location("formats"), chosen_format)
     if given.get("output_type", OUTPUT_TYPES[0]) not in OUTPUT_TYPES:
         known = UnknownName.of("output_type", str(given["output_type"]), OUTPUT_TYPES)
-        raise UnknownName(f"{file.place('output_type')}: {known}")
-    _check_metrics(file.place("metric_list"), given.get("metric_list"))
-    _check_pipelines(file.place("filter_list"), given.get("filter_list"))
-    given["generation_kwargs"] = _generation(file.place("generation_kwargs"), given)
-    given["fewshot_config"] = _few_shot(file.place("fewshot_config"), given)
+        raise UnknownName(f"{file.location('output_type')}: {known}")
+    _check_metrics(file.location("metric_list"), given.get("metric_list"))
+    _check_pipelines(file.location("filter_list"), given.get("filter_list"))
+    given["generation_kwargs"] = _generation(file.location("generation_kwargs"), given)
+    given["fewshot_config"] = _few_shot(file.location("fewshot_config"), given)
     return TaskFields(**given)
 
 
@@ -665,19 +665,19 @@ def _check_metrics(location: str, metrics: Any) -> None:
 
 def _check_pipelines(location: str, pipelines: Any) -> None:
     for number, pipeline in enumerate(pipelines or ()):
-        place = f"{location}[{number}]"
+        location = f"{location}[{number}]"
         if not isinstance(pipeline, Mapping) or not isinstance(pipeline.get("name"), str):
-            raise InputError.at(place, f"is {shown(pipeline)}", "expected a mapping with name: and filter:")
+            raise InputError.at(location, f"is {shown(pipeline)}", "expected a mapping with name: and filter:")
         steps = pipeline.get("filter")
         if not isinstance(steps, list):
-            raise InputError.at(f"{place}.filter", f"is {shown(steps)}", "expected a list of steps")
+            raise InputError.at(f"{location}.filter", f"is {shown(steps)}", "expected a list of steps")
         for index, step in enumerate(steps):
             if not isinstance(step, Mapping) or not _is_name(step.get("function")):
                 expected = "expected a mapping with function: NAME"
-                raise InputError.at(f"{place}.filter[{index}]", f"is {shown(step)}", expected)
+                raise InputError.at(f"{location}.filter[{index}]", f"is {shown(step)}", expected)
         if not isinstance(pipeline.get("metric_list", []), list):
-            raise InputError.at(f"{place}.metric_list", f"is {shown(pipeline['metric_list'])}", "expected a list")
-        _check_metrics(f"{place}.metric_list", pipeline.get("metric_list"))
+            raise InputError.at(f"{location}.metric_list", f"is {shown(pipeline['metric_list'])}", "expected a list")
+        _check_metrics(f"{location}.metric_list", pipeline.get("metric_list"))
 
 
 def _is_name(value: Any) -> bool:

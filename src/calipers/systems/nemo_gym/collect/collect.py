@@ -26,8 +26,8 @@ from calipers.systems.nemo_gym.aggregate import (
     by_agent,
     entries_of,
     file_chunks,
+    gym_table,
     headline,
-    one_table,
     stripped,
 )
 from calipers.systems.nemo_gym.collect.agents import Reach, Server, SimpleAgent, checked, head_agents
@@ -111,7 +111,7 @@ def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[tuple[str
         return [(name, _blocks(answers[name])) for name in sorted(answers)]
     kept: list[Part] = []
     begin([path], kept=kept)
-    computed = entries_of(one_table(kept))
+    computed = entries_of(gym_table(kept))
     return [(name, _blocks(answers[name]) if answers.get(name) else blocks) for name, blocks in computed]
 
 
@@ -256,7 +256,7 @@ def _outstanding(files: Files, most: int) -> Iterator[Row]:
 
 def _check_begun(files: Files, standing: LaneStanding) -> None:
     """If no agent could be reached and nothing was collected before, remove the files and raise ClientError."""
-    lanes = [lane for lane in standing.lanes if lane.asked]
+    lanes = [lane for lane in standing.lanes if lane.called]
     if standing.done or standing.stopped or not all(lane.stopped and not lane.answered for lane in lanes):
         return
     if files.failures or (files.rollouts.written or files.sidecar.written):

@@ -343,7 +343,7 @@ class Lane:
     name: str
     agent: CollectedAgent
     pace: Pace
-    asked: bool = False  # a call was sent
+    called: bool = False  # a call was sent
     opened: asyncio.Event = field(default_factory=asyncio.Event)  # the first call ended, or has lasted `DOUBT`
     answered: bool = False  # at least one call returned a rollout
     refusals: int = 0  # consecutive refused calls
@@ -380,9 +380,9 @@ class LaneStanding:
         return sum(lane.pace.in_flight for lane in self.lanes)
 
     @property
-    def held(self) -> float:
+    def pause(self) -> float:
         """The seconds for which every agent that still answers has asked not to be called."""
-        return min((lane.pace.held for lane in self.lanes if not lane.stopped), default=0.0)
+        return min((lane.pace.pause for lane in self.lanes if not lane.stopped), default=0.0)
 
 
 DOUBT = 1.0  # seconds until calls no longer wait for the first one: a wrong address fails sooner than that
@@ -485,10 +485,10 @@ class Collector:
 
     async def _answer(self, lane: Lane, row: Row) -> dict[str, Any]:
         """The agent's answer to a row. ClientError after the last try, Shut if the collection stops before it."""
-        if lane.asked:
+        if lane.called:
             await lane.opened.wait()
         else:
-            lane.asked = True
+            lane.called = True
             asyncio.get_running_loop().call_later(DOUBT, lane.opened.set)
         tried = 0
         try:

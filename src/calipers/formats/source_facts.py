@@ -16,19 +16,19 @@ import msgspec
 import numpy as np
 
 from calipers.formats import BAD
-from calipers.formats.rows import Growing, GrowingLabels
+from calipers.formats.rows import Buffer, LabelBuffer
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import Stop
 from calipers.rollouts.table import BadRow, Labels, Part
 from calipers.typed import complete
 
-CARRIED: Final = "_calipers"
+FACTS: Final = "_calipers"
 """The key of the object in a row."""
 
 ROWS: Final = "rows"  # `planned_from` of a file of plain rows: the rows themselves
 
 
-class Carried(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+class SourceFacts(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """The facts that one row carries, without those that its record has already."""
 
     # the source of the list of planned rollouts; checked, because pages show it as their own text
@@ -44,21 +44,21 @@ class Carried(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     keys: dict[str, Any] = {}  # in Parquet: the non-numeric values of keys whose column holds numbers
 
 
-DECODER: Final = msgspec.json.Decoder(complete(Carried))
+DECODER: Final = msgspec.json.Decoder(complete(SourceFacts))
 
 
-class CarriedRows:
+class FactColumns:
     """The facts carried by the rows of a file, collected a block of rows at a time."""
 
     def __init__(self) -> None:
         self._planned_from: str | None = None  # that of the first row of the file
-        self._kinds, self._digests = GrowingLabels(), GrowingLabels()
-        self._turn = Growing(np.float64)
+        self._kinds, self._digests = LabelBuffer(), LabelBuffer()
+        self._turn = Buffer(np.float64)
         self._turns = 0  # the number of rows with a turn
         self._stops: dict[Stop | None, int] = {}  # stop -> its first row
         self._empty: list[str] = []
         self._headlines: dict[str, None] = {}
-        self._labels = defaultdict[str, GrowingLabels](GrowingLabels)  # values as JSON, where 1 and 1.0 differ
+        self._labels = defaultdict[str, LabelBuffer](LabelBuffer)  # values as JSON, where 1 and 1.0 differ
 
     def put(self, start: int, raws: Sequence[bytes | None]) -> None:
         """Add the objects of the rows from ``start`` on, as JSON; None or b"" for a row without one.
@@ -106,11 +106,11 @@ class CarriedRows:
         return {name: Labels(each.code, [*map(msgspec.json.decode, each.values)]) for name, each in coded.items()}
 
     @staticmethod
-    def _decoded(row: int, raw: bytes | None) -> Carried:
+    def _decoded(row: int, raw: bytes | None) -> SourceFacts:
         try:
-            return DECODER.decode(raw) if raw else Carried()
+            return DECODER.decode(raw) if raw else SourceFacts()
         except BAD as error:
-            problem = f"{CARRIED} is not as calipers convert writes it ({error})"
+            problem = f"{FACTS} is not as calipers convert writes it ({error})"
             raise BadRow(row, problem, "expected the object as it was written, or no such key") from None
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calipers.web import report
-from calipers.web.gather import gather, is_running
+from calipers.web.report_data import is_running, report_data
 from calipers.web.run_page import answer
 
 
@@ -38,13 +38,13 @@ def test_a_run_that_nobody_holds_is_not_going(tmp_path):
     run_folder(tmp_path / "run", 20)
     (tmp_path / "run" / ".lock").write_text("")
     assert not is_running(str(tmp_path / "run"))
-    assert gather([str(tmp_path / "run")]).progress is None
+    assert report_data([str(tmp_path / "run")]).progress is None
 
 
 def test_the_sentence_of_a_run_that_is_going(held):
     run_folder(held, 20)
     assert is_running(str(held))
-    said = answer(gather([str(held)]))
+    said = answer(report_data([str(held)]))
     assert said.sentence == "m has finished 20 of 40 rollouts of d."
     assert said.detail.startswith("Not final: so far 0.")
     assert said.detail.endswith("with 95\xa0% confidence however often you look")
@@ -55,12 +55,12 @@ def test_nothing_is_said_of_a_number_before_the_first_task(held):
     run_folder(held, 1)
     rows = (held / "rollouts.jsonl").read_text().replace("t0", "t7")  # a later task came first
     (held / "rollouts.jsonl").write_text(rows)
-    assert answer(gather([str(held)])).detail == "Not final: no task is complete yet"
+    assert answer(report_data([str(held)])).detail == "Not final: no task is complete yet"
 
 
 def test_a_run_that_has_all_its_rollouts_has_its_final_sentence(held):
     run_folder(held, 40)
-    assert gather([str(held)]).progress is None
+    assert report_data([str(held)]).progress is None
 
 
 def test_the_interval_holds_the_final_number_at_every_look(held):
@@ -74,7 +74,7 @@ def test_the_interval_holds_the_final_number_at_every_look(held):
         intervals = []
         for finished in range(4, 40, 12):
             run_folder(held, finished, seed=seed)
-            intervals.append(gather([str(held)], texts=False).progress.interval)
+            intervals.append(report_data([str(held)], texts=False).progress.interval)
         wrong += any(not low - 1e-12 <= final <= high + 1e-12 for low, high in intervals)
     assert wrong <= 5
 
@@ -83,4 +83,4 @@ def test_rewards_beyond_one_have_no_such_interval(held):
     run_folder(held, 10)
     rows = [{"task": f"t{n}", "sample": 0, "model": "m", "dataset": "d", "reward": 7} for n in range(10)]
     (held / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert answer(gather([str(held)])).detail == "Not final: so far 7.000"
+    assert answer(report_data([str(held)])).detail == "Not final: so far 7.000"

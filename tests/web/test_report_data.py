@@ -7,8 +7,17 @@ from cli.running import ARITH, lines
 
 import calipers
 from calipers.errors import InputError
-from calipers.web.gather import STATES, ManyData, PairData, RunData, gather, ledger_parts, with_less_text, with_texts
 from calipers.web.island import what_if_data, what_if_section
+from calipers.web.report_data import (
+    STATES,
+    ManyData,
+    PairData,
+    RunData,
+    ledger_parts,
+    report_data,
+    with_less_text,
+    with_texts,
+)
 
 JOB = Path(__file__).parents[1] / "golden" / "harbor" / "job_small"
 NEXT = ARITH.replace("arith.jsonl", "arith_next.jsonl")
@@ -21,7 +30,7 @@ def written(folder, *rows):
 
 @pytest.fixture(scope="module")
 def arith():
-    return gather([ARITH], by="difficulty")
+    return report_data([ARITH], by="difficulty")
 
 
 def test_its_numbers_are_those_of_score(arith):
@@ -82,7 +91,7 @@ def test_the_later_attempt_has_the_say(tmp_path):
         {"task": "a", "sample": 0, "attempt": 1, "reward": 0, "completion": "first"},
         {"task": "a", "sample": 0, "attempt": 2, "reward": 1, "completion": "second"},
     )
-    assert [text.completion for text in gather([path]).rollouts.texts.values()] == ["second"]
+    assert [text.completion for text in report_data([path]).rollouts.texts.values()] == ["second"]
 
 
 def test_samples_that_are_numbered_over_several_files_have_their_own_texts(tmp_path):
@@ -90,20 +99,20 @@ def test_samples_that_are_numbered_over_several_files_have_their_own_texts(tmp_p
     for file in "ab":
         row = {"input": "q", "output": file, "gts": "1", "score": float(file == "a"), "step": 0}
         (tmp_path / f"{file}.jsonl").write_text(json.dumps(row) + "\n")
-    rolled = gather([str(tmp_path)]).rollouts
+    rolled = report_data([str(tmp_path)]).rollouts
     scores = rolled.table.rewards["score"].values
     assert {scores[row]: text.completion for row, text in rolled.texts.items()} == {1.0: "a", 0.0: "b"}
 
 
 def test_texts_with_times_have_rows_only_where_every_trial_of_the_task_has_one():
-    rolled = gather([str(JOB)]).rollouts
+    rolled = report_data([str(JOB)]).rollouts
     task = rolled.table.tasks.index("json-merge")  # one of its three trials has no text
     assert sorted(rolled.texts) == [row for row in range(18) if rolled.table.task[row] != task]
 
 
 def test_a_long_text_is_cut_and_says_how_much(tmp_path):
     path = written(tmp_path, {"task": "a", "reward": 1, "completion": "x" * 5_000})
-    (text,) = gather([path]).rollouts.texts.values()
+    (text,) = report_data([path]).rollouts.texts.values()
     assert text.completion.endswith("x\n[… 1,000 more characters]")
 
 
@@ -113,7 +122,7 @@ def test_a_truncated_rollout_with_a_reward_is_not_counted_as_0(tmp_path):
         {"task": "a", "sample": 1, "outcome": "truncated"},
         {"task": "b", "sample": 0, "reward": 0},
     ]
-    parts = ledger_parts(gather([written(tmp_path, *rows)]))
+    parts = ledger_parts(report_data([written(tmp_path, *rows)]))
     assert [(part.state, part.word) for part in parts] == [
         ("passed", "truncated, passed"),
         ("wrong", "wrong"),
@@ -122,17 +131,17 @@ def test_a_truncated_rollout_with_a_reward_is_not_counted_as_0(tmp_path):
 
 
 def test_graded_rewards_are_one_solid_part():
-    run = gather([[[0.2, 0.7], [1.0, 0.4]]])
+    run = report_data([[[0.2, 0.7], [1.0, 0.4]]])
     assert not run.outright
     assert [part.word for part in ledger_parts(run)] == ["scored"]
-    assert gather([[[0.2, 0.7], [0.3, 0.4]]]).group.metrics.keys() == {
+    assert report_data([[[0.2, 0.7], [0.3, 0.4]]]).group.metrics.keys() == {
         "mean_reward"
     }  # without a pass, there is no pass@k
 
 
 @pytest.mark.parametrize("samples", [1, 3, 8])
 def test_k_is_a_power_of_two_that_every_task_has(samples):
-    metrics = list(gather([[[1] * samples, [0] * samples]]).group.metrics)
+    metrics = list(report_data([[[1] * samples, [0] * samples]]).group.metrics)
     ks = {1: [], 3: ["pass@2", "pass^2"], 8: ["pass@8", "pass^8"]}
     assert metrics == ["mean_reward", "pass@1", *ks[samples]]
 
@@ -140,7 +149,7 @@ def test_k_is_a_power_of_two_that_every_task_has(samples):
 def test_a_result_has_its_numbers_and_no_rollouts(tmp_path, arith):
     path = tmp_path / "result.json"
     path.write_text(arith.result.to_json())
-    run = gather([str(path)])
+    run = report_data([str(path)])
     assert isinstance(run, RunData)
     assert run.rollouts is None
     assert run.result.digest == arith.result.digest
@@ -150,7 +159,7 @@ def test_a_result_has_its_numbers_and_no_rollouts(tmp_path, arith):
 
 
 def test_two_runs_of_one_dataset_are_a_pair():
-    data = gather([ARITH, NEXT])
+    data = report_data([ARITH, NEXT])
     assert isinstance(data, PairData)
     assert (data.first.name, data.second.name) == ("tiny-calculator", "next-calculator")
     assert data.comparison["mean_reward"].verdict == "better"
@@ -162,7 +171,7 @@ def test_three_are_many():
         for task in range(40)
         for model, size in (("a", 2), ("b", 3), ("c", 5))
     ]
-    data = gather([rows], texts=False)
+    data = report_data([rows], texts=False)
     assert isinstance(data, ManyData)
     assert [run.name for run in data.runs] == ["a", "b", "c"]
     assert [place.name for place in data.ranking.boards[0].places] == ["c", "b", "a"]
@@ -171,22 +180,22 @@ def test_three_are_many():
 def test_a_comparison_stands_alone(tmp_path):
     path = tmp_path / "comparison.json"
     path.write_text(calipers.compare(ARITH, NEXT).to_json())
-    data = gather([str(path)])
+    data = report_data([str(path)])
     assert isinstance(data, PairData)
     assert data.first is data.second is None
     with pytest.raises(InputError, match="a comparison beside other inputs; expected it alone"):
-        gather([str(path), ARITH])
+        report_data([str(path), ARITH])
 
 
 def test_a_document_of_another_kind_has_no_report(tmp_path):
     path = tmp_path / "curves.json"
     path.write_text(calipers.curve(ARITH).to_json())
     with pytest.raises(InputError, match=r"curves\.json: a Curves has no report; expected rollouts, a result"):
-        gather([str(path)])
+        report_data([str(path)])
 
 
 def test_missing_rollouts_stay_missing_whatever_they_count_as():
-    run = gather([ARITH], missing="zero")
+    run = report_data([ARITH], missing="zero")
     assert int((run.rollouts.states == STATES.index("missing")).sum()) == 17
     assert run.group["mean_reward"].value == pytest.approx(0.421875)
     assert np.diff(run.rollouts.table.by_task.starts).tolist() == run.rollouts.tasks.planned.tolist()
@@ -211,10 +220,10 @@ def six(tmp_path):
 
 def test_what_items_finds_to_contradict_the_rest_is_flagged(six, tmp_path):
     (tmp_path / "items.json").write_text(calipers.items(*six).to_json())
-    run = gather([six[5]], flag=tmp_path / "items.json")
+    run = report_data([six[5]], flag=tmp_path / "items.json")
     assert run.flagged == ["t1"]  # t2 is only hard
     assert what_if_data(run)["flagged"] == [[run.rollouts.tasks.ids.index("t1"), "t1"]]
-    pair = gather(six[4:], flag=tmp_path / "items.json")
+    pair = report_data(six[4:], flag=tmp_path / "items.json")
     assert [task for _, task in what_if_data(pair)["flagged"]] == ["t1"]
     assert "1 task is flagged by" in what_if_section(pair, what_if_data(pair)).body
 
@@ -223,9 +232,9 @@ def test_wrong_verdicts_of_a_selftest_and_lines_of_ids_are_flags(six, tmp_path):
     flags = tmp_path / "flags"
     gold = {"what": "gold", "wrong": ["t3"], "failed": [["t4", "no verdict"]]}
     flags.write_text(json.dumps({"selftest": {"probes": [gold, {"what": "empty", "failed": [["t5", "none"]]}]}}))
-    assert gather([six[0]], flag=flags).flagged == ["t3", "t4"]
+    assert report_data([six[0]], flag=flags).flagged == ["t3", "t4"]
     flags.write_text("t9\n\nanother\nt8\n")
-    assert gather([six[0]], flag=flags).flagged == ["t8", "t9"]
+    assert report_data([six[0]], flag=flags).flagged == ["t8", "t9"]
     report = calipers.report(six[0], flag=flags)
     assert report.notes == [f"1 of 3 tasks in {flags} are not in these rollouts"]
     flags.write_text(calipers.items(six[0]).to_json())  # one run cannot contradict others
@@ -244,5 +253,5 @@ def test_wrong_verdicts_of_a_selftest_and_lines_of_ids_are_flags(six, tmp_path):
 def test_flags_that_say_nothing_are_told(six, tmp_path, text, runs, wrong):
     (tmp_path / "flags").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError) as error:
-        gather(six[:runs], flag=tmp_path / "flags")
+        report_data(six[:runs], flag=tmp_path / "flags")
     assert wrong in str(error.value)

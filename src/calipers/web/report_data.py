@@ -203,10 +203,10 @@ class ManyData:
     given: Sequence[str] = ()  # the paths as the user gave them, with folders not expanded; empty for values in memory
 
 
-Gathered = RunData | PairData | ManyData
+ReportData = RunData | PairData | ManyData
 
 
-def gather(
+def report_data(
     sources: Sequence[Rewarded],
     *,
     metrics: str | Sequence[str] | None = None,
@@ -217,7 +217,7 @@ def gather(
     progress: Progress | None = None,
     flag: str | os.PathLike[str] | None = None,
     **settings: Any,
-) -> Gathered:
+) -> ReportData:
     """Read the sources: one run, a pair of runs, or many runs. ``settings`` are those of `make_plan`."""
     flags = None if flag is None else read_flags(flag)
     if not sources:
@@ -327,7 +327,7 @@ def _with_metrics(plan: Plan, rollouts: Rollouts) -> Plan:
     """The plan with the metrics that a page shows by default; another system's dialect has its own defaults."""
     if plan.dialect.name != NATIVE.name:
         return plan
-    return replace(plan, asked=[resolve(metric, NATIVE) for metric in _default_metrics(rollouts, plan.reward)])
+    return replace(plan, requests=[resolve(metric, NATIVE) for metric in _default_metrics(rollouts, plan.reward)])
 
 
 def _default_metrics(rollouts: Rollouts, reward: str | None) -> list[str]:
@@ -542,7 +542,7 @@ def _within(
     return kept_prompts, kept
 
 
-def with_less_text(data: Gathered, less: int) -> Gathered:
+def with_less_text(data: ReportData, less: int) -> ReportData:
     """The data with ``less`` bytes of texts left out, those of the lowest priority; each run loses an equal share."""
     if isinstance(data, RunData):
         return _with_less(data, less)
