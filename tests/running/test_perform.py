@@ -9,7 +9,7 @@ import pytest
 from running.scene import MODEL, digest, records, served, sums, weather
 
 import calipers
-from calipers.analyses.rescore import Rescoring, judge_again
+from calipers.analyses.rescore import Rescoring, rejudge
 from calipers.errors import ClientError, InputError, SandboxError
 from calipers.isolate.launch import attempt
 from calipers.running import Job
@@ -345,7 +345,7 @@ def test_answers_without_a_verdict_need_not_be_asked_for_again(tmp_path):
     run = tmp_path / "run"
     advice = f"answers without a verdict are kept: calipers rescore {run} verifies them again without calling the model"
     assert report.notes[-2:] == ("2 verifier_failed: verifier 'exact_match' failed: ValueError: unwell", advice)
-    assert judge_again(Rescoring(str(run))).after["mean_reward"].samples == 2
+    assert rejudge(Rescoring(str(run))).after["mean_reward"].samples == 2
 
 
 def test_predictions_alone_are_not_judged(tmp_path):

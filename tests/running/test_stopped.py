@@ -16,7 +16,7 @@ import calipers
 from calipers.analyses.gate.gate import check_policy
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 from calipers.analyses.plan_study import Chosen, from_pilots
-from calipers.analyses.rescore import Rescoring, judge_again
+from calipers.analyses.rescore import Rescoring, rejudge
 from calipers.errors import CalipersError
 from calipers.reports import terminal
 from calipers.reports.result import document as document_of
@@ -163,7 +163,7 @@ def test_curves_items_plans_and_a_new_judge_say_it_too(home):
     known = from_pilots([str(home / "run")], Chosen(), None, paired=True)
     assert known.tasks == rows
     assert any("stopped the run after" in note and "too high on average" in note for note in known.notes)
-    again = judge_again(Rescoring(str(home / "run"), "exact_match", name="again", out=str(home / "again.jsonl")))
+    again = rejudge(Rescoring(str(home / "run"), "exact_match", name="again", out=str(home / "again.jsonl")))
     assert again.after["pass@1"].method == again.before["pass@1"].method == "beta_mixture"
     assert any("stopped the run after" in note for note in again.notes)
     file = calipers.score(home / "again.jsonl", "pass@1", reward="again")  # whose rows say that some were spared
