@@ -24,7 +24,7 @@ class Facts(NamedTuple):
     texts: list[tuple[int, str]]  # each text with its line: a literal, or a formatted one with its values left out
     strings: list[str]  # the literals alone
     named: list[tuple[str, int]]  # each use of a name, and its line
-    defined: list[tuple[str, int, int]]  # each function and class of the module, with its first and its last line
+    defined: list[tuple[str, int, int]]  # each function, class and private method, with its first and its last line
 
 
 @cache
@@ -63,6 +63,9 @@ def facts_of(tree: ast.Module) -> Facts:
         elif kind in WAITS:
             waits = True
     inner = [node for node in tree.body if isinstance(node, DEFINITIONS)]
+    methods = (node for outer in inner if isinstance(outer, ast.ClassDef) for node in outer.body)
+    # a public method may be the hook of a library
+    inner += [node for node in methods if isinstance(node, DEFINITIONS) and node.name.startswith("_")]
     return Facts(waits, texts, strings, named, [(node.name, node.lineno, node.end_lineno or 0) for node in inner])
 
 

@@ -105,11 +105,13 @@ def tally_group(
     counted = {key: _counted(part, plan, key) for key, _ in thresholds}
     demanded = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
     demanded += [request.params["column"] for request in requests if is_reward(part, request)]
+    by, count = part.by_task, len(requests)
     with quietly():
+        tally = _tally_slice(part, plan, requests, economics)
         return GroupTally(
             part=part if plan.dialect.own else None,
             key=tuple(part.keys[0]),
-            whole=_tally_slice(part, plan, requests),
+            whole=replace(tally, reduced=tally.reduced[:count]),
             slices={
                 key: {
                     name: _tally_slice(rows, plan, requests)
@@ -117,13 +119,11 @@ def tally_group(
                 }
                 for key in plan.by
             },
-            economics=_tally_slice(part, replace(plan, interval=DEFAULT), economics),
+            economics=replace(tally, reduced=tally.reduced[count:]),
             usage={name: terms(part.columns[name].kept()) for name in USAGE if name in part.columns},
-            moments={
-                key: (*moments(counted[key], part.by_task)[1:], ValueEnds.of(counted[key].kept())) for key in of_means
-            },
+            moments={key: (*moments(counted[key], by)[1:], ValueEnds.of(counted[key].kept())) for key in of_means},
             samples={
-                (key, threshold): (Samples.of(counted[key], part.by_task, threshold), zero_or_one(counted[key]))
+                (key, threshold): (Samples.of(counted[key], by, threshold), zero_or_one(counted[key]))
                 for key, threshold in thresholds
             },
             missing={
@@ -133,11 +133,13 @@ def tally_group(
         )
 
 
-def _tally_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> SliceTally:
-    """Reduce some whole tasks of a slice by every requested metric."""
+def _tally_slice(
+    part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric], economics: Sequence[RequestedMetric] = ()
+) -> SliceTally:
+    """Reduce some whole tasks of a slice by every requested metric, and then by every metric of ``economics``."""
     settings = Settings(by=part.by_task, zero=plan.missing == "zero", range=plan.range)
     with in_threads_if(_worth_threads(len(part), requests)) as each:
-        reduced = list(each(partial(_reduce, part, settings), requests))
+        reduced = list(each(partial(_reduce, part, settings), [*requests, *economics]))
     keys = _rewards_read(requests)
     own = (key for key in (*keys, *part.rewards) if key not in part.elsewhere or not part.lacks(key).all())
     reward = next(own, "reward")

@@ -228,7 +228,7 @@ class RemoteBench(Bench):
         """The notes of the verifiers, and on cases that were repeated on another worker."""
         return self._workers.notes if self._workers is not None else []
 
-    async def _dismissed(self) -> None:
+    async def _close(self) -> None:
         if self._workers is not None:
             await self._workers.close()
 

@@ -38,6 +38,7 @@ class Colons:
 
     def __init__(self) -> None:
         self._buffers: NDArray[np.bool_] = np.empty((2, 0), dtype=np.bool_)
+        self._plain = True  # whether no value so far contained a colon
         self._flat = True  # whether no value so far contained anything that looks like a key
 
     def count(self, octets: NDArray[np.uint8]) -> int:
@@ -62,6 +63,9 @@ class Colons:
 
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
         """Whether counting proves that a block has no more than this number of keys."""
+        if self._plain and self._colons(octets) == keys:
+            return True
+        self._plain = False
         if self._flat and self.count(octets) == keys:
             return True
         self._flat = False

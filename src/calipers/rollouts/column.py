@@ -59,9 +59,9 @@ class Column:
         return cls(np.zeros(rows), alike(rows, False))
 
     @classmethod
-    def joined(cls, pieces: Sequence[Column]) -> Column:
-        """Columns laid end to end."""
-        values = np.concatenate([piece.values for piece in pieces])
+    def joined(cls, pieces: Sequence[Column], buffer: Floats | None = None) -> Column:
+        """Columns laid end to end, in new memory, or in a buffer for their values, [N]."""
+        values = np.concatenate([piece.values for piece in pieces], out=buffer)
         if all(piece.given.all() for piece in pieces):
             return cls(values, alike(len(values), True))
         return cls(values, np.concatenate([piece.given for piece in pieces]))
@@ -107,10 +107,8 @@ _ADD_LAST: Add = partial(np.sum, axis=-1)
 
 def terms(values: Floats) -> list[float]:
     """A few numbers with the same exact sum as the values, [N]; `total_of` adds the terms of several arrays."""
-    pieces = [values[start : start + CHUNK] for start in range(0, len(values), CHUNK)]
-    if not math.isfinite(_size(values)) or _size(values) > _HUGE:
-        return [float(total(values))]
-    return [float(fold) for piece in pieces for fold in _folds(piece, CHUNK, _ADD_LAST, _size(piece))]
+    folds = _folds_of_chunks(values)
+    return [float(total(values))] if folds is None else folds
 
 
 def total_of(sums: Sequence[float]) -> float:
@@ -132,11 +130,14 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
             return np.asarray(math.fsum(values.tolist()) + 0.0)
         except (ValueError, OverflowError):  # infinities of both signs; an intermediate sum beyond the largest float
             pass
+    if (
+        add is _ADD_LAST
+        and values.ndim == 1
+        and values.size > CHUNK
+        and (folds := _folds_of_chunks(values)) is not None
+    ):
+        return np.asarray(math.fsum(folds) + 0.0)
     biggest = _size(values)
-    if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
-        chunks = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
-        folds = [fold for chunk in chunks for fold in _folds(chunk, CHUNK, add, _size(chunk))]
-        return np.asarray(math.fsum(map(float, folds)) + 0.0)
     most = values.shape[-1] if most is None else most
     if not math.isfinite(biggest):
         return _with_infinities(values, most, add)
@@ -148,6 +149,16 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
     stacked = np.stack(folds, axis=-1).reshape(-1, len(folds))
     joined = np.array([math.fsum(row) for row in stacked.tolist()])
     return joined.reshape(folds[0].shape) + 0.0
+
+
+def _folds_of_chunks(values: Floats) -> list[float] | None:
+    """Exact partial sums of values, [N], a chunk at a time; None if one of the values is not finite, or is huge."""
+    chunks = [values[start : start + CHUNK] for start in range(0, len(values), CHUNK)]
+    sizes = [*map(_size, chunks)]
+    if not all(size <= _HUGE for size in sizes):
+        return None
+    each = zip(chunks, sizes, strict=True)
+    return [float(fold) for chunk, size in each for fold in _folds(chunk, CHUNK, _ADD_LAST, size)]
 
 
 def _folds(values: Floats, most: int, add: Add, biggest: float) -> list[Floats]:

@@ -572,12 +572,13 @@ def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Fl
 def join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:
     """The columns of the parts laid end to end, or these rows of them.
 
-    One column is joined at a time, so that only one joined column is held in memory beside the result.
+    With ``rows``, all columns are joined in the same memory, one after the other: new memory takes time.
     """
     joined = {}
+    buffer = None if rows is None else np.empty(sum(size for size, _ in parts))
     for name in sorted({name for _, columns in parts for name in columns}):
         pieces = [columns[name] if name in columns else Column.gaps(size) for size, columns in parts]
-        column = pieces[0] if len(pieces) == 1 else Column.joined(pieces)
+        column = pieces[0] if len(pieces) == 1 else Column.joined(pieces, buffer)
         joined[name] = column if rows is None else column.take(rows)
     return joined
 
