@@ -74,6 +74,7 @@ def test_filters_and_search(viewing, runs):
     expect(position(page)).to_contain_text("of 135")
     page.get_by_label("reward at least").fill("")
     page.get_by_label("reward at least").press("Enter")
+    expect(page.get_by_label("reward at least")).not_to_be_focused()  # the filters were drawn again
     page.locator("body").press("/")
     expect(page.locator("#search")).to_be_focused()
     page.keyboard.type("66330")
