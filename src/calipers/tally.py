@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from calipers.cards import DEFAULT
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.metrics import PASS_THRESHOLD
 from calipers.metrics.rewards import MEAN_REWARD

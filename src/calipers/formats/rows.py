@@ -165,9 +165,16 @@ class _Numbers:
         return Column(self._values.finish(rows), self._given.finish(rows))
 
 
+def count_given(column: Sequence[Any]) -> int:
+    """The number of rows that have the key; null counts as a value."""
+    if msgspec.UnsetType not in set(map(type, column)):
+        return len(column)
+    return len(column) - list(map(type, column)).count(msgspec.UnsetType)
+
+
 def with_none(column: Sequence[Any]) -> tuple[Sequence[Any], int]:
     """A column with None for rows that lack the key, and the number of rows that have the key."""
-    present = sum(value is not ABSENT for value in column)
+    present = count_given(column)
     return (column if present == len(column) else [None if value is ABSENT else value for value in column]), present
 
 

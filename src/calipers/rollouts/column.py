@@ -130,13 +130,10 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
             return np.asarray(math.fsum(values.tolist()) + 0.0)
         except (ValueError, OverflowError):  # infinities of both signs; an intermediate sum beyond the largest float
             pass
-    if (
-        add is _ADD_LAST
-        and values.ndim == 1
-        and values.size > CHUNK
-        and (folds := _folds_of_chunks(values)) is not None
-    ):
-        return np.asarray(math.fsum(folds) + 0.0)
+    if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK:
+        sums = _folds_of_chunks(values)
+        if sums is not None:
+            return np.asarray(math.fsum(sums) + 0.0)
     biggest = _size(values)
     most = values.shape[-1] if most is None else most
     if not math.isfinite(biggest):

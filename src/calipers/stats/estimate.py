@@ -169,13 +169,19 @@ class Reduced:
     """The task values of a metric over T tasks, with all that an estimate over these tasks, or more tasks, needs."""
 
     values: Column  # [T] or [T, S]; [R] for a metric of rows
-    task: Ints | None  # [R] the task of each value, for a metric of rows
+    by: Groups | None  # the partition of the values, [R], into tasks, for a metric of rows
     entered: Counts  # [T] the samples that each value is computed from
     given: Counts  # [T] the given values of the first column
     ends: tuple[ValueEnds, ...]  # the ends of each column, with missing rewards at 0 under `Settings.zero`
     rewards: ValueEnds  # the ends of the first column's given values
     filled: tuple[Column, Column] | None  # [T] the values with everything missing at the low, and at the high, end
     missing: bool  # whether anything is missing, so that `filled` matters
+
+    @property
+    def partition(self) -> Groups:
+        """The partition of the values into tasks."""
+        tasks = len(self.given)
+        return Groups(np.arange(tasks), np.arange(tasks + 1)) if self.by is None else self.by
 
 
 def reduce_tasks(
@@ -190,7 +196,7 @@ def reduce_tasks(
     given = by.count(counted[0].given).astype(np.int32)
     ends = tuple(ValueEnds.of(column.kept()) for column in counted)
     if isinstance(metric, Opaque):
-        return Reduced(counted[0], by.code, given, given, ends, ends[0], None, missing=False)
+        return Reduced(counted[0], by, given, given, ends, ends[0], None, missing=False)
     parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
     reduce_columns = partial(metric.reduce, by=by, **parameters)
     reduced = reduce_columns(*counted)
@@ -207,8 +213,7 @@ def reduce_tasks(
             filled = reduce_columns(columns[0].filled(limits[0])), reduce_columns(columns[0].filled(limits[1]))
         else:
             filled = metric.extremes(*columns, ends=limits, by=by, **parameters)
-    task = by.code if metric.rows else None
-    return Reduced(reduced, task, entered, given, ends, rewards, filled, missing)
+    return Reduced(reduced, by if metric.rows else None, entered, given, ends, rewards, filled, missing)
 
 
 def joined(parts: Sequence[Reduced]) -> Reduced:
@@ -222,12 +227,12 @@ def joined(parts: Sequence[Reduced]) -> Reduced:
         fillings = [part.filled or (part.values, part.values) for part in parts]
         filled = Column.joined([low for low, _ in fillings]), Column.joined([high for _, high in fillings])
     starts = first_tasks[:-1].tolist()
-    tasks = [part.task + start for part, start in zip(parts, starts, strict=True) if part.task is not None]
+    tasks = [part.by.code + start for part, start in zip(parts, starts, strict=True) if part.by is not None]
     given = np.concatenate([part.given for part in parts])
     all_entered = all(part.entered is part.given for part in parts)
     return Reduced(
         Column.joined([part.values for part in parts]),
-        np.concatenate(tasks) if tasks else None,
+        Groups.of(np.concatenate(tasks), len(given)) if tasks else None,
         given if all_entered else np.concatenate([part.entered for part in parts]),
         given,
         tuple(reduce(ValueEnds.and_those, ends) for ends in zip(*(part.ends for part in parts), strict=True)),
@@ -308,8 +313,7 @@ def _interval_of(metric: Metric, params: Mapping[str, Any], of: Reduced, value: 
         return Interval(None, None, None, metric.no_interval)
     if metric.quantile is not None and metric.interval == "quantile":
         q = params[metric.quantile] if isinstance(metric.quantile, str) else metric.quantile
-        by = Groups.of(_tasks_of(of), len(of.given))
-        return quantile_interval(reduced, by, q, value, settings.confidence, settings.clusters)
+        return quantile_interval(reduced, of.partition, q, value, settings.confidence, settings.clusters)
     if metric.interval == "posterior":
         return credible(posterior(reduced.kept()).item(), posterior_variance(reduced.kept()), settings.confidence)
     if metric.interval == "bootstrap":
@@ -330,11 +334,6 @@ def _interval_of(metric: Metric, params: Mapping[str, Any], of: Reduced, value: 
     return interval if not power else _scaled(interval, -power)
 
 
-def _tasks_of(of: Reduced) -> Ints:
-    """The task of each value, [R] or [T]."""
-    return np.arange(len(of.given)) if of.task is None else of.task
-
-
 def _not_below_zero(interval: Interval, metric: Metric, params: Mapping[str, Any], values: ValueEnds) -> Interval:
     """The interval cut off at 0 if the metric is of a time, a cost or a number of tokens, which is never negative.
 
@@ -348,7 +347,7 @@ def _not_below_zero(interval: Interval, metric: Metric, params: Mapping[str, Any
 
 def _bootstrap_interval(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Interval:
     """The interval of a metric with its own aggregate: the bootstrap over tasks or clusters."""
-    reduced, tasks = of.values, _tasks_of(of)
+    reduced, tasks = of.values, of.partition.code
     units = tasks if settings.clusters is None else settings.clusters[tasks]
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
     interval = bootstrap_of_values(

@@ -25,7 +25,7 @@ from calipers.formats import BAD, Beginning, Columns, Extras, Format, Progress, 
 from calipers.formats.jsonl import marked_rows, placed
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws
-from calipers.formats.rows import Buffer, LabelBuffer, PartBuilder
+from calipers.formats.rows import Buffer, LabelBuffer, PartBuilder, count_given
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Ints
@@ -64,7 +64,6 @@ from calipers.systems.nemo_gym.wire import (
     TextRow,
     as_index,
     check_once,
-    count_given,
     decoded,
     index_fault,
     usages,

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import astuple
 
 from calipers.formats import Raw
@@ -255,11 +255,6 @@ def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
     except (AttributeError, TypeError):  # some response has no usage, or is null
         nothing = (UNSET,) * size
         return [astuple(response.f0) if response and response.f0 else nothing for response in responses]
-
-
-def count_given(column: Sequence[Any]) -> int:
-    """The number of rows that have the key; null counts as a value."""
-    return len(column) - (list(map(type, column)).count(UnsetType) if UnsetType in set(map(type, column)) else 0)
 
 
 def _kind(value: Any) -> str:
