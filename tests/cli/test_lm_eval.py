@@ -161,9 +161,9 @@ def test_a_configuration_file_and_the_command_line_above_it(home):
     assert json.loads(document)["config"]["limit"] == 4.0
     assert table.startswith("{})")
     assert "Task: sums; document 0; context prompt (starting on next line):\nQ: What is 0 + 0?\nA:\n" in done.stderr
-    (home / "c.yaml").write_text("model: dummy\ntask: [sums]\n")
+    (home / "c.yaml").write_text("tasks: sums\nmodel: dummy\ntask: [sums]\n")
     said = refused("lm-eval", "run", "--config", "c.yaml", cwd=home)
-    assert said == "c.yaml:2: no option of lm-eval named 'task'; did you mean 'tasks'?"
+    assert said == "c.yaml:3: no option of lm-eval named 'task'; did you mean 'tasks'?"
 
 
 def test_predictions_alone(home):

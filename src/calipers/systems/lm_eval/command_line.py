@@ -432,7 +432,8 @@ def _from_config(path: str | None) -> dict[str, Any]:
     known = [name for name in DEFAULTS if name != "trust"]  # only the user at the command line may trust code
     for key in content:
         if key not in known:
-            line = next((n for n, row in enumerate(text.splitlines(), 1) if row.startswith(f"{key}")), 1)
+            rows = enumerate(text.splitlines(), 1)
+            line = next((number for number, row in rows if row.partition(":")[0].strip() == key), 1)
             raise UnknownName(f"{path}:{line}: {UnknownName.of('option of lm-eval', str(key), known)}")
     return {key: value for key, value in content.items() if value is not None}
 

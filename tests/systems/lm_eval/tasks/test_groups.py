@@ -132,6 +132,11 @@ def test_a_format_is_picked_after_an_at_sign(tmp_path):
             "g",
             "g.yaml:3: aggregate_metric_list[0].aggregation: is 'max'; expected mean",
         ),
+        (
+            {"g.yaml": "group: g\ntask: [a]\naggregate_metric_list: [{metric: acc}, {metric: f1, aggregation: max}]\n"},
+            "g",
+            "g.yaml:3: aggregate_metric_list[1].aggregation: is 'max'; expected mean",
+        ),
         *(  # all of it found before a model is asked, and not at the end of the run
             ({"g.yaml": f"group: g\ntask: [a]\naggregate_metric_list: [{{metric: acc, {entry}}}]\n"}, "g", said)
             for entry, said in [

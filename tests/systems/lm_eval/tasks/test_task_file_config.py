@@ -52,6 +52,10 @@ def test_generation_settings_are_completed(fields, kwargs):
             {"filter_list": [{"name": "a", "filter": [], "metric_list": [{"metrc": 1}]}]},
             "filter_list[0].metric_list[0]: is {'metrc': 1}",
         ),
+        (
+            {"filter_list": [{"name": "a", "filter": []}, {"name": "b", "filter": [], "metric_list": "acc"}]},
+            ": filter_list[1].metric_list: is 'acc'; expected a list",
+        ),
         ({"generation_kwargs": {"temperature": "hot"}}, "generation_kwargs.temperature: is 'hot'; expected a number"),
         ({"fewshot_config": {"smapler": "x"}}, "no field of fewshot_config named 'smapler'; did you mean 'sampler'"),
         ({"fewshot_config": {"sampler": "last_n"}}, "no sampler named 'last_n'; did you mean 'first_n'"),

@@ -500,23 +500,23 @@ def _aggregate_entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     listed, location = file.values.get("aggregate_metric_list"), file.location("aggregate_metric_list")
     entries = [] if listed is None else listed if isinstance(listed, list) else [listed]
     for number, entry in enumerate(entries):
-        location = f"{location}[{number}]"
+        where = f"{location}[{number}]"
         if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
-            raise InputError.at(location, f"is {shown(entry)}", "expected a mapping with metric: NAME")
+            raise InputError.at(where, f"is {shown(entry)}", "expected a mapping with metric: NAME")
         for key in entry:
             if key not in AGGREGATE_KEYS:
                 known = UnknownName.of("key of aggregate_metric_list", str(key), AGGREGATE_KEYS)
-                raise UnknownName(f"{location}: {known}")
+                raise UnknownName(f"{where}: {known}")
         aggregation, weighted = entry.get("aggregation", "mean"), entry.get("weight_by_size", True)
         if aggregation != "mean" and not isinstance(aggregation, Function):
-            raise InputError.at(f"{location}.aggregation", f"is {shown(aggregation)}", "expected mean")
+            raise InputError.at(f"{where}.aggregation", f"is {shown(aggregation)}", "expected mean")
         if isinstance(weighted, str) and weighted.strip().lower() in FALSE_WORDS:  # any text is true in lm-eval
-            raise InputError.at(f"{location}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
+            raise InputError.at(f"{where}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
         filter_list = entry.get("filter_list")
         pipelines = [] if filter_list is None else [filter_list] if isinstance(filter_list, str) else filter_list
         if not isinstance(pipelines, list) or not all(isinstance(pipeline, str) for pipeline in pipelines):
             expected = "expected a pipeline, or a list of them"
-            raise InputError.at(f"{location}.filter_list", f"is {shown(filter_list)}", expected)
+            raise InputError.at(f"{where}.filter_list", f"is {shown(filter_list)}", expected)
     return [
         {**entry, "metric": str(entry["metric"]), **({"aggregation": "mean"} if "aggregation" in entry else {})}
         for entry in entries

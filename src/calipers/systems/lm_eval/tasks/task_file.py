@@ -665,19 +665,19 @@ def _check_metrics(location: str, metrics: Any) -> None:
 
 def _check_pipelines(location: str, pipelines: Any) -> None:
     for number, pipeline in enumerate(pipelines or ()):
-        location = f"{location}[{number}]"
+        where = f"{location}[{number}]"
         if not isinstance(pipeline, Mapping) or not isinstance(pipeline.get("name"), str):
-            raise InputError.at(location, f"is {shown(pipeline)}", "expected a mapping with name: and filter:")
+            raise InputError.at(where, f"is {shown(pipeline)}", "expected a mapping with name: and filter:")
         steps = pipeline.get("filter")
         if not isinstance(steps, list):
-            raise InputError.at(f"{location}.filter", f"is {shown(steps)}", "expected a list of steps")
+            raise InputError.at(f"{where}.filter", f"is {shown(steps)}", "expected a list of steps")
         for index, step in enumerate(steps):
             if not isinstance(step, Mapping) or not _is_name(step.get("function")):
                 expected = "expected a mapping with function: NAME"
-                raise InputError.at(f"{location}.filter[{index}]", f"is {shown(step)}", expected)
+                raise InputError.at(f"{where}.filter[{index}]", f"is {shown(step)}", expected)
         if not isinstance(pipeline.get("metric_list", []), list):
-            raise InputError.at(f"{location}.metric_list", f"is {shown(pipeline['metric_list'])}", "expected a list")
-        _check_metrics(f"{location}.metric_list", pipeline.get("metric_list"))
+            raise InputError.at(f"{where}.metric_list", f"is {shown(pipeline['metric_list'])}", "expected a list")
+        _check_metrics(f"{where}.metric_list", pipeline.get("metric_list"))
 
 
 def _is_name(value: Any) -> bool:
