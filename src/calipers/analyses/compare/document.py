@@ -538,7 +538,7 @@ def _first_ids(side: UnmatchedTasks) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CiVerdict:
     """A verdict for CI systems."""
 
     pair: str  # the names of both runs
@@ -552,7 +552,7 @@ class Judged:
         return ", ".join(f"{key} {value:.4g}" for key, value in self.numbers.items() if value is not None)
 
 
-def suites_of(verdicts: Iterable[Judged]) -> list[TestSuite]:
+def suites_of(verdicts: Iterable[CiVerdict]) -> list[TestSuite]:
     """JUnit suites, one for each pair of runs, with a case for each verdict.
 
     `worse` is a failure. An undecided verdict is a skipped case, which is visible but fails nothing.
@@ -565,7 +565,7 @@ def suites_of(verdicts: Iterable[Judged]) -> list[TestSuite]:
     return [TestSuite(pair, cases_of_pair) for pair, cases_of_pair in cases.items()]
 
 
-def annotations_of(verdicts: Iterable[Judged]) -> Iterator[str]:
+def annotations_of(verdicts: Iterable[CiVerdict]) -> Iterator[str]:
     """GitHub annotations: an error for each verdict that is worse, a notice for each that is undecided."""
     for each in verdicts:
         if level := LEVELS.get(each.verdict):
@@ -582,9 +582,9 @@ def annotated(comparison: Comparison) -> Iterator[str]:
     return annotations_of(_judged_rows(comparison))
 
 
-def _judged_rows(comparison: Comparison) -> Iterator[Judged]:
+def _judged_rows(comparison: Comparison) -> Iterator[CiVerdict]:
     for row in comparison.rows():
         pair = " · ".join(filter(None, (row["dataset"], f"{row['second_run']} against {row['first_run']}")))
         cut = f"[{row['by']}={row['slice']}]" if row["by"] else ""
         numbers = {key: row[key] for key in ("delta", "low", "high", "p")}
-        yield Judged(pair, row["metric"] + cut, row["verdict"], numbers)
+        yield CiVerdict(pair, row["metric"] + cut, row["verdict"], numbers)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
-from calipers.analyses.compare.document import Judged, annotations_of, suites_of
+from calipers.analyses.compare.document import CiVerdict, annotations_of, suites_of
 from calipers.analyses.compare.page import MARKS
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
@@ -714,10 +714,10 @@ def annotated(matrix: Matrix) -> Iterator[str]:
     return annotations_of(_judged(matrix))
 
 
-def _judged(matrix: Matrix) -> Iterator[Judged]:
+def _judged(matrix: Matrix) -> Iterator[CiVerdict]:
     """The verdict on each difference; those on the mean come first."""
     mean = [(MACRO_MEAN, pair) for pair in matrix.mean.pairs] if matrix.mean else []
     for name, pair in (*mean, *((row.benchmark, pair) for row in matrix.benchmarks for pair in row.pairs)):
         low, high = pair.interval or (None, None)
         numbers = {"delta": pair.delta, "low": low, "high": high, "p": pair.p, "p_holm": pair.p_holm}
-        yield Judged(f"{pair.second} against {pair.first}", f"{matrix.metric} · {name}", pair.verdict, numbers)
+        yield CiVerdict(f"{pair.second} against {pair.first}", f"{matrix.metric} · {name}", pair.verdict, numbers)
