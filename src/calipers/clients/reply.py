@@ -93,7 +93,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
     None if it does not ask, or asks for more than a day.
 
-    >>> wait_asked({"Retry-After": "1.5"}), wait_asked({"Retry-After": "soon"})
+    >>> retry_after({"Retry-After": "1.5"}), retry_after({"Retry-After": "soon"})
     (1.5, None)
     """
     text = headers.get("Retry-After")
