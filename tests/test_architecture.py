@@ -161,7 +161,6 @@ def test_no_room_is_called_like_a_public_verb():
 
 
 UNREACHED = {  # what nothing in the house names, and why it stays
-    "clients/__init__.py:Scripted": "a model with answers of one's own, for tests of users' code",
     "systems/harbor/trajectory.py:decode_trajectory": "compared with Harbor by its golden vectors",
     "systems/harbor/trajectory.py:usage_by_model": "likewise",
     "systems/harbor/wire.py:primary_reward": "likewise",

@@ -44,7 +44,7 @@ def test_the_name_is_all_that_follows_the_first_slash(tmp_path):
 
 
 PLUGIN = """
-from calipers.clients import Scripted
+from clients.scripted import Scripted
 def connect(name, connection):
     return Scripted(lambda request: f"{name} says {request.prompt}")
 

@@ -2,8 +2,9 @@ import asyncio
 
 import pytest
 from clients.asking import answer, request
+from clients.scripted import Scripted
 
-from calipers.clients import Completion, Scripted
+from calipers.clients import Completion
 from calipers.errors import ClientError
 
 BUSY = ClientError("busy", retry=True)

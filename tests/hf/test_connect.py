@@ -5,9 +5,10 @@ import importlib.util
 import sys
 
 import pytest
+from clients.scripted import Scripted
 from hf.asking import ask, request
 
-from calipers.clients import Connection, Continuation, Scripted, likelihoods
+from calipers.clients import Connection, Continuation, likelihoods
 from calipers.clients.huggingface.client import connect
 from calipers.errors import ClientError, InputError
 

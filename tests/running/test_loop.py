@@ -6,8 +6,9 @@ import asyncio
 import json
 
 import pytest
+from clients.scripted import Scripted
 
-from calipers.clients import Completion, Request, Scripted, pace
+from calipers.clients import Completion, Request, pace
 from calipers.errors import ClientError, LogError, VerifierError
 from calipers.running import loop as loop_module
 from calipers.running import rollout as rollout_module

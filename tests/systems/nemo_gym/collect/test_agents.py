@@ -7,9 +7,10 @@ import json
 
 import pytest
 from aiohttp import web
+from clients.scripted import Scripted
 from clients.weather import REFUSED_CHAT, Forecast, Server, reply_of
 
-from calipers.clients import Completion, Connection, Scripted, connect
+from calipers.clients import Completion, Connection, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError
 from calipers.systems.nemo_gym.collect.agents import Reach, SimpleAgent, request_of, response_of, task_of
