@@ -299,6 +299,7 @@ class TestManyRollouts:
     def _few_are_many(self, monkeypatch):
         monkeypatch.setattr(read, "PACKED_BYTES", 1)
         monkeypatch.setattr(read, "PACKED_ROWS", 1)
+        monkeypatch.setattr(read, "SMALL", 0)
         monkeypatch.setattr(tables, "PACKED_BATCH", 50)
         monkeypatch.setattr(lines, "PIECE", 30)
         monkeypatch.setattr(packing, "AT_A_TIME", 40)

@@ -485,7 +485,7 @@ class TextIds:
         sizes, pieces, start = [], [], 0
         for batch in read_again(PACKED_BATCH):
             first, last = np.searchsorted(rows, [start, start + batch.height])
-            cells = batch.to_series().cast(pl.String).builder(rows[first:last] - start)
+            cells = batch.to_series().cast(pl.String).gather(rows[first:last] - start)
             sizes.append(cells.str.len_bytes().to_numpy().astype(np.int64))
             pieces.append(cells.str.join("", ignore_nulls=False).item().encode())
             start += batch.height
