@@ -96,12 +96,12 @@ def test_what_is_its_own_a_program_may_change(mechanism):
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         print(resource.getrlimit(resource.RLIMIT_NOFILE), resource.prlimit(0, resource.RLIMIT_NOFILE, (32, 32)))
         before = os.getpriority(os.PRIO_PROCESS, 0)
-        os.setpriority(os.PRIO_PROCESS, 0, before + 3)
+        os.setpriority(os.PRIO_PROCESS, 0, min(before + 3, 19))
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         os.sched_setaffinity(0, os.sched_getaffinity(0))
-        print(os.nice(1) - before)
+        print(os.nice(1) == min(before + 4, 19))
     """
-    assert said(code, mechanism) == ["(64, 64) (64, 64)", "4"]
+    assert said(code, mechanism) == ["(64, 64) (64, 64)", "True"]
 
 
 def test_a_script_keeps_its_reward_whatever_the_completion_does(mechanism):
