@@ -128,112 +128,6 @@ class Read:
         return len(starts) - 1 - starts[::-1].index(added + at)  # the last: a token without text belongs before it
 
 
-class ScoringModel:
-    """A served model that also returns log-likelihoods. Before the first of them, it sends a probe."""
-
-    def __init__(self, name: str, served: ServedModel) -> None:
-        self._name, self._served = name, served
-        self._way: dict[str, Any] | None = None  # the body's fields that request likelihoods; None before the probe
-        self._lead: int | None = None  # number of tokens that the server puts before a text; None if unknown
-        self._probing = asyncio.Lock()
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Notes about the server, for the end of the run."""
-        return self._served.notes
-
-    async def complete(self, request: Request) -> Completion:
-        """The model's completion; `ClientError` if the request fails in any way."""
-        return await self._served.complete(request)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._served.close()
-
-    async def score(self, requests: Sequence[Text]) -> list[Scored]:
-        """The likelihoods of texts, in their order; `ClientError` if one of them has none."""
-        async with self._probing:
-            if self._way is None:
-                await self._probe()
-        results = await asyncio.gather(*map(self._scored, requests), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return [result for result in results if isinstance(result, Scored)]
-
-    async def _scored(self, text: Text) -> Scored:
-        if isinstance(text, Rolling):
-            return await self._from(text.text, 0) if text.text else Scored(0.0, True, 0)
-        if not text.continuation:
-            raise _empty(text)
-        if not isinstance(text.context, str):
-            raise ClientError("the context is a chat, but only text can be scored here", kind="prompt")
-        return await self._from(text.context + text.continuation, len(text.context.rstrip()), text)
-
-    async def _from(self, prompt: str, at: int, text: Continuation | None = None) -> Scored:
-        """The likelihood of the part of a prompt that begins at a character."""
-        if at == 0 and not self._lead:
-            raise ClientError(
-                "a text without a context cannot be scored: the server adds no token before it, "
-                "and servers return no log-probability for a first token",
-                kind="prompt" if text else NONE_HERE,
-                hopeless=text is None,  # every whole text would fail in the same way
-            )
-        calls = [whole := await self._ask(prompt)]
-        first = self._lead if at == 0 else whole.border(prompt, at)
-        if first is None:  # a token crosses the border, or has a part of a character
-            calls.append(alone := await self._ask(prompt[:at]))
-            first = len(alone.logprobs)
-            if whole.spells(prompt):  # then score the rest of the continuation after the unchanged context
-                calls.append(whole := await self._ask(prompt[:at] + "".join(whole.tokens[first:])))
-        logprobs = whole.logprobs[first:]
-        if text is not None and not logprobs:
-            raise _empty(text)
-        known = [logprob for logprob in logprobs if logprob is not None]
-        if len(known) < len(logprobs):
-            raise malformed("a token of the prompt has no log-probability")
-        counts = (_sum(call.read for call in calls), _sum(call.wrote for call in calls))
-        return Scored(math.fsum(known), all(whole.greedy[first:]), len(known), *counts)
-
-    async def _ask(self, prompt: str) -> Read:
-        prompt_read = await self._try(prompt, self._way or ECHO)
-        if prompt_read is None:
-            raise malformed("the response has no log-probabilities for the prompt")
-        return prompt_read
-
-    async def _try(self, prompt: str, way: dict[str, Any]) -> Read | None:
-        """The tokens of a prompt, requested in one way; None if the response does not have them."""
-        body = {"model": self._name, "prompt": prompt, "max_tokens": 1, "temperature": 0, **way}
-        raw = await self._served.ask(body)
-        try:
-            reply = _decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise malformed("the response body is not a JSON completion with log-probabilities") from error
-        if not reply.choices:
-            raise malformed("the response has no choices")
-        usage = reply.usage or _TokenCounts()
-        return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
-
-    async def _probe(self) -> None:
-        """Find the way in which this server returns likelihoods; ClientError if there is none."""
-        message = ""
-        for way in (ECHO, LISTED):
-            try:
-                probe = await self._try(PROBE, way)
-            except ClientError as error:
-                if error.kind not in REFUSED:
-                    raise
-                message = f" (the server says: {error})"
-                continue
-            if probe is not None and len(probe.logprobs) > 1 and None not in probe.logprobs[1:]:
-                self._way, self._lead = way, _lead(probe)
-                return
-        tried = "neither echo with logprobs nor prompt_logprobs returns them"
-        raise ClientError(
-            f"the server does not return log-likelihoods of a prompt: {tried}{message}", kind=NONE_HERE, hopeless=True
-        )
-
-
 def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
     """The echoed tokens of a prompt, without the generated token; None if their log-probabilities are incomplete."""
     echo = choice.logprobs
@@ -375,10 +269,10 @@ _LARGE_BODY = 2**20  # bytes; aiohttp warns if a larger body is not a file
 _encode = msgspec.json.Encoder().encode
 
 
-def connect(name: str, connection: Connection) -> ServedModel | ScoringModel:
+def connect(name: str, connection: Connection) -> ServedModel:
     """The client of a served model; on the completions route, it also returns log-likelihoods."""
-    served = ServedModel(name, connection, find(connection))
-    return served if connection.api == "chat" else ScoringModel(name, served)
+    kind = ServedModel if connection.api == "chat" else ScoringModel
+    return kind(name, connection, find(connection))
 
 
 class ServedModel:
@@ -489,13 +383,6 @@ class ServedModel:
             self._stops, note = fewer(stops)
             self.notes.append(note)
 
-    async def ask(self, body: dict[str, Any]) -> bytes:
-        """The body of the response to a request with the given body; `ClientError` if the request fails in any way."""
-        status, headers, raw = await self._post(self._written(body))
-        if 200 <= status < 300:
-            return raw
-        raise from_status(status, read_refusal(raw), headers, self._secrets)
-
     async def _post(self, body: bytes) -> tuple[int, Any, bytes]:
         """The status, headers and body of the response to one call."""
         http = self._http or self._open()
@@ -532,6 +419,101 @@ class ServedModel:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self._http
+
+
+class ScoringModel(ServedModel):
+    """A served model that also returns log-likelihoods. Before the first of them, it sends a probe."""
+
+    def __init__(self, name: str, connection: Connection, address: Address) -> None:
+        super().__init__(name, connection, address)
+        self._way: dict[str, Any] | None = None  # the body's fields that request likelihoods; None before the probe
+        self._lead: int | None = None  # number of tokens that the server puts before a text; None if unknown
+        self._probing = asyncio.Lock()
+
+    async def score(self, requests: Sequence[Text]) -> list[Scored]:
+        """The likelihoods of texts, in their order; `ClientError` if one of them has none."""
+        async with self._probing:
+            if self._way is None:
+                await self._probe()
+        results = await asyncio.gather(*map(self._scored, requests), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if isinstance(result, Scored)]
+
+    async def _scored(self, text: Text) -> Scored:
+        if isinstance(text, Rolling):
+            return await self._from(text.text, 0) if text.text else Scored(0.0, True, 0)
+        if not text.continuation:
+            raise _empty(text)
+        if not isinstance(text.context, str):
+            raise ClientError("the context is a chat, but only text can be scored here", kind="prompt")
+        return await self._from(text.context + text.continuation, len(text.context.rstrip()), text)
+
+    async def _from(self, prompt: str, at: int, text: Continuation | None = None) -> Scored:
+        """The likelihood of the part of a prompt that begins at a character."""
+        if at == 0 and not self._lead:
+            raise ClientError(
+                "a text without a context cannot be scored: the server adds no token before it, "
+                "and servers return no log-probability for a first token",
+                kind="prompt" if text else NONE_HERE,
+                hopeless=text is None,  # every whole text would fail in the same way
+            )
+        calls = [whole := await self._ask(prompt)]
+        first = self._lead if at == 0 else whole.border(prompt, at)
+        if first is None:  # a token crosses the border, or has a part of a character
+            calls.append(alone := await self._ask(prompt[:at]))
+            first = len(alone.logprobs)
+            if whole.spells(prompt):  # then score the rest of the continuation after the unchanged context
+                calls.append(whole := await self._ask(prompt[:at] + "".join(whole.tokens[first:])))
+        logprobs = whole.logprobs[first:]
+        if text is not None and not logprobs:
+            raise _empty(text)
+        known = [logprob for logprob in logprobs if logprob is not None]
+        if len(known) < len(logprobs):
+            raise malformed("a token of the prompt has no log-probability")
+        counts = (_sum(call.read for call in calls), _sum(call.wrote for call in calls))
+        return Scored(math.fsum(known), all(whole.greedy[first:]), len(known), *counts)
+
+    async def _ask(self, prompt: str) -> Read:
+        prompt_read = await self._try(prompt, self._way or ECHO)
+        if prompt_read is None:
+            raise malformed("the response has no log-probabilities for the prompt")
+        return prompt_read
+
+    async def _try(self, prompt: str, way: dict[str, Any]) -> Read | None:
+        """The tokens of a prompt, requested in one way; None if the response does not have them."""
+        body = {"model": self._name, "prompt": prompt, "max_tokens": 1, "temperature": 0, **way}
+        status, headers, raw = await self._post(self._written(body))
+        if not 200 <= status < 300:
+            raise from_status(status, read_refusal(raw), headers, self._secrets)
+        try:
+            reply = _decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise malformed("the response body is not a JSON completion with log-probabilities") from error
+        if not reply.choices:
+            raise malformed("the response has no choices")
+        usage = reply.usage or _TokenCounts()
+        return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
+
+    async def _probe(self) -> None:
+        """Find the way in which this server returns likelihoods; ClientError if there is none."""
+        message = ""
+        for way in (ECHO, LISTED):
+            try:
+                probe = await self._try(PROBE, way)
+            except ClientError as error:
+                if error.kind not in REFUSED:
+                    raise
+                message = f" (the server says: {error})"
+                continue
+            if probe is not None and len(probe.logprobs) > 1 and None not in probe.logprobs[1:]:
+                self._way, self._lead = way, _lead(probe)
+                return
+        tried = "neither echo with logprobs nor prompt_logprobs returns them"
+        raise ClientError(
+            f"the server does not return log-likelihoods of a prompt: {tried}{message}", kind=NONE_HERE, hopeless=True
+        )
 
 
 def call_failed(error: Exception, location: str, timeout: float, secrets: Secrets) -> ClientError:

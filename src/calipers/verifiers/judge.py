@@ -373,72 +373,6 @@ class JudgeReply:
     server_failed: bool = False  # there is no reward because of the server, independent of the question
 
 
-class JudgeClients:
-    """The connections to the judges of one run, opened inside its event loop when first needed."""
-
-    def __init__(self, secrets: Secrets) -> None:
-        self._secrets = secrets
-        self._connected: dict[JudgeKey, tuple[Client, Pace]] = {}
-        self._random = random.Random()
-
-    @property
-    def notes(self) -> list[str]:
-        """The notes of the clients, such as that a server accepts no seed."""
-        return [f"{key[0]}: {note}" for key, (client, _) in self._connected.items() for note in _notes(client)]
-
-    async def ask(self, key: JudgeKey, request: Request, scale: Scale, retries: int) -> JudgeReply:
-        """One judge's reply; without a reward if the call fails, or the reply is a refusal, cut off or unreadable."""
-        try:
-            completion = await self._complete(key, request, retries)
-        except ClientError as error:
-            return JudgeReply(None, f"{key[0]}: {error}", server_failed=error.retry or error.hopeless)
-        if completion.ending:  # the last line of a reply that was cut off may be half a number
-            return JudgeReply(None, f"{key[0]}: the reply ended as {completion.ending}", completion.usage)
-        try:
-            return JudgeReply(read_score(completion.text, scale), usage=completion.usage)
-        except Unreadable as error:
-            return JudgeReply(None, f"{key[0]}: {error}", completion.usage)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        connected, self._connected = list(self._connected.values()), {}
-        for client, _ in connected:
-            await client.close()
-
-    async def _complete(self, key: JudgeKey, request: Request, retries: int) -> Completion:
-        """The completion of one call, with the pace and the retries of a run's loop."""
-        client, pace = self._connection(key)
-        tried = 0
-        while True:
-            await pace.enter()
-            try:
-                completion = await client.complete(request)
-            except ClientError as error:
-                if error.slow_down:
-                    pace.too_many(error.wait)
-                if not error.retry or tried >= retries:
-                    raise
-                wait = retry_wait(error, tried, self._random)
-            else:
-                pace.succeeded()
-                return completion
-            finally:
-                pace.leave()
-            tried += 1
-            await asyncio.sleep(wait)
-
-    def _connection(self, key: JudgeKey) -> tuple[Client, Pace]:
-        if key not in self._connected:
-            spec, base_url, price = key
-            connection = Connection(base_url, most=AT_ONCE, price=price, secrets=self._secrets)
-            self._connected[key] = connect(spec, connection), Pace(AT_ONCE)
-        return self._connected[key]
-
-
-def _notes(client: Client) -> list[str]:
-    return list(getattr(client, "notes", ()))
-
-
 TIE: Final = 0.5
 LONGEST_ANSWER: Final = 400_000  # characters; a longer answer is not shown to a judge
 
@@ -484,19 +418,24 @@ class LLMJudge:
 
 
 class JudgeSession:
-    """`llm_judge` for one run, with connections that are kept open."""
+    """`llm_judge` for one run, with connections that are opened inside its event loop when first needed, and kept."""
 
     def __init__(self, secrets: Secrets) -> None:
-        self._clients = JudgeClients(secrets)
+        self._secrets = secrets
+        self._connected: dict[JudgeKey, tuple[Client, Pace]] = {}
+        self._random = random.Random()
 
     @property
     def notes(self) -> list[str]:
-        """Notes about the judges, for the end of the run."""
-        return self._clients.notes
+        """The notes of the clients, such as that a server accepts no seed."""
+        connected = [(key[0], getattr(client, "notes", ())) for key, (client, _) in self._connected.items()]
+        return [f"{spec}: {note}" for spec, notes in connected for note in notes]
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._clients.close()
+        connected, self._connected = list(self._connected.values()), {}
+        for client, _ in connected:
+            await client.close()
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `judge_failed` unless a quorum gives a score in time."""
@@ -532,12 +471,13 @@ class JudgeSession:
 
     async def _opinions(self, config: JudgeSettings, task: Task, answer: str) -> list[list[JudgeReply]]:
         """The replies of each judge, one for each order of a pair, else one; all judges are asked at once."""
-        orders = [*questions(config, task, answer)]
-        calls = [
-            asyncio.create_task(self._ask(config, task, spec, seed, order, prompt, scale))
-            for seed, spec in enumerate(config.judges)
-            for order, (prompt, scale) in enumerate(orders)
-        ]
+        orders = questions(config, task, answer)
+        calls = []
+        for seed, spec in enumerate(config.judges):  # so that a model that is named twice need not reply the same
+            for order, (prompt, scale) in enumerate(orders):
+                system = system_prompt(scale)
+                request = Request(task.id, order, prompt, system, config.max_tokens, config.temperature, seed=seed)
+                calls.append(asyncio.create_task(self._ask(config, spec, request, scale)))
         try:
             await asyncio.wait(calls, timeout=config.seconds)
         finally:
@@ -549,19 +489,47 @@ class JudgeSession:
         replies = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
         return [replies[start : start + len(orders)] for start in range(0, len(replies), len(orders))]
 
-    async def _ask(
-        self, config: JudgeSettings, task: Task, spec: str, seed: int, order: int, prompt: str, scale: Scale
-    ) -> JudgeReply:
-        request = Request(
-            task.id,
-            order,
-            prompt,
-            system=system_prompt(scale),
-            max_tokens=config.max_tokens,
-            temperature=config.temperature,
-            seed=seed,  # so that a model that is named twice need not give the same reply
-        )
-        return await self._clients.ask((spec, config.base_url, config.price), request, scale, config.retries)
+    async def _ask(self, config: JudgeSettings, spec: str, request: Request, scale: Scale) -> JudgeReply:
+        """One judge's reply; without a reward if the call fails, or the reply is a refusal, cut off or unreadable."""
+        try:
+            completion = await self._complete((spec, config.base_url, config.price), request, config.retries)
+        except ClientError as error:
+            return JudgeReply(None, f"{spec}: {error}", server_failed=error.retry or error.hopeless)
+        if completion.ending:  # the last line of a reply that was cut off may be half a number
+            return JudgeReply(None, f"{spec}: the reply ended as {completion.ending}", completion.usage)
+        try:
+            return JudgeReply(read_score(completion.text, scale), usage=completion.usage)
+        except Unreadable as error:
+            return JudgeReply(None, f"{spec}: {error}", completion.usage)
+
+    async def _complete(self, key: JudgeKey, request: Request, retries: int) -> Completion:
+        """The completion of one call, with the pace and the retries of a run's loop."""
+        client, pace = self._connection(key)
+        tried = 0
+        while True:
+            await pace.enter()
+            try:
+                completion = await client.complete(request)
+            except ClientError as error:
+                if error.slow_down:
+                    pace.too_many(error.wait)
+                if not error.retry or tried >= retries:
+                    raise
+                wait = retry_wait(error, tried, self._random)
+            else:
+                pace.succeeded()
+                return completion
+            finally:
+                pace.leave()
+            tried += 1
+            await asyncio.sleep(wait)
+
+    def _connection(self, key: JudgeKey) -> tuple[Client, Pace]:
+        if key not in self._connected:
+            spec, base_url, price = key
+            connection = Connection(base_url, most=AT_ONCE, price=price, secrets=self._secrets)
+            self._connected[key] = connect(spec, connection), Pace(AT_ONCE)
+        return self._connected[key]
 
 
 def questions(config: JudgeSettings, task: Task, answer: str) -> Sequence[tuple[str, Scale]]:
