@@ -8,12 +8,13 @@ from shutil import copytree
 
 from golden.lm_eval_close import settled
 
+from calipers.running import Job, taken
 from calipers.systems.lm_eval.benchmarks import TaskRequest, load
 from calipers.systems.lm_eval.judges import scoring
 from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
+from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.systems.lm_eval.write import RanTask, file_text, line_text, run_results, sample_row, table, task_hash
 
 
@@ -64,15 +65,16 @@ def _lines(path):
 
 
 def _task(leaf, said, asked):
-    task = load(leaf, TaskRequest(num_fewshot=asked.get("num_fewshot"), trust=True))
-    asking = RequestOptions(
-        asked.get("limit"),
-        (asked.get("samples") or {}).get(leaf.name),
-        manner=Manner(system=asked.get("system_instruction")),
+    manner = Manner(system=asked.get("system_instruction"))
+    task = load(leaf, TaskRequest(num_fewshot=asked.get("num_fewshot"), trust=True, manner=manner))
+    samples = (asked.get("samples") or {}).get(leaf.name)
+    rows = taken(
+        range(len(task.docs)), Job("made", "m", limit=asked.get("limit"), documents=samples and tuple(samples))
     )
-    made = {}
-    for one in requests(task, asking):
-        made.setdefault(one.doc_id, []).append(one)
+    made = {row: [] for row in rows}
+    for one in requests(task):
+        if one.doc_id in made:
+            made[one.doc_id].append(one)
     resps = {number: [said[leaf.name, number, one.idx] for one in held] for number, held in made.items()}
     config = task.config
     way = ScoringSettings(config.output_type, task.multiple_targets, config.process_results)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from calipers.running import LOAD_SEEDS, Job, first, limit_of, taken
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
 from calipers.systems.lm_eval.tasks.prompts import Manner, choices_of, target_of, text_of
-from calipers.systems.lm_eval.tasks.requests import RequestOptions, effective_limit, requests, selected
+from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.systems.lm_eval.tasks.task_file import TaskFile, read_task_file, task_config, with_functions
 
 
@@ -37,10 +39,11 @@ def yaml_include(vector):
 
 def doc_selection(vector):
     """The logged id is the row's own; theirs follows the caller's order, a quirk."""
-    total, params = vector["input"]["n_docs"], vector["params"]
-    rows = selected(total, params["limit"], params["samples"])
+    total, limit, samples = vector["input"]["n_docs"], vector["params"]["limit"], vector["params"]["samples"]
+    limit = limit_of("--limit", limit)
+    rows = taken(range(total), Job("made", "m", limit=limit, documents=samples and tuple(samples)))
     found = [{"internal_id": at, "logged_doc_id": row, "dataset_row": row} for at, row in enumerate(rows)]
-    return {"effective_limit": effective_limit(total, params["limit"]), "rows": found}, vector["expected"]
+    return {"effective_limit": None if limit is None else first(total, limit), "rows": found}, vector["expected"]
 
 
 def made_requests(vector):
@@ -51,15 +54,10 @@ def made_requests(vector):
     file = TaskFile(None, {key: _function(value, functions) for key, value in given.items()})
     splits = {"test": data["docs"], "train": data["train"]}
     readers = {name: lambda rows=rows: rows for name, rows in splits.items() if rows is not None}
-    build = dict(params.get("build") or {})
-    names = {"world_size": "world"}
-    known = ("limit", "samples", "rank", *names)
-    asked = {names.get(key, key): value for key, value in build.items() if key in known}
-    task = load_task(task_config(with_functions_of(file)), file, Splits("made", readers))
-    made = requests(
-        task,
-        RequestOptions(**asked, seed=params["fewshot_seed"], manner=Manner(system=build.get("system_instruction"))),
-    )
+    manner = Manner(system=(params.get("build") or {}).get("system_instruction"))
+    seeds = (*LOAD_SEEDS[:3], params["fewshot_seed"])
+    task = load_task(task_config(with_functions_of(file)), file, Splits("made", readers), seeds)
+    made = requests(replace(task, manner=manner))
     found = [
         {"request_type": one.request_type, "doc_id": one.doc_id, "idx": one.idx, "args": list(one.args)} for one in made
     ]

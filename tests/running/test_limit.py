@@ -4,7 +4,6 @@ import pytest
 
 from calipers.errors import InputError
 from calipers.running import first, limit_of
-from calipers.systems.lm_eval.tasks.requests import effective_limit
 
 
 @pytest.mark.parametrize(
@@ -27,8 +26,6 @@ from calipers.systems.lm_eval.tasks.requests import effective_limit
 )
 def test_what_a_limit_takes(total, limit, taken):
     assert first(total, limit_of("--limit", limit)) == taken
-    if limit is not None:
-        assert min(effective_limit(total, limit), total) == taken
 
 
 @pytest.mark.parametrize("limit", [0, -1, -0.5, 1.5, 2.0001, float("nan"), float("inf")])

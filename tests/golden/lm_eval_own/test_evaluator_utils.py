@@ -8,8 +8,8 @@ import pytest
 from golden.lm_eval_own.made import group, ran, results
 from golden.lm_eval_own.ported import ported
 
+from calipers.running import first, limit_of
 from calipers.systems.lm_eval.task_scores import aggregate_task
-from calipers.systems.lm_eval.tasks.requests import effective_limit
 from calipers.systems.lm_eval.write import available, table
 
 FILE = "test_evaluator_utils.py"
@@ -21,7 +21,7 @@ TASK = "TestComputeTaskAggregations::test_"
     FILE,
     "documents, limit, expected",
     {
-        f"{SIZE}none_returns_none": [(100, None, None)],
+        f"{SIZE}none_returns_none": [(100, None, 100)],
         f"{SIZE}integer_returns_int": [(100, 50, 50)],
         f"{SIZE}fractional_rounds_up": [(100, 0.3, 30)],
         f"{SIZE}fractional_small": [(10, 0.05, 1)],
@@ -30,7 +30,7 @@ TASK = "TestComputeTaskAggregations::test_"
     },
 )
 def test_how_many_documents_a_limit_means(documents, limit, expected):
-    assert effective_limit(documents, limit) == expected
+    assert first(documents, limit_of("--limit", limit)) == expected
 
 
 @ported(

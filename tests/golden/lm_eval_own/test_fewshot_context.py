@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from golden.lm_eval_own.ported import ported
 from systems.lm_eval.tasks.given import config, task
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, ChatTurn, Manner, prompt
-from calipers.systems.lm_eval.tasks.requests import RequestOptions, example_turns, joined, requests, turns
+from calipers.systems.lm_eval.tasks.requests import example_turns, joined, requests, turns
 
 FILE = "test_fewshot_context.py"
 ONE_TURN = Manner(chat=True, multiturn=False)
@@ -234,7 +236,7 @@ MATHS = "Answer math questions.\n"
 
 def contexts(doc, examples, fields, manner=PLAIN):
     made = task([doc], examples, **{**FIRST, **fields}, num_fewshot=len(examples))
-    return [one.args[0] for one in requests(made, RequestOptions(manner=manner))]
+    return [one.args[0] for one in requests(replace(made, manner=manner))]
 
 
 @ported(

@@ -7,7 +7,7 @@ from systems.lm_eval.tasks.given import task
 
 from calipers.systems.lm_eval.aggregations import known
 from calipers.systems.lm_eval.entries import KNOWN
-from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
+from calipers.systems.lm_eval.tasks.requests import requests
 
 LETTERS = ["A", "B", "C", "D"]
 ARC = {
@@ -50,7 +50,7 @@ def test_a_target_is_an_index(limit):
 
 @ported("test_tasks.py", "limit", {f"{NEW}build_all_requests": [(10,)], f"{NEW}construct_requests": [(10,)]})
 def test_as_many_documents_are_asked_as_the_limit_says(limit):
-    made = list(requests(task(DOCS, **ARC), RequestOptions(limit=limit)))
+    made = requests(task(DOCS[:limit], **ARC))
     assert [(one.doc_id, one.idx) for one in made] == [(doc, idx) for doc in range(limit) for idx in range(4)]
     assert made[5].args == ("Question: What is 1 + 1?\nAnswer:", " 2")
 

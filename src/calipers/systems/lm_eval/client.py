@@ -43,7 +43,7 @@ from calipers.running import Job
 from calipers.systems.lm_eval.entries import GENERATION, ROLLING
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
+from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.systems.lm_eval.write import digest
 from calipers.tasks import Message, Prompt, Suite
 from calipers.typed import complete
@@ -253,7 +253,7 @@ def prompts(task: LoadedTask) -> Iterator[tuple[int, Prompt]]:
     InputError for a prompt that is not text.
     """
     if task.own is None and task.config.output_type == GENERATION:
-        for request in requests(task, RequestOptions()):
+        for request in requests(task):
             yield request.doc_id, request.args[0]
         return
     for number, instances in _by_document(task):
@@ -274,7 +274,7 @@ def request_kinds(task: LoadedTask) -> Mapping[int, list[str]]:
 
 
 def _by_document(task: LoadedTask) -> Iterator[tuple[int, Iterator[Instance]]]:
-    return groupby(requests(task, RequestOptions()), key=lambda instance: instance.doc_id)
+    return groupby(requests(task), key=lambda instance: instance.doc_id)
 
 
 def _text(task: LoadedTask, instance: Instance) -> Text:

@@ -101,16 +101,15 @@ class HarnessCommand:
 
     def _with_gen_kwargs(self, part: TaskPart) -> TaskPart:
         """A run whose task has the command's ``--gen_kwargs`` in its configuration, as lm-eval's files show it."""
+        from calipers.systems.lm_eval.tasks.requests import requests
+
         task = part.scored.task
         if task.config.output_type != "generate_until" or not self.options["gen_kwargs"]:
             return part
         settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
-        cached_requests = [
-            (options, manner, [replace(request, args=(request.args[0], settings)) for request in requests])
-            for options, manner, requests in task.cache.get("requests", ())
-        ]
+        shown_requests = [replace(request, args=(request.args[0], settings)) for request in requests(task)]
         config = replace(task.config, generation_kwargs=settings)
-        shown_task = replace(task, config=config, cache={**task.cache, "requests": cached_requests})
+        shown_task = replace(task, config=config, cache={**task.cache, ("requests", task.manner): shown_requests})
         return replace(part, scored=replace(part.scored, task=shown_task))
 
     def _headline(self) -> str:

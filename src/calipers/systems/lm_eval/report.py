@@ -52,7 +52,7 @@ from calipers.systems.lm_eval.judges import responses_of, scoring, scoring_setti
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, seeded
-from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
+from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.systems.lm_eval.write import (
     NOT_AVAILABLE,
     RanTask,
@@ -270,7 +270,7 @@ def sample_rows(scored: ScoredRun, chat_template: Local | None = None) -> Iterat
     """
     task = scored.task
     arguments: dict[int, list[tuple[Any, ...]]] = {}
-    for request in requests(task, RequestOptions()):
+    for request in requests(task):
         if request.doc_id in scored.responses:
             prompt = recorded_prompt(request.args[0], chat_template)
             arguments.setdefault(request.doc_id, []).append((prompt, *request.args[1:]))

@@ -65,7 +65,7 @@ def test_the_prompt_of_a_document_holds_every_request_with_its_settings(home):
 
 def test_examples_and_chats_are_asked_of_the_class(home):
     made = task(home, "writer", num_fewshot=2, manner=Manner(chat=True))
-    assert next(requests(made)).args[0] == [{"role": "user", "content": "Say 2: the cat 0 is"}]
+    assert requests(made)[0].args[0] == [{"role": "user", "content": "Say 2: the cat 0 is"}]
     assert made.config.num_fewshot == 2
 
 

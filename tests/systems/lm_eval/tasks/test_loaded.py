@@ -50,7 +50,7 @@ def test_a_sampler_of_the_tasks_own(tmp_path):
             return self.docs[-n:]
 
     made = task(train=DOCS, fewshot_split="train", num_fewshot=1, fewshot_config={"sampler": Last})
-    assert next(requests(made)).args[0] == "q5 a5\n\nq0"
+    assert requests(made)[0].args[0] == "q5 a5\n\nq0"
 
 
 def test_modes_are_told_by_the_first_document():

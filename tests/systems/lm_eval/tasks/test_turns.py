@@ -7,13 +7,14 @@ with and without a system instruction, a description, and beginnings of answers 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from systems.lm_eval.tasks.given import task
 
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import RequestOptions, requests
+from calipers.systems.lm_eval.tasks.requests import requests
 
 FIRST, *CASES = map(json.loads, Path(__file__).with_name("chat_cases.jsonl").read_text(encoding="utf-8").splitlines())
 
@@ -25,7 +26,8 @@ def made(case):
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_turns_are_those_of_lm_eval(case):
     manner = Manner(chat=True, multiturn=case["multiturn"], system=case["system"])
-    found = [list(one.args[: len(case["expected"][0])]) for one in requests(made(case), RequestOptions(manner=manner))]
+    asked = requests(replace(made(case), manner=manner))
+    found = [list(one.args[: len(case["expected"][0])]) for one in asked]
     expected = [
         [[{"role": role, "content": content} for role, content in before], *after]
         for before, *after in case["expected"]
@@ -45,4 +47,4 @@ def test_a_task_has_a_manner_of_its_own():
     case = next(one for one in CASES if one["num_fewshot"] and one["config"]["output_type"] == "generate_until")
     plain = [one.args[0] for one in requests(made(case))]
     assert all(isinstance(one, str) for one in plain)
-    assert plain == [one.args[0] for one in requests(made(case), RequestOptions(manner=Manner()))]
+    assert plain == [one.args[0] for one in requests(replace(made(case), manner=Manner()))]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import marshal
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,44 +30,17 @@ from calipers.errors import InputError
 from calipers.reports.figures import counted
 from calipers.systems.lm_eval.tasks.groups import cache_folder, read_cached, write_cached
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index, seeded
-from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
+from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, called, field_of, prompt
 from calipers.systems.lm_eval.tasks.task_file import TaskFields, shown, values_of
 from calipers.tasks import Prompt
 from calipers.typed import complete
 
 
-def selected(total: int, limit: float | None = None, samples: Sequence[int] | None = None) -> list[int]:
-    """The numbers of the documents to run: the first ``limit`` (below 1, this share), or the ``samples``.
-
-    >>> selected(7, 0.3), selected(4, 1.0), selected(9, samples=[5, 2, 5])
-    ([0, 1, 2], [0], [2, 5])
-    """
-    if samples:
-        if limit is not None:
-            raise InputError.at("--limit", "given together with samples", "expected one of the two")
-        for number in samples:
-            if not 0 <= number < total:
-                raise InputError.at("samples", f"no document {number}", f"expected numbers from 0 to {total - 1}")
-        return sorted(set(samples))
-    count = effective_limit(total, limit)
-    return list(range(total if count is None else min(count, total)))
-
-
-def effective_limit(total: int, limit: float | None) -> int | None:
-    """The number of documents that a limit stands for; 1.0 is one document, not all of them."""
-    if limit is None:
-        return None
-    if not 0 < limit < math.inf:
-        raise InputError.at("--limit", f"is {limit:g}", "expected a number of documents, or a fraction below 1")
-    return math.ceil(total * limit) if limit < 1 else int(limit)
-
-
 class Sampler:
     """Draws the few-shot examples of a task."""
 
-    def __init__(self, task: LoadedTask, seed: int | None = None) -> None:
-        self._task, self._pool = task, list(task.examples)
-        self._random = Random(task.seeds[3] if seed is None else seed)
+    def __init__(self, task: LoadedTask) -> None:
+        self._task, self._pool, self._random = task, list(task.examples), Random(task.seeds[3])
         shots = task.config.fewshot_config
         self._same_split = shots.split == task.config.test_split  # the pool contains the evaluated document
 
@@ -166,55 +138,31 @@ def _choice(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
     return choices[index]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
-    """The options of a command that decide which requests a task makes."""
-
-    limit: float | None = None
-    samples: Sequence[int] | None = None
-    rank: int = 0  # of `world` processes that share the documents
-    world: int = 1
-    seed: int | None = None  # of the examples; None: the seed that the task was loaded with
-    manner: Manner | None = None  # None: the task's own
-
-
-def requests(task: LoadedTask, options: RequestOptions = RequestOptions()) -> Iterator[Instance]:  # noqa: B008
+def requests(task: LoadedTask) -> Sequence[Instance]:
     """Every request of a task, in order; the order matters, because examples are drawn document after document.
 
     The requests are made once and cached, so that a random prompt stays the same.
     """
-    manner = options.manner or task.manner
-    cache: list[tuple[RequestOptions, Manner, list[Instance]]] = task.cache.setdefault("requests", [])
-    key = options, manner
-    instances = next((cached for *cached_key, cached in cache if tuple(cached_key) == key), None)
-    if instances is None:
+    key = "requests", task.manner
+    if key not in task.cache:
         with seeded(task.seeds):
-            instances = list(_requests(task, options, manner))
-        cache.append((options, manner, instances))
-    yield from instances
+            task.cache[key] = list(_requests(task))
+    instances: Sequence[Instance] = task.cache[key]
+    return instances
 
 
-def _requests(task: LoadedTask, options: RequestOptions, manner: Manner) -> Iterator[Instance]:
+def _requests(task: LoadedTask) -> Iterator[Instance]:
     if task.own is not None:
-        seed = task.seeds[3] if options.seed is None else options.seed
-        yield from task.own.requests(_documents(task, options), manner, seed)
+        yield from task.own.requests(enumerate(task.docs), task.manner, task.seeds[3])
         return
-    sampler = Sampler(task, options.seed)
-    for doc_id, doc in _documents(task, options):
-        yield from _document_requests(task, doc_id, doc, contexts(task, sampler, doc_id, doc, manner), manner.chat)
+    sampler = Sampler(task)
+    for doc_id, doc in enumerate(task.docs):
+        yield from _document_requests(task, doc_id, doc, contexts(task, sampler, doc_id, doc))
 
 
-def _documents(task: LoadedTask, options: RequestOptions) -> Iterator[tuple[int, Doc]]:
-    """The documents to run, with their row numbers in the split."""
-    rows = selected(len(task.docs), options.limit, options.samples)[options.rank :: options.world]
-    if not rows:
-        raise InputError.at(task.location("dataset_path"), "no documents are left to evaluate", "expected at least one")
-    yield from ((row, task.docs[row]) for row in rows)
-
-
-def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: Manner) -> list[Prompt]:
+def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc) -> list[Prompt]:
     """The context of the answer: one prompt, or one per choice if the choices are contexts."""
-    config = task.config
+    config, manner = task.config, task.manner
     description = field_of(config.description, doc, task.location("description", number))
     system = joined(manner.system, description, config.fewshot_delimiter)
     head = [ChatTurn("system", system)] if system else []
@@ -228,12 +176,10 @@ def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: 
     return [prompt([*head, *turns(task, task.text(doc, number), "", prefix, config.target_delimiter)], manner)]
 
 
-def _document_requests(
-    task: LoadedTask, doc_id: int, doc: Doc, prompts: list[Prompt], chat: bool
-) -> Iterator[Instance]:
+def _document_requests(task: LoadedTask, doc_id: int, doc: Doc, prompts: list[Prompt]) -> Iterator[Instance]:
     config = task.config
     if config.output_type == "multiple_choice":
-        pairs = _choice_pairs(task, doc_id, doc, prompts, chat)
+        pairs = _choice_pairs(task, doc_id, doc, prompts)
         yield from (Instance("loglikelihood", doc_id, idx, pair) for idx, pair in enumerate(pairs))
         return
     if task.multiple_inputs and config.output_type != "loglikelihood_rolling":
@@ -247,12 +193,10 @@ def _document_requests(
     yield Instance(config.output_type, doc_id, 0, args)
 
 
-def _choice_pairs(
-    task: LoadedTask, doc_id: int, doc: Doc, prompts: list[Prompt], chat: bool
-) -> list[tuple[Prompt, str]]:
+def _choice_pairs(task: LoadedTask, doc_id: int, doc: Doc, prompts: list[Prompt]) -> list[tuple[Prompt, str]]:
     """The (context, continuation) pairs of a multiple-choice document, whose log-likelihoods are requested."""
     config, delimiter = task.config, task.config.target_delimiter
-    if chat and (not config.gen_prefix or config.gen_prefix[-1].isspace()):
+    if task.manner.chat and (not config.gen_prefix or config.gen_prefix[-1].isspace()):
         delimiter = ""
     choices = task.choices(doc, doc_id)
     if choices is None:
@@ -318,11 +262,11 @@ class RequestCache:
             why = "its own code makes them" if own_code else "a document contains an object"
             return [f"{task.config.task}: its prompts are not cached: {why}"]
         path = self.folder / f"{PREFIX}{_plain_name(str(task.config.task))}-{key[:16]}{SUFFIX}"
-        options, cached = RequestOptions(), None if self.refresh else _read(path, key)
+        cached = None if self.refresh else _read(path, key)
         if cached is not None:
-            task.cache.setdefault("requests", []).append((options, task.manner, cached))
+            task.cache["requests", task.manner] = cached
             return []
-        instances = list(requests(task, options))
+        instances = requests(task)
         content = _encoded(key, instances)
         if content is None or _decoded(content, key) != instances:
             return [f"{task.config.task}: its prompts are not cached: they contain more than text and numbers"]
@@ -403,7 +347,7 @@ def _code_digest() -> str:
     return code.hexdigest()
 
 
-def _encoded(key: str, instances: list[Instance]) -> bytes | None:
+def _encoded(key: str, instances: Sequence[Instance]) -> bytes | None:
     """Requests as the bytes of a file; None if a value cannot be stored."""
     texts: dict[int, tuple[int, Any]] = {}  # by identity, because the choices of a document share their context
     rows: list[Row] = []
