@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.analyses.compare.source import ReadSource, read_source, settings_of
+from calipers.analyses.compare.source import ReadSource, paths_of, read_source, settings_of
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats import Named
 from calipers.formats.memory import cells_of
@@ -472,9 +472,7 @@ def judge_check(
 def _refuse_expired(labels: LabelFile, source: Source, side: ReadSource, groups: Sequence[Rated]) -> None:
     """Raise InputError if labels are bound to another judge or rubric than the run's."""
     bound = [label for label in labels.labels if label.judge]
-    given = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
-    paths = [os.fspath(path) for path in given if isinstance(path, (str, os.PathLike))]
-    if not bound or not paths:
+    if not bound or not (paths := paths_of(source)):
         return
     now = {binding_of(paths, side.hashed(), group.judge).sha256 for group in groups}
     for label in bound:

@@ -33,7 +33,7 @@ from calipers.analyses.compare.source import (
     estimate_of,
     finished_results,
     on_tasks,
-    read_source,
+    read_sources,
     source_notes,
 )
 from calipers.errors import InputError, UnknownName
@@ -118,7 +118,7 @@ def leaderboard(
     check_sources(sources)
     finished, with_rollouts = finished_results(sources)
     names = Named(columns or {}, truth, input_format or "")
-    read = [read_source(source, names, plan.labels, progress) for source in with_rollouts]
+    read = read_sources(with_rollouts, names, plan, progress)
     with quietly():
         boards, notes = _boards(read, finished, question)
     return Leaderboard(

@@ -343,19 +343,28 @@ class Comparison(Page):
     order: str | None = None  # the order of the tasks in an anytime test; None in other tests
 
     def __getitem__(self, metric: str) -> Finding:
-        pairs = [pair for contest in self.contests for pair in contest.pairs]
-        if len(pairs) != 1:
-            raise KeyError(f"{len(pairs)} pairs of runs were compared; use .contests[i].pairs[j]")
-        by_metric = {finding.metric: finding for finding in pairs[0].findings if finding.by is None}
-        by_metric = by_metric or {f"{each.metric}[{each.by}={each.slice}]": each for each in pairs[0].findings}
+        if len(self.pairs) != 1:
+            raise KeyError(f"{len(self.pairs)} pairs of runs were compared; use .contests[i].pairs[j]")
+        by_metric = {finding.metric: finding for finding in self.findings if finding.by is None}
+        by_metric = by_metric or {f"{each.metric}[{each.by}={each.slice}]": each for each in self.findings}
         if metric not in by_metric:
             raise UnknownName.of("metric in this comparison", metric, by_metric)
         return by_metric[metric]
 
     @property
+    def pairs(self) -> list[tuple[Contest, Pair]]:
+        """Every pair of runs with its contest, in order."""
+        return [(contest, pair) for contest in self.contests for pair in contest.pairs]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of all pairs, in order."""
+        return [finding for _, pair in self.pairs for finding in pair.findings]
+
+    @property
     def verdicts(self) -> list[str]:
         """The verdict of every finding, in order."""
-        return [finding.verdict for contest in self.contests for pair in contest.pairs for finding in pair.findings]
+        return [finding.verdict for finding in self.findings]
 
     @property
     def digest(self) -> str:
@@ -381,10 +390,10 @@ class Comparison(Page):
         """The answer in one line."""
         from calipers.analyses.compare.page import answer_of
 
-        pairs = [(contest, pair) for contest in self.contests for pair in contest.pairs]
-        if len(pairs) != 1:
-            return f"{len(pairs)} pairs of runs"
-        return f"{answer_of(self, *pairs[0]).line} {pairs[0][1].alignment.common:,} common tasks"
+        if len(self.pairs) != 1:
+            return f"{len(self.pairs)} pairs of runs"
+        ((contest, pair),) = self.pairs
+        return f"{answer_of(self, contest, pair).line} {pair.alignment.common:,} common tasks"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -403,21 +412,17 @@ class Comparison(Page):
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per finding: the names of both runs and all its numbers."""
         rows = []
-        for contest in self.contests:
-            for pair in contest.pairs:
-                runs = {
-                    "dataset": contest.dataset,
-                    "first_run": contest.runs[pair.first].name,
-                    "second_run": contest.runs[pair.second].name,
-                }
-                aligned = pair.alignment
-                tasks = {
-                    "aligned_by": aligned.by,
-                    "common_tasks": aligned.common,
-                    "only_first": aligned.only_first.count,
-                    "only_second": aligned.only_second.count,
-                }
-                rows += [{**runs, **_flat(finding), **tasks} for finding in pair.findings]
+        for contest, pair in self.pairs:
+            first, second = (contest.runs[index].name for index in (pair.first, pair.second))
+            runs = {"dataset": contest.dataset, "first_run": first, "second_run": second}
+            aligned = pair.alignment
+            tasks = {
+                "aligned_by": aligned.by,
+                "common_tasks": aligned.common,
+                "only_first": aligned.only_first.count,
+                "only_second": aligned.only_second.count,
+            }
+            rows += [{**runs, **_flat(finding), **tasks} for finding in pair.findings]
         return rows
 
     def _settings(self) -> dict[str, Any]:

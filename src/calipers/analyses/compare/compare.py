@@ -74,7 +74,7 @@ from calipers.analyses.compare.source import (
     compared_tables,
     gap_notes,
     prompts_differ,
-    read_source,
+    read_sources,
     settings_differ,
     source_notes,
     split_metrics,
@@ -88,7 +88,7 @@ from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
 from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints, total
-from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of, without
+from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import Stop, without_sentences
 from calipers.rollouts.table import Rollouts
@@ -175,11 +175,9 @@ def compare(
     )
     check_sources(sources)
     names = Named(columns or {}, truth, input_format or "")
-    read_sources = [read_source(source, names, plan.labels, progress) for source in sources]
-    tables = without([source.rollouts for source in read_sources], plan.exclude, plan.dialect.label)
-    read_sources = [replace(source, rollouts=table) for source, table in zip(read_sources, tables, strict=True)]
+    read = read_sources(sources, names, plan, progress)
     with quietly():
-        return _compare_sources(read_sources, question, table_metrics, force=force)
+        return _compare_sources(read, question, table_metrics, force=force)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +225,13 @@ def _compare_sources(
         finished_pairs = [pair for runs, pair in finished if runs is contest]
         if finished_pairs:
             has_ranks = len(contest) > 2 and not question.anytime and not question.steps
-            ranks = _without_stopped(_rankings(contest, question), contest) if has_ranks else ()
+            ranks = (
+                _without_stopped(
+                    [_ranking_of(values, contest, question) for values in common_values(contest, question)], contest
+                )
+                if has_ranks
+                else ()
+            )
             results.append(Contest(dataset_of(contest), _runs(contest), finished_pairs, ranks))
     plan, primary = question.plan, _primary_of(measured_pairs[0].family).metric_pair.question_text
     if question.primary:
@@ -266,7 +270,8 @@ def _measure_pairs(
         check_gaps(contest, question)
     measured_pairs: list[_MeasuredPair] = []
     excluded: list[str] = []
-    reward, rewards = question.plan.reward, [_reward_names(contest) for contest in contests]
+    reward = question.plan.reward
+    rewards = [{name for run in contest for name in rewards_of(run.rollouts)} for contest in contests]
     for contest, pairs, names in zip(contests, pairs_of, rewards, strict=True):
         if reward and reward not in names and len(names) > 1 and any(reward in others for others in rewards):
             excluded.append(f"excluded, because no rollout has the reward {reward!r}: {dataset_of(contest)}")
@@ -286,10 +291,6 @@ def _measure_pairs(
     if not measured_pairs:
         raise InputError("; ".join(excluded))
     return measured_pairs, excluded
-
-
-def _reward_names(contest: Sequence[ReadRun]) -> set[str]:
-    return {name for run in contest for name in rewards_of(run.rollouts)}
 
 
 def _primary_of(family: Sequence[Measured]) -> Measured:
@@ -533,20 +534,18 @@ def _finish_pair(
         # a task with the same digest has the same instruction: its prompts differ only by the agent's wording
         same = {key[1] for key, digest in old.digests.items() if new.digests.get(key) == digest}
         notes += prompts_differ(first.prompts, second.prompts, [task for task in tasks if task not in same])
-    # answers are stored by task, not by step: with steps they could be of another step
-    flips, ids = pair.flips, {} if question.steps else _flipped_ids(pair, common)
-    if flips is not None:
+    flips = pair.flips
+    if flips is not None and not question.steps:  # answers are stored by task: with steps, they may be of another step
+        ids = _flipped_ids(pair, common)
 
         def with_answers(changes: Sequence[Changed]) -> list[Changed]:
-            return [replace(change, answers=_answer_pair(first, second, ids.get(change.task))) for change in changes]
+            return [
+                replace(change, answers=(first.answer(ids[change.task][0]), second.answer(ids[change.task][1])))
+                for change in changes
+            ]
 
         flips = replace(flips, regressions=with_answers(flips.regressions), fixes=with_answers(flips.fixes))
     return replace(pair, findings=_findings(each.family, question, tests), flips=flips, notes=notes)
-
-
-def _answer_pair(first: Texts, second: Texts, ids: tuple[str, str] | None) -> tuple[str | None, str | None]:
-    old, new = (first.answers.get(ids[0]), second.answers.get(ids[1])) if ids else (None, None)
-    return old and old[1], new and new[1]
 
 
 def _runs(contest: Sequence[ReadRun]) -> list[Run]:
@@ -587,11 +586,6 @@ def common_values(contest: Sequence[ReadRun], question: Question) -> list[Common
         values, complete = _common_values_of(metrics, contest, indices, question)
         results.append(replace(values, ids=[tasks[index] for index in np.flatnonzero(complete)]))
     return results
-
-
-def _rankings(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
-    """Rank the runs by every metric that is a mean over tasks, over the tasks that all of them have."""
-    return [_ranking_of(values, contest, question) for values in common_values(contest, question)]
 
 
 def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:

@@ -18,9 +18,8 @@ from calipers.analyses.compare import (
     Pair,
     Ranks,
     Run,
-    UnmatchedTasks,
 )
-from calipers.analyses.compare.page import LOSSES, MANY, hints, short_page, survives, ways
+from calipers.analyses.compare.page import LOSSES, MANY, common_count, hints, question_of, short_page, survives, ways
 from calipers.reports.document import (
     Blank,
     Block,
@@ -260,7 +259,7 @@ def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
     ``names`` are the names of the first and the second run from `shown_names`.
     """
     return [
-        (findings[0].verdict, sentence(findings[0], names, ", ".join(map(_question, findings))))
+        (findings[0].verdict, sentence(findings[0], names, ", ".join(map(question_of, findings))))
         for findings in _by_sentence(pair)
     ]
 
@@ -272,11 +271,6 @@ def _by_sentence(pair: Pair) -> list[list[Finding]]:
         if finding.by is None or finding.role == "primary":
             by_sentence.setdefault(finding.sentence, []).append(finding)
     return list(by_sentence.values())
-
-
-def _question(finding: Finding) -> str:
-    cut = "" if finding.by is None else f"[{clean(finding.by)}={clean(finding.slice or '')}]"
-    return clean(finding.metric) + cut
 
 
 def sentence(finding: Finding, names: tuple[str, str], question: str) -> str:
@@ -305,7 +299,7 @@ def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
     for findings in _by_sentence(pair):
         questions_of: dict[str, list[str]] = {}
         for finding in findings:
-            questions_of.setdefault(of_missing(finding, names), []).append(_question(finding))
+            questions_of.setdefault(of_missing(finding, names), []).append(question_of(finding))
         lines = [(line, ", ".join(questions)) for line, questions in questions_of.items() if line]
         all_lines.append([line if len(questions_of) == 1 else f"{questions}: {line}" for line, questions in lines])
     return all_lines
@@ -337,13 +331,11 @@ def _missing(finding: Finding, names: tuple[str, str]) -> str:
 
 def common_tasks(pair: Pair, names: tuple[str, str]) -> str:
     """The number of common tasks, and the tasks that only one of the runs has."""
-    alignment = pair.alignment
-    how = "" if alignment.by == "id" else ", paired by content, because their ids differ"
-    parts = [f"{counted(alignment.common, 'common task')}{how}"]
-    sides = alignment.only_first, alignment.only_second
-    for side, name in zip(sides, names, strict=True):
+    parts = [common_count(pair)]
+    for side, name in zip((pair.alignment.only_first, pair.alignment.only_second), names, strict=True):
         if side.count:
-            parts.append(f"{side.count:,} only in {name} ({_first_ids(side)})")
+            ids = ", ".join(clean(task, 30) for task in side.ids[:_NAMED]) + (", …" if side.count > _NAMED else "")
+            parts.append(f"{side.count:,} only in {name} ({ids})")
     return "; ".join(parts)
 
 
@@ -362,9 +354,7 @@ def settings(comparison: Comparison) -> str:
     if comparison.cluster:
         parts.append(f"clusters by {clean(comparison.cluster)}")
     if comparison.margin is not None:
-        how = sorted(
-            {finding.margin_method for finding in _all_findings(comparison) if finding.margin_method in _MARGIN_TESTS}
-        )
+        how = sorted({each.margin_method for each in comparison.findings if each.margin_method in _MARGIN_TESTS})
         parts.append(f"margin {comparison.margin:g}" + (f" ({' and '.join(how)})" if how else ""))
     if comparison.order is not None:
         parts.append(f"tasks in the order of the {plain_why(comparison.order)}")
@@ -375,28 +365,21 @@ def settings(comparison: Comparison) -> str:
 
 def _adjustment(comparison: Comparison) -> str:
     """How the p values of several tests were adjusted."""
-    if comparison.adjust == HOLM and all(finding.by is not None for finding in _all_findings(comparison)):
+    if comparison.adjust == HOLM and all(finding.by is not None for finding in comparison.findings):
         others = "all others adjusted together (Holm), intervals not adjusted"
         return f"primary question {clean(comparison.primary or '', None)}, {others}"
     if comparison.adjust != SIDAK:
         return f"{comparison.tests} tests, {_ADJUSTED[comparison.adjust]}"
-    pairs = sum(len(contest.pairs) for contest in comparison.contests)
-    among = f", one of {pairs} pairs" if pairs > 1 else ""
-    levels = {f"{100 * each.confidence:.4g} %" for each in _all_findings(comparison) if each.role == "secondary"}
+    among = f", one of {len(comparison.pairs)} pairs" if len(comparison.pairs) > 1 else ""
+    levels = {f"{100 * each.confidence:.4g} %" for each in comparison.findings if each.role == "secondary"}
     at = f", intervals at {levels.pop()}" if len(levels) == 1 else ""
     return f"primary question {clean(comparison.primary or '', None)}{among}, all others adjusted together (sidak{at})"
-
-
-def _all_findings(comparison: Comparison) -> Iterator[Finding]:
-    for contest in comparison.contests:
-        for pair in contest.pairs:
-            yield from pair.findings
 
 
 def _metrics_by_test(comparison: Comparison) -> dict[str, list[str]]:
     """The tests that were used, each with its metrics; a metric that is not a mean always uses the bootstrap."""
     used: dict[str, dict[str, None]] = {}
-    for finding in _all_findings(comparison):
+    for finding in comparison.findings:
         if finding.p is not None:
             used.setdefault(finding.method, {})[finding.metric] = None
     return {method: list(metrics) for method, metrics in used.items()}
@@ -515,7 +498,10 @@ def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterat
     )
     winner = ranks.winner
     if winner is not None:
-        interval = "no interval" if winner.interval is None else _interval_text(winner.interval, confidence)
+        interval = "no interval"
+        if winner.interval is not None:
+            low, high = map(figure, winner.interval)
+            interval = f"{percent(confidence)} interval {low} to {high}"
         why = f": {plain_why(winner.why)}" if winner.why else ""
         yield (
             f"{names[winner.run]} is the best of {winner.candidates} candidates, with {figure(winner.observed)}. "
@@ -527,14 +513,6 @@ def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterat
             f"optimism: if all {count} runs were equal, the best would look {figure(abs(ranks.optimism))} too good; "
             f"less that, its value is {figure(ranks.corrected)}"
         )
-
-
-def _interval_text(interval: tuple[float, float], confidence: float) -> str:
-    return f"{percent(confidence)} interval {figure(interval[0])} to {figure(interval[1])}"
-
-
-def _first_ids(side: UnmatchedTasks) -> str:
-    return ", ".join(clean(task, 30) for task in side.ids[:_NAMED]) + (", …" if side.count > _NAMED else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
     if hint is not None:
         word = "undecided"
         sentence = f"undecided, because the primary question is: on its own, {sentence}; a hint, not a claim"
-    margin_tested = margin is not None and difference.p is not None
+    tested_margin = margin if difference.p is not None else None
     return Finding(
         metric=metric_pair.text,
         by=metric_pair.by,
@@ -218,9 +218,9 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         more_tasks=judgement.more_tasks,
         more_samples=judgement.more_samples,
         new_tasks=judgement.new_tasks,
-        p_equivalent=equivalence(difference, margin, confidence=confidence).p if margin_tested and margin else None,
-        p_not_worse=non_inferiority(difference, margin, higher_is_better=better is not False, confidence=confidence).p
-        if margin_tested and margin and better is not None
+        p_equivalent=equivalence(difference, tested_margin, confidence=confidence).p if tested_margin else None,
+        p_not_worse=non_inferiority(difference, tested_margin, higher_is_better=better, confidence=confidence).p
+        if tested_margin and better is not None
         else None,
         mcnemar=measured.mcnemar,
         why=difference.why,
@@ -231,8 +231,8 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         confidence=confidence,
         hint=hint,
         undone_by_one=fragile,
-        margin_method=margin_method(difference) if margin_tested else None,
-        tasks_for_margin=too_few(difference, margin, confidence) if margin_tested and margin else None,
+        margin_method=margin_method(difference) if tested_margin else None,
+        tasks_for_margin=too_few(difference, tested_margin, confidence) if tested_margin else None,
     )
 
 

@@ -51,15 +51,14 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 def short_page(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
     """The short page: one pair with its changed tasks, a row for each of several pairs, or ranks of many runs."""
-    pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
-    if len(pairs) == 1:
-        yield from _pair_page(comparison, *pairs[0], losses)
+    if len(comparison.pairs) == 1:
+        yield from _pair_page(comparison, *comparison.pairs[0], losses)
     elif len(comparison.contests) == 1 and (ranks := _primary_ranks(comparison.contests[0])) is not None:
         yield from _ranks_page(comparison, comparison.contests[0], ranks)
     elif any(map(_primary_ranks, comparison.contests)):
         yield from _datasets_page(comparison)
     else:
-        yield from _pairs_page(comparison, pairs)
+        yield from _pairs_page(comparison)
     for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 
@@ -76,8 +75,7 @@ def primary(pair: Pair) -> Finding | None:
 
 def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
     """The answer to the primary question."""
-    names, finding = names_of(contest), primary(pair)
-    first, second = names[pair.first], names[pair.second]
+    (first, second), finding = _names(contest, pair), primary(pair)
     if finding is None:
         return Answer(f"{second} and {first} have no metric in common.")
     answer = of_difference(
@@ -106,7 +104,6 @@ def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
 def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> Iterator[Block]:
     finding, letters_of_runs = primary(pair), letters(len(contest.runs))
     labels = letters_of_runs[pair.first], letters_of_runs[pair.second]
-    names = names_of(contest)
     about = clean(contest.dataset, NAME) if contest.dataset else f"{labels[1]} against {labels[0]}"
     head: list[Block] = [
         *head_blocks(about, _question_line(pair, finding)),
@@ -118,7 +115,8 @@ def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int
         unseen = one_more(finding.delta, comparison.cluster).capitalize()
         head.append(Sentence(f"{unseen} would undo this verdict; {STRICT_ALLOWS}."))
     head.append(Blank())
-    first, second = (Name(contest.runs[index].name, None, names[index]) for index in (pair.first, pair.second))
+    runs = contest.runs[pair.first], contest.runs[pair.second]
+    first, second = (Name(run.name, None, name) for run, name in zip(runs, _names(contest, pair), strict=True))
     head += [Sentence((f"{labels[0]}  ", first, f"   {labels[1]}  ", second)), Blank()]
     tail: list[Block] = [Blank(), Sentence(_tally(pair))]
     tail += [*_changes(pair, losses), *_unmatched(pair, labels)]
@@ -145,7 +143,7 @@ def _step_sentence(pair: Pair, finding: Finding) -> str:
 
 def _question_line(pair: Pair, finding: Finding | None) -> str:
     """``mean_reward, 40 common tasks``, or ``mean_reward = pass_rate, ...`` if both metrics share a row."""
-    metric = "" if finding is None else clean(finding.metric) + _slice_suffix(finding)
+    metric = "" if finding is None else question_of(finding)
     if finding is not None:
         metric += "".join(f" = {clean(other.metric)}" for other in pair.findings if _same_numbers(other, finding))
     way = " (lower is better)" if finding is not None and finding.higher_is_better is False else ""
@@ -163,14 +161,24 @@ def _numbers(finding: Finding) -> tuple[object, ...]:
     return finding.by, finding.slice, *shown, verdict_of(finding), finding.higher_is_better
 
 
+def question_of(finding: Finding) -> str:
+    """The question that a finding answers: its metric, ``mean_reward[level=hard]`` for a slice."""
+    return clean(finding.metric) + _slice_suffix(finding)
+
+
 def _slice_suffix(finding: Finding) -> str:
     return "" if finding.by is None else f"[{clean(finding.by)}={clean(finding.slice or '')}]"
 
 
+def common_count(pair: Pair) -> str:
+    """``40 common tasks``, and how they were paired if not by id."""
+    how = "" if pair.alignment.by == "id" else ", paired by content, because their ids differ"
+    return f"{counted(pair.alignment.common, 'common task')}{how}"
+
+
 def _tally(pair: Pair) -> str:
     """``40 common tasks: 25 better, 6 same, 9 worse``."""
-    how = "" if pair.alignment.by == "id" else ", paired by content, because their ids differ"
-    common, flips = f"{counted(pair.alignment.common, 'common task')}{how}", pair.flips
+    common, flips = common_count(pair), pair.flips
     if flips is None:
         return common
     worse, better = ways(pair)
@@ -350,10 +358,10 @@ def _axis(findings: Sequence[Finding]) -> Axis | None:
     return round_axis([*ends, 0.0], SPARE) if ends else None
 
 
-def _pairs_page(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> Iterator[Block]:
+def _pairs_page(comparison: Comparison) -> Iterator[Block]:
     """A row for each pair of runs, by the primary question."""
-    findings = [(contest, pair, finding) for contest, pair in pairs if (finding := primary(pair)) is not None]
-    datasets = list(dict.fromkeys(contest.dataset for contest, _ in pairs))
+    findings = [(contest, pair, finding) for contest, pair in comparison.pairs if (finding := primary(pair))]
+    datasets = list(dict.fromkeys(contest.dataset for contest, _ in comparison.pairs))
     runs = list(dict.fromkeys(name for contest in comparison.contests for name in names_of(contest)))
     dataset = clean(datasets[0] or "", NAME) if len(datasets) == 1 else counted(len(datasets), "dataset")
     about = ", ".join(filter(None, (dataset, counted(len(runs), "run"))))
@@ -496,13 +504,12 @@ def _foot(comparison: Comparison) -> Sentence:
 
 def glance(comparison: Comparison) -> Glance:
     """A comparison for a notebook: the verdict, a row with a picture for each difference, and missing rollouts."""
-    pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
-    if len(pairs) == 1:
-        contest, pair = pairs[0]
-        main, names = primary(pair), names_of(contest)
+    if len(comparison.pairs) == 1:
+        ((contest, pair),) = comparison.pairs
+        main, names = primary(pair), _names(contest, pair)
         shown = [finding for finding in pair.findings if _in_glance(finding, pair)]
         firsts = [Name(finding.metric + _slice_suffix(finding), None) for finding in shown]
-        heads = "metric", f"A {names[pair.first]}", f"B {names[pair.second]}", "B − A"
+        heads = "metric", f"A {names[0]}", f"B {names[1]}", "B − A"
         missing = ""
         if main and any(main.missing):
             old, new = (f"{number:,}" for number in main.missing)
@@ -510,12 +517,12 @@ def glance(comparison: Comparison) -> Glance:
         sentence, foot = answer_of(comparison, contest, pair).line, f"{_tally(pair)}.{missing} "
     else:
         answered = [
-            (names_of(contest), pair, finding)
-            for contest, pair in pairs
+            (_names(contest, pair), finding)
+            for contest, pair in comparison.pairs
             if (finding := primary(pair)) and _in_glance(finding, pair)
         ]
-        shown = [finding for _, _, finding in answered]
-        firsts = [Name(f"{names[pair.second]} − {names[pair.first]}", None) for names, pair, _ in answered]
+        shown = [finding for _, finding in answered]
+        firsts = [Name(f"{second} − {first}", None) for (first, second), _ in answered]
         heads = "runs", "first", "second", "difference"
         sentence, foot = f"{_decided_line(shown)}.", ""
     axis = _axis(shown)

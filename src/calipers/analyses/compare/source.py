@@ -46,7 +46,7 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.request import Plan, RequestedMetric, make_plan
 from calipers.rollouts.column import Bools, Ints, total
-from calipers.rollouts.labels import STEP, over_steps
+from calipers.rollouts.labels import STEP, over_steps, without
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Part, Rollouts
 from calipers.stats.estimate import Estimate
@@ -141,15 +141,29 @@ class CalledTable:
     table: Source
 
 
+def paths_of(source: Source) -> list[str]:
+    """The paths of a source; empty for a source in memory."""
+    items = source if isinstance(source, (list, tuple)) else [source]
+    paths = [os.fspath(path) for path in items if isinstance(path, (str, os.PathLike))]
+    return paths if len(paths) == len(items) else []
+
+
+def read_sources(
+    sources: Sequence[Source], columns: Mapping[str, str], plan: Plan, progress: Progress | None
+) -> list[ReadSource]:
+    """Read the sources of a comparison, without the rollouts that the plan excludes."""
+    read = [read_source(source, columns, plan.labels, progress) for source in sources]
+    tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
+    return [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)]
+
+
 def read_source(
     source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
 ) -> ReadSource:
     """Read one source: anything that `score` accepts."""
     if isinstance(source, CalledTable):
         return replace(read_source(source.table, columns, labels, progress), path=source.name)
-    items = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
-    paths = [os.fspath(path) for path in items if isinstance(path, (str, os.PathLike))]
-    if paths and len(paths) == len(items):
+    if paths := paths_of(source):
         parts: list[Part] = []
         rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
@@ -215,6 +229,10 @@ class Texts:
     documents: dict[str, bytes] = field(default_factory=dict)  # task -> hash of the document it is made from
     targets: dict[str, bytes] = field(default_factory=dict)  # task -> its target
     answers: dict[str, tuple[float, str]] = field(default_factory=dict)  # task -> (sample, text) of its first sample
+
+    def answer(self, task: str) -> str | None:
+        """The answer of a task's first sample; None if there is none."""
+        return self.answers.get(task, (0.0, None))[1]
 
 
 def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:

@@ -18,7 +18,15 @@ import msgspec
 from calipers.analyses.compare import Comparison, Contest, Pair, Run, metric_key
 from calipers.analyses.compare.document import common_tasks, shown_names
 from calipers.analyses.compare.findings import NO_RANGE, filled_rollouts, reward_range, why_not_fillable, within_range
-from calipers.analyses.compare.source import CalledTable, DocumentTable, short, split_metrics, table_of, table_reader
+from calipers.analyses.compare.source import (
+    CalledTable,
+    DocumentTable,
+    paths_of,
+    short,
+    split_metrics,
+    table_of,
+    table_reader,
+)
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
 from calipers.formats import BAD
@@ -233,10 +241,10 @@ def worst_of(
     filled: Number | None,
 ) -> Number:
     """The worst case of a number: ``filled``, the number with missing rollouts filled in, unless it is unknown."""
-    why = unknown.get(requirement.key) or (NO_BOUNDS if filled is None else None)
-    if why is None and filled is not None:
+    why = unknown.get(requirement.key)
+    if filled is not None and why is None:
         return filled
-    return number if not part.ledger.gaps else Number(None, why=why, tasks=number.tasks)
+    return Number(None, why=why or NO_BOUNDS, tasks=number.tasks) if part.ledger.gaps else number
 
 
 TABLE, BASELINE = "the result", "the baseline"  # the names of sources in memory
@@ -325,9 +333,7 @@ def is_stdin(source: Source) -> bool:
 
 def display_name(source: Source, name_in_memory: str) -> str:
     """The name of a source in messages: its path, or ``name_in_memory`` for a source in memory."""
-    items = source if isinstance(source, (list, tuple)) else [source]
-    paths = [os.fspath(path) for path in items if isinstance(path, (str, os.PathLike))]
-    return " ".join(paths) if paths and len(paths) == len(items) else name_in_memory
+    return " ".join(paths_of(source)) or name_in_memory
 
 
 def is_document(source: Source) -> bool:
@@ -508,8 +514,7 @@ class Differences:
         remaining = iter(comparison.differences)
         pairs = [
             (contest.runs[pair.first].name, pair, pair_differences)
-            for contest in comparison.contests
-            for pair in contest.pairs
+            for contest, pair in comparison.pairs
             for pair_differences in [[next(remaining) for _ in pair.findings]]
             if contest.runs[pair.first].source == self.before.path != contest.runs[pair.second].source
             and _is_run_of(contest.runs[pair.second], group)
@@ -585,12 +590,7 @@ def differences(
         bottom, top = scoring.range or UNIT
         against = compare(*sides, filled=(top, bottom), **settings)
         filled = (against, compare(*sides, filled=(bottom, top), **settings))
-    notes = [
-        note
-        for contest in comparison.contests
-        for pair in contest.pairs
-        for note in (*_pairing_notes(contest, pair), *pair.notes)
-    ]
+    notes = [note for contest, pair in comparison.pairs for note in (*_pairing_notes(contest, pair), *pair.notes)]
     return Differences(comparison, before, [*comparison.notes, *notes], filled)
 
 

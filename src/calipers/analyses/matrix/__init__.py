@@ -34,7 +34,7 @@ from calipers.analyses.compare.source import (
     estimate_of,
     finished_results,
     on_tasks,
-    read_source,
+    read_sources,
     settings_differ,
     source_notes,
     unrelated,
@@ -46,7 +46,6 @@ from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
 from calipers.reports.result import Group, finite
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
-from calipers.rollouts.labels import without
 from calipers.rollouts.ledger import Ledger, Missing
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
@@ -143,12 +142,10 @@ def _read(
     if not sources:
         raise InputError("nothing to show; expected a folder of runs, or runs")
     finished, with_rollouts = finished_results(sources)
-    read = [read_source(source, named, plan.labels, progress) for source in with_rollouts]
     if plan.exclude and finished:
         problem = f"{finished[0].path or 'a result'} has no rollouts to exclude"
         raise InputError.at("--exclude", problem, "expected rollouts, such as the folder of its run")
-    tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
-    return [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)], finished
+    return read_sources(with_rollouts, named, plan, progress), finished
 
 
 @dataclass(frozen=True, slots=True)
