@@ -17,7 +17,7 @@ from isolate.captive import alive, as_ordinary_user, captive, said
 from calipers.clients import Completion
 from calipers.isolate import Limits, run
 from calipers.tasks import Task
-from calipers.verifiers.python_tests import PYTHON_TESTS, Answer, ask
+from calipers.verifiers.python_tests import PYTHON_TESTS, CandidateOutput, ask
 from calipers.verifiers.test_sh import FOLDERS, REWARD_TXT
 
 NUMBERS = {"x86_64": (251, 314), "aarch64": (30, 274)}[os.uname().machine]  # ioprio_set, sched_setattr
@@ -66,8 +66,8 @@ def answers(mechanism, code, tests, **params):
 def test_process_1_keeps_its_limits_and_its_priority(mechanism, attack):
     code = TRY.replace("ATTACK", attack) + "def f(n):\n    return attack() if n == 0 else 'still here'\n"
     first, *rest = answers(mechanism, code, range(3))
-    assert first == Answer(0, False, b'"refused"')
-    assert rest == [Answer(0, False, b'"still here"')] * 2
+    assert first == CandidateOutput(0, False, b'"refused"')
+    assert rest == [CandidateOutput(0, False, b'"still here"')] * 2
 
 
 def test_no_signal_reaches_process_1_not_even_by_way_of_the_kernel(mechanism):
@@ -202,7 +202,7 @@ def forge(text):
 def test_a_program_holds_no_descriptor_but_its_own_however_many_are_open(mechanism):
     assert said(FORGE + "print(held())", mechanism) == ["[]"]
     held = answers(mechanism, FORGE + "def f(n): return held()", range(2))
-    assert held == [Answer(0, False, b"[3]")] * 2  # its answer
+    assert held == [CandidateOutput(0, False, b"[3]")] * 2  # its answer
     inside = "import os, sys, subprocess\n" + FORGE + "def f(n): return 0 if held() == [3] else 1"
     assert [one.output for one in answers(mechanism, inside, range(1))] == [b"0"]
 
@@ -223,7 +223,7 @@ def test_sandboxes_side_by_side_hold_no_pipe_of_each_other(mechanism):
     code = FORGE + "forge(b'0 0 4\\ntrue' * 9)\ndef f(n):\n    forge(b'garbage\\n')\n    return [n, held()]"
     with ThreadPoolExecutor(6) as pool:
         every = list(pool.map(lambda one: answers(mechanism, code, [one]), range(24)))
-    assert every == [[Answer(0, False, b"[%d, [3]]" % one)] for one in range(24)]
+    assert every == [[CandidateOutput(0, False, b"[%d, [3]]" % one)] for one in range(24)]
 
 
 MEMORY = {
@@ -336,5 +336,5 @@ def test_a_candidate_that_takes_the_memory_fails_its_tests_and_not_its_verifier(
         "def f(n):\n    if n == 1:\n        threading.Thread(target=grow).start()\n        time.sleep(60)\n    return n"
     )
     first, *rest = answers(mechanism, code, range(3), memory_mb=100, seconds=60)
-    assert first == Answer(0, False, b"0")
-    assert not any(one.finished for one in rest)
+    assert first == CandidateOutput(0, False, b"0")
+    assert not any(one.exit_code == 0 and not one.cut for one in rest)

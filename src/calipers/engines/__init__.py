@@ -179,7 +179,7 @@ class Terms(NamedTuple):
     capacity: int  # all items; those beyond it that are not begun yet are returned
 
 
-class Answer(NamedTuple):
+class WorkerReply(NamedTuple):
     """A worker's answer to an exchange."""
 
     results: list[tuple[int, Any]]  # (number of an item, its result)
@@ -442,7 +442,7 @@ class RemoteWorkers:
                 worker.exchanging = True
                 reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.take_message())), PATIENCE)
                 worker.exchanging = False
-                self._take(worker, Answer(*pickle.loads(reply)))
+                self._take(worker, WorkerReply(*pickle.loads(reply)))
                 await asyncio.sleep(0)  # lets callers that got results make new calls, for the next message
                 self._deal()
         except TimeoutError:
@@ -452,7 +452,7 @@ class RemoteWorkers:
         except Exception as error:  # any error of Ray
             self._dismiss(worker, _reason(error))
 
-    def _take(self, worker: _WorkerState, answer: Answer) -> None:
+    def _take(self, worker: _WorkerState, answer: WorkerReply) -> None:
         """Set the results of calls, queue returned items again, and share the places that the worker gave up."""
         for number, result in answer.results:
             if (call := worker.calls.pop(number, None)) is not None and not call.result.done():
@@ -532,7 +532,7 @@ class RemoteWorkers:
         worker.outbox.append(call)
         while True:
             reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.take_message())), PATIENCE)
-            for number, result in Answer(*pickle.loads(reply)).results:
+            for number, result in WorkerReply(*pickle.loads(reply)).results:
                 if number == call.number:
                     return result
 

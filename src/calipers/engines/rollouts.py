@@ -98,13 +98,12 @@ class RemoteModel:
         self._local = local  # only to be closed; no call is made with it
         self._tasks = {task.id: task for task in tasks}
         self._verdicts: dict[int, tuple[Completion, Verdict | VerifierError]] = {}
-        self._job, self._ray = job, ray
-        self._workers: RemoteWorkers | None = None
+        self._workers = RemoteWorkers(ray, HANDLER, job, places=job.in_flight, environment=keys_in(os.environ))
 
     @property
     def notes(self) -> list[str]:
         """The notes of the workers' clients and verifiers, and on repeated rollouts."""
-        return self._workers.notes if self._workers is not None else []
+        return self._workers.notes
 
     async def complete(self, request: Request) -> Completion:
         """The completion that a worker got; its verdict, which comes with it, is kept for `verdict`."""
@@ -134,14 +133,9 @@ class RemoteModel:
     async def close(self) -> None:
         """End the workers."""
         await self._local.close()
-        if self._workers is not None:
-            await self._workers.close()
+        await self._workers.close()
 
     async def _call(self, item: tuple[Request | Completion, Task]) -> tuple[Any, int]:
-        if self._workers is None:
-            self._workers = RemoteWorkers(
-                self._ray, HANDLER, self._job, places=self._job.in_flight, environment=keys_in(os.environ)
-            )
         try:
             return await self._workers.call(item)
         except Lost as error:
@@ -220,29 +214,22 @@ class RemoteBench(Bench):
 
     def __init__(self, ray: Any, most: int, instead: str | None) -> None:
         super().__init__(most)
-        self._ray, self._instead = ray, instead
-        self._workers: RemoteWorkers | None = None
+        environment = keys_in(os.environ)
+        self._workers = RemoteWorkers(ray, VERDICT_HANDLER, instead, places=most, environment=environment)
 
     @property
     def notes(self) -> list[str]:
         """The notes of the verifiers, and on cases that were repeated on another worker."""
-        return self._workers.notes if self._workers is not None else []
+        return self._workers.notes
 
     async def _close(self) -> None:
-        if self._workers is not None:
-            await self._workers.close()
+        await self._workers.close()
 
     async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
-        if self._workers is None:
-            self._workers = RemoteWorkers(
-                self._ray, VERDICT_HANDLER, self._instead, places=self._most, environment=keys_in(os.environ)
-            )
-        workers = self._workers
-
         async def verdict(task: Task, completion: Completion) -> Verdict | VerifierError:
             answer: Verdict | VerifierError
             try:
-                answer, _ = await workers.call((task, completion))
+                answer, _ = await self._workers.call((task, completion))
             except Lost as error:
                 problem = f"task {task.id!r}: {TRIES} workers were lost while they had this completion ({error})"
                 answer = VerifierError(problem, kind="worker_lost")

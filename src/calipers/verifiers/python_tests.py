@@ -77,17 +77,12 @@ REPORT_BYTES: Final = 32 << 20  # of all answers to all tests
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CandidateOutput:
     """The candidate's answer to one test: its exit code (None if it was stopped) and its output."""
 
     exit_code: int | None
     cut: bool  # whether the output was longer than allowed
     output: bytes
-
-    @property
-    def finished(self) -> bool:
-        """Whether the candidate ended normally, with an output that is not too long."""
-        return self.exit_code == 0 and not self.cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +138,7 @@ class PythonTests:
         return Verdict(reward, fields={"passed": passed, "tests": len(answers)})
 
 
-def ask(task: Task, code: str, stop: Event | None = None, mechanism: Mechanism | None = None) -> list[Answer]:
+def ask(task: Task, code: str, stop: Event | None = None, mechanism: Mechanism | None = None) -> list[CandidateOutput]:
     """The candidate's answer to each test, all from one sandbox, which does not get the expected answers."""
     params = task.params
     limits = Limits(seconds=float(params.get("seconds", SECONDS)), memory_mb=int(params.get("memory_mb", 512)))
@@ -210,8 +205,8 @@ def _close(first: str, second: str, params: Mapping[str, Any]) -> bool:
         return False
 
 
-def _passes(task: Task, test: Mapping[str, Any], answer: Answer) -> bool:
-    if not answer.finished:
+def _passes(task: Task, test: Mapping[str, Any], answer: CandidateOutput) -> bool:
+    if answer.exit_code != 0 or answer.cut:
         return False
     if task.params.get("entry_point") is None:
         return same_text(answer.output.decode(errors="surrogateescape"), test["output"], task.params)
@@ -221,24 +216,23 @@ def _passes(task: Task, test: Mapping[str, Any], answer: Answer) -> bool:
         return False
 
 
-def _answers(launched: Launched, tests: int) -> list[Answer]:
+def _answers(launched: Launched, tests: int) -> list[CandidateOutput]:
     """The answers in the report of `inside.first`; a candidate that was stopped fails the tests that were not run."""
-    report, answers = BytesIO(launched.report), list[Answer]()
+    report, answers = BytesIO(launched.report), list[CandidateOutput]()
     while (header := report.readline()) and len(answers) < tests:
         try:
             exit_code, cut, size = header.split()
             output = report.read(length := int(size))
-            answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", output)
+            if len(output) != length:
+                raise ValueError("the output ends early")
+            answers.append(CandidateOutput(None if exit_code == b"-" else int(exit_code), cut == b"1", output))
         except ValueError:
-            answer, length = None, 0
-        if answer is None or len(answer.output) != length:
             if launched.stopped:
                 break  # it was killed while it wrote this answer
-            raise SandboxError("the sandbox's report cannot be read")
-        answers.append(answer)
+            raise SandboxError("the sandbox's report cannot be read") from None
     if len(answers) < tests and not launched.stopped:
         raise SandboxError("the sandbox ended before all tests ran")
-    return answers + [Answer(None, False, b"")] * (tests - len(answers))
+    return answers + [CandidateOutput(None, False, b"")] * (tests - len(answers))
 
 
 def _is_name(value: Any) -> bool:

@@ -18,7 +18,7 @@ import sys
 import time
 from fcntl import F_DUPFD, fcntl
 
-from calipers.isolate.inside.libc import Address, Long, Unsigned, check, function
+from calipers.isolate.inside.libc import BytesAddress, Long, Unsigned, check, function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def give_up(proc: int, root: bool, filter: bytes) -> None:
     check("capset", c_capset(header, none))
     _prctl(NO_NEW_PRIVS, 1)
     _prctl(PDEATHSIG, SIGKILL)  # set again, because the change of user cleared it
-    steps = Address(filter)
+    steps = BytesAddress(filter)
     program = (len(filter) // 8).to_bytes(2, sys.byteorder) + bytes(6) + bytes(memoryview(steps))  # sock_fprog
     check("prctl seccomp", c_prctl(SECCOMP, MODE_FILTER, program, 0, 0))
 

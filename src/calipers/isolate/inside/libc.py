@@ -32,13 +32,13 @@ class Long(Value):
     _type_ = "L"
 
 
-class Address(Value):
+class BytesAddress(Value):
     """The address of the bytes that it was made from, which must be kept alive."""
 
     _type_ = "z"
 
 
-class Function(_ctypes.CFuncPtr):
+class CFunction(_ctypes.CFuncPtr):
     """A C function that takes numbers, None, and bytes (passed by address)."""
 
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
@@ -48,9 +48,9 @@ class Function(_ctypes.CFuncPtr):
 LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this program itself; the stubs lack it
 
 
-def function(name: str) -> Function:
+def function(name: str) -> CFunction:
     """The function with this name."""
-    return Function(_ctypes.dlsym(LIBRARY, name))
+    return CFunction(_ctypes.dlsym(LIBRARY, name))
 
 
 def check(action: str, result: Any) -> None:
