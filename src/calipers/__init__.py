@@ -22,7 +22,7 @@ _HOME = {  # public name -> its module, and after a colon its name in that modul
     "Curves": "calipers.analyses.curve",
     "Estimate": "calipers.stats.estimate",
     "Explanation": "calipers.glossary",
-    "Gate": "calipers.analyses.gate.document",
+    "Gate": "calipers.analyses.gate",
     "Groups": "calipers.rollouts.column",
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
@@ -176,7 +176,7 @@ if TYPE_CHECKING:
     from calipers.analyses.compare import Comparison
     from calipers.analyses.compare.compare import compare
     from calipers.analyses.curve import Curves, curve
-    from calipers.analyses.gate.document import Gate
+    from calipers.analyses.gate import Gate
     from calipers.analyses.gate.gate import gate
     from calipers.analyses.items import ItemReport, items
     from calipers.analyses.judge_check import JudgeCheck, judge_check

@@ -354,7 +354,7 @@ DOCUMENTS = {
     "calipers.result/1": "calipers.reports.result:Result",
     "calipers.comparison/1": "calipers.analyses.compare:Comparison",
     "calipers.curves/1": "calipers.analyses.curve:Curves",
-    "calipers.gate/1": "calipers.analyses.gate.document:Gate",
+    "calipers.gate/1": "calipers.analyses.gate:Gate",
     "calipers.items/1": "calipers.analyses.items:ItemReport",
     "calipers.judge_check/1": "calipers.analyses.judge_check:JudgeCheck",
     "calipers.leaderboard/1": "calipers.analyses.leaderboard:Leaderboard",

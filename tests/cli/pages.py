@@ -102,7 +102,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     """The pages of commands that have no public function."""
     from cli.running import ARITH
 
-    from calipers.analyses.gate.document import document as gate_page
+    from calipers.analyses.gate import document as gate_page
     from calipers.analyses.gate.gate import check_policy
     from calipers.analyses.gate.requirement import read_policy
     from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study

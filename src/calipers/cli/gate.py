@@ -12,7 +12,7 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import note_line, on_github
 
 if TYPE_CHECKING:
-    from calipers.analyses.gate.document import Gate
+    from calipers.analyses.gate import Gate
 
 REQUIREMENTS = "Requirements"  # a group of options
 HISTORY = "Nightly runs"  # a group of options
@@ -175,7 +175,7 @@ def gate(
 def _write(checks: Gate, files: dict[str, Target], junit: str | None) -> None:
     for path, target in files.items():
         if path == junit:
-            from calipers.analyses.gate.document import junit_page
+            from calipers.analyses.gate import junit_page
 
             target.write(junit_page(checks).encode())
         else:
@@ -184,7 +184,7 @@ def _write(checks: Gate, files: dict[str, Target], junit: str | None) -> None:
 
 def _show(checks: Gate, shape: str) -> None:
     """Print the page and its notes; for GitHub, also annotations and the step summary."""
-    from calipers.analyses.gate.document import annotated, document, junit_page
+    from calipers.analyses.gate import annotated, document, junit_page
 
     page = document(checks)
     write(junit_page(checks) if shape == "junit" else rendered(page, shape))

@@ -28,7 +28,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.running.settings import SuiteFile, jobs_of
 
 if TYPE_CHECKING:
-    from calipers.analyses.gate.document import Gate
+    from calipers.analyses.gate import Gate
     from calipers.analyses.matrix.document import Matrix
     from calipers.running import Job
     from calipers.running.perform import Report
@@ -112,7 +112,7 @@ class SuiteCommand:
             print_notes([f"the gate was not checked: its baseline {self.baseline} has no run"])
             return UNDEFINED
         checks = self.checked(reports)
-        from calipers.analyses.gate.document import document
+        from calipers.analyses.gate import document
 
         _write(folder, reports, GATE_FILE, checks)
         if shape in FOR_PEOPLE:

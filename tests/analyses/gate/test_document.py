@@ -2,7 +2,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from calipers.analyses.gate.document import Check, Gate, annotated, document, junit_page, message
+from calipers.analyses.gate import Check, Gate, annotated, document, junit_page, message
 from calipers.reports import markdown, terminal
 from calipers.reports.untrusted_text import width
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from calipers.analyses.gate.document import Check, Gate
+from calipers.analyses.gate import Check, Gate
 from calipers.analyses.gate.gate import check_policy
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from calipers.analyses.gate.document import Check, Gate, Word
+from calipers.analyses.gate import Check, Gate, Word
 from calipers.analyses.gate.numbers import (
     BOTTOM,
     NO_BOUNDS,

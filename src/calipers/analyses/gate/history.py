@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.gate.document import CRITICAL, Check, Gate
+from calipers.analyses.gate import CRITICAL, Check, Gate
 from calipers.analyses.gate.gate import gate
 from calipers.analyses.watch.alarm import DROP, RISE, Alarm, parse
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from calipers.analyses.compare import SLICED, metric_key
-from calipers.analyses.gate.document import CRITICAL, TIERS
+from calipers.analyses.gate import CRITICAL, TIERS
 from calipers.errors import InputError, UnknownName, nearest
 
 OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {
