@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, LogError
-from calipers.running.folder import Folder, Past, fingerprint, is_at
+from calipers.running.folder import Folder, Past, fingerprint
+from calipers.running.log import is_at
 
 IDENTITY = {"model": "openai/m", "tasks": "ab" * 32, "sampling": {"temperature": 0, "stop": ["\n"]}}
 TORN = "rollouts.jsonl: the last line was cut off by a crash and is dropped; its rollout will run again"

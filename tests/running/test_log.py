@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 from forks import FORKS, PROGRAM
@@ -229,7 +230,15 @@ def test_a_file_that_may_not_grow_keeps_its_whole_lines(tmp_path, batch):
     }
 
 
-def test_a_log_that_was_removed_is_told(tmp_path):
+def replace_by_copy(path):
+    """What an editor does when it saves a file."""
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    os.replace(copy, path)
+
+
+@pytest.mark.parametrize("damage", [lambda path: shutil.rmtree(path.parent), Path.unlink, replace_by_copy])
+def test_a_log_that_was_removed_or_replaced_is_told(tmp_path, damage):
     path = tmp_path / "r" / "log"
     path.parent.mkdir()
     log = Log(path, untouched)
@@ -237,11 +246,11 @@ def test_a_log_that_was_removed_is_told(tmp_path):
     async def write():
         await log.append(b"1")
         await log.flush()
-        shutil.rmtree(path.parent)
+        damage(path)
         await log.append(b"2")
         await log.flush()
 
-    with pytest.raises(LogError, match=r"log: was removed while it was written"):
+    with pytest.raises(LogError, match=r"log: was removed or replaced while it was written"):
         asyncio.run(write())
     assert log.written == 1
 

@@ -49,7 +49,7 @@ from calipers.formats.run_folder import (
 )
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.rollouts.record import Outcome
-from calipers.running.log import Log, Scrub, mode_in, put, repaired, scrubbed
+from calipers.running.log import Log, Scrub, is_at, mode_in, put, repaired, scrubbed
 from calipers.typed import complete
 
 LONGEST_NAME = 60  # characters of a benchmark or a model in the name of a directory
@@ -529,7 +529,7 @@ def _locked(path: Path) -> int:
         raise InputError.at(str(path), f"cannot be written ({error.strerror})", "choose another --out") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not is_at(lock, path / LOCK):
+        if not is_at(lock, path / LOCK):  # the process that had locked it has removed it
             raise BlockingIOError
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
@@ -542,14 +542,6 @@ def _locked(path: Path) -> int:
         os.close(lock)
         raise InputError.at(str(path), f"cannot be locked ({error.strerror})", "choose another --out") from None
     return lock
-
-
-def is_at(lock: int, path: Path) -> bool:
-    """Whether an open file is still the file at a path; the process that had locked it may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(lock), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:

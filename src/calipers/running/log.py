@@ -157,8 +157,9 @@ class Log:
             return 0, error
         written_bytes = 0
         try:
-            if not os.fstat(self._file).st_nlink and not self.path.exists():  # lines written to it would be lost
-                return 0, LogError(f"{self.path}: was removed while it was written; put it back, or begin again")
+            if not os.fstat(self._file).st_nlink and not is_at(self._file, self.path):  # the lines would be lost
+                problem = "was removed or replaced while it was written; put it back, or begin again"
+                return 0, LogError(f"{self.path}: {problem}")
             while written_bytes < len(batch):
                 written_bytes += os.write(self._file, batch[written_bytes:])
         except OSError as error:
@@ -188,6 +189,14 @@ class Log:
 def mode_in(folder: Path) -> int:
     """The mode of a new file in a folder: the folder's, so that moving the file does not make it more accessible."""
     return os.stat(folder).st_mode & 0o666
+
+
+def is_at(file: int, path: Path) -> bool:
+    """Whether an open file is still the file at a path, and was neither removed nor replaced."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def sync_directory(path: Path) -> None:

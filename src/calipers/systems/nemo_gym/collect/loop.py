@@ -27,8 +27,8 @@ from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
-from calipers.running.folder import differences, is_at
-from calipers.running.log import Log, Scrub, put, repaired, scrubbed
+from calipers.running.folder import differences
+from calipers.running.log import Log, Scrub, is_at, put, repaired, scrubbed
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts, root_of
 from calipers.systems.nemo_gym import (
     AGENT,
