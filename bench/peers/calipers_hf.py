@@ -63,8 +63,7 @@ def _calls(path: Path) -> Iterator[tuple[str, Any]]:
     """The requests for each document: texts to score together, or one prompt."""
     from calipers.clients import Continuation, Request, Rolling
     from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
-    from calipers.systems.lm_eval.tasks.loaded import load_task
-    from calipers.systems.lm_eval.tasks.requests import requests
+    from calipers.systems.lm_eval.tasks.loaded import load_task, requests
 
     (leaf,) = leaves(Tasks([]).find(str(path)))
     for doc, asked in groupby(requests(load_task(leaf.config, leaf.file)), key=lambda one: one.doc_id):

@@ -18,8 +18,7 @@ from bench.harness.run import with_others
 from bench.harness.tasks import tasks, write_tasks
 from bench.measure import Timing
 from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
-from calipers.systems.lm_eval.tasks.loaded import load_task
-from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.loaded import load_task, requests
 
 OUTPUTS = ["multiple_choice", "multiple_choice", "multiple_choice", "loglikelihood", "loglikelihood_rolling"]
 

@@ -20,7 +20,7 @@ from bench.parity.quirks import KNOWN, settled
 from bench.parity.report import END, HEADINGS, block, told
 from bench.parity.sample import SAMPLE
 from bench.parity_run import placed
-from calipers.systems.lm_eval.tasks.task_file import read_task_file, task_config
+from calipers.systems.lm_eval.tasks import read_task_file, task_config
 
 ROOT = Path(__file__).parents[2]
 ARC = """task: arc

@@ -9,12 +9,11 @@ from shutil import copytree
 from golden.lm_eval_close import settled
 
 from calipers.running import Job, taken
-from calipers.systems.lm_eval.benchmarks import TaskRequest, load
-from calipers.systems.lm_eval.judges import scoring
+from calipers.systems.lm_eval.benchmarks import TaskRequest, load, scoring
 from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
+from calipers.systems.lm_eval.tasks.loaded import requests
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.systems.lm_eval.write import RanTask, file_text, line_text, run_results, sample_row, table, task_hash
 
 

@@ -25,9 +25,9 @@ from calipers.systems.lm_eval.task_scores import (
     score_documents,
     score_newer_choices,
 )
+from calipers.systems.lm_eval.tasks import TaskFile, task_config
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
-from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config
 
 
 def one_filter(vector):

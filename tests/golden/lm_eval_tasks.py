@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from calipers.running import LOAD_SEEDS, Job, first, limit_of, taken
+from calipers.systems.lm_eval.tasks import TaskFile, read_task_file, task_config, with_functions
 from calipers.systems.lm_eval.tasks.documents import Splits
-from calipers.systems.lm_eval.tasks.loaded import load_task
+from calipers.systems.lm_eval.tasks.loaded import load_task, requests
 from calipers.systems.lm_eval.tasks.prompts import Manner, choices_of, target_of, text_of
-from calipers.systems.lm_eval.tasks.requests import requests
-from calipers.systems.lm_eval.tasks.task_file import TaskFile, read_task_file, task_config, with_functions
 
 
 def template(vector):

@@ -93,7 +93,7 @@ def write_tasks(folder: Path) -> None:
 def load_all(folder: Path) -> dict[str, Any]:
     """The documents, requests and targets of each task as JSON."""
     from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
-    from calipers.systems.lm_eval.tasks.requests import requests
+    from calipers.systems.lm_eval.tasks.loaded import requests
 
     found = {}
     for name in KINDS:

@@ -8,8 +8,8 @@ from typing import Any
 from calipers.systems.lm_eval.entries import Entry, Scoring
 from calipers.systems.lm_eval.pipelines import pipeline
 from calipers.systems.lm_eval.task_scores import ScoredPipeline, TaskScores
+from calipers.systems.lm_eval.tasks import TaskFields, TaskFile
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
-from calipers.systems.lm_eval.tasks.task_file import TaskFields, TaskFile
 from calipers.systems.lm_eval.write import RanTask, run_results
 
 Values = Mapping[str, Sequence[float]]

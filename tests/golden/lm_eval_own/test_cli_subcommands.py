@@ -9,9 +9,8 @@ from golden.lm_eval_own.ported import ported
 from calipers.errors import CalipersError, InputError
 from calipers.running import Job
 from calipers.running.settings import load_seeds
-from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, nodes_of
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, nodes_of, scoring
 from calipers.systems.lm_eval.client import manner
-from calipers.systems.lm_eval.judges import scoring
 from calipers.systems.lm_eval.task_scores import AnsweredDocument, ScoringSettings, score_documents
 from calipers.systems.lm_eval.tasks.groups import leaves
 

@@ -9,8 +9,8 @@ from golden.lm_eval_own.ported import ported
 from systems.lm_eval.tasks.given import config, task
 
 from calipers.errors import InputError
+from calipers.systems.lm_eval.tasks.loaded import example_turns, joined, requests, turns
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, ChatTurn, Manner, prompt
-from calipers.systems.lm_eval.tasks.requests import example_turns, joined, requests, turns
 
 FILE = "test_fewshot_context.py"
 ONE_TURN = Manner(chat=True, multiturn=False)

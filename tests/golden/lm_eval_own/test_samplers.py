@@ -10,7 +10,7 @@ from golden.lm_eval_own.ported import ported
 from systems.lm_eval.tasks.given import config, task
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.requests import Sampler
+from calipers.systems.lm_eval.tasks.loaded import Sampler
 
 DOCS = [
     {"id": place, "q": word, "a": "x"} for place, word in enumerate(["first", "second", "third", "fourth", "fifth"])

@@ -7,8 +7,8 @@ from golden.lm_eval_own.folders import FIELDS, FILES, LIBRARY, folder
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
+from calipers.systems.lm_eval.tasks import Function, read_task_file, with_functions
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup, Tasks, heads, leaves
-from calipers.systems.lm_eval.tasks.task_file import Function, read_task_file, with_functions
 
 FILE = "test_task_manager.py"
 LOADER = "TestConfigLoader::test_load_yaml_"

@@ -7,7 +7,7 @@ from systems.lm_eval.tasks.given import task
 
 from calipers.systems.lm_eval.aggregations import known
 from calipers.systems.lm_eval.entries import KNOWN
-from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.loaded import requests
 
 LETTERS = ["A", "B", "C", "D"]
 ARC = {

@@ -10,7 +10,7 @@ from calipers.errors import InputError
 from calipers.running.settings import gen_kwargs
 from calipers.systems.lm_eval.aggregations import stderr
 from calipers.systems.lm_eval.task_scores import aggregate_group
-from calipers.systems.lm_eval.tasks.requests import joined
+from calipers.systems.lm_eval.tasks.loaded import joined
 
 
 def run(first, last):

@@ -16,8 +16,8 @@ from calipers.systems.lm_eval.benchmarks import (
     suite,
     suite_of,
 )
+from calipers.systems.lm_eval.tasks import TaskFields
 from calipers.systems.lm_eval.tasks.groups import every_group
-from calipers.systems.lm_eval.tasks.task_file import TaskFields
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from cli.running import refused
 from systems.lm_eval.tasks.given import TASK, task, task_folder
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
-from calipers.systems.lm_eval.judges import scoring
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, scoring, suite
 from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 
 GUIDE = TaskRequest(default_metrics="guide")

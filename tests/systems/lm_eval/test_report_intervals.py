@@ -3,7 +3,7 @@ from systems.lm_eval.tasks.given import task
 
 import calipers
 from calipers.running import Job
-from calipers.systems.lm_eval.judges import scoring
+from calipers.systems.lm_eval.benchmarks import scoring
 from calipers.systems.lm_eval.report import task_numbers
 from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 

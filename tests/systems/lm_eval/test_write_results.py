@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from calipers.systems.lm_eval.entries import scorings
 from calipers.systems.lm_eval.task_scores import AnsweredDocument, ScoringSettings, score_documents
+from calipers.systems.lm_eval.tasks import TaskFile, task_config
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
-from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config
 from calipers.systems.lm_eval.write import RanTask, run_results
 
 

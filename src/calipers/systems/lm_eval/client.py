@@ -41,9 +41,8 @@ from calipers.clients.huggingface.checkpoint import Local
 from calipers.errors import ClientError, InputError
 from calipers.running import Job
 from calipers.systems.lm_eval.entries import GENERATION, ROLLING
-from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask
+from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, requests
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.systems.lm_eval.write import digest
 from calipers.tasks import Message, Prompt, Suite
 from calipers.typed import complete

@@ -101,7 +101,7 @@ class HarnessCommand:
 
     def _with_gen_kwargs(self, part: TaskPart) -> TaskPart:
         """A run whose task has the command's ``--gen_kwargs`` in its configuration, as lm-eval's files show it."""
-        from calipers.systems.lm_eval.tasks.requests import requests
+        from calipers.systems.lm_eval.tasks.loaded import requests
 
         task = part.scored.task
         if task.config.output_type != "generate_until" or not self.options["gen_kwargs"]:
@@ -760,7 +760,7 @@ def _location(path: Path) -> str:
 
 
 def _output_type(path: Path) -> str:
-    from calipers.systems.lm_eval.tasks.task_file import read_task_file
+    from calipers.systems.lm_eval.tasks import read_task_file
 
     try:
         return str(read_task_file(path).values.get("output_type", ""))

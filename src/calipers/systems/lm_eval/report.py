@@ -46,13 +46,20 @@ from calipers.running.settings import setting
 from calipers.systems import OwnPage
 from calipers.systems.lm_eval import benchmarks, client, command_line
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, percentile_interval, resampled, spread
-from calipers.systems.lm_eval.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
+from calipers.systems.lm_eval.benchmarks import (
+    LoadedTasks,
+    check_documents,
+    document_hashes,
+    request_of,
+    responses_of,
+    scoring,
+    scoring_settings,
+    suite,
+)
 from calipers.systems.lm_eval.client import chat_template, prompt_settings, recorded_prompt
-from calipers.systems.lm_eval.judges import responses_of, scoring, scoring_settings
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask, seeded
-from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, requests, seeded
 from calipers.systems.lm_eval.write import (
     NOT_AVAILABLE,
     RanTask,

@@ -32,8 +32,7 @@ from calipers.systems.lm_eval.entries import (
     score_rolling,
 )
 from calipers.systems.lm_eval.pipelines import STOPPED, FilteredAnswers, filtered
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask
-from calipers.systems.lm_eval.tasks.requests import gold
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, gold
 from calipers.text.patterns import RegexTimeout
 
 NO_CHOICE: Final = -100

@@ -44,8 +44,8 @@ from calipers.systems.lm_eval.read import (
     task_of,
 )
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group, aggregate_task
+from calipers.systems.lm_eval.tasks import TaskFields
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
-from calipers.systems.lm_eval.tasks.task_file import TaskFields
 from calipers.typed import complete
 
 if TYPE_CHECKING:

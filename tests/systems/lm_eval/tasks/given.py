@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from calipers.systems.lm_eval.tasks import TaskFields, TaskFile, task_config
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task
-from calipers.systems.lm_eval.tasks.task_file import TaskFields, TaskFile, task_config
 
 DOCS = [{"q": f"q{i}", "a": f"a{i}", "c": ["x", "y"], "n": i % 2} for i in range(6)]
 TASK = """\

@@ -44,10 +44,9 @@ def theirs(name: str) -> dict[str, Any]:
 
 def ours(name: str) -> dict[str, Any]:
     """The results of Calipers."""
-    from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest
-    from calipers.systems.lm_eval.judges import scoring, scoring_settings
+    from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, scoring, scoring_settings
     from calipers.systems.lm_eval.task_scores import answered_documents, score_documents
-    from calipers.systems.lm_eval.tasks.requests import requests
+    from calipers.systems.lm_eval.tasks.loaded import requests
 
     task = LoadedTasks().task(name, name, TaskRequest(trust=True))
     asked = list(requests(task))

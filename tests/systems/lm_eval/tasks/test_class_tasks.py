@@ -15,8 +15,8 @@ from systems.lm_eval.test_likelihood_runs import likely
 
 from calipers.errors import InputError, PluginError
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, checked, nodes_of, settings, suite
+from calipers.systems.lm_eval.tasks.loaded import requests
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import requests
 
 HERE = importlib.util.find_spec("lm_eval") is not None
 MODEL = Model(bos=True)

@@ -14,10 +14,9 @@ from calipers.cli import commands
 from calipers.errors import InputError
 from calipers.systems.lm_eval.benchmarks import TaskRequest, load
 from calipers.systems.lm_eval.entries import scorings
+from calipers.systems.lm_eval.tasks import read_task_file
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks, leaves
-from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
-from calipers.systems.lm_eval.tasks.requests import requests
-from calipers.systems.lm_eval.tasks.task_file import read_task_file
+from calipers.systems.lm_eval.tasks.loaded import load_task, requests, trusted
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -11,6 +11,7 @@ import zstandard
 from systems.lm_eval.tasks.given import config
 
 from calipers.errors import InputError, PluginError
+from calipers.systems.lm_eval.tasks import TaskFile
 from calipers.systems.lm_eval.tasks.documents import (
     load_splits,
     processed,
@@ -20,7 +21,6 @@ from calipers.systems.lm_eval.tasks.documents import (
     read_parquet,
     read_text,
 )
-from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 
 def splits(path=None, **fields):

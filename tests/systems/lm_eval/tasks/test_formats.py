@@ -2,7 +2,7 @@ import pytest
 from systems.lm_eval.tasks.given import config, task
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.loaded import requests
 
 DOC = {"question": "Which one?", "choices": ["red", "blue"], "answer": 1}
 

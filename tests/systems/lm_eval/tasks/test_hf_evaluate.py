@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from calipers.cli import commands
 from calipers.errors import InputError, UnknownName
 from calipers.systems.lm_eval.entries import entries
-from calipers.systems.lm_eval.tasks.task_file import Trusted, with_functions
+from calipers.systems.lm_eval.tasks import Trusted, with_functions
 
 TASK = Path(__file__).parent / "corpus" / "evaluated.yaml"
 NEARNESS = '''

@@ -2,9 +2,8 @@ import pytest
 from systems.lm_eval.tasks.given import DOCS, TASK, task, task_folder
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
-from calipers.systems.lm_eval.tasks.requests import requests
-from calipers.systems.lm_eval.tasks.task_file import read_task_file, task_config
+from calipers.systems.lm_eval.tasks import read_task_file, task_config
+from calipers.systems.lm_eval.tasks.loaded import load_task, requests, trusted
 
 UTILS = """\
 def process_docs(docs): return [dict(doc, q=doc["q"].upper()) for doc in docs if doc["q"] != "q1"]

@@ -11,8 +11,7 @@ from waiting import PATIENCE
 
 from calipers.running import LOAD_SEEDS
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
-from calipers.systems.lm_eval.tasks.loaded import has_drawn, reseed, seeded
-from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.loaded import has_drawn, requests, reseed, seeded
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ import pytest
 from waiting import PATIENCE
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.tasks import prompts
+from calipers.systems.lm_eval.tasks import Function, prompts
 from calipers.systems.lm_eval.tasks.prompts import choices_of, compiled, render, target_of, text_of
-from calipers.systems.lm_eval.tasks.task_file import Function
 
 DOC = {"q": "Why?", "n": 1, "digits": "3", "l": ["x", "y"], "none": None, "t": ("a", "b")}
 

@@ -4,8 +4,8 @@ from types import ModuleType
 import pytest
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.tasks import task_file
-from calipers.systems.lm_eval.tasks.task_file import (
+from calipers.systems.lm_eval import tasks
+from calipers.systems.lm_eval.tasks import (
     Function,
     load_function,
     read_task_file,
@@ -85,7 +85,7 @@ def test_an_alias_within_reason_is_followed(tmp_path):
 
 def test_a_file_too_large_or_in_no_unicode_is_refused(tmp_path, monkeypatch):
     path = written(tmp_path, t_yaml="a: bbbb\n")
-    monkeypatch.setattr(task_file, "LARGEST", 4)
+    monkeypatch.setattr(tasks, "LARGEST", 4)
     with pytest.raises(InputError, match=r"larger than 0 MiB"):
         read_task_file(path)
     monkeypatch.undo()

@@ -2,7 +2,7 @@ import pytest
 from systems.lm_eval.tasks.given import config
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config
+from calipers.systems.lm_eval.tasks import TaskFile, task_config
 
 
 def test_few_shot_takes_from_the_task_what_it_does_not_say():

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from systems.lm_eval.tasks.given import task
 
+from calipers.systems.lm_eval.tasks.loaded import requests
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import requests
 
 FIRST, *CASES = map(json.loads, Path(__file__).with_name("chat_cases.jsonl").read_text(encoding="utf-8").splitlines())
 

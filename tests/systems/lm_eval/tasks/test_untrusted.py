@@ -6,8 +6,8 @@ from systems.lm_eval.tasks.given import config
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest
+from calipers.systems.lm_eval.tasks import TaskFile
 from calipers.systems.lm_eval.tasks.documents import load_splits
-from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
-from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
-from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.loaded import load_task, requests, trusted
 
 RUNS = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e"
 

@@ -27,8 +27,8 @@ from packaging.version import InvalidVersion, Version
 
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.formats.source import ZstdFrames, decoded, json_lines, opened, read_up_to
+from calipers.systems.lm_eval.tasks import TaskFields, TaskFile, is_installed, shown
 from calipers.systems.lm_eval.tasks.prompts import called
-from calipers.systems.lm_eval.tasks.task_file import TaskFields, TaskFile, is_installed, shown
 
 NULLS: Final = frozenset(  # the texts of an empty cell in CSV
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}

@@ -33,7 +33,7 @@ import yaml
 
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.source import read_up_to
-from calipers.systems.lm_eval.tasks.task_file import (
+from calipers.systems.lm_eval.tasks import (
     LARGEST,
     NAMES,
     NEVER_INHERITED,

@@ -39,7 +39,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from calipers.errors import CalipersError, InputError, PluginError
-from calipers.systems.lm_eval.tasks.task_file import Function, refuse_untrusted, shown
+from calipers.systems.lm_eval.tasks import Function, refuse_untrusted, shown
 from calipers.tasks import Message, Prompt
 from calipers.text.patterns import BadPattern, RegexTimeout, search
 from calipers.time_limit import Rang, Unavailable, within

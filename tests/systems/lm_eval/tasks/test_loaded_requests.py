@@ -5,8 +5,8 @@ import pytest
 from systems.lm_eval.tasks.given import DOCS, task
 
 from calipers.errors import InputError
+from calipers.systems.lm_eval.tasks.loaded import gold, requests
 from calipers.systems.lm_eval.tasks.prompts import Manner
-from calipers.systems.lm_eval.tasks.requests import gold, requests
 
 TRAIN = [{"q": f"t{i}", "a": f"b{i}", "c": ["x", "y"], "n": i % 2} for i in range(5)]
 

@@ -7,7 +7,7 @@ from systems.lm_eval.tasks.given import task
 
 from calipers.clients import Completion
 from calipers.errors import InputError
-from calipers.systems.lm_eval.judges import judge_of
+from calipers.systems.lm_eval.benchmarks import judge_of
 from calipers.tasks import Task
 
 FIRST = {"function": "take_first"}

@@ -9,7 +9,7 @@ from cli.running import refused
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
-from calipers.systems.lm_eval.tasks import requests
+from calipers.systems.lm_eval.tasks import loaded
 from calipers.systems.lm_eval.tasks.prompts import Manner
 
 TASK = """task: made
@@ -139,7 +139,7 @@ def test_another_command_has_its_own_prompts(home, request_):
 
 def test_other_code_has_its_own_prompts(home, monkeypatch):
     prompts("true")
-    monkeypatch.setattr(requests, "_code_digest", lambda: "another release")
+    monkeypatch.setattr(loaded, "_code_digest", lambda: "another release")
     mark(kept(home)[0])
     assert "from the cache" not in str(prompts("true"))
     assert len(kept(home)) == 2

@@ -8,9 +8,8 @@ from systems.lm_eval.tasks.given import task, task_folder
 from calipers.clients import Completion, Continuation, Rolling, Scored, texts_of, written
 from calipers.errors import InputError, VerifierError
 from calipers.running import Job
-from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, settings, suite
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, judge_of, scoring, settings, suite
 from calipers.systems.lm_eval.client import prompts, task_client
-from calipers.systems.lm_eval.judges import judge_of, scoring
 from calipers.systems.lm_eval.report import sample_rows, score_run
 from calipers.systems.lm_eval.write import line_text
 from calipers.tasks import Suite

@@ -6,7 +6,7 @@ from systems.lm_eval.tasks.given import DOCS, task
 
 from calipers.clients import Completion
 from calipers.errors import VerifierError
-from calipers.systems.lm_eval.judges import judge_of
+from calipers.systems.lm_eval.benchmarks import judge_of
 from calipers.tasks import Task
 
 REGEX = {"function": "regex", "regex_pattern": r"is (\w+)"}
