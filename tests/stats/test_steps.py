@@ -105,8 +105,14 @@ def test_bands_hold_at_all_steps_where_the_interval_of_one_look_does_not():
 
 
 def test_one_spread_gives_both_intervals():
-    for values, limits in ((PASSES, (0.0, 1.0)), (EIGHTY, (0.0, 1.0)), (np.array([3.0, 5.5, 4.0]), None)):
+    for values, limits in (
+        (PASSES, (0.0, 1.0)),
+        (EIGHTY, (0.0, 1.0)),
+        (10 * PASSES, (0.0, 10.0)),  # a range other than 0 to 1
+        (np.array([3.0, 5.5, 4.0]), None),
+    ):
         looked, banded = look_and_band(values, 200, limits=limits)
+        assert looked.stderr == pytest.approx(interval(values, np.ones(len(values)), 0.95, limits).stderr, rel=1e-12)
         assert looked.ends == pytest.approx(interval(values, np.ones(len(values)), 0.95, limits).ends, rel=1e-12)
         assert banded.ends == pytest.approx(band(values, 200, limits=limits).ends, rel=1e-12)
     assert look_and_band(np.array([0.5]), 200)[1].ends is None

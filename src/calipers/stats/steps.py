@@ -81,7 +81,7 @@ def look_and_band(
     variance = float(scaled.var(ddof=1)) / size
     if math.sqrt(variance * size) <= NOISE * float(np.abs(scaled).max()):
         variance = 0.0
-    spread = Spread(float(scaled.mean()), variance, size, float(size), 1.0)
+    spread = Spread(float(scaled.mean()), variance, size, float(size), 1.0, (low, high))
     names = ("t", "t") if limits is None else ("wilson", "clopper-pearson")
     levels = (confidence, step_confidence(confidence, steps))
     look, simultaneous = (
