@@ -239,17 +239,11 @@ def _matrix(
         if entries:
             rows.append(_row(name, entries, models, read, question))
     text = next((row.metric for row in rows if row.metric), plan.requests[0].text)
-    tested = [(row, index) for row in rows for index, pair in enumerate(row.differences) if pair[2].p is not None]
-    raw = np.array([row.differences[index][2].p for row, index in tested], dtype=float)
-    adjusted = {(id(row), index): float(p) for (row, index), p in zip(tested, holm(raw), strict=True)}
     better = cast(Metric, plan.requests[0].metric).higher_is_better is not False
-    equivalent = iter(_equivalent([difference for row in rows for _, _, difference in row.differences], question))
-    benchmarks = []
+    judged = _judge_pairs([pair for row in rows for pair in row.differences], better, question)
+    remaining, benchmarks = iter(judged), []
     for row in rows:
-        pairs = [
-            _pair(pair, adjusted.get((id(row), index)), next(equivalent), better, plan)
-            for index, pair in enumerate(row.differences)
-        ]
+        pairs = [next(remaining) for _ in row.differences]
         benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, models)))
     mean = _mean(rows, models, better, question) if len(rows) > 1 else None
     excluded = set() if mean is None else set(mean.excluded)
@@ -262,7 +256,7 @@ def _matrix(
         margin=question.margin,
         metric=text,
         higher_is_better=better,
-        tests=len(tested),
+        tests=sum(pair.p is not None for pair in judged),
         models=models,
         inputs=[*(source.hashed() for source in read), *(list(document.result.inputs) for document in finished)],
         benchmarks=[replace(row, in_mean=row.benchmark not in excluded) for row in benchmarks],
@@ -283,7 +277,7 @@ class _Row:
 
     benchmark: MatrixRow
     estimates: Mapping[str, Estimate | None]  # by model
-    differences: Sequence[tuple[str, str, Difference]]  # (first model, second model, difference)
+    differences: Sequence[tuple[str, str, Difference]]  # (first model, second model, difference), in their order
     metric: str | None
     notes: Sequence[str]
 
@@ -414,64 +408,71 @@ def _finished(entry: _Entry, plan: Plan) -> Estimate | None:
 
 def _cell(model: str, entry: _Entry | None, estimate: Estimate | None, parts: Mapping[str, Rollouts]) -> Cell:
     if entry is None:
-        return Cell(model, None, None, None, None, 0, 0, 0, 0, why=NOT_RUN)
+        return _cell_of(model, None, 0, 0, why=NOT_RUN)
     if entry.run is not None:
         ledger, cost = Ledger.of(entry.run.rollouts), cost_of(entry.run.rollouts)
     else:
         assert entry.group is not None
         ledger, cost = entry.group.ledger, entry.group.totals.get(COST)
+    return _cell_of(
+        model, estimate, ledger.gaps, ledger.planned, cost, entry.path, "the result does not have this metric"
+    )
+
+
+def _cell_of(
+    model: str,
+    estimate: Estimate | None,
+    missing: int,
+    planned: int,
+    cost: float | None = None,
+    source: str = "",
+    why: str | None = None,
+) -> Cell:
+    """The cell of an estimate; ``why`` is the reason if there is no estimate."""
     if estimate is None:
-        why = "the result does not have this metric"
-        return Cell(model, None, None, None, None, 0, 0, ledger.gaps, ledger.planned, cost, entry.path, why)
-    return Cell(
-        model,
-        finite(estimate.value),
-        finite(estimate.stderr),
-        estimate.interval,
-        estimate.method,
-        estimate.tasks,
-        estimate.samples,
-        ledger.gaps,
-        ledger.planned,
-        cost,
-        entry.path,
-        estimate.why,
-    )
+        return Cell(model, None, None, None, None, 0, 0, missing, planned, cost, source, why)
+    numbers = finite(estimate.value), finite(estimate.stderr), estimate.interval, estimate.method
+    sizes = estimate.tasks, estimate.samples, missing, planned
+    return Cell(model, *numbers, *sizes, cost, source, estimate.why)
 
 
-def _equivalent(differences: Sequence[Difference], question: Question) -> list[bool]:
-    """Whether each difference is significantly within the margin, adjusted for their number; False without a margin."""
-    if question.margin is None:
-        return [False] * len(differences)
-    raw = [equivalence(each, question.margin, confidence=question.plan.confidence).p for each in differences]
-    tested = [index for index, p in enumerate(raw) if p is not None]
-    adjusted = holm(np.array([raw[index] for index in tested], dtype=float))
-    adjusted_p = dict(zip(tested, adjusted.tolist(), strict=True))
-    return [adjusted_p.get(index, 1.0) <= 1 - question.plan.confidence for index in range(len(raw))]
+def _judge_pairs(
+    differences: Sequence[tuple[str, str, Difference]], better: bool, question: Question
+) -> list[PairDifference]:
+    """The verdicts on differences, adjusted for their number; equivalent if one is significantly within the margin."""
+    confidence, margin = question.plan.confidence, question.margin
+    adjusted = _adjusted([difference.p for *_, difference in differences])
+    within: Sequence[float | None] = [None] * len(differences)
+    if margin is not None:
+        within = _adjusted([equivalence(each, margin, confidence=confidence).p for *_, each in differences])
+    pairs = []
+    for (first, second, difference), p, p_within in zip(differences, adjusted, within, strict=True):
+        word = verdict(difference, higher_is_better=better, confidence=confidence, p=p).word
+        pairs.append(
+            PairDifference(
+                first,
+                second,
+                difference.value,
+                difference.plain_stderr,
+                difference.interval,
+                difference.p,
+                p,
+                "equivalent" if p_within is not None and p_within <= 1 - confidence else word,
+                difference.method,
+                difference.units,
+                difference.stderr,
+                difference.freedom if isfinite(difference.freedom) else None,
+                difference.why,
+            )
+        )
+    return pairs
 
 
-def _pair(
-    pair: tuple[str, str, Difference], adjusted: float | None, equivalent: bool, better: bool, plan: Plan
-) -> PairDifference:
-    first, second, difference = pair
-    word = "equivalent"
-    if not equivalent:
-        word = verdict(difference, higher_is_better=better, confidence=plan.confidence, p=adjusted).word
-    return PairDifference(
-        first,
-        second,
-        difference.value,
-        difference.plain_stderr,
-        difference.interval,
-        difference.p,
-        adjusted,
-        word,
-        difference.method,
-        difference.units,
-        difference.stderr,
-        difference.freedom if isfinite(difference.freedom) else None,
-        difference.why,
-    )
+def _adjusted(p_values: Sequence[float | None]) -> list[float | None]:
+    """The p values, adjusted by Holm for the number of tests; None where there is no test."""
+    tested = [p for p in p_values if p is not None]
+    adjusted = iter(holm(np.array(tested, dtype=float)).tolist())
+    return [None if p is None else next(adjusted) for p in p_values]
 
 
 def _best(pairs: Sequence[PairDifference], columns: Sequence[MatrixColumn]) -> str | None:
@@ -496,25 +497,17 @@ def _mean(rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, q
         macro = means(estimates, question.plan.confidence).macro if any(estimates.values()) else None
         cells.append(_mean_cell(name, macro, [row.benchmark.cells[index] for row in rows]))
     differences = []
-    if compared:
-        of_pairs = {}
-        for first, second in pairs:
-            by_benchmark = {row.benchmark.benchmark: _difference(row, first, second) for row in compared}
-            of_pairs[first, second] = mean_difference(by_benchmark, question.plan.confidence)
-        tested = {pair: each.p for pair, each in of_pairs.items() if each.p is not None}
-        adjusted = dict(zip(tested, holm(np.array(list(tested.values()), dtype=float)).tolist(), strict=True))
-        equivalent = _equivalent(list(of_pairs.values()), question)
-        differences = [
-            _pair((*pair, each), adjusted.get(pair), is_equivalent, better, question.plan)
-            for (pair, each), is_equivalent in zip(of_pairs.items(), equivalent, strict=True)
-        ]
+    for index, (first, second) in enumerate(pairs if compared else ()):
+        by_benchmark = {row.benchmark.benchmark: row.differences[index][2] for row in compared}
+        differences.append((first, second, mean_difference(by_benchmark, question.plan.confidence)))
+    judged = _judge_pairs(differences, better, question)
     return MatrixMean(
         benchmarks=[row.benchmark.benchmark for row in included],
         excluded=[row.benchmark.benchmark for row in rows if row not in included],
         tasks=sum(row.benchmark.tasks for row in included),
         cells=cells,
-        pairs=differences,
-        best=_best(differences, columns),
+        pairs=judged,
+        best=_best(judged, columns),
     )
 
 
@@ -523,18 +516,11 @@ def _has_value(row: _Row, name: str) -> bool:
     return estimate is not None and finite(estimate.value) is not None
 
 
-def _difference(row: _Row, first: str, second: str) -> Difference:
-    return next(difference for *models, difference in row.differences if models == [first, second])
-
-
 def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> Cell:
     """The mean of a model, with its missing rollouts and its cost over all benchmarks."""
     costs = [cell.cost_usd for cell in cells if cell.cost_usd is not None]
     totals = sum(cell.missing for cell in cells), sum(cell.planned for cell in cells), sum(costs) if costs else None
-    if estimate is None:
-        return Cell(name, None, None, None, None, 0, 0, *totals, why="no benchmark that every model has")
-    numbers = finite(estimate.value), finite(estimate.stderr), estimate.interval, estimate.method
-    return Cell(name, *numbers, estimate.tasks, estimate.samples, *totals, why=estimate.why)
+    return _cell_of(name, estimate, *totals, why="no benchmark that every model has")
 
 
 def _missing_notes(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:

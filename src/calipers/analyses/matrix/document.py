@@ -36,7 +36,7 @@ from calipers.reports.junit import TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
-from calipers.reports.sentences import MINUS, Answer, level, money, of_difference, places, signed, signed_to, to
+from calipers.reports.sentences import MINUS, Answer, level, minus, money, of_difference, places, signed, signed_to, to
 from calipers.reports.untrusted_text import clean, width, without_middle
 
 SCHEMA: Final = "calipers.matrix/1"
@@ -148,8 +148,7 @@ class Matrix(Page):
     @property
     def verdicts(self) -> list[str]:
         """The verdict of the mean, or of the only benchmark, for each pair of models."""
-        row = self.benchmarks[0] if self.mean is None else self.mean
-        return [pair.verdict for pair in row.pairs]
+        return [pair.verdict for pair in _answer_row(self).pairs]
 
     @property
     def digest(self) -> str:
@@ -611,14 +610,14 @@ def _remarks(row: MatrixRow | MatrixMean) -> list[str]:
 def _value(cell: Cell, digits: int) -> str:
     if cell.value is None:
         return cell.why if cell.why == "not run" else NONE
-    return figure(cell.value, digits).replace("-", MINUS)
+    return minus(figure(cell.value, digits))
 
 
 def _ends(cell: Cell, digits: int) -> str:
     """The interval in brackets, with one decimal less than the value."""
     if cell.interval is None:
         return ""
-    low, high = (figure(end, max(digits - 1, 0)).replace("-", MINUS) for end in cell.interval)
+    low, high = (minus(figure(end, max(digits - 1, 0))) for end in cell.interval)
     return f"[{low}, {high}]"
 
 
