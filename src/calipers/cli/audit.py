@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from calipers.cli import options
@@ -13,12 +15,7 @@ from calipers.reports.untrusted_text import safe_json
 @click.command(cls=options.Command)
 @click.argument("run", metavar="RUN", type=click.Path())
 @click.argument("others", metavar="[OTHER]...", nargs=-1, type=click.Path())
-@options.option(
-    "--rejudge",
-    group=options.ROLLOUTS,
-    is_flag=True,
-    help="Also judge the stored completions again with the run's own verifier.",
-)
+@options.flag(options.ROLLOUTS, "--rejudge", "Also judge the stored completions again with the run's own verifier.")
 @options.reward()
 @options.columns_only
 @options.seed(0)
@@ -26,14 +23,7 @@ from calipers.reports.untrusted_text import safe_json
 @options.shape()
 @options.verbose
 def audit(
-    run: str,
-    others: tuple[str, ...],
-    rejudge: bool,
-    reward: str | None,
-    columns: tuple[str, ...],
-    seed: int,
-    out: str | None,
-    shape: str,
+    run: str, others: tuple[str, ...], columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:
     """Look for signs that the rollouts of RUN are not what they seem. No model is called.
 
@@ -44,7 +34,7 @@ def audit(
     names = options.roles(columns)
     from calipers.analyses.audit import audit, document
 
-    done = audit(run, *others, columns=names, reward=reward, rejudge=rejudge, seed=seed)
+    done = audit(run, *others, columns=names, **settings)
     if target:
         target.write(safe_json(encoded(done.to_dict())).encode())
     show(document(done), shape)

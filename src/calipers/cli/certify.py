@@ -18,34 +18,31 @@ TREE = "result.tree"
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="RUN|RESULT...", nargs=-1, type=click.Path())
 @options.file_option(
-    "-o",
-    "--out",
-    group=options.OUTPUT,
-    help="File of the certificate; result.tree is written beside it.  [default: result.cert.json]",
+    options.OUTPUT,
+    "-o --out",
+    "File of the certificate; result.tree is written beside it.  [default: result.cert.json]",
 )
 @options.signing_key
 @options.file_option(
+    options.OUTPUT,
     "--new-key",
-    group=options.OUTPUT,
-    help="Only write a new private key to FILE, readable by you alone, and the public key to FILE.pub.",
+    "Only write a new private key to FILE, readable by you alone, and the public key to FILE.pub.",
 )
 @options.certified_plan
 @options.option(
-    "--show",
-    "shown",
-    group=options.OUTPUT,
-    metavar="TASK[#SAMPLE]",
+    options.OUTPUT,
+    "--show shown",
+    "TASK[#SAMPLE]",
+    "Only write a proof of these rollouts, for people who do not get the others; needs --tree; may be repeated.",
     multiple=True,
-    help="Only write a proof of these rollouts, for people who do not get the others; needs --tree; may be repeated.",
 )
-@options.file_option("--tree", group=options.OUTPUT, help="Tree file that calipers certify wrote.")
+@options.file_option(options.OUTPUT, "--tree", "Tree file that calipers certify wrote.")
 @options.file_option(
-    "--time-stamp-request",
-    "request",
-    group=options.OUTPUT,
-    help="Also write a request for a time stamp of the certificate (RFC 3161), to be sent to an authority.",
+    options.OUTPUT,
+    "--time-stamp-request request",
+    "Also write a request for a time stamp of the certificate (RFC 3161), to be sent to an authority.",
 )
-@options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the files if they exist.")
+@options.flag(options.OUTPUT, "--force", "Replace the files if they exist.")
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
 @options.rollout_options
 @options.interval

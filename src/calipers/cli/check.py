@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import plugins_loaded, print_err, rendered, write
+from calipers.cli.output import as_lines, plugins_loaded, print_notes, rendered, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.dataset import Examined, examine, is_dataset
 from calipers.systems.harbor.registry import REGISTRY, DatasetAt, is_spec, resolve
-from calipers.systems.harbor.trials.environment import Runnable, runnable
+from calipers.systems.harbor.trials.environment import runnable
 
 
 def means_dataset(benchmark: str) -> bool:
@@ -41,27 +41,16 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
         dataset = _published(resolve(benchmark, registry))
     here = runnable(dataset.directories)
     if shape == "json":
-        write(
-            safe_json(json.dumps({**_document(dataset), "runs_here": _runs(here)}, indent=1, ensure_ascii=False) + "\n")
-        )
+        document = {item.name: getattr(dataset, item.name) for item in fields(dataset) if item.name != "directories"}
+        runs = {"tasks": here.able, **{name: value for name, value in asdict(here).items() if name != "tasks"}}
+        write(safe_json(json.dumps({**document, "runs_here": runs}, indent=1, ensure_ascii=False) + "\n"))
         return not dataset.faults
     version = f" {dataset.version}" if dataset.version else ""
     tasks = f"{dataset.tasks:,} task{'s' if dataset.tasks != 1 else ''}"
     write(f"{clean(dataset.name)}{clean(version)}: {tasks}, {_verdict(dataset)}\n")
-    write("".join(f"{clean(line, None)}\n" for line in dataset.faults))
-    if here.tasks:
-        write("".join(f"{clean(line, None)}\n" for line in here.lines()))
-    for note in (*dataset.changes, *dataset.notes):
-        print_err(f"note: {clean(note, None)}")
+    write(as_lines([*dataset.faults, *(here.lines() if here.tasks else ())]))
+    print_notes([*dataset.changes, *dataset.notes])
     return not dataset.faults
-
-
-def _document(dataset: Examined) -> dict[str, Any]:
-    return {item.name: getattr(dataset, item.name) for item in fields(dataset) if item.name != "directories"}
-
-
-def _runs(here: Runnable) -> dict[str, Any]:
-    return {"tasks": here.able, **{name: value for name, value in asdict(here).items() if name != "tasks"}}
 
 
 def _verdict(dataset: Examined) -> str:
@@ -86,22 +75,9 @@ VERIFIERS = "Tasks and verifiers"  # a group of options
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("benchmark", metavar="BENCHMARK")
-@options.option(
-    "--selftest",
-    group=VERIFIERS,
-    is_flag=True,
-    help="Test the verifiers: gold answers must pass, and nonsense must fail.",
-)
-@options.option("--limit", group=VERIFIERS, type=int, metavar="N", help="Check only the first N tasks.")
-@options.option(
-    "--seed",
-    group=VERIFIERS,
-    type=int,
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="Random seed for the random texts of --selftest.",
-)
+@options.flag(VERIFIERS, "--selftest", "Test the verifiers: gold answers must pass, and nonsense must fail.")
+@options.integer(VERIFIERS, "--limit", "N", "Check only the first N tasks.")
+@options.integer(VERIFIERS, "--seed", "N", "Random seed for the random texts of --selftest.", default=0)
 @options.verifications
 @options.confidence(0.95)
 @options.shape("table", "json")
@@ -109,12 +85,7 @@ VERIFIERS = "Tasks and verifiers"  # a group of options
 @options.include_path
 @options.load_seeds
 @options.default_metrics("release")
-@options.option(
-    "--fix",
-    group=options.HARBOR,
-    is_flag=True,
-    help="Update a dataset's dataset.toml from its directory before the check.",
-)
+@options.flag(options.HARBOR, "--fix", "Update a dataset's dataset.toml from its directory before the check.")
 @options.registry
 @options.plugins
 @options.verbose
@@ -167,7 +138,7 @@ def check(
         with redirect_stdout(sys.stderr):  # keeps text that the task's code prints out of the output
             request = {"trust": trust, "default_metrics": default_metrics, **_seeds(load_seeds)}
             lines = library().checked(benchmark, include_path, request)
-        write("".join(f"{clean(line, None)}\n" for line in lines))
+        write(as_lines(lines))
         return
     with plugins_loaded(plugins):
         from calipers.analyses.selftest import checked
@@ -200,8 +171,7 @@ def check(
         write(f"{clean(suite.name)}: {tasks}, verified by {clean(', '.join(verifiers), None)}\n")
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
-    for note in (*suite.opening, *suite.notes, *(test.notes if test else ())):
-        print_err(f"note: {clean(note, None)}")
+    print_notes([*suite.opening, *suite.notes, *(test.notes if test else ())])
     if test is not None and not test.clean:
         ctx.exit(FAULT)
 

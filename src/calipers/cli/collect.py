@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import plugins_loaded, print_err, print_notes, print_result_notes, show_result
+from calipers.cli.output import plugins_loaded, print_err, print_note, print_notes, print_result_notes, show_result
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -21,123 +21,54 @@ TASKS, AGENTS = "Tasks", "Agents"  # groups of options
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("words", metavar="[+KEY=VALUE]...", nargs=-1)
+@options.file_option(TASKS, "--input", "Input file of tasks, with a JSON object per line.")
+@options.integer(TASKS, "--limit", "N", "Use only the first N lines of the input.")
+@options.file_option(TASKS, "--prompt-config", "YAML file with templates for user and system messages.")
 @options.option(
-    "--input", group=TASKS, metavar="FILE", type=click.Path(), help="Input file of tasks, with a JSON object per line."
-)
-@options.option("--limit", group=TASKS, type=int, metavar="N", help="Use only the first N lines of the input.")
-@options.option(
-    "--prompt-config",
-    group=TASKS,
-    metavar="FILE",
-    type=click.Path(),
-    help="YAML file with templates for user and system messages.",
-)
-@options.option(
-    "--agent",
-    "agents",
-    group=AGENTS,
-    metavar="NAME=URL",
-    multiple=True,
-    help="Agent server, or NAME=openai/MODEL for the built-in agent; may be repeated. NeMo Gym's head server "
+    AGENTS,
+    "--agent agents",
+    "NAME=URL",
+    "Agent server, or NAME=openai/MODEL for the built-in agent; may be repeated. NeMo Gym's head server "
     "resolves the agents that are not given.",
+    multiple=True,
 )
+@options.option(AGENTS, "--agent-name", "NAME", "Agent for tasks that name none.  [default: the only --agent]")
 @options.option(
-    "--agent-name", group=AGENTS, metavar="NAME", help="Agent for tasks that name none.  [default: the only --agent]"
+    AGENTS, "--base-url", "URL", "URL of the built-in agent's OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"
 )
+@options.option(AGENTS, "--verify-url", "URL", "URL of a resources server that verifies the built-in agent's answers.")
+@options.option(AGENTS, "--verifier", "NAME", "Verifier for the built-in agent's answers, such as exact_match.")
+@options.option(AGENTS, "--token-env", "VAR", "Environment variable with the token to send to the servers.")
 @options.option(
-    "--base-url",
-    group=AGENTS,
-    metavar="URL",
-    help="URL of the built-in agent's OpenAI-compatible server.  [default: $OPENAI_BASE_URL]",
-)
-@options.option(
-    "--verify-url",
-    group=AGENTS,
-    metavar="URL",
-    help="URL of a resources server that verifies the built-in agent's answers.",
-)
-@options.option(
-    "--verifier", group=AGENTS, metavar="NAME", help="Verifier for the built-in agent's answers, such as exact_match."
-)
-@options.option(
-    "--token-env", group=AGENTS, metavar="VAR", help="Environment variable with the token to send to the servers."
-)
-@options.option(
+    options.SAMPLING,
     "--num-repeats",
-    group=options.SAMPLING,
-    metavar="N",
-    help="Number of rollouts per task, or per agent, such as math=4,_default=1.  [default: 1]",
+    "N",
+    "Number of rollouts per task, or per agent, such as math=4,_default=1.  [default: 1]",
 )
+@options.flag(options.SAMPLING, "--add-seed", "Send the index of each rollout as its seed.", default=None)
 @options.option(
-    "--add-seed", group=options.SAMPLING, is_flag=True, default=None, help="Send the index of each rollout as its seed."
+    options.SAMPLING,
+    "--responses-create-params params",
+    "JSON",
+    "Request parameters that override those of every task.",
 )
-@options.option(
-    "--responses-create-params",
-    "params",
-    group=options.SAMPLING,
-    metavar="JSON",
-    help="Request parameters that override those of every task.",
-)
-@options.option(
-    "--temperature",
-    group=options.SAMPLING,
-    type=float,
-    metavar="T",
-    help="Sampling temperature that overrides the task's.",
-)
-@options.option(
-    "--top-p",
-    group=options.SAMPLING,
-    type=float,
-    metavar="P",
-    help="Nucleus sampling threshold that overrides the task's.",
-)
-@options.option(
-    "--max-output-tokens",
-    group=options.SAMPLING,
-    type=int,
-    metavar="N",
-    help="Maximum output tokens, overriding the task's.",
-)
-@options.option(
-    "--concurrency",
-    group=options.LIMITS,
-    type=int,
-    metavar="N",
-    help="Maximum number of rollouts in flight.  [default: 32]",
-)
+@options.number(options.SAMPLING, "--temperature", "T", "Sampling temperature that overrides the task's.")
+@options.number(options.SAMPLING, "--top-p", "P", "Nucleus sampling threshold that overrides the task's.")
+@options.integer(options.SAMPLING, "--max-output-tokens", "N", "Maximum output tokens, overriding the task's.")
+@options.integer(options.LIMITS, "--concurrency", "N", "Maximum number of rollouts in flight.  [default: 32]")
 @options.retries
-@options.option(
-    "--timeout",
-    group=options.LIMITS,
-    type=float,
-    metavar="SECONDS",
-    help="Timeout of a rollout in seconds.  [default: 1800]",
+@options.number(options.LIMITS, "--timeout", "SECONDS", "Timeout of a rollout in seconds.  [default: 1800]")
+@options.file_option(
+    options.OUTPUT, "--output", "Output file of rollouts; NeMo Gym's other files are written beside it."
 )
-@options.option(
-    "--output",
-    group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
-    help="Output file of rollouts; NeMo Gym's other files are written beside it.",
-)
-@options.option(
-    "--resume/--overwrite",
-    "resume",
-    group=options.OUTPUT,
+@options.flag(
+    options.OUTPUT,
+    "--resume/--overwrite resume",
+    "Resume from an existing output file, or overwrite it.  [default: resume]",
     default=True,
-    help="Resume from an existing output file, or overwrite it.  [default: resume]",
 )
-@options.option(
-    "--local",
-    group=options.OUTPUT,
-    is_flag=True,
-    default=None,
-    help="Compute all metrics locally and request none from the agents.",
-)
-@options.option(
-    "--disable-aggregation", group=options.OUTPUT, is_flag=True, default=None, help="Do not write a metrics file."
-)
+@options.flag(options.OUTPUT, "--local", "Compute all metrics locally and request none from the agents.", default=None)
+@options.flag(options.OUTPUT, "--disable-aggregation", "Do not write a metrics file.", default=None)
 @options.metrics()
 @options.shape()
 @options.details
@@ -177,7 +108,7 @@ def collect(
         print_err(f"key metrics of {clean(line, None)}")
     print_notes(collection.notes)
     if collection.stopped:
-        print_err(f"note: stopped early: {clean(collection.stopped, None)}; run the same command again to resume")
+        print_note(f"stopped early: {collection.stopped}; run the same command again to resume")
     print_err(str(collection.metrics or collection.output))
     if not collection.complete:
         ctx.exit(INCOMPLETE)

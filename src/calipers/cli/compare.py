@@ -17,78 +17,65 @@ FAILED = 1  # the exit code of --fail-on
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="A B...", nargs=-1, required=True, type=options.InputPath())
 @options.option(
+    options.ROLLOUTS,
     "--models",
-    group=options.ROLLOUTS,
-    metavar="A,B",
-    help="Models of a folder of runs to compare, in this order: the difference is B - A.",
+    "A,B",
+    "Models of a folder of runs to compare, in this order: the difference is B - A.",
 )
 @options.metrics("  [default: those of the dialect]")
 @options.rollout_options
 @options.confidence(0.95)
 @options.seed(0)
-@options.option(
+@options.flag(
+    options.ROLLOUTS,
     "--force",
-    group=options.ROLLOUTS,
-    is_flag=True,
-    help="Compare runs of different benchmarks too: other tasks under the same ids, or fewer than a tenth in common.",
+    "Compare runs of different benchmarks too: other tasks under the same ids, or fewer than a tenth in common.",
 )
-@options.option(
+@options.number(
+    options.STATISTICS,
     "--margin",
-    group=options.STATISTICS,
-    metavar="MARGIN",
-    type=float,
-    help="Also test whether the runs are equivalent: whether they differ by less than MARGIN.",
+    "MARGIN",
+    "Also test whether the runs are equivalent: whether they differ by less than MARGIN.",
 )
-@options.option(
+@options.choice(
+    options.STATISTICS,
     "--test",
-    group=options.STATISTICS,
-    type=click.Choice(TESTS),
+    TESTS,
+    "Paired test of no difference; calipers explain NAME describes each.",
     default="default",
-    show_default=True,
-    help="Paired test of no difference; calipers explain NAME describes each.",
 )
-@options.option(
+@options.flag(
+    options.STATISTICS,
     "--anytime",
-    group=options.STATISTICS,
-    is_flag=True,
-    help="Use a test that stays valid when you add tasks and compare again; replaces --test.",
+    "Use a test that stays valid when you add tasks and compare again; replaces --test.",
 )
-@options.option(
+@options.choice(
+    options.STATISTICS,
     "--adjust",
-    group=options.STATISTICS,
-    type=click.Choice(["sidak", "holm", "bh", "none"]),
+    ["sidak", "holm", "bh", "none"],
+    "Adjustment for multiple tests. sidak tests the primary question first and adjusts the others.",
     default="sidak",
-    show_default=True,
-    help="Adjustment for multiple tests. sidak tests the primary question first and adjusts the others.",
 )
 @options.option(
+    options.STATISTICS,
     "--primary",
-    group=options.STATISTICS,
-    metavar="METRIC[KEY=VALUE]",
-    help="Primary question, tested first at the full level.  [default: the first metric on all tasks]",
+    "METRIC[KEY=VALUE]",
+    "Primary question, tested first at the full level.  [default: the first metric on all tasks]",
 )
 @options.option(
+    options.STATISTICS,
     "--baseline",
-    group=options.STATISTICS,
-    metavar="NAME",
-    help="Compare every run only with this run, given as a path, a model or an agent.",
+    "NAME",
+    "Compare every run only with this run, given as a path, a model or an agent.",
 )
-@options.option(
-    "--flips",
-    group=options.OUTPUT,
-    metavar="N",
-    type=int,
-    default=10,
-    show_default=True,
-    help="Maximum number of regressions, and of fixes, to show.",
-)
+@options.integer(options.OUTPUT, "--flips", "N", "Maximum number of regressions, and of fixes, to show.", default=10)
 @options.pairs
 @options.details
-@options.option(
+@options.choice(
+    options.OUTPUT,
     "--fail-on",
-    group=options.OUTPUT,
-    type=click.Choice(["worse", "undecided"]),
-    help="Exit with 1 if a result is worse; undecided also exits with 1 if a result is undecided.",
+    ["worse", "undecided"],
+    "Exit with 1 if a result is worse; undecided also exits with 1 if a result is undecided.",
 )
 @options.out
 @options.shape(*options.FORMATS, *options.PAPER_AND_CI)

@@ -15,10 +15,8 @@ from calipers.reports.untrusted_text import clean
 @click.argument("source", metavar="IN", type=options.InputPath())
 @click.argument("target", metavar="OUT", type=click.Path())
 @options.columns
-@options.option(
-    "--no-texts", group=options.OUTPUT, is_flag=True, help="Leave out prompts and completions; answers stay."
-)
-@options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace OUT if it exists.")
+@options.flag(options.OUTPUT, "--no-texts", "Leave out prompts and completions; answers stay.")
+@options.flag(options.OUTPUT, "--force", "Replace OUT if it exists.")
 @options.verbose
 def convert(source: str, target: str, columns: tuple[str, ...], no_texts: bool, force: bool, **settings: Any) -> None:
     """Convert rollouts of any format to JSON Lines or Parquet.

@@ -14,13 +14,11 @@ from calipers.cli.output import Progress, Target, print_notes, show, write_json
 
 @click.command(cls=options.Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.InputPath())
-@options.option(
-    "--to",
-    "upto",
-    group=options.STATISTICS,
-    metavar="K",
-    type=int,
-    help="Largest k of the curves. If K exceeds the number of samples, pass@k and pass^k are extrapolated with a "
+@options.integer(
+    options.STATISTICS,
+    "--to upto",
+    "K",
+    "Largest k of the curves. If K exceeds the number of samples, pass@k and pass^k are extrapolated with a "
     "zero-inflated beta-binomial model and marked. This needs at least 30 tasks with 4 samples, and K may be at most "
     "16 times the number of samples.",
 )
@@ -30,13 +28,7 @@ from calipers.cli.output import Progress, Target, print_notes, show, write_json
 @options.columns
 @options.missing_excluded
 @options.confidence(0.95)
-@options.option(
-    "--plot",
-    group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
-    help="Plot the curves to this file, .svg or .png.",
-)
+@options.file_option(options.OUTPUT, "--plot", "Plot the curves to this file, .svg or .png.")
 @options.out
 @options.shape()
 @options.verbose

@@ -22,72 +22,61 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @click.command(cls=options.GroupedCommand)
 @click.argument("result", metavar="[RESULT]", required=False, type=options.InputPath())
 @options.option(
-    "--require",
-    "requirements",
-    group=REQUIREMENTS,
-    metavar="'EXPR OP NUMBER'",
-    multiple=True,
-    help="Requirement, such as 'lower(pass@1) >= 0.6'; may be repeated. EXPR is METRIC, lower(METRIC), upper(METRIC), "
+    REQUIREMENTS,
+    "--require requirements",
+    "'EXPR OP NUMBER'",
+    "Requirement, such as 'lower(pass@1) >= 0.6'; may be repeated. EXPR is METRIC, lower(METRIC), upper(METRIC), "
     "delta(METRIC) or lower(delta(METRIC)). worst(EXPR) assumes the worst of every missing rollout. missing is the "
     "fraction of missing rollouts. METRIC[KEY=VALUE] is a slice, METRIC[task=*] is every task, and "
     "worst(METRIC[task]) is the worst task. OP is < <= > >= ==.",
+    multiple=True,
 )
+@options.file_option(REQUIREMENTS, "--policy", "YAML file with requirements, for one or several results.")
 @options.option(
-    "--policy",
-    group=REQUIREMENTS,
-    metavar="FILE",
-    type=click.Path(),
-    help="YAML file with requirements, for one or several results.",
-)
-@options.option(
+    REQUIREMENTS,
     "--baseline",
-    group=REQUIREMENTS,
-    metavar="PATH",
+    "PATH",
+    "Baseline result, rollouts or folder of runs for delta(metric).",
     type=options.InputPath(),
-    help="Baseline result, rollouts or folder of runs for delta(metric).",
 )
 @options.option(
-    "--max-gaps",
-    "--max-missing",
-    "max_gaps",
-    group=REQUIREMENTS,
-    metavar="N|N%",
-    help="Maximum number or percentage of missing rollouts in a group; exit with 3 if more are missing.  "
+    REQUIREMENTS,
+    "--max-gaps --max-missing max_gaps",
+    "N|N%",
+    "Maximum number or percentage of missing rollouts in a group; exit with 3 if more are missing.  "
     "[default: exit with 3 only if they could change the answer]",
 )
-@options.option(
+@options.file_option(
+    HISTORY,
     "--history",
-    group=HISTORY,
-    metavar="FILE",
-    type=click.Path(),
-    help="File with all earlier nights: RESULT is compared with the best of them, and false alarms are controlled over "
+    "File with all earlier nights: RESULT is compared with the best of them, and false alarms are controlled over "
     "all nights together. It is created in the first night.",
 )
 @options.option(
+    HISTORY,
     "--alarm",
-    group=HISTORY,
-    metavar="'ALARM > NUMBER'",
-    help="Regression to look for, such as 'drop(pass@1) > 0.02'.  [default: drop(reward) > 0]",
+    "'ALARM > NUMBER'",
+    "Regression to look for, such as 'drop(pass@1) > 0.02'.  [default: drop(reward) > 0]",
 )
 @options.option(
+    HISTORY,
     "--false-alarms",
-    group=HISTORY,
-    metavar="SHARE",
+    "SHARE",
+    "Highest expected share of false alarms among all alarms.  [default: 0.05]",
     type=click.FloatRange(0, 0.5, min_open=True),
-    help="Highest expected share of false alarms among all alarms.  [default: 0.05]",
 )
 @options.option(
+    HISTORY,
     "--nights",
-    group=HISTORY,
-    metavar="N",
+    "N",
+    "Planned number of nights; it is fixed in the first one.  [default: 180]",
     type=click.IntRange(1, 100_000),
-    help="Planned number of nights; it is fixed in the first one.  [default: 180]",
 )
 @options.option(
+    HISTORY,
     "--online",
-    group=HISTORY,
-    metavar="RULE",
-    help="Rule over nights: e-process, or lord++ or e-lond on the test of each night.  [default: e-process]",
+    "RULE",
+    "Rule over nights: e-process, or lord++ or e-lond on the test of each night.  [default: e-process]",
 )
 @options.pick_agent
 @options.pick_model
@@ -99,13 +88,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.missing_by_dialect
 @options.confidence(None)
 @options.seed(None)
-@options.option(
-    "--junit",
-    group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
-    help="Also write the checks as JUnit XML to this file.",
-)
+@options.file_option(options.OUTPUT, "--junit", "Also write the checks as JUnit XML to this file.")
 @options.out
 @options.shape(*FORMATS)
 @options.dialect

@@ -8,31 +8,25 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, option, table_options, verbose
-from calipers.cli.output import print_notes, write
+from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, flag, option, table_options, verbose
+from calipers.cli.output import as_lines, print_notes, write
 from calipers.errors import InputError
 from calipers.names import is_code
-from calipers.reports.untrusted_text import clean
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("name", metavar="[NAME]", required=False)
 @table_options
+@option(HARBOR, "--dataset", "ORG/NAME", "Create a dataset of the tasks in DIR, or an empty dataset.")
+@option(HARBOR, "--task", "ORG/NAME", "Write a starter task to DIR/NAME.")
+@flag(HARBOR, "--with-metric", "Also write a metric.py and add it to dataset.toml.")
 @option(
-    "--dataset", group=HARBOR, metavar="ORG/NAME", help="Create a dataset of the tasks in DIR, or an empty dataset."
-)
-@option("--task", group=HARBOR, metavar="ORG/NAME", help="Write a starter task to DIR/NAME.")
-@option("--with-metric", group=HARBOR, is_flag=True, help="Also write a metric.py and add it to dataset.toml.")
-@option(
-    "-o",
-    "--output-dir",
-    "--out",
-    "directory",
-    group=OUTPUT,
-    metavar="DIR",
+    OUTPUT,
+    "-o --output-dir --out directory",
+    "DIR",
+    "Folder to write to.  [default: the current folder]",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Folder to write to.  [default: the current folder]",
 )
 @verbose
 def init(
@@ -66,7 +60,7 @@ def init(
     if task is not None and with_metric:
         raise InputError.at("--with-metric", "a task has no metric", "use it with --dataset")
     lines = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)
-    write("".join(f"{clean(line, None)}\n" for line in lines))
+    write(as_lines(lines))
 
 
 def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping[str, Any]) -> str:
@@ -96,4 +90,4 @@ def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping
         *(f"wrote {file}" for file in files),
         f"run it with: calipers run {folder}{verifier_option} --model ...",
     ]
-    return "".join(f"{clean(line, None)}\n" for line in lines)
+    return as_lines(lines)

@@ -18,22 +18,17 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "informatio
 
 @click.command(cls=options.Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.InputPath())
-@options.option(
+@options.choice(
+    options.OUTPUT,
     "--sort",
-    group=options.OUTPUT,
-    type=click.Choice(SORTS),
+    SORTS,
+    "Order of the tasks: difficulty (hardest first), easiest, discrimination or contradiction (least "
+    "discriminating first), information (most informative first), samples (most first) or task (by name).",
     metavar="ORDER",
     default="difficulty",
-    show_default=True,
-    help="Order of the tasks: difficulty (hardest first), easiest, discrimination or contradiction (least "
-    "discriminating first), information (most informative first), samples (most first) or task (by name).",
 )
-@options.option(
-    "--limit",
-    group=options.OUTPUT,
-    metavar="N",
-    type=int,
-    help=f"Show only N tasks; 0 shows all.  [default: {SHOWN}, and all for json and csv]",
+@options.integer(
+    options.OUTPUT, "--limit", "N", f"Show only N tasks; 0 shows all.  [default: {SHOWN}, and all for json and csv]"
 )
 @options.threshold
 @options.reward("  [default: each of them]")

@@ -15,25 +15,15 @@ from calipers.cli.output import Progress, Target, print_notes, show, write_json
 @click.command("judge-check", cls=options.Command)
 @click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.option(
+    options.ROLLOUTS,
     "--labels",
-    group=options.ROLLOUTS,
-    metavar="FILE",
+    "FILE",
+    "CSV file with the columns task, sample and label, and a column rater if there are several raters.",
     type=options.InputPath(),
     required=True,
-    help="CSV file with the columns task, sample and label, and a column rater if there are several raters.",
 )
-@options.option(
-    "--reward", group=options.ROLLOUTS, metavar="KEY", help="Reward that the judge gave, if rollouts have several."
-)
-@options.option(
-    "--threshold",
-    group=options.ROLLOUTS,
-    metavar="REWARD",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Lowest reward or label that counts as good.",
-)
+@options.option(options.ROLLOUTS, "--reward", "KEY", "Reward that the judge gave, if rollouts have several.")
+@options.number(options.ROLLOUTS, "--threshold", "REWARD", "Lowest reward or label that counts as good.", default=1.0)
 @options.columns
 @options.confidence(0.95)
 @options.out

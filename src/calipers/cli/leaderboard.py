@@ -20,23 +20,21 @@ if TYPE_CHECKING:
 @options.reward()
 @options.missing_by_dialect
 @options.option(
+    options.STATISTICS,
     "--metric",
-    group=options.STATISTICS,
-    metavar="NAME",
-    help="Metric to rank by, such as pass@3; it must be a mean over tasks.  [default: the first of the dialect]",
+    "NAME",
+    "Metric to rank by, such as pass@3; it must be a mean over tasks.  [default: the first of the dialect]",
 )
 @options.option(
+    options.STATISTICS,
     "--baseline",
-    group=options.STATISTICS,
-    metavar="NAME",
-    help="Show every model's difference from this one, given as a path, a model or an agent.",
+    "NAME",
+    "Show every model's difference from this one, given as a path, a model or an agent.",
 )
-@options.option(
+@options.flag(
+    options.STATISTICS,
     "--steps",
-    group=options.STATISTICS,
-    is_flag=True,
-    help="Rank the steps of a training run instead of models: the best one without its luck, and those that may be "
-    "best.",
+    "Rank the steps of a training run instead of models: the best one without its luck, and those that may be best.",
 )
 @options.cluster
 @options.confidence(0.95)

@@ -12,10 +12,10 @@ from calipers.cli.output import plugins_loaded, print_err_lines, print_notes, pr
 @click.pass_context
 def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Run tasks as the command of lm-evaluation-harness does, with its options and its table."""
-    from calipers.systems.lm_eval.command_line import Answer, read_command
+    from calipers.systems.lm_eval.command_line import CommandOutput, read_command
 
     command = read_command(words)
-    if isinstance(command, Answer):
+    if isinstance(command, CommandOutput):
         write(command.text)
         ctx.exit(command.exit_code)
     from calipers.cli.run import INCOMPLETE, USAGE, print_end, reports_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from calipers.cli.output import Progress, Target, annotate, print_notes, show, write_json, write_junit
+from calipers.cli.output import Progress, Target, annotate, print_note, print_notes, show, write_json, write_junit
 from calipers.errors import InputError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def show_matrix(
 
         annotate(page, annotated(matrix))
     if len(metrics) > 1 and not details:
-        print_notes([f"the matrix shows {matrix.metric}; --details also shows {', '.join(metrics[1:])}"])
+        print_note(f"the matrix shows {matrix.metric}; --details also shows {', '.join(metrics[1:])}")
     print_notes(matrix.notes)
 
 
@@ -144,7 +144,7 @@ def matrix_of(reports: Sequence[Report]) -> Matrix | None:
     try:
         return matrix_plan([str(report.folder) for report in reports], plan)
     except InputError as error:  # such as two runs of a model on one benchmark; each run gets its own page
-        print_notes([f"no matrix: {error}"])
+        print_note(f"no matrix: {error}")
         return None
 
 

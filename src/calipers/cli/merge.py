@@ -11,12 +11,10 @@ from calipers.cli.output import Target, plugins_loaded, print_result_notes, show
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="PARTIAL...", nargs=-1, required=True, type=click.Path())
 @options.metrics("  [default: those that the partials were made for]")
-@options.option(
+@options.file_option(
+    options.ROLLOUTS,
     "--expect",
-    group=options.ROLLOUTS,
-    metavar="FILE",
-    type=click.Path(),
-    help="List of the inputs that must be in the partials: a path, a SHA-256, or a line of sha256sum on each line. "
+    "List of the inputs that must be in the partials: a path, a SHA-256, or a line of sha256sum on each line. "
     "Exits with 3 if one is missing.",
 )
 @options.out

@@ -114,179 +114,155 @@ class GroupedCommand(Command):
                 formatter.write_dl([(f"{term:<{width}}", text) for term, text in records], col_max=width)
 
 
-def option(*names: str, group: str, **settings: Any) -> Option:
-    """A click option in a group."""
-    return click.option(*names, cls=GroupedOption, group=group, **settings)
+def option(group: str, names: str, metavar: str | None, help: str, **settings: Any) -> Option:
+    """A click option in a group, with its names separated by spaces. Help shows its default unless the text does."""
+    settings.setdefault("show_default", "default" in settings and "[default" not in help)
+    return click.option(*names.split(), cls=GroupedOption, group=group, metavar=metavar, help=help, **settings)
 
 
-def file_option(*names: str, group: str, help: str, **settings: Any) -> Option:
+def flag(group: str, names: str, help: str, **settings: Any) -> Option:
+    """An option without a value."""
+    return option(group, names, None, help, is_flag=True, show_default=False, **settings)
+
+
+def file_option(group: str, names: str, help: str, **settings: Any) -> Option:
     """An option whose value is the path of a file."""
-    return option(*names, group=group, metavar="FILE", type=click.Path(), help=help, **settings)
+    return option(group, names, "FILE", help, type=click.Path(), **settings)
 
 
-verbose = option(
-    "-v",
-    "--verbose",
-    group=GENERAL,
-    is_flag=True,
-    expose_value=False,
-    help="Print a traceback if Calipers has an internal error.",
-)
+def integer(group: str, names: str, metavar: str, help: str, **settings: Any) -> Option:
+    """An option whose value is an integer."""
+    return option(group, names, metavar, help, type=int, **settings)
+
+
+def number(group: str, names: str, metavar: str, help: str, **settings: Any) -> Option:
+    """An option whose value is a number."""
+    return option(group, names, metavar, help, type=float, **settings)
+
+
+def choice(group: str, names: str, choices: Iterable[str], help: str, **settings: Any) -> Option:
+    """An option whose value is one of some words."""
+    return option(group, names, settings.pop("metavar", None), help, type=click.Choice([*choices]), **settings)
+
+
+verbose = flag(GENERAL, "-v --verbose", "Print a traceback if Calipers has an internal error.", expose_value=False)
 """An option of every command; `calipers.cli.main` looks for it in the arguments."""
 dialect = option(
+    OTHERS,
     "--dialect",
-    group=OTHERS,
-    metavar="NAME",
-    help="Use another system's metric names and rules (a dialect): "
+    "NAME",
+    "Use another system's metric names and rules (a dialect): "
     f"{', '.join(name for name in DIALECTS.entries if name != 'native')}.  [default: native]",
 )
 by = option(
+    STATISTICS,
     "--by",
-    group=STATISTICS,
-    metavar="KEY",
+    "KEY",
+    "Break the results down by task, sample, outcome, or a key of the rows or of their metadata; may be repeated.",
     multiple=True,
-    help="Break the results down by task, sample, outcome, or a key of the rows or of their metadata; may be repeated.",
 )
-details = option(
+details = flag(
+    OUTPUT,
     "--details",
-    group=OUTPUT,
-    is_flag=True,
-    help="Show everything: standard errors, definitions, sample counts, and what missing rollouts could change.",
+    "Show everything: standard errors, definitions, sample counts, and what missing rollouts could change.",
 )
-economics = option("--economics", group=OUTPUT, is_flag=True, help="Show times, tokens and costs as a table.")
-every_row = option("--all", "every", group=OUTPUT, is_flag=True, help="Show every row, however long the page is.")
-cluster = option(
-    "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
-)
+economics = flag(OUTPUT, "--economics", "Show times, tokens and costs as a table.")
+every_row = flag(OUTPUT, "--all every", "Show every row, however long the page is.")
+cluster = option(STATISTICS, "--cluster", "KEY", "Treat tasks with the same value of KEY as one cluster.")
 exclude = option(
+    ROLLOUTS,
     "--exclude",
-    group=ROLLOUTS,
-    metavar="KEY=VALUE",
+    "KEY=VALUE",
+    "Exclude the rollouts with this value, such as difficulty=hard or task=ID; may be repeated.",
     multiple=True,
-    help="Exclude the rollouts with this value, such as difficulty=hard or task=ID; may be repeated.",
 )
 columns_only = option(
+    ROLLOUTS,
     "--columns",
-    group=ROLLOUTS,
-    metavar="ROLE=KEY,...",
-    multiple=True,
-    help="Map roles to the keys of your files, such as task=id,reward=score; a path such as meta.id reaches inside, "
+    "ROLE=KEY,...",
+    "Map roles to the keys of your files, such as task=id,reward=score; a path such as meta.id reaches inside, "
     "and sample=# numbers the samples of a task in order of appearance; may be repeated.",
+    multiple=True,
 )
 interval = option(
+    STATISTICS,
     "--interval",
-    group=STATISTICS,
-    metavar="NAME",
-    help=f"Interval method for means: {', '.join(interval_names())}; calipers explain NAME describes each.  "
+    "NAME",
+    f"Interval method for means: {', '.join(interval_names())}; calipers explain NAME describes each.  "
     "[default: default]",
 )
-threshold = option(
-    "--threshold",
-    group=ROLLOUTS,
-    metavar="REWARD",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Lowest reward that counts as a pass.",
-)
-out = file_option("--out", group=OUTPUT, help="Also write the result as JSON to this file.")
-signing_key = file_option("--key", group=OUTPUT, help="Private key to sign with (Ed25519, PEM).")
-certified_plan = file_option(
-    "--plan", group=ROLLOUTS, help="Plan that calipers preregister wrote, to say what differs from it."
-)
-pairs = option("--pairs", group=OUTPUT, is_flag=True, help="Show every pair of runs, however many there are.")
+threshold = number(ROLLOUTS, "--threshold", "REWARD", "Lowest reward that counts as a pass.", default=1.0)
+out = file_option(OUTPUT, "--out", "Also write the result as JSON to this file.")
+signing_key = file_option(OUTPUT, "--key", "Private key to sign with (Ed25519, PEM).")
+certified_plan = file_option(ROLLOUTS, "--plan", "Plan that calipers preregister wrote, to say what differs from it.")
+pairs = flag(OUTPUT, "--pairs", "Show every pair of runs, however many there are.")
 include_path = option(
-    "--include-path",
-    group=LM_EVAL,
-    metavar="DIR",
-    multiple=True,
-    help="Folder with lm-eval task files; may be repeated.",
+    LM_EVAL, "--include-path", "DIR", "Folder with lm-eval task files; may be repeated.", multiple=True
 )
 load_seeds = option(
+    LM_EVAL,
     "--load-seeds",
-    group=LM_EVAL,
-    metavar="N,N,N,N",
-    help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+    "N,N,N,N",
+    "Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
 )
 registry = option(
-    "--registry",
-    group=HARBOR,
-    metavar="DIR",
-    help="Registry of Harbor datasets, named org/name@version.  [default: .calipers/registry]",
+    HARBOR, "--registry", "DIR", "Registry of Harbor datasets, named org/name@version.  [default: .calipers/registry]"
 )
-pick_agent = option("--agent", group=ROLLOUTS, metavar="NAME", help="Use only the groups of this agent.")
-pick_model = option("--model", group=ROLLOUTS, metavar="NAME", help="Use only the groups of this model.")
-pick_dataset = option("--dataset", group=ROLLOUTS, metavar="NAME", help="Use only the groups of this dataset.")
+pick_agent = option(ROLLOUTS, "--agent", "NAME", "Use only the groups of this agent.")
+pick_model = option(ROLLOUTS, "--model", "NAME", "Use only the groups of this model.")
+pick_dataset = option(ROLLOUTS, "--dataset", "NAME", "Use only the groups of this dataset.")
 plugins = option(
-    "--plugin",
-    "plugins",
-    group=GENERAL,
-    metavar="FILE|MODULE",
+    GENERAL,
+    "--plugin plugins",
+    "FILE|MODULE",
+    "Load trusted Python code that adds metrics, verifiers or filters; may be repeated.",
     multiple=True,
-    help="Load trusted Python code that adds metrics, verifiers or filters; may be repeated.",
 )
-retries = option(
-    "--retries",
-    group=LIMITS,
-    type=int,
-    metavar="N",
-    help="Maximum number of retries of a failed request.  [default: 8]",
-)
+retries = integer(LIMITS, "--retries", "N", "Maximum number of retries of a failed request.  [default: 8]")
 engine = option(
+    LIMITS,
     "--engine",
-    group=LIMITS,
-    metavar="NAME[=ADDRESS]",
-    help="Do the work in this process (local), or on all machines of the Ray cluster at ADDRESS (ray).  "
-    "[default: local]",
+    "NAME[=ADDRESS]",
+    "Do the work in this process (local), or on all machines of the Ray cluster at ADDRESS (ray).  [default: local]",
 )
-verifications = option(
-    "--concurrency",
-    group=LIMITS,
-    type=int,
-    metavar="N",
-    default=32,
-    show_default=True,
-    help="Maximum number of verifications at a time.",
-)
+verifications = integer(LIMITS, "--concurrency", "N", "Maximum number of verifications at a time.", default=32)
 
 
 def default_metrics(default: str | None) -> Option:
     """``--default-metrics`` of lm-eval tasks; the default is None if a file may set it."""
-    return option(
+    return choice(
+        LM_EVAL,
         "--default-metrics",
-        group=LM_EVAL,
-        type=click.Choice(["release", "guide"]),
+        ["release", "guide"],
+        "Default metrics for lm-eval tasks that name none: those of its release or of its guide.  [default: release]",
         default=default,
-        help="Default metrics for lm-eval tasks that name none: those of its release or of its guide.  "
-        "[default: release]",
     )
 
 
 def trust(default: bool | None) -> Option:
     """``--trust``; the default is None if a file may set it."""
-    return option(
+    return flag(
+        OTHERS,
         "--trust",
-        group=OTHERS,
-        is_flag=True,
+        "Trust and run code that came with the data: !function in lm-eval tasks, and metric scripts.",
         default=default,
-        help="Trust and run code that came with the data: !function in lm-eval tasks, and metric scripts.",
     )
 
 
 def reward(more: str = "") -> Option:
     """``--reward``; ``more`` describes its default."""
-    return option("--reward", group=ROLLOUTS, metavar="KEY", help=f"Reward to use if rollouts have several.{more}")
+    return option(ROLLOUTS, "--reward", "KEY", f"Reward to use if rollouts have several.{more}")
 
 
 def missing(default: str | None, more: str, choices: Sequence[str] = ("gap", "zero", "fail")) -> Option:
     """``--missing``; ``more`` describes its default."""
     fails = "; fail exits with 3" if "fail" in choices else ""
-    return option(
+    return choice(
+        ROLLOUTS,
         "--missing",
-        group=ROLLOUTS,
-        type=click.Choice(choices),
+        choices,
+        f"Rule for rollouts without a reward: gap excludes them; zero counts them as 0{fails}.  [default: {more}]",
         default=default,
-        help=f"Rule for rollouts without a reward: gap excludes them; zero counts them as 0{fails}.  [default: {more}]",
     )
 
 
@@ -296,45 +272,25 @@ missing_excluded = missing("gap", "gap")
 
 def seed(default: int | None) -> Option:
     """``--seed`` of resampling; the default is None if a result may set it."""
-    return option(
-        "--seed",
-        group=STATISTICS,
-        metavar="N",
-        type=int,
-        default=default,
-        help="Random seed for resampling.  [default: 0]",
-    )
+    return integer(STATISTICS, "--seed", "N", "Random seed for resampling.  [default: 0]", default=default)
 
 
 def confidence(default: float | None) -> Option:
     """``--confidence``; the default is None if a file or a result may set it."""
-    return option(
-        "--confidence",
-        group=STATISTICS,
-        metavar="LEVEL",
-        type=float,
-        default=default,
-        help="Confidence level of the intervals.  [default: 0.95]",
+    return number(
+        STATISTICS, "--confidence", "LEVEL", "Confidence level of the intervals.  [default: 0.95]", default=default
     )
 
 
 def metrics(more: str = "") -> Option:
     """``--metric``, which may be repeated; ``more`` describes its default."""
     text = f"Metric to compute, such as pass@3 or 'mean(column=f1)'; may be repeated.{more}"
-    return option("--metric", "metrics", group=STATISTICS, metavar="NAME", multiple=True, help=text)
+    return option(STATISTICS, "--metric metrics", "NAME", text, multiple=True)
 
 
 def shape(*shapes: str) -> Option:
     """``--format``, the format of standard output."""
-    return option(
-        "--format",
-        "shape",
-        group=OUTPUT,
-        type=click.Choice(shapes or FORMATS),
-        default="table",
-        show_default=True,
-        help="Format of standard output.",
-    )
+    return choice(OUTPUT, "--format shape", shapes or FORMATS, "Format of standard output.", default="table")
 
 
 def _range(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
@@ -348,13 +304,12 @@ def _range(context: click.Context, option: click.Parameter, text: str | None) ->
 
 
 reward_range = option(
-    "--range",
-    "range",
-    group=ROLLOUTS,
-    metavar="LOW,HIGH",
-    callback=_range,
-    help="Lowest and highest possible reward; a reward outside this range is an error.  "
+    ROLLOUTS,
+    "--range range",
+    "LOW,HIGH",
+    "Lowest and highest possible reward; a reward outside this range is an error.  "
     "[default: 0,1 if all rewards lie in it, else unknown]",
+    callback=_range,
 )
 
 
@@ -373,11 +328,11 @@ def _word_rewards(context: click.Context, option: click.Parameter, text: str | N
 
 
 truth = option(
+    ROLLOUTS,
     "--truth",
-    group=ROLLOUTS,
-    metavar="WORD=NUMBER,...",
+    "WORD=NUMBER,...",
+    "Rewards that are words in your files, such as yes=1,no=0.",
     callback=_word_rewards,
-    help="Rewards that are words in your files, such as yes=1,no=0.",
 )
 
 
@@ -390,12 +345,12 @@ def _keep_format(context: click.Context, option: click.Parameter, name: str | No
 
 INPUT_FORMAT = "calipers.input_format"
 input_format = option(
+    ROLLOUTS,
     "--input-format",
-    group=ROLLOUTS,
-    metavar="NAME",
+    "NAME",
+    "Format of the files, where their content should not decide; calipers list formats shows them.",
     callback=_keep_format,
     expose_value=False,
-    help="Format of the files, where their content should not decide; calipers list formats shows them.",
 )
 
 
@@ -437,200 +392,105 @@ def _combined(*options: Any) -> Option:
 
 
 request_options = _combined(
+    option(MODEL, "--base-url", "URL", "URL of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
     option(
-        "--base-url",
-        group=MODEL,
-        metavar="URL",
-        help="URL of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]",
-    ),
-    option(
+        MODEL,
         "--model-args",
-        group=MODEL,
-        metavar="KEY=VALUE,...",
-        help="Arguments for loading an hf/ model, such as dtype=float16,device=cuda:1, or JSON.",
+        "KEY=VALUE,...",
+        "Arguments for loading an hf/ model, such as dtype=float16,device=cuda:1, or JSON.",
+    ),
+    choice(MODEL, "--api", ["chat", "completions"], "API route to call on the server.  [default: chat]"),
+    flag(
+        MODEL, "--same-model", "Resume a run although the server's URL or the model's file has changed.", default=None
     ),
     option(
-        "--api",
-        group=MODEL,
-        type=click.Choice(["chat", "completions"]),
-        help="API route to call on the server.  [default: chat]",
+        MODEL, "--price", "IN,OUT", "Dollars per million input and output tokens, used if the server reports no cost."
     ),
-    option(
-        "--same-model",
-        group=MODEL,
-        is_flag=True,
-        default=None,
-        help="Resume a run although the server's URL or the model's file has changed.",
+    integer(
+        SAMPLING,
+        "--samples --epochs --repeats --num-repeats --num-samples",
+        "N",
+        "Number of samples per task.  [default: 1]",
     ),
+    integer(SAMPLING, "--max-tokens", "N", "Maximum tokens per completion."),
+    number(SAMPLING, "--temperature", "T", "Sampling temperature.  [default: the server's]"),
+    option(SAMPLING, "--stop", "TEXT", "Stop sequence of a completion; may be repeated.", multiple=True),
+    option(SAMPLING, "--system-prompt", "TEXT", "System message to send before every prompt."),
     option(
-        "--price",
-        group=MODEL,
-        metavar="IN,OUT",
-        help="Dollars per million input and output tokens, used if the server reports no cost.",
-    ),
-    option(
-        "--samples",
-        "--epochs",
-        "--repeats",
-        "--num-repeats",
-        "--num-samples",
-        group=SAMPLING,
-        type=int,
-        metavar="N",
-        help="Number of samples per task.  [default: 1]",
-    ),
-    option("--max-tokens", group=SAMPLING, type=int, metavar="N", help="Maximum tokens per completion."),
-    option(
-        "--temperature", group=SAMPLING, type=float, metavar="T", help="Sampling temperature.  [default: the server's]"
-    ),
-    option(
-        "--stop", group=SAMPLING, metavar="TEXT", multiple=True, help="Stop sequence of a completion; may be repeated."
-    ),
-    option("--system-prompt", group=SAMPLING, metavar="TEXT", help="System message to send before every prompt."),
-    option(
+        SAMPLING,
         "--gen-kwargs",
-        group=SAMPLING,
-        metavar="KEY=VALUE,...",
-        help="More sampling parameters for the server, such as top_p=0.9,min_p=0.1, or JSON.",
+        "KEY=VALUE,...",
+        "More sampling parameters for the server, such as top_p=0.9,min_p=0.1, or JSON.",
     ),
-    option(
-        "--seed",
-        group=SAMPLING,
-        type=int,
-        metavar="N",
-        help="Random seed for the order of tasks, for sampling and for resampling.  [default: 0]",
+    integer(
+        SAMPLING, "--seed", "N", "Random seed for the order of tasks, for sampling and for resampling.  [default: 0]"
     ),
+    number(LIMITS, "--limit", "N", "Run only the first N tasks, or this fraction of them if N is below 1."),
     option(
-        "--limit",
-        group=LIMITS,
-        type=float,
-        metavar="N",
-        help="Run only the first N tasks, or this fraction of them if N is below 1.",
+        LIMITS, "--documents", "N,N-N,...", "Run only the tasks with these indices, counted from 0, such as 0,3,6-9."
     ),
-    option(
-        "--documents",
-        group=LIMITS,
-        metavar="N,N-N,...",
-        help="Run only the tasks with these indices, counted from 0, such as 0,3,6-9.",
-    ),
-    option(
-        "--concurrency",
-        group=LIMITS,
-        type=int,
-        metavar="N",
-        help="Maximum number of requests in flight; lowered after HTTP 429.  [default: 32]",
+    integer(
+        LIMITS, "--concurrency", "N", "Maximum number of requests in flight; lowered after HTTP 429.  [default: 32]"
     ),
     retries,
     engine,
-    option(
-        "--timeout",
-        group=LIMITS,
-        type=float,
-        metavar="SECONDS",
-        help="Timeout of a request in seconds.  [default: 600]",
-    ),
-    option(
-        "--max-cost",
-        group=LIMITS,
-        type=float,
-        metavar="USD",
-        help="Start no more rollouts once this many dollars are spent.",
-    ),
-    option(
-        "--max-time",
-        group=LIMITS,
-        type=float,
-        metavar="SECONDS",
-        help="Start no more rollouts after this many seconds.",
-    ),
-    option(
-        "--until", group=LIMITS, metavar="RULE", help="Stop as soon as the rule is met, such as 'width(pass@1) < 0.05'."
-    ),
-    option(
-        "--retry-failed",
-        group=LIMITS,
-        is_flag=True,
-        default=None,
-        help="Retry the missing rollouts of the log, such as client_failed.",
-    ),
-    option(
-        "--predict-only",
-        group=LIMITS,
-        is_flag=True,
-        default=None,
-        help="Log the completions without verifying or scoring them.",
-    ),
+    number(LIMITS, "--timeout", "SECONDS", "Timeout of a request in seconds.  [default: 600]"),
+    number(LIMITS, "--max-cost", "USD", "Start no more rollouts once this many dollars are spent."),
+    number(LIMITS, "--max-time", "SECONDS", "Start no more rollouts after this many seconds."),
+    option(LIMITS, "--until", "RULE", "Stop as soon as the rule is met, such as 'width(pass@1) < 0.05'."),
+    flag(LIMITS, "--retry-failed", "Retry the missing rollouts of the log, such as client_failed.", default=None),
+    flag(LIMITS, "--predict-only", "Log the completions without verifying or scoring them.", default=None),
 )
 """Options of ``run``: the model, the requests to it, and when to stop."""
 lm_eval_options = _combined(
-    option("--num-fewshot", group=LM_EVAL, type=int, metavar="N", help="Number of few-shot examples in a prompt."),
+    integer(LM_EVAL, "--num-fewshot", "N", "Number of few-shot examples in a prompt."),
     option(
+        LM_EVAL,
         "--apply-chat-template",
-        group=LM_EVAL,
-        metavar="[NAME]",
+        "[NAME]",
+        "Send prompts as chat messages; NAME selects one of a local model's templates.",
         is_flag=False,
         flag_value="",
-        help="Send prompts as chat messages; NAME selects one of a local model's templates.",
     ),
-    option(
+    flag(
+        LM_EVAL,
         "--fewshot-as-multiturn/--no-fewshot-as-multiturn",
-        group=LM_EVAL,
+        "Send each few-shot example as its own messages, or all in one message.  [default: as its own]",
         default=None,
-        help="Send each few-shot example as its own messages, or all in one message.  [default: as its own]",
     ),
-    option("--system-instruction", group=LM_EVAL, metavar="TEXT", help="Text to put before a task's description."),
+    option(LM_EVAL, "--system-instruction", "TEXT", "Text to put before a task's description."),
     include_path,
     load_seeds,
-    option(
-        "--fewshot-seed",
-        group=LM_EVAL,
-        type=int,
-        metavar="N",
-        help="Seed for choosing the few-shot examples: the last of --load-seeds.",
-    ),
-    option(
-        "--task-metadata",
-        group=LM_EVAL,
-        metavar="JSON",
-        help="Metadata for tasks that build their documents from it, such as ruler.",
-    ),
+    integer(LM_EVAL, "--fewshot-seed", "N", "Seed for choosing the few-shot examples: the last of --load-seeds."),
+    option(LM_EVAL, "--task-metadata", "JSON", "Metadata for tasks that build their documents from it, such as ruler."),
     default_metrics(None),
+    flag(LM_EVAL, "--check-integrity", "Check the tasks and print what was checked before the first request."),
+    flag(LM_EVAL, "--write-out", "Print the prompt and the target of each task's first document."),
+    flag(LM_EVAL, "--show-config", "Print the configuration of each task."),
     option(
-        "--check-integrity",
-        group=LM_EVAL,
-        is_flag=True,
-        help="Check the tasks and print what was checked before the first request.",
-    ),
-    option(
-        "--write-out",
-        group=LM_EVAL,
-        is_flag=True,
-        help="Print the prompt and the target of each task's first document.",
-    ),
-    option("--show-config", group=LM_EVAL, is_flag=True, help="Print the configuration of each task."),
-    option(
+        LM_EVAL,
         "--cache-requests",
-        group=LM_EVAL,
+        None,
+        "Cache the prompts of the tasks on disk: use them, build them again, or remove them.",
         type=click.Choice(["true", "refresh", "delete"]),
         is_flag=False,
         flag_value="true",
-        help="Cache the prompts of the tasks on disk: use them, build them again, or remove them.",
     ),
 )
 """Options of lm-evaluation-harness tasks; the last three print to standard error before the first request."""
 harbor_options = _combined(
     option(
+        HARBOR,
         "--agent",
-        group=HARBOR,
-        metavar="NAME",
-        help="Agent that works on Harbor tasks: oracle, nop, command:LINE, chat, or an agent of Harbor's.  "
+        "NAME",
+        "Agent that works on Harbor tasks: oracle, nop, command:LINE, chat, or an agent of Harbor's.  "
         "[default: oracle]",
     ),
     option(
+        HARBOR,
         "--environment",
-        group=HARBOR,
-        metavar="NAME",
-        help="Environment of Harbor tasks: room (Calipers' own sandbox), docker, another of Harbor's, or auto "
+        "NAME",
+        "Environment of Harbor tasks: room (Calipers' own sandbox), docker, another of Harbor's, or auto "
         "(docker if Harbor and Docker are available, else room).  [default: auto]",
     ),
     registry,
@@ -686,100 +546,70 @@ def unescaped(text: str) -> str:
 
 TABLE = "Your own questions"
 COLUMN_OPTIONS = (
+    option(TABLE, "--prompt", "COLUMN", "Column with the question.  [default: guessed from its name]"),
+    option(TABLE, "--target", "COLUMN", "Column with the right answer.  [default: guessed from its name]"),
     option(
-        "--prompt", group=TABLE, metavar="COLUMN", help="Column with the question.  [default: guessed from its name]"
-    ),
-    option(
-        "--target",
-        group=TABLE,
-        metavar="COLUMN",
-        help="Column with the right answer.  [default: guessed from its name]",
-    ),
-    option(
+        TABLE,
         "--id",
-        group=TABLE,
-        metavar="COLUMN",
-        help="Column with the ids, or '#' for a hash of the prompt.  [default: id or task_id, else #]",
+        "COLUMN",
+        "Column with the ids, or '#' for a hash of the prompt.  [default: id or task_id, else #]",
     ),
     option(
+        TABLE,
         "--metadata",
-        group=TABLE,
-        metavar="COLUMNS",
+        "COLUMNS",
+        "Columns to keep as metadata for --by and --cluster, such as level,source.",
         multiple=True,
-        help="Columns to keep as metadata for --by and --cluster, such as level,source.",
     ),
     option(
+        TABLE,
         "--template",
-        group=TABLE,
-        metavar="TEXT|FILE",
+        "TEXT|FILE",
+        r"Template of the prompt, such as 'Q: {question}\nA:', or a Jinja file (.jinja, .j2).",
         callback=_template,
-        help=r"Template of the prompt, such as 'Q: {question}\nA:', or a Jinja file (.jinja, .j2).",
     ),
     option(
+        TABLE,
         "--choices",
-        group=TABLE,
-        metavar="COLUMNS",
+        "COLUMNS",
+        "Columns with the choices of a multiple-choice question, such as A,B,C,D, or one column of lists.",
         multiple=True,
-        help="Columns with the choices of a multiple-choice question, such as A,B,C,D, or one column of lists.",
     ),
-    option(
-        "--shuffle-choices",
-        group=TABLE,
-        is_flag=True,
-        default=None,
-        help="Shuffle the choices with the seed of --seed.",
-    ),
-    option(
+    flag(TABLE, "--shuffle-choices", "Shuffle the choices with the seed of --seed.", default=None),
+    choice(
+        TABLE,
         "--index-from",
-        group=TABLE,
-        type=click.Choice(["0", "1"]),
+        ["0", "1"],
+        "Index of the first choice, used if targets are indices.",
         callback=lambda context, option, text: None if text is None else int(text),
-        help="Index of the first choice, used if targets are indices.",
     ),
 )
 VERIFIER_OPTIONS = (
     option(
+        TABLE,
         "--verifier",
-        group=TABLE,
-        metavar="NAME|FILE.py:FUNCTION",
-        help="Verifier to use instead of those that the tasks name; a file is trusted and run, like --plugin.",
+        "NAME|FILE.py:FUNCTION",
+        "Verifier to use instead of those that the tasks name; a file is trusted and run, like --plugin.",
     ),
     option(
-        "--param",
-        "params",
-        group=TABLE,
-        metavar="KEY=VALUE",
+        TABLE,
+        "--param params",
+        "KEY=VALUE",
+        "Parameter of the verifier; may be repeated.",
         multiple=True,
         callback=_params,
-        help="Parameter of the verifier; may be repeated.",
     ),
 )
 
 
 def question_options(command: Any) -> Any:
     """The options of ``run`` for questions in a table, and for your own verifier."""
-    dry_run = option(
-        "--dry-run", group=TABLE, is_flag=True, help="Show five prompts with their targets and send no request."
-    )
+    dry_run = flag(TABLE, "--dry-run", "Show five prompts with their targets and send no request.")
     return _combined(*COLUMN_OPTIONS, *VERIFIER_OPTIONS, dry_run)(command)
 
 
 def table_options(command: Any) -> Any:
     """The options of ``init`` that create a benchmark from a table."""
-    source = option(
-        "--from",
-        "table",
-        group=TABLE,
-        metavar="FILE",
-        help="Make the benchmark NAME from a table: CSV, TSV, JSON or Parquet.",
-    )
-    seed = option(
-        "--seed",
-        group=TABLE,
-        type=int,
-        metavar="N",
-        default=0,
-        show_default=True,
-        help="Random seed of --shuffle-choices.",
-    )
+    source = option(TABLE, "--from table", "FILE", "Make the benchmark NAME from a table: CSV, TSV, JSON or Parquet.")
+    seed = integer(TABLE, "--seed", "N", "Random seed of --shuffle-choices.", default=0)
     return _combined(source, *COLUMN_OPTIONS, *VERIFIER_OPTIONS, seed)(command)

@@ -111,7 +111,7 @@ def annotate(document: Document, annotations: Iterable[str]) -> None:
     for line in annotations:
         click.echo(line, err=True)  # not `print_err`, which would disarm these commands
     if error := add_summary(rendered(document, "md")):
-        print_err(f"note: {clean(error, None)}")
+        print_note(error)
 
 
 def show_page(page: OwnPage) -> None:
@@ -137,7 +137,17 @@ def print_result_notes(result: Result, shape: str = "table") -> None:
 def print_notes(notes: Iterable[str]) -> None:
     """Print notes on standard error, one per line."""
     for note in notes:
-        print_err(f"note: {clean(note, None)}")
+        print_note(note)
+
+
+def print_note(note: str) -> None:
+    """Print a note on standard error."""
+    print_err(f"note: {clean(note, None)}")
+
+
+def as_lines(texts: Iterable[str]) -> str:
+    """The texts as lines, without terminal control characters."""
+    return "".join(f"{clean(text, None)}\n" for text in texts)
 
 
 def print_err_lines(text: str) -> None:

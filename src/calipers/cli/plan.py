@@ -14,96 +14,33 @@ COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("pilots", metavar="[PILOT [SECOND]]", nargs=-1, type=options.InputPath())
-@options.option(
-    "--detect",
-    group=COMPARISON,
-    metavar="DIFFERENCE",
-    type=float,
-    help="True difference that the comparison should detect, such as 0.03.",
+@options.number(
+    COMPARISON, "--detect", "DIFFERENCE", "True difference that the comparison should detect, such as 0.03."
 )
-@options.option(
-    "--power",
-    group=COMPARISON,
-    metavar="POWER",
-    type=float,
-    default=0.8,
-    show_default=True,
-    help="Probability of detecting the difference if it exists.",
+@options.number(COMPARISON, "--power", "POWER", "Probability of detecting the difference if it exists.", default=0.8)
+@options.number(COMPARISON, "--alpha", "LEVEL", "Probability of claiming a difference if there is none.", default=0.05)
+@options.choice(
+    COMPARISON, "--metric", ["mean_reward", "pass_rate"], "Metric that the runs are compared by.", default="mean_reward"
 )
-@options.option(
-    "--alpha",
-    group=COMPARISON,
-    metavar="LEVEL",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Probability of claiming a difference if there is none.",
+@options.flag(COMPARISON, "--unpaired", "Plan for runs on different tasks.")
+@options.number(
+    VARIANCE, "--variance-between", "VARIANCE", "Variance of the tasks' true means within a run, instead of a pilot."
 )
-@options.option(
-    "--metric",
-    group=COMPARISON,
-    type=click.Choice(["mean_reward", "pass_rate"]),
-    default="mean_reward",
-    show_default=True,
-    help="Metric that the runs are compared by.",
+@options.number(VARIANCE, "--variance-within", "VARIANCE", "Variance of a single sample of a task.")
+@options.number(
+    VARIANCE, "--baseline-rate", "RATE", "Pass rate of the baseline, instead of a pilot or of one variance."
 )
-@options.option("--unpaired", group=COMPARISON, is_flag=True, help="Plan for runs on different tasks.")
-@options.option(
-    "--variance-between",
-    group=VARIANCE,
-    metavar="VARIANCE",
-    type=float,
-    help="Variance of the tasks' true means within a run, instead of a pilot.",
-)
-@options.option(
-    "--variance-within", group=VARIANCE, metavar="VARIANCE", type=float, help="Variance of a single sample of a task."
-)
-@options.option(
-    "--baseline-rate",
-    group=VARIANCE,
-    metavar="RATE",
-    type=float,
-    help="Pass rate of the baseline, instead of a pilot or of one variance.",
-)
-@options.option(
+@options.number(
+    VARIANCE,
     "--correlation",
-    group=VARIANCE,
-    metavar="R",
-    type=float,
-    help="Correlation of the true task means of both runs.  [default: that of two pilots, else 0]",
+    "R",
+    "Correlation of the true task means of both runs.  [default: that of two pilots, else 0]",
 )
-@options.option(
-    "--tasks", group=SIZE, metavar="N", type=int, help="Number of tasks that are available.  [default: the pilot's]"
-)
-@options.option(
-    "--samples",
-    group=SIZE,
-    metavar="K",
-    type=int,
-    help="Number of samples per task that are available.  [default: the pilot's]",
-)
-@options.option(
-    "--price-per-sample",
-    group=SIZE,
-    metavar="PRICE",
-    type=float,
-    help="Price of a rollout.  [default: the pilot's cost_usd]",
-)
-@options.option(
-    "--price-per-task",
-    group=SIZE,
-    metavar="PRICE",
-    type=float,
-    default=0.0,
-    help="Price of creating a task, paid once.  [default: 0]",
-)
-@options.option(
-    "--budget",
-    group=SIZE,
-    metavar="AMOUNT",
-    type=float,
-    help="Find the best tasks and samples of both runs for this budget.",
-)
+@options.integer(SIZE, "--tasks", "N", "Number of tasks that are available.  [default: the pilot's]")
+@options.integer(SIZE, "--samples", "K", "Number of samples per task that are available.  [default: the pilot's]")
+@options.number(SIZE, "--price-per-sample", "PRICE", "Price of a rollout.  [default: the pilot's cost_usd]")
+@options.number(SIZE, "--price-per-task", "PRICE", "Price of creating a task, paid once.  [default: 0]", default=0.0)
+@options.number(SIZE, "--budget", "AMOUNT", "Find the best tasks and samples of both runs for this budget.")
 @options.pick_agent
 @options.pick_model
 @options.pick_dataset

@@ -6,18 +6,16 @@ import click
 
 from calipers.cli import options
 from calipers.cli.certify import target_of
-from calipers.cli.output import print_notes
+from calipers.cli.output import print_note
 from calipers.reports.figures import counted
 from calipers.reports.untrusted_text import clean
 
 
 @click.command(cls=options.Command)
 @click.argument("suite", metavar="SUITE", type=click.Path())
-@options.file_option(
-    "-o", "--out", group=options.OUTPUT, default="plan.cert.json", show_default=True, help="File of the certified plan."
-)
+@options.file_option(options.OUTPUT, "-o --out", "File of the certified plan.", default="plan.cert.json")
 @options.signing_key
-@options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the file if it exists.")
+@options.flag(options.OUTPUT, "--force", "Replace the file if it exists.")
 @options.verbose
 def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     """Certify the plan of a SUITE before its runs: tasks, prompts, sampling, samples, metrics and thresholds.
@@ -34,4 +32,4 @@ def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     rollouts = sum(run["tasks"] * run["samples"] for run in runs)
     click.echo(f"{clean(out, None)}: {counted(len(runs), 'run')}, {counted(rollouts, 'rollout')}; no model was called")
     if key is None:
-        print_notes(["nobody has signed the plan; --key FILE signs it"])
+        print_note("nobody has signed the plan; --key FILE signs it")

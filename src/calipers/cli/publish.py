@@ -10,9 +10,9 @@ import click
 
 from calipers.cli.options import Command, verbose
 from calipers.cli.options import registry as registry_option
-from calipers.cli.output import print_err, write
+from calipers.cli.output import print_note, print_notes, write
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import clean, safe_json
+from calipers.reports.untrusted_text import safe_json
 from calipers.systems.harbor.dataset import is_dataset
 from calipers.tasks import store
 
@@ -72,6 +72,6 @@ def _publish_dataset(directory: str, registry: str | None, public: bool) -> None
 
 def _print(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> None:
     write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
-    unneeded = "--public has no effect: file permissions decide who can read a local registry"
-    for note in (*notes, unneeded) if public else notes:
-        print_err(f"note: {clean(note, None)}")
+    print_notes(notes)
+    if public:
+        print_note("--public has no effect: file permissions decide who can read a local registry")

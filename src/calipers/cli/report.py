@@ -20,39 +20,21 @@ from calipers.cli.output import Progress, Target, plugins_loaded, print_notes, w
 @options.missing_by_dialect
 @options.confidence(0.95)
 @options.seed(0)
-@options.option(
+@options.file_option(
+    options.ROLLOUTS,
     "--flag",
-    group=options.ROLLOUTS,
-    metavar="FILE",
-    type=click.Path(),
-    help="Suspicious tasks, which the What if of the page can exclude: the JSON of calipers items or of calipers check "
+    "Suspicious tasks, which the What if of the page can exclude: the JSON of calipers items or of calipers check "
     "--selftest, or a task id per line.",
 )
-@options.option(
+@options.flag(
+    options.ROLLOUTS,
     "--steps",
-    group=options.ROLLOUTS,
-    is_flag=True,
-    help="The files in the folder are steps of one training run: show its curves, alarms and best step. A folder that "
+    "The files in the folder are steps of one training run: show its curves, alarms and best step. A folder that "
     "calipers watch has looked at is shown so without it.",
 )
-@options.option(
-    "-o",
-    "--out",
-    group=options.OUTPUT,
-    metavar="FILE",
-    default="report.html",
-    show_default=True,
-    type=click.Path(),
-    help="File to write.",
-)
-@options.option(
-    "--no-texts",
-    "texts",
-    group=options.OUTPUT,
-    is_flag=True,
-    flag_value=False,
-    default=True,
-    help="Leave out prompts, completions and answers.",
+@options.file_option(options.OUTPUT, "-o --out", "File to write.", default="report.html")
+@options.flag(
+    options.OUTPUT, "--no-texts texts", "Leave out prompts, completions and answers.", flag_value=False, default=True
 )
 @options.dialect
 @options.plugins

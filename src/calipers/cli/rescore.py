@@ -15,59 +15,36 @@ VERIFIER = "Verifier"  # a group of options
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("run", metavar="RUN", type=click.Path())
+@options.option(VERIFIER, "--verifier", "NAME", "Verifier to use.  [default: the verifier of each task]")
+@options.option(VERIFIER, "--param params", "KEY=VALUE", "Parameter of the verifier; may be repeated.", multiple=True)
 @options.option(
-    "--verifier", group=VERIFIER, metavar="NAME", help="Verifier to use.  [default: the verifier of each task]"
-)
-@options.option(
-    "--param",
-    "params",
-    group=VERIFIER,
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Parameter of the verifier; may be repeated.",
-)
-@options.option(
-    "--filter",
-    "filters",
-    group=VERIFIER,
-    metavar="NAME[=SETTING]",
-    multiple=True,
-    help="Filter that extracts the answer before verification, such as last_number or 'regex=#### (.+)'. "
+    VERIFIER,
+    "--filter filters",
+    "NAME[=SETTING]",
+    "Filter that extracts the answer before verification, such as last_number or 'regex=#### (.+)'. "
     "Repeat it to apply several in order.",
+    multiple=True,
 )
 @options.option(
+    VERIFIER,
     "--benchmark",
-    group=VERIFIER,
-    metavar="DIR",
-    help="Benchmark with the tasks and their targets.  [default: the one that the run recorded]",
+    "DIR",
+    "Benchmark with the tasks and their targets.  [default: the one that the run recorded]",
 )
-@options.option(
-    "--scores",
-    group=VERIFIER,
-    metavar="FILE",
-    help="Use rewards from this file, by task and sample, instead of a verifier.",
-)
+@options.option(VERIFIER, "--scores", "FILE", "Use rewards from this file, by task and sample, instead of a verifier.")
 @options.columns
 @options.verifications
 @options.engine
 @options.option(
+    options.ROLLOUTS,
     "--name",
-    group=options.ROLLOUTS,
-    metavar="NAME",
-    help="Name of the new reward.  [default: made from the filters and the verifier, or from FILE]",
+    "NAME",
+    "Name of the new reward.  [default: made from the filters and the verifier, or from FILE]",
 )
-@options.option(
-    "--reward", group=options.ROLLOUTS, metavar="KEY", help="Old reward to compare with, if rollouts have several."
-)
+@options.option(options.ROLLOUTS, "--reward", "KEY", "Old reward to compare with, if rollouts have several.")
 @options.metrics()
 @options.by
-@options.option(
-    "--out",
-    group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
-    help="File to write.  [default: rescored-NAME.jsonl beside the rollouts]",
-)
+@options.file_option(options.OUTPUT, "--out", "File to write.  [default: rescored-NAME.jsonl beside the rollouts]")
 @options.shape("table", "json")
 @options.plugins
 @options.verbose

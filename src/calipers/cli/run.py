@@ -17,10 +17,12 @@ from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import (
     PageOptions,
     Progress,
+    as_lines,
     listeners_of,
     plugins_loaded,
     print_err,
     print_err_lines,
+    print_note,
     print_notes,
     print_result_notes,
     show_page,
@@ -51,50 +53,36 @@ SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a 
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
 @options.question_options
 @options.option(
-    "--model",
-    group=options.MODEL,
-    metavar="KIND/NAME",
-    multiple=True,
-    help="Model to run, such as openai/gpt-4o-mini; may be repeated.",
+    options.MODEL, "--model", "KIND/NAME", "Model to run, such as openai/gpt-4o-mini; may be repeated.", multiple=True
 )
 @options.request_options
 @options.scoring_options
 @options.option(
+    options.OUTPUT,
     "--out",
-    group=options.OUTPUT,
-    metavar="DIR",
+    "DIR",
+    "Run folder.  [default: a folder below runs/]",
     type=options.FolderPath(path_type=Path),
-    help="Run folder.  [default: a folder below runs/]",
 )
 @options.shape()
 @options.details
 @options.economics
 @options.every_row
 @options.option(
+    options.OUTPUT,
     "--notify",
-    group=options.OUTPUT,
-    metavar="COMMAND|URL",
+    "COMMAND|URL",
+    "Run this command, or post to this http(s):// URL, when the run ends, with the results as JSON; may be repeated.",
     multiple=True,
-    help="Run this command, or post to this http(s):// URL, when the run ends, with the results as JSON; may be "
-    "repeated.",
 )
 @options.dialect
 @options.trust(None)
 @options.lm_eval_options
-@options.option(
-    "--export",
-    group=options.LM_EVAL,
-    metavar="lm_eval[=DIR]",
-    help="Also write lm-evaluation-harness' own result files.",
-)
+@options.option(options.LM_EVAL, "--export", "lm_eval[=DIR]", "Also write lm-evaluation-harness' own result files.")
 @options.harbor_options
 @options.plugins
-@options.option(
-    "--unsafe-no-sandbox",
-    "unsafe",
-    group=options.GENERAL,
-    is_flag=True,
-    help="Run programs that the model wrote even if no sandbox is available.",
+@options.flag(
+    options.GENERAL, "--unsafe-no-sandbox unsafe", "Run programs that the model wrote even if no sandbox is available."
 )
 @options.verbose
 @click.pass_context
@@ -122,7 +110,9 @@ def run(
         from calipers.isolate.launch import forgo
 
         forgo()
-        _note("--unsafe-no-sandbox: if no sandbox is available, programs that the model wrote run with your rights")
+        print_note(
+            "--unsafe-no-sandbox: if no sandbox is available, programs that the model wrote run with your rights"
+        )
     export = settings.pop("export")
     shown = [name for name in SHOWN if settings.pop(name)]
     cache_requests = settings.pop("cache_requests") or ""
@@ -187,7 +177,7 @@ def _notifying(listeners: Sequence[Listener]) -> Iterator[RunEnding]:
         if listeners:
             from calipers.running.notify import notify
 
-            notify(listeners, ending.reports, ending.complete, _note)
+            notify(listeners, ending.reports, ending.complete, print_note)
 
     try:
         yield ending
@@ -227,7 +217,7 @@ def print_end(report: Report) -> None:
     print_notes(report.notes)
     if report.stopped:
         more = "" if report.by_rule else "; run the same command again to resume"
-        _note(f"{report.folder}: stopped early: {report.stopped}{more}")
+        print_note(f"{report.folder}: stopped early: {report.stopped}{more}")
     print_err(f"{report.folder}/result.json")
 
 
@@ -241,7 +231,7 @@ def _run_agents(
         with redirect_stdout(sys.stderr), Progress(unit="trials") as progress:
             yield progress
 
-    for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
+    for report in load(AGENT_RUNS).run(benchmarks, given, watched, print_note):
         ending.reports.append(report)
         show_result(report.result, shape, **page)
         if shape in SEPARATOR:
@@ -297,7 +287,7 @@ def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]
     def note_once(text: str) -> None:
         if text not in noted:  # every model has the same notes about a benchmark
             noted.add(text)
-            _note(text)
+            print_note(text)
 
     def work(job: Job) -> Report:
         with Watch(_title(job) if len(jobs) > 1 else "", drawn=not several) as watch:
@@ -309,7 +299,7 @@ def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]
         elif isinstance(outcome, CalipersError) and len(jobs) > 1:
             if str(outcome) not in noted:  # several runs may fail because of the same setting
                 noted.add(str(outcome))
-                _note(f"{_title(job)}: {outcome}")
+                print_note(f"{_title(job)}: {outcome}")
         else:
             raise outcome
 
@@ -346,20 +336,16 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
     for number, job in enumerate(jobs, 1):
         try:
             with Watch(_title(job) if len(jobs) > 1 else "") as watch:
-                report = perform(job, watch, _note, tasks)
+                report = perform(job, watch, print_note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:
                 raise
-            _note(f"{_title(job)}: {error}")
+            print_note(f"{_title(job)}: {error}")
         else:
             if report.interrupted and number < len(jobs):
-                _note(f"interrupted: {len(jobs) - number} of {len(jobs)} runs were not started")
+                print_note(f"interrupted: {len(jobs) - number} of {len(jobs)} runs were not started")
                 return
-
-
-def _note(text: str) -> None:
-    print_notes([text])
 
 
 def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
@@ -378,7 +364,7 @@ def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
         if name not in seen:
             seen.add(name)
             suite, questions = rehearse(job, tasks)
-            pages.append("".join(f"{clean(line, None)}\n" for line in _question_lines(suite, questions)))
+            pages.append(as_lines(_question_lines(suite, questions)))
             print_notes(suite.notes)
     return "\n".join(pages)
 

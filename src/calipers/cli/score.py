@@ -48,51 +48,45 @@ INCOMPLETE = 3
 @options.every_row
 @options.dialect
 @options.option(
+    options.OTHERS,
     "--export",
-    group=options.OTHERS,
-    metavar="SYSTEM[=PATH]",
-    help="Also write the result for another system: nemo_gym or harbor (beside the rollouts, or to PATH), "
+    "SYSTEM[=PATH]",
+    "Also write the result for another system: nemo_gym or harbor (beside the rollouts, or to PATH), "
     "every_eval_ever, hf, inspect, mlflow, wandb or trackio.",
 )
-@options.option("--force", group=options.OTHERS, is_flag=True, help="Let --export replace files that exist.")
+@options.flag(options.OTHERS, "--force", "Let --export replace files that exist.")
 @options.option(
-    "--hooks",
-    group=options.OTHERS,
-    metavar="FILE:CLASS",
-    help="NeMo Gym resources server with metrics to add to the exported file.",
+    options.OTHERS, "--hooks", "FILE:CLASS", "NeMo Gym resources server with metrics to add to the exported file."
 )
 @options.option(
-    "--metric-script",
-    "scripts",
-    group=options.OTHERS,
-    metavar="FILE",
+    options.OTHERS,
+    "--metric-script scripts",
+    "FILE",
+    "Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
     multiple=True,
-    help="Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
 )
 @options.file_option(
-    "--verifier-errors",
-    "errors",
-    group=options.STATISTICS,
-    help="Output of calipers check --selftest --format json, to bound each metric if the tasks with wrong verdicts are "
+    options.STATISTICS,
+    "--verifier-errors errors",
+    "Output of calipers check --selftest --format json, to bound each metric if the tasks with wrong verdicts are "
     "wrong.",
 )
 @options.file_option(
+    options.OUTPUT,
     "--partial",
-    group=options.OUTPUT,
-    help="Write a partial score to FILE instead of printing the score; calipers merge makes one score of several.",
+    "Write a partial score to FILE instead of printing the score; calipers merge makes one score of several.",
 )
 @options.option(
+    options.ROLLOUTS,
     "--cache",
-    group=options.ROLLOUTS,
-    metavar="FOLDER",
+    "FOLDER",
+    "Keep a partial score of each input file in FOLDER, and read only files that are new or changed.",
     type=click.Path(),
-    help="Keep a partial score of each input file in FOLDER, and read only files that are new or changed.",
 )
-@options.option(
+@options.flag(
+    options.ROLLOUTS,
     "--cache-check",
-    group=options.ROLLOUTS,
-    is_flag=True,
-    help="Hash every input file again, instead of trusting its size and modification time.",
+    "Hash every input file again, instead of trusting its size and modification time.",
 )
 @options.trust(False)
 @options.plugins

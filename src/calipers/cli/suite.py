@@ -13,6 +13,7 @@ from calipers.cli.output import (
     PageOptions,
     Target,
     print_err,
+    print_note,
     print_notes,
     print_result_notes,
     rendered,
@@ -109,7 +110,7 @@ class SuiteCommand:
         if self.policy is None:
             return 0
         if self._baseline_lost(reports):
-            print_notes([f"the gate was not checked: its baseline {self.baseline} has no run"])
+            print_note(f"the gate was not checked: its baseline {self.baseline} has no run")
             return UNDEFINED
         checks = self.checked(reports)
         from calipers.analyses.gate import document

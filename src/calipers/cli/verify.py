@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from calipers.cli import options
@@ -11,43 +13,24 @@ from calipers.cli.output import show
 @click.command(cls=options.Command)
 @click.argument("certificate", metavar="CERTIFICATE", type=click.Path())
 @click.argument("rollouts", metavar="[ROLLOUTS]...", nargs=-1, type=click.Path())
-@options.file_option("--key", group=options.ROLLOUTS, help="Public key of the signer (Ed25519, PEM).")
+@options.file_option(options.ROLLOUTS, "--key", "Public key of the signer (Ed25519, PEM).")
 @options.file_option(
-    "--tree",
-    group=options.ROLLOUTS,
-    help="Tree file that calipers certify wrote.  [default: result.tree beside the certificate]",
+    options.ROLLOUTS, "--tree", "Tree file that calipers certify wrote.  [default: result.tree beside the certificate]"
 )
 @options.certified_plan
-@options.option(
+@options.flag(
+    options.ROLLOUTS,
     "--rerun-verifier",
-    group=options.ROLLOUTS,
-    is_flag=True,
-    help="Judge the stored completions again with the run's own verifier, and compare the rewards.",
+    "Judge the stored completions again with the run's own verifier, and compare the rewards.",
 )
 @options.file_option(
-    "--time-stamp",
-    "stamp",
-    group=options.ROLLOUTS,
-    help="Reply of a time-stamp authority (RFC 3161) to check; needs --authority.",
+    options.ROLLOUTS, "--time-stamp stamp", "Reply of a time-stamp authority (RFC 3161) to check; needs --authority."
 )
-@options.file_option(
-    "--authority", group=options.ROLLOUTS, help="Certificate of the time-stamp authority that you trust (PEM)."
-)
+@options.file_option(options.ROLLOUTS, "--authority", "Certificate of the time-stamp authority that you trust (PEM).")
 @options.columns_only
 @options.shape("table", "json", "md")
 @options.verbose
-def verify(
-    certificate: str,
-    rollouts: tuple[str, ...],
-    key: str | None,
-    tree: str | None,
-    plan: str | None,
-    rerun_verifier: bool,
-    stamp: str | None,
-    authority: str | None,
-    columns: tuple[str, ...],
-    shape: str,
-) -> None:
+def verify(certificate: str, rollouts: tuple[str, ...], columns: tuple[str, ...], shape: str, **settings: Any) -> None:
     """Check a CERTIFICATE: exit 0 verified, 1 refused, 3 not everything could be checked.
 
     ROLLOUTS are the rollouts that it is of, in any order, shards and format, or proofs that calipers certify --show
@@ -55,17 +38,6 @@ def verify(
     """
     from calipers.analyses.certify.verify import document, verify
 
-    names = options.roles(columns) or None
-    done = verify(
-        certificate,
-        rollouts,
-        key=key,
-        tree=tree,
-        columns=names,
-        plan=plan,
-        rerun_verifier=rerun_verifier,
-        stamp=stamp,
-        authority=authority,
-    )
+    done = verify(certificate, rollouts, columns=options.roles(columns) or None, **settings)
     show(document(done), shape)
     raise click.exceptions.Exit(done.exit_code)

@@ -13,48 +13,44 @@ from calipers.errors import InputError
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="[PATH...]", nargs=-1, type=click.Path())
 @options.option(
+    options.OUTPUT,
     "--port",
-    group=options.OUTPUT,
-    metavar="PORT",
+    "PORT",
+    "Port to listen on; 0 picks a free port.",
     default=0,
-    show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port to listen on; 0 picks a free port.",
 )
-@options.option("--no-browser", group=options.OUTPUT, is_flag=True, help="Only print the address; open no browser.")
+@options.flag(options.OUTPUT, "--no-browser", "Only print the address; open no browser.")
 @options.option(
+    options.OUTPUT,
     "--stop-after",
-    group=options.OUTPUT,
-    metavar="MINUTES",
+    "MINUTES",
+    "Stop when no page was open for so long; 0 never stops.",
     default=30.0,
-    show_default=True,
     type=click.FloatRange(0),
-    help="Stop when no page was open for so long; 0 never stops.",
 )
 @options.option(
+    options.ROLLOUTS,
     "--label",
-    group=options.ROLLOUTS,
-    metavar="N",
+    "N",
+    "Label N rollouts in random order, without the judge's verdict.",
     type=click.IntRange(1),
-    help="Label N rollouts in random order, without the judge's verdict.",
 )
 @options.option(
+    options.ROLLOUTS,
     "--labels",
-    group=options.ROLLOUTS,
-    metavar="FILE",
+    "FILE",
+    "CSV file for the labels; calipers judge-check reads it.",
     default="labels.csv",
-    show_default=True,
     type=click.Path(dir_okay=False),
-    help="CSV file for the labels; calipers judge-check reads it.",
 )
 @options.option(
+    options.ROLLOUTS,
     "--seed",
-    group=options.ROLLOUTS,
-    metavar="N",
+    "N",
+    "Random seed for the order of the rollouts to label.",
     default=0,
-    show_default=True,
     type=click.IntRange(0),
-    help="Random seed for the order of the rollouts to label.",
 )
 @options.verbose
 def view(

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, listeners_of, print_err, print_notes, show, targets, write, write_json
+from calipers.cli.output import (
+    Target,
+    listeners_of,
+    print_err,
+    print_note,
+    print_notes,
+    show,
+    targets,
+    write,
+    write_json,
+)
 from calipers.errors import InputError, UnknownName
 from calipers.reports.untrusted_text import clean, is_terminal, safe_json
 
@@ -32,82 +42,60 @@ EVALS = "evals"  # the folder in the state with the rollouts from evaluations of
 @click.command(cls=options.GroupedCommand)
 @click.argument("path", type=click.Path())
 @options.option(
-    "--alarm",
-    "alarms",
-    group=ALARMS,
-    metavar="'ALARM > NUMBER'|NAME",
-    multiple=True,
-    help="Alarm, such as 'drop(pass@1) > 0.02', 'rise(X) > d', 'rate(truncated) > 0.05', "
+    ALARMS,
+    "--alarm alarms",
+    "'ALARM > NUMBER'|NAME",
+    "Alarm, such as 'drop(pass@1) > 0.02', 'rise(X) > d', 'rate(truncated) > 0.05', "
     "'mean(output_tokens) > 1.2 * base', 'diverge(reward, judge) > 0.02' or 'share(zero_variance) > 0.8'; "
     "X[split=eval] is one split, and diverge() may compare two. The presets rl and eval are several alarms; may be "
     "repeated.  [default: rl]",
+    multiple=True,
 )
 @options.option(
+    ALARMS,
     "--false-alarms",
-    group=ALARMS,
-    metavar="CHANCE",
+    "CHANCE",
+    "Highest chance of any false alarm, over all alarms and all planned steps together.  [default: 0.05]",
     type=click.FloatRange(0, 0.5, min_open=True),
-    help="Highest chance of any false alarm, over all alarms and all planned steps together.  [default: 0.05]",
 )
 @options.option(
+    ALARMS,
     "--steps",
-    group=ALARMS,
-    metavar="N",
+    "N",
+    "Planned number of steps; it is fixed before the first look.  [default: 1000]",
     type=click.IntRange(1, 10_000_000),
-    help="Planned number of steps; it is fixed before the first look.  [default: 1000]",
 )
 @options.option(
+    ALARMS,
     "--accept",
-    group=ALARMS,
-    metavar="STEP",
+    "STEP",
+    "Accept what changed at this step: later steps are compared with it.",
     type=click.IntRange(0),
-    help="Accept what changed at this step: later steps are compared with it.",
 )
 @options.option(
-    "--base",
-    group=ALARMS,
-    metavar="STEP",
-    type=click.IntRange(0),
-    help="Step from which changes are shown.  [default: the first]",
+    ALARMS, "--base", "STEP", "Step from which changes are shown.  [default: the first]", type=click.IntRange(0)
 )
 @options.option(
+    ALARMS,
     "--difficulty",
-    group=ALARMS,
-    metavar="COLUMN",
-    help="Column with another model's pass rate on each prompt; a drop is then measured against it.",
+    "COLUMN",
+    "Column with another model's pass rate on each prompt; a drop is then measured against it.",
+)
+@options.flag(ALARMS, "--once", "Look once and exit, for CI.  [default: look until interrupted]")
+@options.option(
+    ALARMS, "--every", "SECONDS", "Time between two looks.", type=click.FloatRange(0.05, 86_400), default=2.0
 )
 @options.option(
-    "--once", group=ALARMS, is_flag=True, help="Look once and exit, for CI.  [default: look until interrupted]"
-)
-@options.option(
-    "--every",
-    group=ALARMS,
-    metavar="SECONDS",
-    type=click.FloatRange(0.05, 86_400),
-    default=2.0,
-    show_default=True,
-    help="Time between two looks.",
-)
-@options.option(
-    "--eval",
-    "evaluation",
-    group=ALARMS,
-    metavar="COMMAND",
-    help="Run this command for each new checkpoint folder in PATH, without a shell, one at a time; {name}, {path} and "
+    ALARMS,
+    "--eval evaluation",
+    "COMMAND",
+    "Run this command for each new checkpoint folder in PATH, without a shell, one at a time; {name}, {path} and "
     "{out} stand for the checkpoint's name, its path and the folder that the rollouts must go to.",
 )
+@options.flag(ALARMS, "--best", "Show the best step without its luck, and which steps may be best.")
+@options.option(ALARMS, "--metric", "NAME", "Metric of --best, such as pass@1.  [default: the reward]")
 @options.option(
-    "--best", group=ALARMS, is_flag=True, help="Show the best step without its luck, and which steps may be best."
-)
-@options.option(
-    "--metric", group=ALARMS, metavar="NAME", help="Metric of --best, such as pass@1.  [default: the reward]"
-)
-@options.option(
-    "--state",
-    group=ALARMS,
-    metavar="DIR",
-    type=click.Path(),
-    help="Folder for the state of the watch.  [default: PATH/.calipers-watch]",
+    ALARMS, "--state", "DIR", "Folder for the state of the watch.  [default: PATH/.calipers-watch]", type=click.Path()
 )
 @options.columns
 @options.reward()
@@ -115,39 +103,28 @@ EVALS = "evals"  # the folder in the state with the rollouts from evaluations of
 @options.cluster
 @options.confidence(None)
 @options.option(
+    options.OUTPUT,
     "--notify",
-    group=options.OUTPUT,
-    metavar="COMMAND|URL",
-    multiple=True,
-    help="Run this command, or post to this http(s):// URL, when an alarm is raised, with the alarm as JSON; may be "
+    "COMMAND|URL",
+    "Run this command, or post to this http(s):// URL, when an alarm is raised, with the alarm as JSON; may be "
     "repeated.",
-)
-@options.option(
-    "--log",
-    "trackers",
-    group=options.OUTPUT,
-    metavar="NAME[=TARGET]",
     multiple=True,
-    help="Also send each alarm to wandb, mlflow or tensorboard, if it is installed; may be repeated.",
 )
 @options.option(
-    "--junit",
-    group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
-    help="Also write the alarms as JUnit XML to this file.",
+    options.OUTPUT,
+    "--log trackers",
+    "NAME[=TARGET]",
+    "Also send each alarm to wandb, mlflow or tensorboard, if it is installed; may be repeated.",
+    multiple=True,
 )
+@options.file_option(options.OUTPUT, "--junit", "Also write the alarms as JUnit XML to this file.")
 @options.out
 @options.shape(*FORMATS)
 @options.verbose
 def watch(
     path: str,
     alarms: tuple[str, ...],
-    false_alarms: float | None,
-    steps: int | None,
     accept: int | None,
-    base: int | None,
-    difficulty: str | None,
     once: bool,
     every: float,
     evaluation: str | None,
@@ -157,14 +134,12 @@ def watch(
     columns: tuple[str, ...],
     truth: dict[str, float] | None,
     reward: str | None,
-    range: tuple[float, float] | None,
-    cluster: str | None,
-    confidence: float | None,
     notify: tuple[str, ...],
     trackers: tuple[str, ...],
     junit: str | None,
     out: str | None,
     shape: str,
+    **settings: Any,
 ) -> None:
     """Watch a training run in the folder PATH: curves with bands, alarms, and the best checkpoint.
 
@@ -176,23 +151,17 @@ def watch(
     from calipers.analyses.watch.watch import RunWatch
     from calipers.formats import Named
 
-    command = _evaluation(evaluation)
+    command = None
+    if evaluation is not None:
+        from calipers.running.checkpoints import evaluation_command
+
+        command = evaluation_command(evaluation)
     listeners = listeners_of(notify)
     senders = _trackers(trackers)
-    settings = {
-        "alarms": alarms_of(alarms) if alarms else None,
-        "steps": steps,
-        "false_alarms": false_alarms,
-        "confidence": confidence,
-        "difficulty": difficulty,
-        "range": range,
-        "base": base,
-        "cluster": cluster,
-    }
     evals = os.path.join(state or os.path.join(path, ".calipers-watch"), EVALS)
     watching = RunWatch(
         path,
-        settings,
+        {**settings, "alarms": alarms_of(alarms) if alarms else None},
         state=state,
         columns=Named(options.roles(columns), truth),
         reward=reward,
@@ -224,14 +193,6 @@ def watch(
     print_notes(result.notes)
     if result.exit_code:
         raise click.exceptions.Exit(result.exit_code)
-
-
-def _evaluation(text: str | None) -> Any:
-    if text is None:
-        return None
-    from calipers.running.checkpoints import evaluation_command
-
-    return evaluation_command(text)
 
 
 def _trackers(texts: Sequence[str]) -> list[Any]:
@@ -277,9 +238,9 @@ class _Notifier:
         for alarm in raised:
             for send in self._senders:
                 try:
-                    print_err(f"note: {clean(send(alarm, self._watching.path), None)}")
+                    print_note(send(alarm, self._watching.path))
                 except InputError as error:
-                    print_err(f"note: {clean(str(error), None)}")
+                    print_note(str(error))
             if self._listeners:
                 self._notify_listeners(alarm)
 
@@ -296,7 +257,7 @@ class _Notifier:
             try:
                 target.tell(text, [], LIMIT)
             except (NotNotified, InputError) as error:
-                print_err(f"note: --notify {target.name}: {clean(str(error), None)}")
+                print_note(f"--notify {target.name}: {error}")
 
 
 def _evaluate_new(command: Any, path: str, evals: str, stopped: threading.Event) -> None:
@@ -309,7 +270,7 @@ def _evaluate_new(command: Any, path: str, evals: str, stopped: threading.Event)
         if stopped.is_set():
             return
         if problem := evaluate(command, checkpoint, Path(evals), stopped.is_set):
-            print_err(f"note: {clean(problem, None)}")
+            print_note(problem)
 
 
 def _follow(
@@ -355,8 +316,7 @@ class _Screen:
         last = result.last_step
         at = "" if last is None else f"step {last}: "
         print_err(clean(f"{at}{result.headline()}", None))
-        for note in result.notes[self._notes :]:
-            print_err(f"note: {clean(note, None)}")
+        print_notes(result.notes[self._notes :])
         self._notes = len(result.notes)
 
     def _draw(self, result: Watched) -> None:
