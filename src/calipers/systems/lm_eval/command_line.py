@@ -45,7 +45,7 @@ NOT_FOUND: Final = 1  # exit code of lm-evaluation-harness' ``validate``
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandOutput:
     """The output and exit code of a command that starts no run."""
 
     text: str
@@ -160,22 +160,22 @@ class HarnessCommand:
         }
 
 
-def read_command(words: Sequence[str]) -> HarnessCommand | Answer:
+def read_command(words: Sequence[str]) -> HarnessCommand | CommandOutput:
     """Parse a command line; without a subcommand it is a run, as in lm-evaluation-harness."""
     if not words or words[0] in ("-h", "--help"):
-        return Answer(HELP)
+        return CommandOutput(HELP)
     command, arguments = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
     if words[0] not in COMMANDS and not words[0].startswith("-"):
         raise UnknownName.of("command of lm-eval", words[0], COMMANDS)
     parser = {"run": _run_parser, "ls": _list_parser, "validate": _validate_parser}[command]()
     if {"-h", "--help"} & {*arguments} or (command == "run" and not arguments):
-        return Answer(parser.format_help())
+        return CommandOutput(parser.format_help())
     namespace, unknown = parser.parse_known_args([*arguments])
     if unknown:
         raise _unknown_words(parser, unknown)
     given = vars(namespace)
     if command == "ls":
-        return Answer(_list(given["what"], given["include_path"]) if given["what"] else parser.format_help())
+        return CommandOutput(_list(given["what"], given["include_path"]) if given["what"] else parser.format_help())
     return _validate(given["tasks"], given["include_path"]) if command == "validate" else _run(given)
 
 
@@ -225,7 +225,7 @@ class _Names(argparse.Action):
         setattr(namespace, self.dest, names)
 
 
-class _Pairs(argparse.Action):
+class _KeyValues(argparse.Action):
     """The parser of ``--model_args a=1,b=2 c=3``, or of a JSON object; the last value of a key counts."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
@@ -293,7 +293,7 @@ def _value(text: str) -> Any:
     return text
 
 
-PAIRS: Final[Mapping[str, Any]] = {"nargs": "+", "action": _Pairs, "metavar": "KEY=VALUE"}
+KEY_VALUES: Final[Mapping[str, Any]] = {"nargs": "+", "action": _KeyValues, "metavar": "KEY=VALUE"}
 UPLOADS: Final = ("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args")  # options without effect here
 
 
@@ -310,7 +310,7 @@ def _run_parser() -> _Parser:
 
     option = group("Model")
     option("--model", "-M", metavar="KIND", help=f"Kind of model: {', '.join(KINDS)}.  [default: hf]")
-    option("--model_args", "-a", **PAIRS, help="Arguments of the model, such as pretrained=... or base_url=...")
+    option("--model_args", "-a", **KEY_VALUES, help="Arguments of the model, such as pretrained=... or base_url=...")
     option("--device", metavar="NAME", help="Device of an hf model: cpu, cuda or cuda:N.")
     option("--batch_size", "-b", metavar="N", help="Number of prompts per batch: an integer, auto or auto:N.")
     option("--max_batch_size", type=int, metavar="N", help="Largest batch size of --batch_size auto.")
@@ -319,7 +319,7 @@ def _run_parser() -> _Parser:
     option("--tasks", "-t", nargs="+", action=_Names, metavar="NAME", help=tasks_help)
     option("--include_path", metavar="DIR", help="Folder with more task files.")
     option("--num_fewshot", "-f", type=int, metavar="N", help="Number of few-shot examples in a prompt.")
-    option("--metadata", **PAIRS, help="Metadata for tasks that need it, such as ruler.")
+    option("--metadata", **KEY_VALUES, help="Metadata for tasks that need it, such as ruler.")
     option("--check_integrity", action="store_true", help="Check the tasks before the first request.")
     trust_help = "Trust and run code that came with a task (!function); only in Calipers."
     option("--trust", action="store_true", help=trust_help)
@@ -330,7 +330,7 @@ def _run_parser() -> _Parser:
     multiturn_help = "Send each few-shot example as its own messages."
     option("--fewshot_as_multiturn", nargs="?", const="true", metavar="BOOL", help=multiturn_help)
     option("--system_instruction", metavar="TEXT", help="Text to put before a task's description.")
-    option("--gen_kwargs", **PAIRS, help="Sampling parameters that override the task's generation_kwargs.")
+    option("--gen_kwargs", **KEY_VALUES, help="Sampling parameters that override the task's generation_kwargs.")
     seed_help = "Seeds for random, numpy, torch and the few-shot examples.  [default: 0,1234,1234,1234]"
     option("--seed", metavar="N,N,N,N", help=seed_help)
     option = group("Limits")
@@ -349,7 +349,7 @@ def _run_parser() -> _Parser:
     cache_help = "Cache prompts on disk: true, refresh or delete."
     option("--cache_requests", nargs="?", const="true", metavar="HOW", help=cache_help)
     for name in UPLOADS:
-        option(f"--{name}", **PAIRS, help="Not supported: Calipers uploads nothing.")
+        option(f"--{name}", **KEY_VALUES, help="Not supported: Calipers uploads nothing.")
     return parser
 
 
@@ -768,7 +768,7 @@ def _output_type(path: Path) -> str:
         return ""
 
 
-def _validate(tasks: str, include_path: str | None) -> Answer:
+def _validate(tasks: str, include_path: str | None) -> CommandOutput:
     """The output of ``validate``: whether every name is the name of a task, a group or a tag."""
     from calipers.systems.lm_eval.benchmarks import tasks_in
 
@@ -777,8 +777,8 @@ def _validate(tasks: str, include_path: str | None) -> Answer:
     missing = [name for name in names if name not in index.heads and name not in index.tags]
     text = f"Validating tasks: {names}\n"
     if missing:
-        return Answer(f"{text}Tasks not found: {', '.join(missing)}\n", NOT_FOUND)
-    return Answer(f"{text}All tasks found and valid\n")
+        return CommandOutput(f"{text}Tasks not found: {', '.join(missing)}\n", NOT_FOUND)
+    return CommandOutput(f"{text}All tasks found and valid\n")
 
 
 def listed(kind: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
