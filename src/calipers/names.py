@@ -333,7 +333,7 @@ FORMATS = Index(
         "lm_eval_results": "calipers.systems.lm_eval.read:RESULTS",
         "run": "calipers.formats.run_folder:RUN",
         "harbor": "calipers.systems.harbor.read:JOB",
-        "inspect": "calipers.systems.inspect.read:LOG",
+        "inspect": "calipers.systems.inspect:LOG",
         "partial": "calipers.formats.partial:PARTIAL",
         "verl": "calipers.systems.verl:ROLLOUTS",
         "trl": "calipers.systems.trl:COMPLETIONS",

@@ -310,62 +310,6 @@ UNKNOWN: Final = "unknown"
 NO_SCORE: Final = "Every Eval Ever has no score for a missing rollout"
 
 
-class StandardError(msgspec.Struct, omit_defaults=True):
-    """The standard error of a score."""
-
-    value: float
-    method: str = ""
-
-
-class ConfidenceInterval(msgspec.Struct, omit_defaults=True):
-    """The confidence interval of a score."""
-
-    lower: float
-    upper: float
-    confidence_level: float
-    method: str = ""
-
-
-class Uncertainty(msgspec.Struct, omit_defaults=True):
-    """The uncertainty of a score; ``num_samples`` counts tasks, as in Every Eval Ever's own converters."""
-
-    standard_error: StandardError | None = None
-    confidence_interval: ConfidenceInterval | None = None
-    num_samples: int | None = None
-
-
-class ScoreDetails(msgspec.Struct):
-    """A score with its uncertainty."""
-
-    score: float
-    details: dict[str, str]
-    uncertainty: Uncertainty
-
-
-class MetricConfig(msgspec.Struct, omit_defaults=True):
-    """The metric of a score. The schema requires a range for type ``continuous``; without one, the type is omitted."""
-
-    metric_id: str
-    metric_name: str
-    metric_kind: str
-    metric_parameters: dict[str, Any]
-    lower_is_better: bool
-    additional_details: dict[str, str]
-    score_type: str = ""
-    min_score: float | None = None
-    max_score: float | None = None
-
-
-class EvaluationResult(msgspec.Struct):
-    """One metric of a group, over all rollouts or over a slice."""
-
-    evaluation_result_id: str
-    evaluation_name: str
-    source_data: dict[str, Any]
-    metric_config: MetricConfig
-    score_details: ScoreDetails
-
-
 class EveryEvalEver:
     """The export ``--export every_eval_ever[=DIR]``: files in the folder ``data`` of DIR, or of the current folder."""
 
@@ -487,7 +431,8 @@ class _FilePair:
             }
         return document
 
-    def _every_number(self) -> Iterator[EvaluationResult]:
+    def _every_number(self) -> Iterator[dict[str, Any]]:
+        """The metrics of the group that have a value, over all rollouts and over each slice."""
         for name, estimate in self._group.metrics.items():
             if estimate.value is not None:
                 yield self._number(name, estimate, {})
@@ -497,39 +442,46 @@ class _FilePair:
                     if estimate.value is not None:
                         yield self._number(name, estimate, {key: value})
 
-    def _number(self, name: str, estimate: Estimate, slice_labels: Mapping[str, str]) -> EvaluationResult:
+    def _number(self, name: str, estimate: Estimate, slice_labels: Mapping[str, str]) -> dict[str, Any]:
         suffix = "".join(f"[{key}={value}]" for key, value in slice_labels.items())
         definition = METRICS.load(estimate.made.metric) if estimate.made.metric in METRICS.entries else None
         score_range = _range(estimate) or (definition.range if isinstance(definition, Metric) else None)
-        config = MetricConfig(
-            metric_id=name,
-            metric_name=f"{name}{suffix}",
-            metric_kind=estimate.made.metric,
-            metric_parameters={} if estimate.made.k is None else {"k": estimate.made.k},
-            lower_is_better=estimate.higher_is_better is False,
-            score_type="continuous" if score_range else "",
-            min_score=score_range[0] if score_range else None,
-            max_score=score_range[1] if score_range else None,
-            additional_details={
-                "signature": estimate.signature,
-                **({"direction": "neither is better"} if estimate.higher_is_better is None else {}),
+        # the schema requires a range for the type "continuous"; without one, the type is left out
+        bounds = dict(zip(("min_score", "max_score"), score_range or (), strict=False))
+        return {
+            "evaluation_result_id": f"{self._dataset}:{name}{suffix}",
+            "evaluation_name": f"{self._dataset}{suffix}",
+            "source_data": {"dataset_name": self._dataset, "source_type": "other"},
+            "metric_config": {
+                "metric_id": name,
+                "metric_name": f"{name}{suffix}",
+                "metric_kind": estimate.made.metric,
+                "metric_parameters": {} if estimate.made.k is None else {"k": estimate.made.k},
+                "lower_is_better": estimate.higher_is_better is False,
+                "additional_details": {
+                    "signature": estimate.signature,
+                    **({"direction": "neither is better"} if estimate.higher_is_better is None else {}),
+                },
+                **({"score_type": "continuous"} if bounds else {}),
+                **bounds,
             },
-        )
-        return EvaluationResult(
-            f"{self._dataset}:{name}{suffix}",
-            f"{self._dataset}{suffix}",
-            {"dataset_name": self._dataset, "source_type": "other"},
-            config,
-            ScoreDetails(estimate.value or 0.0, self._details(estimate, slice_labels), self._uncertainty(estimate)),
-        )
+            "score_details": {
+                "score": estimate.value,
+                "details": self._details(estimate, slice_labels),
+                "uncertainty": self._uncertainty(estimate),
+            },
+        }
 
-    def _uncertainty(self, estimate: Estimate) -> Uncertainty:
-        error, interval = None, None
+    def _uncertainty(self, estimate: Estimate) -> dict[str, Any]:
+        """The uncertainty of a score; ``num_samples`` counts tasks, as in Every Eval Ever's own converters."""
+        uncertainty: dict[str, Any] = {}
         if estimate.stderr is not None:
-            error = StandardError(estimate.stderr, "over tasks")
+            uncertainty["standard_error"] = {"value": estimate.stderr, "method": "over tasks"}
         if estimate.interval is not None:
-            interval = ConfidenceInterval(*estimate.interval, self._result.confidence, estimate.method or "")
-        return Uncertainty(error, interval, estimate.tasks)
+            low, high = estimate.interval
+            interval = {"lower": low, "upper": high, "confidence_level": self._result.confidence}
+            uncertainty["confidence_interval"] = interval | ({"method": estimate.method} if estimate.method else {})
+        return uncertainty | {"num_samples": estimate.tasks}
 
     def _details(self, estimate: Estimate, slice_labels: Mapping[str, str]) -> dict[str, str]:
         """What the schema has no field for, as text."""

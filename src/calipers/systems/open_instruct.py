@@ -16,7 +16,7 @@ from calipers.formats.lines import ABSENT, NOTHING
 from calipers.formats.system_rows import STEP, Layout, Number, PromptTasks, RowBlock, beside, read_noted
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
-    ("step", int | None, ABSENT),
+    ("step", int | None, None),
     ("prompt_tokens", Raw, msgspec.NODEFAULT),
     ("response_tokens", Raw, NOTHING),
     ("reward", Number, ABSENT),
@@ -40,7 +40,7 @@ def take(rows: RowBlock) -> None:
     builder.numbers("column", "advantage", rows["advantage"])
     for name, key in (("input_tokens", "prompt_tokens"), ("output_tokens", "response_tokens")):
         builder.numbers("column", name, [_length(bytes(raw)) for raw in rows[key]])
-    builder.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
+    builder.labels(STEP, rows[STEP])
     rows.labelled.update((STEP, "dataset"))
     builder.labels("metadata.dataset", [_dataset_name(dataset) for dataset in rows["dataset"]])
     model = rows.memory.setdefault("model", _model(rows.path))

@@ -43,7 +43,7 @@ class EvalSpec(msgspec.Struct, gc=False):
     run_id: str | None = None
 
 
-class Match(msgspec.Struct, gc=False):
+class MatchEvent(msgspec.Struct, gc=False):
     """The data of a ``match`` event: a verdict on a completion."""
 
     correct: bool | float | None = None
@@ -94,7 +94,7 @@ ENDED: Final = "final reports"
 MOST_SHOWN: Final = 3  # runs that an error names
 _SAMPLED: Final = msgspec.json.Decoder(complete(SampledTexts))
 _KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
-    MATCH: msgspec.json.Decoder(complete(list[Match | None])),
+    MATCH: msgspec.json.Decoder(complete(list[MatchEvent | None])),
     METRICS: msgspec.json.Decoder(list[dict[str, Any] | None]),
     "sampling": msgspec.json.Decoder(complete(list[SamplingEvent | None])),
     "error": msgspec.json.Decoder(complete(list[Failure | None])),

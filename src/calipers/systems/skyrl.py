@@ -46,7 +46,7 @@ class SkyRLText(msgspec.Struct, gc=False):
     data_source: str | None = None
 
 
-class Scored(msgspec.Struct, gc=False):
+class ScoreField(msgspec.Struct, gc=False):
     """The score of a row: one number for the response, or a list with one number per token."""
 
     score: Number | list[float | None] = None
@@ -54,11 +54,11 @@ class Scored(msgspec.Struct, gc=False):
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("input_prompt", Raw, msgspec.NODEFAULT),
-    ("score", Raw, NOTHING),  # decoded as `Scored`
+    ("score", Raw, NOTHING),  # decoded as `ScoreField`
     ("stop_reason", str | None, ABSENT),
     ("env_class", str | None, ABSENT),
     ("env_extras", Raw, NOTHING),
-    ("data_source", str | None, ABSENT),
+    ("data_source", str | None, None),
 ]
 
 
@@ -71,7 +71,7 @@ class _Extras(msgspec.Struct, gc=False):
 
 
 _EXTRAS: Final = msgspec.json.Decoder(complete(_Extras | None))
-_SCORED: Final = msgspec.json.Decoder(complete(Scored))
+_SCORED: Final = msgspec.json.Decoder(complete(ScoreField))
 _PLAIN: Final = msgspec.json.Decoder(list[Number])
 
 
@@ -92,7 +92,7 @@ def take(rows: RowBlock) -> None:
         builder.numbers("reward", "score", sums)
     else:
         builder.numbers("reward", "score", _response_scores(raws))
-    builder.labels("dataset", [UNNAMED if name is ABSENT or name is None else name for name in rows["data_source"]])
+    builder.labels("dataset", [UNNAMED if name is None else name for name in rows["data_source"]])
     step = rows.memory.setdefault("step", step_in(rows.path, _STEP))
     if step is not None:
         rows.labelled.add(STEP)

@@ -27,7 +27,7 @@ from calipers.formats.system_rows import (
 from calipers.typed import complete
 
 
-class Turn(msgspec.Struct, gc=False):
+class TrajectoryTurn(msgspec.Struct, gc=False):
     """A turn of a trajectory. If there is a grader, its turn is the last."""
 
     role: str | None = None
@@ -78,7 +78,7 @@ SUMMARIES: Final = "tinker_rl"
 TRUNCATIONS: Final = ("max_tokens_reached", "context_overflow")
 TOKEN_COLUMNS: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # tinker's name -> ours
 MODEL: Final = "assistant"  # the role of the model's turns
-_TURNS: Final = msgspec.json.Decoder(complete(list[list[Turn] | None]))
+_TURNS: Final = msgspec.json.Decoder(complete(list[list[TrajectoryTurn] | None]))
 _LOGS: Final = msgspec.json.Decoder(complete(list[Logs | None]))
 BATCH: Final = "tinker's rollout summaries have no prompts: a task is a place in the batch of one iteration"
 

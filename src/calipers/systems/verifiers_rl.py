@@ -506,7 +506,7 @@ RESULT: Final[list[tuple[str, Any, Any]]] = [
     ("error_chain", Raw, NOTHING),
     ("timing", ResultTiming | None, None),
     ("is_completed", bool | None, ABSENT),
-    ("is_truncated", bool | None, ABSENT),
+    ("is_truncated", bool | None, None),
     ("stop_condition", str | None, ABSENT),
     ("metrics", dict[str, Any] | None, ABSENT),
     ("tool_defs", Raw, NOTHING),
@@ -547,7 +547,7 @@ def take_results(rows: RowBlock) -> None:
         builder.labels("env_task", [_env_task(raw) for raw in rows["task"]])
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
-        builder.labels("truncated", [None if cut is ABSENT else cut for cut in rows["is_truncated"]])
+        builder.labels("truncated", rows["is_truncated"])
     rows.metadata(rows["info"])
     for role, name in rows.memory.setdefault("group", _group(beside(rows.path, COMPANION))).items():
         if name is not None:

@@ -57,7 +57,7 @@ FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("output", Raw, NOTHING),
     ("gts", Raw, NOTHING),
     ("score", Number | str, ABSENT),
-    ("step", int | None, ABSENT),
+    ("step", int | None, None),
     ("uid", str | None, ABSENT),
     ("request_id", str | None, ABSENT),
 ]
@@ -88,7 +88,7 @@ def take(rows: RowBlock) -> None:
     if str in set(map(type, scores)):
         scores = [_number(score) if isinstance(score, str) else score for score in scores]
     rows.builder.numbers("reward", HEADLINE, scores)
-    rows.builder.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
+    rows.builder.labels(STEP, rows[STEP])
     extra_columns(rows, "reward", texts=True)
     _take_ids(rows)
 

@@ -8,7 +8,7 @@ from systems.inspect.made import LOGS, archive, header, sample, whole
 
 import calipers
 from calipers.formats.read import read
-from calipers.systems.inspect.read import texts
+from calipers.systems.inspect import texts
 
 NAN = math.nan
 
@@ -215,7 +215,7 @@ def test_the_format_is_found_and_the_file_hashed():
 
 @pytest.mark.parametrize("name", ["three_scorers.eval", "three_scorers.json"])
 def test_what_the_samples_say(name):
-    said = {(one.task, one.sample): one for one in texts(str(LOGS / name))}
+    said = {(one.task, one.sample): one for one in texts(str(LOGS / name), {}, ())}
     assert len(said) == 10
     assert said["s5", 0][:3] == (None, "mockllm/model", "sums")
     assert (said["s5", 0].prompt, said["s5", 0].answer) == ("6+6", "about 12 or 13")

@@ -11,7 +11,7 @@ from systems.inspect.made import LOGS, archive, header, sample, whole
 
 import calipers
 from calipers.errors import InputError
-from calipers.systems.inspect import read
+from calipers.systems import inspect
 
 
 def refused(path, **more):
@@ -63,8 +63,8 @@ def test_an_archive_in_an_archive(tmp_path):
 
 
 def test_a_bomb(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "FREE_UNPACKED", 1 << 16)
-    monkeypatch.setattr(read, "MOST_RATIO", 10)
+    monkeypatch.setattr(inspect, "FREE_UNPACKED", 1 << 16)
+    monkeypatch.setattr(inspect, "MOST_RATIO", 10)
     path = archive(tmp_path, header(["a"]), sample("a", "C", metadata={"x": "0" * (1 << 20)}))
     assert "expected a log, not a zip bomb" in refused(path)
 

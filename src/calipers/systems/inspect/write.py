@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from calipers import __version__
 from calipers.errors import InputError
@@ -38,7 +38,7 @@ from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Part
 from calipers.systems import ExportRequest
-from calipers.systems.inspect.read import HEADER, OF_REASON, START, VERSION
+from calipers.systems.inspect import HEADER, OF_REASON, START, USAGE, VERSION
 
 Step = tuple[str | None, str | None]  # (split, step) of a training run
 WHOLE: Final = (None, None)  # stands for all rollouts of a group with at most one step
@@ -49,13 +49,6 @@ REASONS: Final = {outcome: reason for reason, outcome in OF_REASON.items()}
 STOPS: Final = {"truncated": "max_tokens", "refused": "content_filter"}
 ABSENT: Final = ("not_run", "stopped_early")  # outcomes of rollouts that are planned, but do not become samples
 KNOWN: Final = frozenset({"scored", "client_failed", "timed_out", "cancelled", "missing", *STOPS, *REASONS, *ABSENT})
-USAGE: Final = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "cached_tokens": "input_tokens_cache_read",
-    "reasoning_tokens": "reasoning_tokens",
-    "cost_usd": "total_cost",
-}
 
 
 class InspectLogs:
@@ -106,7 +99,7 @@ class InspectLogs:
                 steps_of.setdefault(tuple(key), {})[split, step] = None
         return {key: sorted(steps, key=_step_order) for key, steps in steps_of.items() if len(steps) > 1}
 
-    def _log(self, result: Result, group: Group, step: Step, files: GroupFiles) -> _Log:
+    def _log(self, result: Result, group: Group, step: Step, files: GroupFiles) -> _LogDocument | _Archive:
         suffix = [f"{word}-{value}" for word, value in zip((SPLIT, STEP), step, strict=True) if value is not None]
         name = self._file or files.name_of([group.dataset, group.model, group.agent, *suffix], ".eval", "rollouts")
         path = os.path.normpath(os.path.join(files.folder, name))
@@ -122,18 +115,6 @@ def _step_order(step: Step) -> tuple[str, float, str]:
     except ValueError:
         number = math.inf
     return split or "", number, str(name)
-
-
-class _Log(Protocol):
-    """A writer of a log."""
-
-    def add(self, record: Record) -> None:
-        """Add a rollout."""
-        ...
-
-    def finish(self) -> Iterator[str]:
-        """Write the rest of the log, and return notes."""
-        ...
 
 
 class _LogDocument:
@@ -164,8 +145,7 @@ class _Archive:
 
     def __init__(self, content: _Content, file: OutFile, path: str) -> None:
         self._content, self._file, self._path = content, file, path
-        self._sink = _Sink()
-        self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_DEFLATED)
+        self._zip = zipfile.ZipFile(_Stream(file), "w", zipfile.ZIP_DEFLATED)
         self._summaries: list[dict[str, Any]] = []
 
     def add(self, record: Record) -> None:
@@ -182,7 +162,6 @@ class _Archive:
         self._member("summaries.json", self._summaries)
         self._member(HEADER, header)
         self._zip.close()
-        self._file.write(self._sink.drain())
         self._file.close()
         return self._content.notes(self._path)
 
@@ -190,7 +169,6 @@ class _Archive:
         info = zipfile.ZipInfo(name)  # with a fixed time, so that equal content gives equal bytes
         info.compress_type = zipfile.ZIP_DEFLATED
         self._zip.writestr(info, json.dumps(value))
-        self._file.write(self._sink.drain())
 
 
 class _Content:
@@ -347,28 +325,19 @@ class _StepContent(_Content):
         return self._planned
 
 
-class _Sink(io.RawIOBase):
-    """A write-only file in memory whose content can be drained while it is written."""
+class _Stream(io.RawIOBase):
+    """An `OutFile` as `zipfile` needs it: a file that can only be appended to."""
 
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def writable(self) -> bool:
-        return True
+    def __init__(self, file: OutFile) -> None:
+        self._file, self._size = file, 0
 
     def tell(self) -> int:
         return self._size
 
     def write(self, data: Any) -> int:
-        self._pieces.append(bytes(data))
+        self._file.write(bytes(data))
         self._size += len(data)
         return len(data)
-
-    def drain(self) -> bytes:
-        """The bytes written since the last call."""
-        data, self._pieces = b"".join(self._pieces), []
-        return data
 
 
 def _member_id(task: str) -> str:
