@@ -214,8 +214,11 @@ def test_a_large_log_is_divided_and_its_torn_line_is_nobodys(tmp_path):
     path = run(tmp_path, ["a"], samples=rows + 5)
     with open(tmp_path / "rollouts.jsonl", "w") as file:
         file.writelines(f'{head}"sample": {number}{tail}\n' for number in range(rows))
+    kept = hashlib.sha256((tmp_path / "rollouts.jsonl").read_bytes()).hexdigest()
+    with open(tmp_path / "rollouts.jsonl", "a") as file:
         file.write(row[:-5])
     table, (source,) = read([path])
+    assert source.sha256 == kept
     assert Ledger.of(table).outcomes == {"scored": rows, "not_run": 5}
     assert source.rollouts == rows
     assert table.notes == [f"{path}: {TORN}"]

@@ -267,8 +267,7 @@ class RunLog(Source):
         self.folder, self.path = folder, path
         end = whole(path, self.size) if exists else 0
         self.torn = end < self.size
-        self.size = self._left = end
-        self._hashed = 0  # bytes
+        self.size = self._left = self._end = end
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the buffer, or the start of it, with more bytes of the whole lines; returns how many."""
@@ -285,13 +284,6 @@ class RunLog(Source):
             if self._hashed < self.size:
                 raise InputError.at(self.path, "changed while it was read", "expected a log that only grows")
         return self._hash.hexdigest()
-
-    def _hash_file(self) -> None:
-        buffer = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
-        with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # `sha256` reports a file that is gone
-            while size := file.readinto(buffer[: self.size - self._hashed]):
-                self._hash.update(buffer[:size])
-                self._hashed += size
 
 
 def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:

@@ -45,6 +45,7 @@ class Source:
         self._hash = hashlib.sha256()
         self._hashed = 0  # bytes from the start that are hashed; the others are hashed in the background
         self._hashing: Callable[[], None] | None = None  # waits until the file is hashed
+        self._end = sys.maxsize  # bytes that belong to the input, of a file that may grow
         self._unpacked_bytes = 0
         self._file: Any = _open(path)
         self._regular = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
@@ -106,14 +107,10 @@ class Source:
 
     def everything(self, most: int) -> bytes:
         """All remaining unpacked bytes, for formats that cannot be streamed; InputError for more than ``most``."""
-        pieces = [self.read(BLOCK)]
-        size = len(pieces[0])
-        while pieces[-1] and size <= most:
-            pieces.append(self.read(1 << 20))
-            size += len(pieces[-1])
-        if size > most:
+        data = read_up_to(self, most + 1)
+        if len(data) > most:
             raise InputError.at(self.path, f"larger than {most >> 20} MiB", "expected a smaller file, or JSON Lines")
-        return b"".join(pieces)
+        return data
 
     def start_hashing(self) -> None:
         """Hash the file in a background thread, which runs in parallel because hashing releases the GIL.
@@ -149,8 +146,9 @@ class Source:
         with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # `sha256` reports a file that is gone
             file.seek(self._hashed)
             buffer = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
-            while size := file.readinto(buffer):
+            while size := file.readinto(buffer[: self._end - self._hashed]):
                 self._hash.update(buffer[:size])
+                self._hashed += size
 
     def _unpacking(self) -> io.BufferedReader[Any]:
         magic = self._raw.peek(4)[:4]
