@@ -305,10 +305,10 @@ def model_of(checkpoints):
 
     def idle(kind):
         ask(checkpoints[kind], request())
-        return client._idle[0][1].model
+        return client._loaded[0][1].model
 
     yield idle
-    client._idle.clear()
+    client._loaded.clear()
 
 
 def rows_of(model, bears):

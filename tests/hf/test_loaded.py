@@ -16,7 +16,7 @@ def loads(monkeypatch):
     """The paths from which checkpoints are loaded."""
     found = []
     plain = client.load
-    monkeypatch.setattr(client, "_idle", [])
+    monkeypatch.setattr(client, "_loaded", [])
     monkeypatch.setattr(client, "load", lambda path, options: found.append(path) or plain(path, options))
     return found
 
@@ -31,7 +31,7 @@ def test_another_takes_its_place(checkpoints, loads):
     for kind in order:
         ask(checkpoints[kind], request())
     assert loads == [checkpoints[kind] for kind in order]
-    assert len(client._idle) == 1
+    assert len(client._loaded) == 1
 
 
 def test_one_that_was_changed_is_loaded_again(checkpoints, loads, tmp_path):
@@ -63,4 +63,4 @@ def test_a_closed_model_does_not_take_it_back(checkpoints, loads):
         return model._complete([request()])  # what a call that is already on its way would do
 
     (end,) = asyncio.run(late())
-    assert (end.kind, len(loads), len(client._idle)) == ("closed", 1, 1)
+    assert (end.kind, len(loads), len(client._loaded)) == ("closed", 1, 1)
