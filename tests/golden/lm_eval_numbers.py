@@ -6,6 +6,8 @@ from golden.lm_eval_close import CLOSE, CLOSE_OF_TEXT, settled
 
 from calipers.systems.lm_eval.aggregations import OVERLAP, aggregate, stderr
 from calipers.systems.lm_eval.task_scores import aggregate_group, aggregate_task, pass_at_k
+from calipers.systems.lm_eval.tasks import TaskFile
+from calipers.systems.lm_eval.tasks.groups import aggregate_entries
 from calipers.systems.lm_eval.write import available, hashes, table
 
 
@@ -28,8 +30,17 @@ def task(vector):
 
 
 def group(vector):
-    given, asked = vector["input"], vector["params"]["aggregate_metric_list"]
-    return _settled(vector, available(aggregate_group("grp", given["tree"], given["subtasks"], asked)))
+    given = vector["input"]
+    asked = aggregate_entries(TaskFile(None, {"aggregate_metric_list": vector["params"]["aggregate_metric_list"]}))
+    return _settled(vector, available(aggregate_group("grp", tasks_of(given["tree"]), given["subtasks"], asked)))
+
+
+def tasks_of(tree):
+    """The tasks in a tree, in which a group is a mapping from its name to its members."""
+    for member in tree:
+        yield from (
+            (name for inner in member.values() for name in tasks_of(inner)) if isinstance(member, dict) else [member]
+        )
 
 
 def printed(vector):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from golden.lm_eval_close import settled
 
 from calipers.errors import CalipersError
@@ -116,8 +118,8 @@ def gen_scorer(vector):
     )
     docs = given["docs"] or [{}] * len(given["targets"])
     documents = [AnsweredDocument(*one) for one in zip(docs, given["targets"], [[held] for held in given["resps"]])]
-    settings = ScoringSettings(multiple_targets=params["multiple_targets"], reduction="pass@k")
-    scores = score_documents(documents, plan, settings)
+    plan = [replace(one, reduction="pass@k") for one in plan]
+    scores = score_documents(documents, plan, ScoringSettings(multiple_targets=params["multiple_targets"]))
     numbers = scores.numbers(params["bootstrap_iters"]).metrics
     found = {
         "results": {key: "N/A" if value is None else value for key, value in numbers.items()},

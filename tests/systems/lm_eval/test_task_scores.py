@@ -18,7 +18,6 @@ from calipers.systems.lm_eval.task_scores import (
     pass_at_k,
     reduced,
     score_documents,
-    task_names,
 )
 
 TASKS = {
@@ -50,7 +49,7 @@ def test_text_metrics_are_resampled_a_hundred_times_at_most():
 
 
 def test_a_group_pools_its_tasks_or_counts_them_alike():
-    row = aggregate_group("g", ["a", {"inner": ["b", "c"]}], TASKS, [{"metric": "acc"}], "G")
+    row = aggregate_group("g", ["a", "b", "c"], TASKS, [{"metric": "acc"}], "G")
     pooled = math.sqrt((9 * 10 * 0.04 + 29 * 30 * 0.01) / 38 / 40)
     assert row == {
         "alias": "G",
@@ -73,23 +72,6 @@ def test_a_standard_error_that_one_task_lacks_the_group_lacks():
 
 def test_a_group_that_adds_nothing_up_has_a_name_only():
     assert aggregate_group("g", ["a"], TASKS) == {"alias": "g", "name": "g"}
-
-
-@pytest.mark.parametrize(
-    ("entry", "error"),
-    [
-        ({"metric": "acc", "aggregation": "median"}, InputError),
-        ({"metric": "acc", "weight": True}, UnknownName),
-        ({"aggregation": "mean"}, InputError),
-    ],
-)
-def test_what_a_group_cannot_do(entry, error):
-    with pytest.raises(error):
-        aggregate_group("g", ["a"], TASKS, [entry])
-
-
-def test_leaves_of_a_tree():
-    assert list(task_names(["a", {"x": ["b", {"y": ["c"]}]}])) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("n", "passes"), [(1, 0), (4, 1), (10, 3), (10, 10), (30, 1)])

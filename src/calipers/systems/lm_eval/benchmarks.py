@@ -68,8 +68,7 @@ from calipers.systems.lm_eval.task_scores import (
     target_of,
 )
 from calipers.systems.lm_eval.tasks import Function, TaskFields, TaskFile, functions_in, rewind
-from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
-from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
+from calipers.systems.lm_eval.tasks.groups import FILES, Leaf, Node, TaskGroup, Tasks, installed, is_task_file, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, request_cache, seeded, trusted
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
 from calipers.systems.lm_eval.write import digest, dumped
@@ -105,12 +104,6 @@ def request_of(job: Job) -> TaskRequest:
     )
 
 
-def is_task_file(path: str) -> bool:
-    """Whether a path is a file of a task or group of lm-evaluation-harness, and not a configuration of Calipers."""
-    file = Path(path)
-    return file.suffix in (".yaml", ".yml") and file.is_file() and is_task(file)
-
-
 def is_known(benchmark: str, include_path: Sequence[str] = ()) -> bool:
     """Whether a benchmark is a task file, or a name, tag or pattern in ``include_path`` or an installed lm-eval.
 
@@ -118,7 +111,7 @@ def is_known(benchmark: str, include_path: Sequence[str] = ()) -> bool:
     """
     if is_task_file(benchmark):
         return True
-    if os.path.lexists(benchmark) or Path(benchmark).suffix in (".yaml", ".yml"):
+    if os.path.lexists(benchmark) or Path(benchmark).suffix in FILES:
         return False
     if not include_path and installed() is None:
         return False

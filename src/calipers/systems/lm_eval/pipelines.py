@@ -37,13 +37,15 @@ MARKED: Final = r"#### (\-?[0-9\.\,]+)"
 """lm-eval's default pattern of a regex filter: the number after GSM8K's marker."""
 
 PAIR: Final = r"\('([^']*)', '([^']*)'\)"
-LABELS: Final = (
-    ("PER", "person|people|persons|per"),
-    ("LOC", "location|counties|places|country|continent|loc"),
-    ("ORG", "organization|company|org"),
-    ("DATE", "time|date"),
+_LABELLED: Final = tuple(
+    (label, re.compile(rf"\b(?:{words})\b\s*:"))
+    for label, words in (
+        ("PER", "person|people|persons|per"),
+        ("LOC", "location|counties|places|country|continent|loc"),
+        ("ORG", "organization|company|org"),
+        ("DATE", "time|date"),
+    )
 )
-_LABELLED: Final = tuple((label, re.compile(rf"\b(?:{words})\b\s*:")) for label, words in LABELS)
 _SPAN: Final = re.compile(r"(PER|LOC|ORG|DATE):\s*([^$]+)")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -358,8 +358,6 @@ Numbers = dict[str, Any]
 OVERLAP_ITERATIONS: Final = 100
 """The most bootstrap iterations for bleu, chrf, chrf++ and ter, which are slow to resample."""
 
-_GROUP_KEYS: Final = ("metric", "aggregation", "weight_by_size", "filter_list")
-
 
 @dataclass(frozen=True, slots=True)
 class TaskNumbers:
@@ -383,64 +381,41 @@ def aggregate_task(
     return TaskNumbers(numbers, max(map(len, values.values()), default=0))
 
 
-def task_names(tree: Sequence[Any]) -> Iterator[str]:
-    """The task names in a tree, in which a group is a mapping from its name to its members."""
-    for member in tree:
-        if isinstance(member, Mapping):
-            for inner in member.values():
-                yield from task_names(inner)
-        else:
-            yield member
-
-
 def aggregate_group(
     name: str,
-    tree: Sequence[Any],
+    members: Iterable[str],
     tasks: Mapping[str, Mapping[str, Any]],
     aggregate_metric_list: Sequence[Mapping[str, Any]] = (),
     alias: str | None = None,
 ) -> dict[str, Any]:
-    """A group's row, from the rows of its tasks.
+    """A group's row, from the rows of the tasks below it, ``members``.
 
     A mean is weighted by documents unless ``weight_by_size: false``. The standard error of a weighted mean is that of
     the pooled sample, of an unweighted one ``sqrt(sum s^2) / k``; it is None if any task has none. Tasks without a row,
     or without the metric, are ignored; if no task has the metric, the group has no number for it.
     """
-    names = [task for task in dict.fromkeys(task_names(tree)) if task in tasks]
+    names = [task for task in dict.fromkeys(members) if task in tasks]
     row: dict[str, Any] = {"alias": alias or name, "name": name}
     if not aggregate_metric_list:
         return row
     row["sample_len"] = sum(tasks[task].get("sample_len", 0) for task in names)
     counts: dict[str, int] = {}
     for entry in aggregate_metric_list:
-        metric = _metric_name(entry)
+        metric = str(entry["metric"])
         for pipeline in _pipelines(entry, metric, [tasks[task] for task in names]):
             key, stderr_key = f"{metric},{pipeline}", f"{metric}_stderr,{pipeline}"
-            members = [tasks[task] for task in names if key in tasks[task]]
-            if not members:
+            rows = [tasks[task] for task in names if key in tasks[task]]
+            if not rows:
                 continue
-            sizes = [task["sample_len"] for task in members]
-            errors = [_number(task.get(stderr_key)) for task in members]
+            sizes = [task["sample_len"] for task in rows]
+            errors = [_number(task.get(stderr_key)) for task in rows]
             weighted = entry.get("weight_by_size", True)
-            row[key] = _mean([task[key] for task in members], sizes if weighted else [1] * len(members))
+            row[key] = _mean([task[key] for task in rows], sizes if weighted else [1] * len(rows))
             row[stderr_key] = _error(errors, sizes, weighted)
             counts[key] = sum(sizes)
     if counts:
         row["sample_count"] = counts
     return row
-
-
-def _metric_name(entry: Mapping[str, Any]) -> str:
-    """The metric of an entry of aggregate_metric_list; InputError for an entry that is not valid."""
-    for key in entry:
-        if key not in _GROUP_KEYS:
-            raise UnknownName.of("key of aggregate_metric_list", key, _GROUP_KEYS)
-    if not isinstance(entry.get("metric"), str):
-        raise InputError.at("aggregate_metric_list", f"an entry is {dict(entry)!r}", "expected a key 'metric'")
-    how = entry.get("aggregation", "mean")
-    if how != "mean" and not callable(how):
-        raise InputError.at("aggregate_metric_list", f"aggregation is {how!r}", "expected mean")
-    return str(entry["metric"])
 
 
 def _pipelines(entry: Mapping[str, Any], metric: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -493,7 +468,6 @@ class ScoringSettings:
     kind: str = GENERATION  # the output type
     multiple_targets: bool = False  # whether a document has several targets, any of which is correct
     process_results: Process | None = None
-    reduction: str | None = None  # of repeats, for a metric without one and a task without a scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -689,7 +663,7 @@ def _document(
     by_repeat: dict[str, list[Any]] = {}
     scores: dict[str, Any] = {}
     for entry in scoring.metrics:
-        how = entry.reduction or settings.reduction or scoring.reduction
+        how = entry.reduction or scoring.reduction
         answers = results[0] if how is not None and isinstance(results[0], list) else [results[0]]
         values: dict[str, list[Any]] = {}  # of this metric, or of each metric that its function returns
         for answer in answers:

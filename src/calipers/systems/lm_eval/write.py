@@ -45,7 +45,7 @@ from calipers.systems.lm_eval.read import (
 )
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group, aggregate_task
 from calipers.systems.lm_eval.tasks import TaskFields
-from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group, leaves
 from calipers.typed import complete
 
 if TYPE_CHECKING:
@@ -216,7 +216,8 @@ def run_results(
     distinct_groups = list({group.name: group for group in every_group(groups)}.values())
     group_rows = {}
     for group in _inner_first(groups):
-        row = aggregate_group(group.name, [*_tasks(group)], task_rows, group.aggregate_metric_list, group.alias)
+        members = [leaf.name for leaf in leaves(group.members)]
+        row = aggregate_group(group.name, members, task_rows, group.aggregate_metric_list, group.alias)
         group_rows[group.name] = available(row)
     better: dict[str, Any] = {task.name: task.scores.higher_is_better() for task in ran}
     shots: dict[str, Any] = {task.name: task.config.num_fewshot or 0 for task in ran}
@@ -271,14 +272,6 @@ def _inner_first(groups: Sequence[Any]) -> Iterator[TaskGroup]:
         if isinstance(group, TaskGroup):
             yield from _inner_first(group.members)
             yield group
-
-
-def _tasks(group: TaskGroup) -> Iterator[str]:
-    for member in group.members:
-        if isinstance(member, TaskGroup):
-            yield from _tasks(member)
-        else:
-            yield member.name
 
 
 def _common_directions(members: Sequence[Mapping[str, bool | None]]) -> dict[str, bool | None]:

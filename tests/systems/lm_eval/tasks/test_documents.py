@@ -389,8 +389,9 @@ def test_what_is_not_there_is_refused(tmp_path):
         with pytest.raises(InputError, match=r"absent: cannot be read \(No such file or directory\)"):
             read(tmp_path / "absent")
     (tmp_path / "broken.jsonl.gz").write_bytes(b"not packed")
-    with pytest.raises(InputError, match="cannot be unpacked as gzip"):
-        read_json(tmp_path / "broken.jsonl.gz")
+    for field in (None, "data"):
+        with pytest.raises(InputError, match=r"^\S*broken\.jsonl\.gz: cannot be unpacked as gzip"):
+            read_json(tmp_path / "broken.jsonl.gz", field)
 
 
 @pytest.mark.parametrize(

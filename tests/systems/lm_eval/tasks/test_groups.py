@@ -157,6 +157,11 @@ def test_a_format_is_picked_after_an_at_sign(tmp_path):
             "g",
             "expected a mapping with metric: NAME",
         ),
+        (
+            {"g.yaml": "group: g\ntask: [a]\naggregate_metric_list: [{aggregation: mean}]\n"},
+            "g",
+            "expected a mapping with metric: NAME",
+        ),
         ({}, "t@mcqa", "no task, group or tag named 't'"),
         ({}, "a@mcqa", "the task has no formats, so none called 'mcqa'"),
     ],

@@ -139,7 +139,7 @@ def _measure(text: str, path: Path) -> None:
     """Refuse YAML that is too large once its aliases are expanded, without expanding them."""
     sizes: dict[str, int | None] = {}  # anchor -> size; None until its end is reached
     stack: list[tuple[str | None, int]] = []  # (anchor, size so far) of each open list or mapping
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=SAFE_LOADER):
         size, anchor = 0, getattr(event, "anchor", None)
         location = f"{path}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
@@ -168,10 +168,10 @@ def _measure(text: str, path: Path) -> None:
                 raise InputError.at(location, "its aliases expand to more than the limit", "expected a task file")
 
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version of the loader, if it is installed
+SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C version of the loader, if it is installed
 
 
-class _Loader(_LOADER):  # type: ignore[misc]  # one of two classes, known only at run time
+class _Loader(SAFE_LOADER):  # type: ignore[misc]  # one of two classes, known only at run time
     folder: Path
 
 

@@ -150,12 +150,7 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
     """Read a file with an object per line, or with an array of objects, or with an array under the key ``field``."""
     if field is None and _first_bytes(path) != b"[":
         return typed([_object(row, f"{path}:{line}") for line, row in _json_lines(path)])
-    try:
-        content = decoded(_content(path).decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InputError.at(str(path), f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError.at(str(path), f"malformed json: {error}") from None
+    content = _decoded(_text(path), str(path))
     if field is not None:
         if not isinstance(content, Mapping) or not isinstance(field, str) or field not in content:
             raise InputError.at(str(path), f"no key {field!r}", "expected an object with it")
@@ -173,9 +168,9 @@ def _json_lines(path: Path) -> Any:
     return ((number, _decoded(line, f"{path}:{number}")) for number, line in lines if line.strip())
 
 
-def _decoded(line: str, location: str) -> Any:
+def _decoded(text: str, location: str) -> Any:
     try:
-        return decoded(line)
+        return decoded(text)
     except (ValueError, RecursionError) as error:
         raise InputError.at(location, f"malformed json: {error}") from None
 

@@ -17,12 +17,11 @@ import importlib.util
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -33,10 +32,12 @@ import yaml
 
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.source import read_up_to
+from calipers.stores import atomic_path
 from calipers.systems.lm_eval.tasks import (
     LARGEST,
     NAMES,
     NEVER_INHERITED,
+    SAFE_LOADER,
     Function,
     TaskFields,
     TaskFile,
@@ -105,8 +106,10 @@ def by_name(heads: Iterable[TaskHead]) -> dict[str, TaskHead]:
     return names
 
 
-def is_task_file(path: Path) -> bool:
-    """Whether a YAML file is a task or a group of lm-evaluation-harness."""
+def is_task_file(path: str | Path) -> bool:
+    """Whether a path is a file of a task or group of lm-evaluation-harness, and not a configuration of Calipers."""
+    if Path(path).suffix not in FILES or not os.path.isfile(path):
+        return False
     try:
         return _head(str(path), {}) is not None
     except InputError:
@@ -158,16 +161,13 @@ def _own_keys(path: str) -> Keys:
             matches = list(_KEYS.finditer(content))
             keys = _plain_keys(matches)
             if keys is None:
-                keys = yaml.load(b"".join(match[0] for match in matches).replace(b"!function", b""), _Loader) or {}
+                keys = yaml.load(b"".join(match[0] for match in matches).replace(b"!function", b""), SAFE_LOADER) or {}
             return keys if isinstance(keys, dict) else {}
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
         pass
     file = load_file(Path(path))
     keys = {key: value for key, value in file.values.items() if key in ("task", "group", "tag", "class")}
     return {**keys, "include": included(file)}
-
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _plain_keys(matches: Sequence[re.Match[bytes]]) -> Keys | None:
@@ -296,15 +296,8 @@ def write_cached(path: Path, content: bytes) -> None:
     """Write a file to the user's cache atomically, if it can be written; only the user may read it."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # only the user may read it
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with atomic_path(path) as temporary, open(temporary, "xb", opener=partial(os.open, mode=0o600)) as stream:
+            stream.write(content)
 
 
 GROUP_FIELDS: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
@@ -376,7 +369,7 @@ class Tasks:
 
     def find(self, query: str) -> list[Node]:
         """The tasks and groups of a path, name, tag or pattern such as ``mmlu_*``; ``name@format`` selects a format."""
-        if Path(query).suffix in (".yaml", ".yml"):
+        if Path(query).suffix in FILES:
             return [self._from_file(Path(query), {}, 0)]
         if not self.heads:
             problem = (
@@ -441,7 +434,7 @@ class Tasks:
             name,
             str(values.get("group_alias") or name),
             list({node.name: node for node in nodes}.values()),  # the last of members with one name, as in lm-eval
-            _aggregate_entries(file),
+            aggregate_entries(file),
             values.get("metadata") or {},
         )
 
@@ -491,7 +484,7 @@ def _class_leaf(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
     return Leaf(name, merged, config, merged.values["class"])
 
 
-def _aggregate_entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
+def aggregate_entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     """The entries of a group's aggregate_metric_list; InputError for an entry that is not valid.
 
     For the aggregation lm-evaluation-harness accepts a function, but never calls it and uses the mean; so do we. It

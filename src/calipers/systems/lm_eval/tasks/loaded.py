@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -288,57 +288,49 @@ class LoadedTask:
 
     def text(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_text`` of a document."""
-        value = self.config.doc_to_text if shots is None else shots.doc_to_text
-        key = self._key("text", number, value, shots)
-        if key in self.cache:
-            return self._keep(key, self.cache[key])
-        location, choices = self.location("doc_to_text", number), self.config.doc_to_choice is not None
-        return self._keep(key, text_of(value, doc, self.columns, location, choices=choices))
+        value, location = (shots or self.config).doc_to_text, self.location("doc_to_text", number)
+        choices = self.config.doc_to_choice is not None
+        evaluate = partial(text_of, value, doc, self.columns, location, choices=choices)
+        return self._cached("text", number, shots, value, evaluate)
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
-        value = self.config.doc_to_target if shots is None else shots.doc_to_target
-        if self.own is None and value is None and self.config.process_results is not None:
-            return None  # the task's own scoring function gets the document and needs no target
-        key = self._key("target", number, value if self.own is None else self.own.target, shots)
-        if key in self.cache:
-            return self._keep(key, self.cache[key])
         if self.own is not None:
-            return self._keep(key, self.own.target(doc))
-        location, choices = self.location("doc_to_target", number), self.config.doc_to_choice is not None
-        return self._keep(key, target_of(value, doc, self.columns, location, choices=choices))
+            return self._cached("target", number, shots, self.own.target, partial(self.own.target, doc))
+        value, location = (shots or self.config).doc_to_target, self.location("doc_to_target", number)
+        if value is None and self.config.process_results is not None:
+            return None  # the task's own scoring function gets the document and needs no target
+        choices = self.config.doc_to_choice is not None
+        evaluate = partial(target_of, value, doc, self.columns, location, choices=choices)
+        return self._cached("target", number, shots, value, evaluate)
 
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
         """``doc_to_choice`` of a document; None if the task has no choices."""
-        value = self.config.doc_to_choice if shots is None else shots.doc_to_choice
+        value, location = (shots or self.config).doc_to_choice, self.location("doc_to_choice", number)
         if value is None or self.own is not None:
             return None
-        key = self._key("choices", number, value, shots)
-        if key in self.cache:
-            return list(self.cache[key])
-        choices: list[Any] = self._keep(
-            key, choices_of(value, doc, self.columns, self.location("doc_to_choice", number))
-        )
+        evaluate = partial(choices_of, value, doc, self.columns, location)
+        choices: list[Any] = self._cached("choices", number, shots, value, evaluate)
         return choices
 
     def prefix(self, doc: Doc, number: int | None = None) -> str | None:
         """``gen_prefix`` of a document: the beginning of the answer, which is part of the prompt."""
         return field_of(self.config.gen_prefix, doc, self.location("gen_prefix", number))
 
-    def _key(self, name: str, number: int | None, value: Any, shots: FewShot | None) -> tuple[str, int] | None:
-        """The cache key of a document's field; None for a field whose value never changes and need not be cached.
+    def _cached(
+        self, name: str, number: int | None, shots: FewShot | None, value: Any, evaluate: Callable[[], Any]
+    ) -> Any:
+        """A document's field, evaluated once if its ``value`` may be random, so that scoring knows the prompt as sent.
 
-        A field that may be random must be cached, so that answers are scored against the prompt that was sent.
+        A cached list is copied, because the caller may change it.
         """
         may_be_random = callable(value) or (isinstance(value, str) and "random" in value)
-        return None if number is None or shots is not None or not may_be_random else (name, number)
-
-    def _keep(self, key: tuple[str, int] | None, value: Any) -> Any:
-        """Cache the value if it has a key, and return it; a list is copied, because the caller may change it."""
-        if key is None:
-            return value
-        self.cache[key] = value
-        return list(value) if isinstance(value, list) else value
+        if number is None or shots is not None or not may_be_random:
+            return evaluate()
+        if (name, number) not in self.cache:
+            self.cache[name, number] = evaluate()
+        cached = self.cache[name, number]
+        return list(cached) if isinstance(cached, list) else cached
 
 
 def trusted(config: TaskFields, file: TaskFile, *, trust: bool, scored: bool = True) -> TaskFields:
