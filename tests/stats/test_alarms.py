@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from calipers.stats.alarms import (
     Process,
     RunningBest,
-    average,
     closed,
     drop_units,
     e_lond,
@@ -96,7 +95,6 @@ def test_divergence_reference_value():
 )
 def test_combination_reference_values(values, expected):
     assert closed(np.array(values)).tolist() == pytest.approx(expected, abs=6e-7)
-    assert average(np.array([30, 0.4, 2, 900])) == pytest.approx(233.1)
 
 
 def test_lord_plus_plus_reference_values():

@@ -37,7 +37,6 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import (
     MOST,
     Curve,
-    Ends,
     FirstSuccess,
     Point,
     beyond,
@@ -50,6 +49,7 @@ from calipers.stats.curve import (
 )
 from calipers.stats.estimate import TOO_LARGE
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
+from calipers.stats.sequence import Ends
 from calipers.tally import quietly
 
 if TYPE_CHECKING:

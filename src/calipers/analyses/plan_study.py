@@ -774,7 +774,7 @@ class _Study:
             two = self._clusters.tasks(2) * (request.price_per_task + 2 * self._price)
             problem = f"{request.budget:g} does not pay for two {self._units} in both runs"
             raise InputError.at("--budget", problem, f"expected at least {two:g}")
-        return self._design(best.tasks, best.samples)
+        return self._design(*best)
 
     def _advice(
         self,

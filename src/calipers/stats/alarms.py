@@ -141,9 +141,9 @@ class Process:
     steps: int  # H, planned
     logs: Floats  # [..., 5] ln M_j
     cash: Floats  # [...]
+    sums: Floats  # [..., 5] sum of ln f since each stake last lost all its gain
+    starts: Ints  # [..., 5] the step at which that sum began
     taken: int = 0  # number of steps that were bet on
-    sums: Floats | None = None  # [..., 5] sum of ln f since each stake last lost all its gain
-    starts: Ints | None = None  # [..., 5] the step at which that sum began
     last: int = -1  # the step that was bet on last
     even: bool = False  # the same capital for a change at any step, most of it on the large stakes
 
@@ -152,12 +152,10 @@ class Process:
         """The process before its first step, with ``steps`` planned steps."""
         by_stake = (*shape, len(STAKES))
         starts = np.zeros(by_stake, dtype=np.int64)
-        return cls(steps, np.full(by_stake, -np.inf), np.ones(shape), 0, np.zeros(by_stake), starts, even=even)
+        return cls(steps, np.full(by_stake, -np.inf), np.ones(shape), np.zeros(by_stake), starts, even=even)
 
     def step(self, logs: Floats, step: int | None = None) -> Process:
         """The process after a step with ``ln f`` of each stake, [..., 5]; ``step`` is its number, for `since`."""
-        assert self.sums is not None
-        assert self.starts is not None
         first, later = (1 / self.steps, 1 / self.steps) if self.even else (0.5, 0.5 / self.steps)
         weight = first if self.taken == 0 else max(0.0, min(later, float(self.cash.min(initial=1.0))))
         number = self.taken if step is None else step
@@ -194,8 +192,6 @@ class Process:
     @property
     def since(self) -> Ints:
         """The step since which the stake with the most capital has gained, [...]; the last step if it has not."""
-        assert self.sums is not None
-        assert self.starts is not None
         best = self.logs.argmax(axis=-1)[..., None]
         start = np.take_along_axis(self.starts, best, axis=-1)[..., 0]
         gains = np.take_along_axis(self.sums, best, axis=-1)[..., 0] > 0
@@ -315,11 +311,6 @@ def jitter(means: Floats, variances: Floats) -> float:
     if len(means) < 3:
         return 0.0
     return math.sqrt(max(0.0, float(np.diff(means).var(ddof=1)) / 2 - float(variances.mean())))
-
-
-def average(values: Floats, weights: Floats | None = None) -> float:
-    """The joint e-process of several alarms: the weighted average of their values, [A]."""
-    return float(np.average(values, weights=weights))
 
 
 def closed(values: Floats, weights: Floats | None = None) -> Floats:

@@ -20,9 +20,8 @@ from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
 from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE
 from calipers.stats.extrapolation import IF, Extrapolation, PassCounts, distinct_counts, extrapolate, farthest, too_far
 from calipers.stats.intervals import interval
-from calipers.stats.sequence import population
+from calipers.stats.sequence import Ends, population
 
-Ends = tuple[float, float]
 CLUSTERED = "the run was stopped by what it showed, and a confidence sequence of clusters is not known"
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 from calipers.stats.intervals import t_quantile
+from calipers.stats.sequence import Ends
 
 LOGITS = (-5.0, 5.0, 56)  # of a/(a+b): ends and number of points of the first grid
 SIZES = (0.05, 50.0, 28)  # of a+b, in equal steps of its logarithm
@@ -129,16 +130,6 @@ class Grid:
             _around(self.logits, self.logit[kept], WHOLE.logit), _around(self.sizes, self.size[kept], WHOLE.size)
         )
 
-    @property
-    def box(self) -> Box:
-        """The rectangle of the grid."""
-        return Box((self.logits[0], self.logits[-1]), (self.sizes[0], self.sizes[-1]))
-
-
-def log_chances(counts: PassCounts, law: Law) -> Floats:
-    """The log chance of each pair of counts under one law for a task that can be solved, [P]."""
-    return log_beta_binomial(counts, np.array([law.a]), np.array([law.b]))[:, 0]
-
 
 def _around(axis: Floats, kept: Floats, limits: tuple[float, float]) -> tuple[float, float]:
     step = float(axis[1] - axis[0])
@@ -192,7 +183,7 @@ def _width(ends: tuple[float, float]) -> float:
 
 def likeliest(grid: Grid, table: Floats) -> Law:
     """The maximum likelihood law of a table of counts, [P], by zooming around the best point of a grid."""
-    box = grid.box
+    box = Box((grid.logits[0], grid.logits[-1]), (grid.sizes[0], grid.sizes[-1]))
     for _ in range(ROUNDS):
         best = int(np.argmax(exact_profile(grid, table)[0]))
         sides = []
@@ -238,8 +229,6 @@ REJECTED = 0.01  # p of Pearson's test below which the model is rejected
 LEAST = 0.5  # the divisor in Pearson's test for cells with fewer expected tasks than this
 PLACES = 6  # decimals to which the search is accurate
 HALVINGS = 16  # of the search for the ends of a share
-
-Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +320,9 @@ def pearson(law: Law, pairs: PassCounts, table: Floats, effect: float = 1.0) -> 
     expected = np.zeros(most + 1)
     for n in np.unique(pairs.n):
         outcomes = PassCounts(np.full(n + 1, n), np.arange(n + 1))
-        chance = np.exp(log_chances(outcomes, law)) * (1 - law.never_solved)
+        chance = np.exp(log_beta_binomial(outcomes, np.array([law.a]), np.array([law.b]))[:, 0]) * (
+            1 - law.never_solved
+        )
         chance[0] += law.never_solved
         expected[: n + 1] += table[pairs.n == n].sum() * chance
     squares = float(((observed - expected) ** 2 / np.maximum(expected, LEAST)).sum())

@@ -24,7 +24,7 @@ import numpy as np
 
 from calipers.metrics import percentiles
 from calipers.rollouts.column import Column, Floats, Groups, Ints, sum_by, total
-from calipers.stats.sequence import population
+from calipers.stats.sequence import Ends, population
 
 ONE_TASK = "one task says nothing about others"
 ONE_CLUSTER = "one cluster says nothing about others"
@@ -40,7 +40,7 @@ class Interval:
     """A standard error and an interval, or why there is no interval."""
 
     stderr: float | None
-    ends: tuple[float, float] | None
+    ends: Ends | None
     method: str | None
     why: str | None = None
     spread: Spread | None = field(default=None, compare=False, repr=False)  # set by the default rule on a range
@@ -55,14 +55,24 @@ class Spread:
     units: int  # G, units (tasks or clusters) with a weight above 0
     effective_units: float  # U, 1 / sum of squared unit shares
     doubt: float  # delta, (1 + U / effective tasks) / 2: 1 without clusters
-    limits: tuple[float, float] = (0.0, 1.0)  # the range
+    limits: Ends  # the range; (0, 1), the values' own scale, if none is known
+
+    @property
+    def stderr(self) -> float:
+        """The standard error of the mean on the scale of the values."""
+        return (self.limits[1] - self.limits[0]) * math.sqrt(self.variance)
+
+    def unscaled(self, ends: Ends) -> Ends:
+        """Ends on [0, 1], mapped to the scale of the values."""
+        low, high = self.limits
+        return low + (high - low) * ends[0], low + (high - low) * ends[1]
 
 
 def interval(
     values: Floats,
     weights: Floats,
     confidence: float,
-    limits: tuple[float, float] | None = None,
+    limits: Ends | None = None,
     clusters: Ints | None = None,
 ) -> Interval:
     """The default interval of a weighted mean of task values, [T].
@@ -78,9 +88,7 @@ def alone(tasks: int, clusters: Ints | None) -> Interval:
     return Interval(None, None, None, ONE_TASK if clusters is None or tasks < 2 else ONE_CLUSTER)
 
 
-def spread_of(
-    values: Floats, weights: Floats, limits: tuple[float, float] | None = None, clusters: Ints | None = None
-) -> Spread:
+def spread_of(values: Floats, weights: Floats, limits: Ends | None = None, clusters: Ints | None = None) -> Spread:
     """The summary of weighted task values, [T]; on their own scale if no range is known."""
     low, high = limits if limits else (0.0, 1.0)
     values = (values - low) / (high - low)
@@ -159,7 +167,7 @@ def strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
     return effective, _t_quantile(confidence, freedom), "wilson_t"
 
 
-def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
+def _wilson(mean: float, tasks: float, quantile: float) -> Ends:
     shrink = 1 + quantile**2 / tasks
     centre = (mean + quantile**2 / (2 * tasks)) / shrink
     half = quantile / shrink * math.sqrt(max(mean * (1 - mean), 0.0) / tasks + quantile**2 / (4 * tasks**2))
@@ -167,13 +175,6 @@ def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
     lower = 0.0 if mean <= 0 else max(0.0, min(centre - half, mean))
     upper = 1.0 if mean >= 1 else min(1.0, max(centre + half, mean))
     return lower, upper
-
-
-def _unbounded(spread: Spread, stderr: float, confidence: float) -> Interval:
-    if spread.variance == 0:
-        return Interval(0.0, None, None, NO_SPREAD)
-    half = t_half_width(spread, confidence)
-    return Interval(stderr, (spread.mean - half, spread.mean + half), "t")
 
 
 def _normal_quantile(confidence: float) -> float:
@@ -231,7 +232,7 @@ def strength_of(spread: Spread) -> tuple[float, float]:
     return tasks, max(1.0, (spread.effective_units - 1) / (1 - steady))
 
 
-def wilson_ends(spread: Spread, confidence: float, mean: float | None = None) -> tuple[float, float]:
+def wilson_ends(spread: Spread, confidence: float, mean: float | None = None) -> Ends:
     """The ends of the default interval on [0, 1], as in `interval`, around the spread's mean or around ``mean``."""
     m = min(max(spread.mean if mean is None else mean, 0.0), 1.0)
     n, freedom = strength_of(spread)
@@ -328,13 +329,13 @@ def draw(sums: Floats, weights: Floats, seed: int) -> Draws:
     return Draws(math.ldexp(value, shift), np.sort(np.ldexp(ratios, shift)), sums, weights)
 
 
-def percentile_ends(draws: Draws, confidence: float) -> tuple[float, float]:
+def percentile_ends(draws: Draws, confidence: float) -> Ends:
     """The ends between which the middle ``confidence`` of the draws lie."""
     tail = (1 - confidence) / 2
     return _quantile(draws.ratios, tail), _quantile(draws.ratios, 1 - tail)
 
 
-def bca_ends(draws: Draws, confidence: float) -> tuple[float, float] | None:
+def bca_ends(draws: Draws, confidence: float) -> Ends | None:
     """The ends of the BCa interval: percentile levels corrected for bias and skewness (Efron 1987).
 
     The bias comes from the share of draws below the value, with draws equal to it counted half; the skewness comes
@@ -508,9 +509,6 @@ def _deviation(draws: Floats) -> float:
     return math.sqrt(math.fsum((draws - centre) ** 2) / (len(draws) - 1))
 
 
-Ends = tuple[float, float]
-
-
 @dataclass(frozen=True, slots=True)
 class Weighted:
     """A weighted mean of task values, with the settings of its interval."""
@@ -521,11 +519,6 @@ class Weighted:
     clusters: Ints | None = None  # [T] the unit each task belongs to
     confidence: float = 0.95
     seed: int = 0
-
-    @property
-    def scale(self) -> Ends:
-        """The range, or [0, 1], the values' own scale, if no range is known."""
-        return self.limits or (0.0, 1.0)
 
 
 Method = Callable[[str, Weighted, Spread], Interval]
@@ -545,23 +538,23 @@ def named_interval(name: str, weighted: Weighted) -> Interval:
 
 def _by_default(name: str, weighted: Weighted, spread: Spread) -> Interval:
     """Wilson's interval if the range is known, else Student's."""
-    if weighted.limits is None:
-        return _unbounded(spread, math.sqrt(spread.variance), weighted.confidence)
-    return default_of(spread, weighted.confidence)
+    if weighted.limits is not None:
+        return default_of(spread, weighted.confidence)
+    if spread.variance == 0:
+        return Interval(0.0, None, None, NO_SPREAD)
+    half = t_half_width(spread, weighted.confidence)
+    return Interval(spread.stderr, (spread.mean - half, spread.mean + half), "t")
 
 
 def default_of(spread: Spread, confidence: float) -> Interval:
     """The default interval on a known range."""
-    low, high = spread.limits
     effective, quantile, method = strength(spread, confidence)
-    lower, upper = _wilson(spread.mean, effective, quantile)
-    stderr = (high - low) * math.sqrt(spread.variance)
-    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method, spread=spread)
+    return Interval(spread.stderr, spread.unscaled(_wilson(spread.mean, effective, quantile)), method, spread=spread)
 
 
 def _wilson_only(name: str, weighted: Weighted, spread: Spread) -> Interval:
     """The default rule on a known range, and no interval without a range."""
-    return _no_range(name, weighted, spread) if weighted.limits is None else _by_default(name, weighted, spread)
+    return _no_range(name, spread) if weighted.limits is None else default_of(spread, weighted.confidence)
 
 
 def _t(name: str, weighted: Weighted, spread: Spread) -> Interval:
@@ -572,7 +565,7 @@ def _t(name: str, weighted: Weighted, spread: Spread) -> Interval:
         return _no_spread(name, weighted)
     if weighted.limits is not None:
         low, high = max(low, 0.0), min(high, 1.0)
-    return _scaled(name, weighted, spread, (low, high))
+    return Interval(spread.stderr, spread.unscaled((low, high)), name)
 
 
 def _beta(name: str, weighted: Weighted, spread: Spread, prior: float, opposite_prior: float) -> Interval:
@@ -581,14 +574,14 @@ def _beta(name: str, weighted: Weighted, spread: Spread, prior: float, opposite_
     The lower end is a quantile of ``Beta(x + prior, n' - x + opposite_prior)``, the upper end its mirror image.
     """
     if weighted.limits is None:
-        return _no_range(name, weighted, spread)
+        return _no_range(name, spread)
     tasks, m, tail = binomial_size(spread, weighted.confidence), spread.mean, (1 - weighted.confidence) / 2
     passes, fails = max(m, 0.0) * tasks, max(1 - m, 0.0) * tasks
     low = _beta_quantile(passes + prior, fails + opposite_prior, tail)
     high = 1 - _beta_quantile(fails + prior, passes + opposite_prior, tail)
     if name != "beta":  # a credible interval with a uniform prior may exclude a mean of 0 or 1
         low, high = min(low, m), max(high, m)
-    return _scaled(name, weighted, spread, (low, high))
+    return Interval(spread.stderr, spread.unscaled((low, high)), name)
 
 
 def _bootstrap(name: str, weighted: Weighted, spread: Spread, ends: Callable[[Draws, float], Ends | None]) -> Interval:
@@ -614,12 +607,13 @@ def _bootstrap(name: str, weighted: Weighted, spread: Spread, ends: Callable[[Dr
 def _sequence(name: str, weighted: Weighted, spread: Spread) -> Interval:
     """The beta mixture of equally weighted tasks, valid for any stopping rule that fixed their number."""
     if weighted.limits is None:
-        return _no_range(name, weighted, spread)
+        return _no_range(name, spread)
     if weighted.clusters is not None or weighted.weights.min() != weighted.weights.max():
-        return Interval(_stderr(weighted, spread), None, None, f"{name} needs tasks that count alike, and no clusters")
+        return Interval(spread.stderr, None, None, f"{name} needs tasks that count alike, and no clusters")
     low, high = weighted.limits
     passes, tasks = float(total((weighted.values - low) / (high - low))), len(weighted.values)
-    return _scaled(name, weighted, spread, population(min(max(passes, 0.0), float(tasks)), tasks, weighted.confidence))
+    ends = population(min(max(passes, 0.0), float(tasks)), tasks, weighted.confidence)
+    return Interval(spread.stderr, spread.unscaled(ends), name)
 
 
 def _beta_quantile(a: float, b: float, tail: float) -> float:
@@ -628,24 +622,13 @@ def _beta_quantile(a: float, b: float, tail: float) -> float:
     return float(betaincinv(a, b, tail)) if a > 0 else 0.0
 
 
-def _stderr(weighted: Weighted, spread: Spread) -> float:
-    low, high = weighted.scale
-    return (high - low) * math.sqrt(spread.variance)
-
-
-def _scaled(name: str, weighted: Weighted, spread: Spread, ends: Ends) -> Interval:
-    """An interval from ends on [0, 1], mapped to the scale of the values."""
-    low, high = weighted.scale
-    return Interval(_stderr(weighted, spread), (low + (high - low) * ends[0], low + (high - low) * ends[1]), name)
-
-
 def needs_range(name: str) -> str:
     """The reason why a method has no interval for values of unknown range."""
     return f"{name} needs a known range; t, bootstrap and bca do not"
 
 
-def _no_range(name: str, weighted: Weighted, spread: Spread) -> Interval:
-    return Interval(_stderr(weighted, spread), None, None, needs_range(name))
+def _no_range(name: str, spread: Spread) -> Interval:
+    return Interval(spread.stderr, None, None, needs_range(name))
 
 
 def _no_spread(name: str, weighted: Weighted) -> Interval:

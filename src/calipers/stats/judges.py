@@ -367,9 +367,8 @@ def with_interval(
         value = min(max(value, low), high)  # a correction may overshoot; the truth cannot
         if stderr > (high - low) / 2:
             return Corrected(value, None, None, method, trust, labelled, judged, TOO_WIDE)
-        spread = Spread((value - low) / (high - low), variance / (high - low) ** 2, labelled, labelled, 1.0)
-        lower, upper = wilson_ends(spread, confidence)
-        ends = (low + (high - low) * lower, low + (high - low) * upper)
+        spread = Spread((value - low) / (high - low), variance / (high - low) ** 2, labelled, labelled, 1.0, limits)
+        ends = spread.unscaled(wilson_ends(spread, confidence))
     return Corrected(value, stderr, ends, method, trust, labelled, judged)
 
 

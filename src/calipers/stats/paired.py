@@ -284,13 +284,13 @@ def _strict(units: Units, value: float, width: float | None, confidence: float) 
     rate = min(max((value + width) / (2 * width), 0.0), 1.0)
     effective = units.effective_units
     doubt = (1 + effective / units.effective_tasks) / 2
-    spread = Spread(rate, units.variance / (2 * width) ** 2, len(units.pulls), effective, doubt)
+    spread = Spread(rate, units.variance / (2 * width) ** 2, len(units.pulls), effective, doubt, (-width, width))
     n, freedom = strength_of(spread)
-    low, high = (2 * width * end - width for end in wilson_ends(spread, confidence))
+    ends = spread.unscaled(wilson_ends(spread, confidence))
     p = min(1.0, 2 * upper_tail(abs(rate - 0.5) * 2 * math.sqrt(n), freedom))
     stderr = math.sqrt(units.variance)
     return Difference(
-        value, stderr, (low, high), p, STRICT, len(units.pulls), effective, freedom, width, n,
+        value, stderr, ends, p, STRICT, len(units.pulls), effective, freedom, width, n,
         plain_stderr=stderr, evidence=units,
     )  # fmt: skip
 
@@ -403,13 +403,11 @@ def _integers(pulls: Floats) -> tuple[Ints, int, int]:
     patterns.
     """
     nonzero = pulls[pulls != 0]
-    sizes = np.sort(np.abs(nonzero))[::-1]
-    if not len(sizes):
+    if not len(nonzero):
         return np.zeros(0, dtype=np.int64), 0, 0
-    power = 61 - math.frexp(float(sizes[0]))[1] - len(sizes).bit_length()
-    slack = int(math.ldexp(float(sizes[0]) * ALIKE, power))
-    scaled_sizes, scaled = (np.rint(np.ldexp(values, power)).astype(np.int64) for values in (sizes, nonzero))
-    return scaled_sizes, int(scaled.sum()), slack
+    scaled, power = scaled_integers(nonzero)
+    slack = int(math.ldexp(float(np.abs(nonzero).max()) * ALIKE, power))
+    return np.sort(np.abs(scaled))[::-1], int(scaled.sum()), slack
 
 
 def _all_patterns(sizes: Ints) -> Ints:

@@ -21,6 +21,7 @@ from calipers.metrics import task_mean
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK, t_quantile
 from calipers.stats.paired import NO_COMMON, units_of
+from calipers.stats.sequence import Ends
 from calipers.stats.variance import Split, Unsplit, moments, split
 
 POWER, CONFIDENCE = 0.8, 0.95
@@ -303,16 +304,6 @@ def samples_at_price(pair: PairVariance, per_sample: float, per_task: float) -> 
     return max(1, round(math.sqrt((pair.first + pair.second) * per_task / (pair.tasks * 2 * per_sample))))
 
 
-@dataclass(frozen=True, slots=True)
-class SampleDesign:
-    """A design: the numbers of tasks and of samples per task in each of two runs, and its cost."""
-
-    tasks: int
-    samples: int
-    cost: float
-    smallest: float  # the smallest difference that it shows
-
-
 def best_split(
     pair: PairVariance,
     budget: float,
@@ -323,16 +314,18 @@ def best_split(
     power: float = POWER,
     confidence: float = CONFIDENCE,
     clusters: Clusters = APART,
-) -> SampleDesign | None:
-    """The design that shows the smallest difference for a budget; None if the budget does not pay for two units.
+) -> tuple[int, int] | None:
+    """The tasks, and the samples per task in each of two runs, that show the smallest difference for a budget.
 
     A task costs ``per_task`` once and ``per_sample`` for each of K samples in each of two runs. If tasks are free and
     unlimited, one sample per task is best; otherwise about ``K = sqrt(s^2 per_task / (w^2 2 per_sample))``. Of equal
-    designs, the one with fewer samples is returned. Tasks are added in whole ``clusters``.
+    designs, the one with fewer samples is returned. Tasks are added in whole ``clusters``. None if the budget does not
+    pay for two units.
     """
     if not per_sample > 0:
         raise ValueError(f"{per_sample} a sample; expected a price above 0")
-    best: tuple[float, int, int, float] | None = None
+    best: tuple[int, int] | None = None
+    smallest = math.inf
     limit = MOST_TASKS if most_tasks is None else most_tasks
     affordable = (budget / 2 - per_task) / (2 * per_sample)  # samples per task with two tasks
     for samples in _candidates(int(min(max(affordable, 0.0), MOST_TASKS))):
@@ -340,13 +333,9 @@ def best_split(
         tasks = _in_whole_clusters(int(min(budget / price * (1 + 1e-12), limit)), limit, clusters)
         if tasks >= 2 and clusters.units(tasks) > 1:
             shown = _approximate_smallest(pair.of(samples), tasks, power, confidence, clusters)
-            if best is None or shown < best[0] * (1 - 1e-9):
-                best = shown, tasks, samples, tasks * price
-    if best is None:
-        return None
-    _, tasks, samples, cost = best
-    smallest = smallest_difference(pair.of(samples), tasks, power, confidence, clusters=clusters)
-    return SampleDesign(tasks, samples, cost, smallest or 0.0)
+            if best is None or shown < smallest * (1 - 1e-9):
+                best, smallest = (tasks, samples), shown
+    return best
 
 
 def _in_whole_clusters(tasks: int, limit: int, clusters: Clusters) -> int:
@@ -368,9 +357,6 @@ def _candidates(most: int) -> list[int]:
         candidates.append(samples)
         samples += max(1, samples // 64)
     return candidates
-
-
-Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)

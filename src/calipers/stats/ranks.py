@@ -212,9 +212,8 @@ def _within_range(
     sign: float,
 ) -> tuple[float, float]:
     """The ends clipped to the range, with the worse end at least as far out as that of the default interval."""
-    bottom, width = limits[0], limits[1] - limits[0]
     spread = spread_of(values, weights, limits, clusters)
-    wilson = [bottom + width * end for end in wilson_ends(spread, 2 * NormalDist().cdf(quantile) - 1)]
+    wilson = spread.unscaled(wilson_ends(spread, 2 * NormalDist().cdf(quantile) - 1))
     low, high = ends
     low, high = (min(low, wilson[0]), high) if sign > 0 else (low, max(high, wilson[1]))
     return max(low, limits[0]), min(high, limits[1])

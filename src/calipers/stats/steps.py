@@ -70,10 +70,7 @@ def look_and_band(
     """The interval for a single look and the `band` of a step's task values, [T], from one computed spread."""
     size = len(values)
     weighted = Weighted(values, np.ones(size), limits, clusters, confidence)
-    if size < 2:
-        absent = named_interval("default", weighted)
-        return absent, absent
-    if clusters is not None:
+    if size < 2 or clusters is not None:
         simultaneous = band(values, steps, confidence=confidence, limits=limits, clusters=clusters)
         return named_interval("default", weighted), simultaneous
     low, high = limits or (0.0, 1.0)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calipers.stats.estimate import Estimate, without_interval
-from calipers.stats.intervals import Ends, Spread, default_of, t_quantile, upper_tail
+from calipers.stats.intervals import Spread, default_of, t_quantile, upper_tail
 from calipers.stats.paired import Difference, Units
+from calipers.stats.sequence import Ends
 
 NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
 METHOD = "mover"
@@ -64,7 +65,11 @@ def suites(members: Iterable[Member], names: Sequence[str], confidence: float = 
         SuiteMeans(
             *runner,
             list(datasets),
-            {name: means(by_set, confidence) for name in names if any((by_set := _of(name, datasets)).values())},
+            {
+                name: means({dataset: metrics.get(name) for dataset, metrics in datasets.items()}, confidence)
+                for name in names
+                if any(metrics.get(name) for metrics in datasets.values())
+            },
         )
         for runner, datasets in by_runner.items()
         if len(datasets) > 1
@@ -83,10 +88,6 @@ def means(datasets: Mapping[str, Estimate | None], confidence: float = 0.95) -> 
     return Means(macro, _mean("micro", datasets, tasks, confidence))
 
 
-def _of(name: str, datasets: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate | None]:
-    return {dataset: metrics.get(name) for dataset, metrics in datasets.items()}
-
-
 def _mean(
     kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[str, int], confidence: float
 ) -> Estimate:
@@ -99,8 +100,8 @@ def _mean(
     ends = _interval(parts, weight_sum, confidence) if has_error else None
     first = parts[0][1]
     return Estimate(
-        value=_weighted_sum(values) / weight_sum if has_value else None,
-        stderr=_weighted_norm(errors) / weight_sum if has_error else None,
+        value=sum(weight * value for weight, value in values) / weight_sum if has_value else None,
+        stderr=math.hypot(*(weight * error for weight, error in errors)) / weight_sum if has_error else None,
         interval=ends,
         method=METHOD if ends else None,
         tasks=sum(estimate.tasks for _, estimate in parts),
@@ -122,21 +123,18 @@ def _interval(parts: Sequence[tuple[int, Estimate]], weight_sum: int, confidence
     default interval of the weighted mean, because the recovery alone covers in 78 to 90 % among many small datasets
     with few passes or failures; the default interval alone covers in 82 % if one of two datasets has hardly any spread.
     """
-    values, lows, highs, below, above = [], [], [], [], []
+    known = []
     for weight, estimate in parts:
         value = _value(estimate)
         if value is None or estimate.interval is None:
             return None
-        low, high = estimate.interval
-        values.append((weight, value))
-        lows.append((weight, low))
-        highs.append((weight, high))
-        below.append((weight, value - low))
-        above.append((weight, high - value))
+        known.append((weight, value, *estimate.interval))
+    middle = sum(weight * value for weight, value, _, _ in known)
+    below = math.hypot(*(weight * (value - low) for weight, value, low, _ in known))
+    above = math.hypot(*(weight * (high - value) for weight, value, _, high in known))
     # exact numbers never lie outside the weighted ends of the parts; max and min correct rounding errors
-    middle = _weighted_sum(values)
-    lower = max(middle - _weighted_norm(below), _weighted_sum(lows))
-    upper = min(middle + _weighted_norm(above), _weighted_sum(highs))
+    lower = max(middle - below, sum(weight * low for weight, _, low, _ in known))
+    upper = min(middle + above, sum(weight * high for weight, _, _, high in known))
     recovered = lower / weight_sum, upper / weight_sum
     pooled = _pooled(parts, weight_sum, confidence) or recovered
     return min(recovered[0], pooled[0]), max(recovered[1], pooled[1])
@@ -200,26 +198,18 @@ def _value(estimate: Estimate) -> float | None:
     return estimate.value if estimate.value is not None and math.isfinite(estimate.value) else None
 
 
-def _weighted_sum(terms: Sequence[tuple[int, float]]) -> float:
-    return sum(weight * value for weight, value in terms)
-
-
-def _weighted_norm(terms: Sequence[tuple[int, float]]) -> float:
-    """The root of the sum of squares of the weighted terms."""
-    return math.hypot(*(weight * error for weight, error in terms))
-
-
 def without_means(suites: Sequence[SuiteMeans], stopped: Collection[tuple[str | None, str | None]]) -> list[SuiteMeans]:
     """Suites without the intervals of means over datasets if a run of the suite's agent and model was stopped."""
-    return [_without_intervals(suite) if (suite.agent, suite.model) in stopped else suite for suite in suites]
 
-
-def _without_intervals(suite: SuiteMeans) -> SuiteMeans:
     def bare(estimate: Estimate) -> Estimate:
         return estimate if estimate.interval is None else without_interval(estimate, NO_MEAN)
 
-    metrics = {name: Means(bare(means.macro), bare(means.micro)) for name, means in suite.metrics.items()}
-    return replace(suite, metrics=metrics)
+    return [
+        replace(suite, metrics={name: Means(bare(of.macro), bare(of.micro)) for name, of in suite.metrics.items()})
+        if (suite.agent, suite.model) in stopped
+        else suite
+        for suite in suites
+    ]
 
 
 def mean_difference(parts: Mapping[str, Difference], confidence: float = 0.95) -> Difference:

@@ -121,17 +121,13 @@ def split_of(
 
 
 def moments(column: Column, by: Groups) -> tuple[Ints, Floats, Floats]:
-    """The number of given values of each task, their mean and their variance, n - 1, [T] each; 0 without values."""
-    n = by.count(column.given)
-    return n, *_moments(column, by, n)
-
-
-def _moments(column: Column, by: Groups, n: Ints) -> tuple[Floats, Floats]:
-    """The mean of each task's n given values and their variance, n - 1, [T] both.
+    """The number of given values of each task, their mean and their variance, n - 1, [T] each.
 
     Each task's first value is subtracted, so that equal values have exactly no variance. A block of tasks is computed
-    at a time, so that no second table of all rollouts is made. A single value has the variance 0 here.
+    at a time, so that no second table of all rollouts is made. A task without values has 0 for all three, one with a
+    single value a variance of 0.
     """
+    n = by.count(column.given)
     means, within = np.zeros(by.size), np.zeros(by.size)
     step = max(1, AT_A_TIME // max(int(n.max(initial=0)), 1))
     for start in range(0, by.size, step):
@@ -146,7 +142,7 @@ def _moments(column: Column, by: Groups, n: Ints) -> tuple[Floats, Floats]:
             sums, squares = part.sum(Column.of(shifted)), part.sum(Column.of(shifted * shifted))
             means[filled] = first + sums / count
             within[filled] = np.maximum(squares - sums * sums / count, 0.0) / np.maximum(count - 1, 1)
-    return means, within
+    return n, means, within
 
 
 def _between(means: Floats, clusters: Ints | None) -> float | None:
