@@ -142,6 +142,7 @@ def test_labels_may_name_the_model(tmp_path):
         (["t0,0,good"], "l.csv:2: label is 'good'; expected a number, such as 1 for good and 0 for bad"),
         (["t0,0,nan"], "l.csv:2: label is 'nan'; expected a number"),
         (["t0,first,1"], "l.csv:2: sample is 'first'; expected a whole number from 0 on"),
+        ([f"t0,{'9' * 5000},1"], "l.csv:2: sample is '999"),  # Python converts at most 4300 digits
         (["t0,0"], "l.csv:2: has 2 cells; expected 3, as the first line has"),
         ([",0,1"], "l.csv:2: task is empty; expected the id of a task"),
         (["t0,0,", "t1,0,"], "l.csv: has no label: the label of all 2 rows is empty"),
@@ -225,6 +226,14 @@ def test_no_label_reaches_a_threshold_that_is_none(tmp_path):
     run, labels = run_of(tmp_path), labels_of(tmp_path)
     said = refused("judge-check", run, "--labels", labels, "--threshold", "nan", cwd=tmp_path)
     assert said == "--threshold is nan; expected a number that a label can reach"
+
+
+@pytest.mark.parametrize(("scores", "label"), [((1, 1e308, 1e308), 1), ((1, -1e200, 0), 1), ((1, 0, 0), 1e200)])
+def test_numbers_whose_squares_overflow_are_refused(tmp_path, scores, label):
+    run = lines(tmp_path, *({"task": f"t{n}", "sample": 0, "reward": score} for n, score in enumerate(scores)))
+    labels = labels_of(tmp_path, "t0,0,1", "t1,0,0", f"t2,0,{label}")
+    said = refused("judge-check", run, "--labels", labels, "--format", "json", cwd=tmp_path)
+    assert said.startswith("reward 'reward' or its labels have numbers beyond 1e+100, whose squares overflow; expected")
 
 
 def test_what_is_left_out_is_counted(tmp_path):

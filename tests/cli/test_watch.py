@@ -198,6 +198,24 @@ def test_wrong_rules_of_a_history(quiet, arguments, message):
     assert not (quiet / "n.json").exists()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rule": "lord"},
+        {"nights": 5},
+        {"nights": [{"number": "1", "path": "a", "digest": "d", "value": 0.5}]},
+        {"nights": [{"number": 1, "path": "a", "digest": "d", "value": 0.5, "raised": "no"}]},
+        {"monitor": {}},
+    ],
+)
+def test_a_damaged_history_is_refused(quiet, damage):
+    assert calipers("gate", "run/step_0.jsonl", "--history", "n.json", cwd=quiet).returncode == 0
+    history = json.loads((quiet / "n.json").read_text())
+    (quiet / "n.json").write_text(json.dumps(history | damage))
+    refusal = calipers("gate", "run/step_1.jsonl", "--history", "n.json", cwd=quiet)
+    assert (refusal.returncode, "n.json: is damaged; restore it" in refusal.stderr) == (2, True)
+
+
 def test_a_history_keeps_its_rules_and_refuses_what_is_none(quiet):
     assert calipers("gate", "run/step_0.jsonl", "--history", "n.json", cwd=quiet).returncode == 0
     other = calipers("gate", "run/step_1.jsonl", "--history", "n.json", "--nights", "9", cwd=quiet)

@@ -184,6 +184,8 @@ _ABOUT_JUDGING: Final = re.compile("judge|rubric|grader|scorer|verifier|metric|d
 NEEDED = ("task", "label")
 KNOWN = ("task", "sample", "label", "rater", *GROUP, COLUMN)
 NUMBERS = "expected a number, such as 1 for good and 0 for bad"
+MOST_DIGITS: Final = 18  # of a sample, so that it is a 64-bit integer
+LARGEST: Final = 1e100  # the squares of larger labels and scores, or their sum, can overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +322,8 @@ def _label(where: str, line: int, cells: Mapping[str, str]) -> Label:
         raise InputError.at(where, f"label is {cells['label']!r}", NUMBERS)
     sample = None
     if "sample" in cells:
-        if not cells["sample"].isdecimal():
-            raise InputError.at(where, f"sample is {cells['sample']!r}", "expected a whole number from 0 on")
+        if not cells["sample"].isdecimal() or len(cells["sample"]) > MOST_DIGITS:
+            raise InputError.at(where, f"sample is {cells['sample']!r:.60}", "expected a whole number from 0 on")
         sample = int(cells["sample"])
     if not cells["task"]:
         raise InputError.at(where, "task is empty", "expected the id of a task")
@@ -499,6 +501,9 @@ def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJ
     clear = use & (2 * votes != count)  # raters are not evenly split
     good, called_good = 2 * votes > count, judged.values >= threshold
     values = np.concatenate([group.ratings[group.rated], judged.kept()])
+    if not bool((np.abs(values) <= LARGEST).all()):
+        problem = f"or its labels have numbers beyond {LARGEST:g}, whose squares overflow"
+        raise InputError(f"reward {group.judge!r} {problem}; expected a scale such as 0 to 1")
     binary = bool(((values == 0) | (values == 1)).all())
     limits = UNIT if bool(((values >= 0) & (values <= 1)).all()) else None
     task = part.task[judged.given]

@@ -34,6 +34,7 @@ from calipers.reports.result import finite
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
 from calipers.stores import atomic_file
+from calipers.typed import complete
 
 SCHEMA: Final = "calipers.history/1"
 E_PROCESS, LORD, E_LOND = "e-process", "lord++", "e-lond"
@@ -49,7 +50,7 @@ class Night:
     number: int
     path: str
     digest: str
-    value: float
+    value: float | None  # None if no rollout of the night has one
     evidence: float | None = None  # of the e-process
     needed: float | None = None  # the evidence at which the e-process raises an alarm
     p: float | None = None  # of LORD++ or e-LOND
@@ -196,9 +197,11 @@ def load_history(
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError.at(path, "is not a history", f"expected the schema {SCHEMA}")
     try:
+        if content["rule"] not in RULES:
+            raise ValueError("an unknown rule")
         history = History(content["rule"], Monitor(from_tree(content["settings"]), curves=False, alone=True))
         history.monitor.__dict__.update(from_tree(content["monitor"]))
-        history.nights = [Night(**night) for night in content["nights"]]
+        history.nights = msgspec.convert(content["nights"], complete(list[Night]))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError.at(path, "is damaged", "restore it, or begin a new history in another file") from None
     stored = history.monitor.settings
