@@ -4,13 +4,12 @@ import threading
 import pytest
 from clients.asking import ask, request
 
-from calipers.clients import Completion, Connection, connect
+from calipers.clients import Completion, Connection, Price, connect
 from calipers.clients.python import wrap
-from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError
 
 MODELS = """
-import threading
+import asyncio, threading
 from calipers.errors import ClientError
 from calipers.clients import Completion
 
@@ -21,9 +20,12 @@ def late(prompt): return waiting(prompt)
 def whole(prompt): return Completion("cut", "length", "truncated", {"output_tokens": 3, "latency_s": 2.0})
 def broken(prompt): return 1 / 0
 def ended(prompt): raise SystemExit(3)
+def cancelled(prompt): raise asyncio.CancelledError("gave up")
 def stopped(prompt): raise StopIteration("nothing left")
 def leaky(prompt): raise RuntimeError("\\x1b[31m key sk-12345678 refused")
 def nothing(prompt): return None
+def counted(prompt): return Completion("5", usage={"input_tokens": 1000, "output_tokens": 500})
+def billed(prompt): return Completion("5", usage={"input_tokens": 1000, "output_tokens": 500, "cost_usd": 7.0})
 def odd_text(prompt): return Completion(None)
 def odd_ending(prompt): return Completion("5", ending="bored")
 def odd_count(prompt): return Completion("5", usage={"input_tokens": "many"})
@@ -106,6 +108,7 @@ def test_a_completion_is_kept_as_it_is(mine):
         ("broken", "ZeroDivisionError: division by zero"),
         ("broken_later", "KeyError: 'a'"),
         ("ended", "SystemExit: 3"),  # one call fails, and the run continues
+        ("cancelled", "CancelledError: gave up"),
         ("stopped", "StopIteration: nothing left"),  # a future cannot carry this exception
         ("nothing", "it returned NoneType; expected text or a Completion"),
         ("odd_text", "it returned an invalid Completion: Expected `str`, got `null` - at `$.text`"),
@@ -127,6 +130,12 @@ def test_a_key_that_the_code_took_from_the_environment_is_not_shown(mine, monkey
     monkeypatch.setenv("SOME_API_KEY", "sk-12345678")
     (end,) = ask(f"{mine}leaky", request())
     assert str(end) == "RuntimeError: \ufffd[31m key [secret] refused"
+
+
+@pytest.mark.parametrize(("name", "cost"), [("counted", 0.002), ("billed", 7.0), ("whole", None)])
+def test_a_price_gives_the_cost_of_a_completion_that_has_none(mine, name, cost):
+    (end,) = ask(mine + name, request(), connection=Connection(price=Price(1.0, 2.0)))
+    assert end.usage.get("cost_usd") == cost
 
 
 def test_code_that_knows_better(mine):
@@ -186,7 +195,7 @@ def test_what_does_not_wait_runs_in_one_thread():
         return "together"
 
     async def main():
-        client = wrap(answer, "mine", Secrets())
+        client = wrap(answer, "mine", Connection())
         ends = await asyncio.gather(*(client.complete(request(task=str(n))) for n in range(4)))
         await client.close()
         return [end.text for end in ends]
@@ -206,7 +215,7 @@ def test_what_waits_runs_side_by_side():
             here.set()
             return prompt
 
-        client = wrap(answer, "mine", Secrets())
+        client = wrap(answer, "mine", Connection())
         ends = await asyncio.gather(*(client.complete(request(prompt)) for prompt in ("first", "second")))
         await client.close()
         return [end.text for end in ends]
@@ -225,5 +234,5 @@ def test_the_object_is_closed():
             self.closed += 1
 
     model = Model()
-    asyncio.run(wrap(model, "mine", Secrets()).close())
+    asyncio.run(wrap(model, "mine", Connection()).close())
     assert model.closed == 1

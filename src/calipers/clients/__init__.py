@@ -85,6 +85,16 @@ class Price:
         return (usage["input_tokens"] * self.input + usage["output_tokens"] * self.output) / 1e6
 
 
+def priced(usage: Mapping[str, float], price: Price | None) -> dict[str, float]:
+    """The usage of one call with its cost by the price, if the cost is not known otherwise.
+
+    >>> priced({"input_tokens": 1000, "output_tokens": 500}, Price(1.0, 2.0))
+    {'input_tokens': 1000, 'output_tokens': 500, 'cost_usd': 0.002}
+    """
+    cost = None if price is None or "cost_usd" in usage else price.of(usage)
+    return {**usage, **({} if cost is None else {"cost_usd": cost})}
+
+
 class Callers:
     """The workers that call a client: their number, and how many of them wait for an answer.
 
@@ -374,5 +384,4 @@ class Likelihoods:
             known = [count for count in counts if count is not None]
             if len(known) == len(counts):
                 usage[name] = sum(known)
-        cost = self._price.of(usage) if self._price else None
-        return {**usage, **({} if cost is None else {"cost_usd": cost}), "latency_s": latency_s}
+        return {**priced(usage, self._price), "latency_s": latency_s}

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.clients import Client, Completion, Connection, Request, Scored, Text, as_text
+from calipers.clients import Client, Completion, Connection, Request, Scored, Text, as_text, priced
 from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError, nearest
@@ -136,28 +136,27 @@ def connect(name: str, connection: Connection) -> Client:
 def guarded(target: Any, name: str, connection: Connection) -> Client:
     """The client of an object that is not ours: an exception fails only one call, and keys are not shown."""
     connection.secrets.add_environment()
-    client, score = wrap(target, name, connection.secrets), getattr(target, "score", None)
+    client, score = wrap(target, name, connection), getattr(target, "score", None)
     return OwnScorer(client, score, connection.secrets) if callable(score) else client
 
 
-def wrap(target: Any, name: str, secrets: Secrets) -> Client:
+def wrap(target: Any, name: str, connection: Connection) -> Client:
     """The client of an object with ``complete``, ``generate`` or ``score``, or of a function."""
     close = getattr(target, "close", None)
     if callable(getattr(target, "complete", None)):
-        return OwnModel(target.complete, True, close, secrets, getattr(target, "notes", ()))
+        return OwnModel(target.complete, True, close, connection, getattr(target, "notes", ()))
     if callable(getattr(target, "generate", None)):
-        return OwnModel(_evsys(target.generate), _waits(target.generate), close, secrets)
+        return OwnModel(_evsys(target.generate), _waits(target.generate), close, connection)
     if callable(target):
-        return OwnModel(_function(target), _waits(target), close, secrets)
+        return OwnModel(_function(target), _waits(target), close, connection)
     if callable(getattr(target, "score", None)):
-        return OwnModel(_writes_nothing, False, close, secrets)
+        return OwnModel(_writes_nothing, False, close, connection)
     raise InputError.at(name, f"it is {type(target).__name__}", _FORMS)
 
 
 def _writes_nothing(_: Request) -> Any:
-    raise ClientError(
-        ("it has score() but not complete(), so it cannot generate; expected both"), kind="python", hopeless=True
-    )
+    problem = "it has score() but not complete(), so it cannot generate; expected both"
+    raise ClientError(problem, kind="python", hopeless=True)
 
 
 class OwnModel:
@@ -167,16 +166,19 @@ class OwnModel:
     passes unchanged.
     """
 
-    def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets, notes: Sequence[str] = ()) -> None:
+    def __init__(self, ask: Ask, waits: bool, close: Any, connection: Connection, notes: Sequence[str] = ()) -> None:
         self.notes = notes  # the object's own list, to which it may add
-        self._ask, self._close, self._secrets = ask, close, secrets
+        self._ask, self._close, self._connection = ask, close, connection
         self._thread = None if waits else CallThread("calipers-model")
 
     async def complete(self, request: Request) -> Completion:
         """The completion that the user's code returns."""
         if self._thread is None:
             return await self._finish(*self._call(request))
-        return await self._finish(*await self._thread.call(lambda: self._call(request)))
+        called = await self._thread.call(lambda: self._call(request))
+        if isinstance(called, BaseException):  # such as the CancelledError of an event loop in the user's code
+            called = called, 0.0, 0.0
+        return await self._finish(*called)
 
     async def close(self) -> None:
         """Release the thread, and close the user's object if it can be closed."""
@@ -204,14 +206,15 @@ class OwnModel:
         if isinstance(answer, ClientError):
             raise answer
         if isinstance(answer, BaseException):
-            message = cleaned(f"{type(answer).__name__}: {answer}", self._secrets)
+            message = cleaned(f"{type(answer).__name__}: {answer}", self._connection.secrets)
             raise ClientError(message, kind="python") from answer
         if isinstance(answer, str):
             return Completion(answer, usage={"latency_s": latency_s})
         if not isinstance(answer, Completion):
             raise ClientError(f"it returned {type(answer).__name__}; expected text or a Completion", kind="python")
         _check(answer)
-        return msgspec.structs.replace(answer, usage={"latency_s": latency_s, **answer.usage})
+        usage = priced({"latency_s": latency_s, **answer.usage}, self._connection.price)
+        return msgspec.structs.replace(answer, usage=usage)
 
 
 def _check(answer: Completion) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.clients import Completion, Ending, Price
+from calipers.clients import Completion, Ending, Price, priced
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 from calipers.typed import complete
@@ -233,10 +233,7 @@ def _usage(counts: Any, latency_s: float, price: Price | None) -> Mapping[str, f
         for group, theirs, ours in _DETAILS:
             if (details := counts.get(group)) and isinstance(details, dict):
                 _put(usage, ours, details.get(theirs))
-    if price and "cost_usd" not in usage and (cost := price.of(usage)) is not None:
-        usage["cost_usd"] = cost
-    usage["latency_s"] = latency_s
-    return usage
+    return {**priced(usage, price), "latency_s": latency_s}
 
 
 def _put(usage: dict[str, float], name: str, value: Any) -> None:

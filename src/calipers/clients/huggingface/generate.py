@@ -14,7 +14,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from calipers.clients import Completion, Price, Request
+from calipers.clients import Completion, Price, Request, priced
 from calipers.clients.huggingface.batches import BatchBounds, ForwardPass, PrefixCache, Takes, Tokens, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint, Template, kernels
 from calipers.errors import ClientError
@@ -245,9 +245,7 @@ def _completion(
         return ClientError("the model was closed before it answered", kind="closed")
     text = checkpoint.decode(tokens[:-1] if tokens[-1] in row.ends else tokens)
     cut = min((start for stop in row.stops if (start := text.find(stop)) >= 0), default=len(text))
-    usage: dict[str, float] = {"input_tokens": len(row.tokens), "output_tokens": len(tokens)}
-    if price is not None and (cost := price.of(usage)) is not None:
-        usage["cost_usd"] = cost
+    usage = priced({"input_tokens": len(row.tokens), "output_tokens": len(tokens)}, price)
     usage["latency_s"] = ended.seconds
     return Completion(text[:cut], ended.why, "truncated" if ended.why == "length" else "", usage)
 
