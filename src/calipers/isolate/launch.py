@@ -132,12 +132,6 @@ class Mechanism:
         return [self.path, *user, *kinds, "--fork", "--kill-child=KILL", "--", *argv]  # killed if its parent ends
 
 
-def find(name: Name) -> Mechanism | None:
-    """The mechanism with this name; None if its command is not installed."""
-    path = shutil.which(name)
-    return Mechanism(name, path) if path else None
-
-
 def _option(kind: str, source: str, target: str) -> list[str]:
     if kind == "scratch":
         return ["--perms", "1777", "--size", source, "--tmpfs", target]
@@ -562,9 +556,10 @@ def working() -> Mechanism | str:
 @cache
 def attempt(name: Name) -> Mechanism | str:
     """The mechanism with this name, or the reason why it does not work; tried once per process."""
-    mechanism = find(name)
-    if mechanism is None:
+    path = shutil.which(name)
+    if path is None:
         return f"{name} is not installed"
+    mechanism = Mechanism(name, path)
     job = {"argv": [interpreter(), "-I", "-S", "-c", ""], "folders": [], "folder": "/tmp", "collect": []}
     try:
         launched = launch(mechanism, "program", job, view(USUAL.disk_mb), USUAL, seconds=USUAL.seconds)

@@ -377,17 +377,16 @@ TIE: Final = 0.5
 LONGEST_ANSWER: Final = 400_000  # characters; a longer answer is not shown to a judge
 
 
-@dataclass(frozen=True, slots=True)
 class LLMJudge:
     """Reward from judge models: 0 to 1 on a numeric scale, or the reward of the label they give.
 
     It may judge stored completions again, but that costs money, and the verdict may differ.
     """
 
-    name: str = "llm_judge"
-    rerunnable: bool = True
-    costs: bool = True
-    forgeable: bool = True  # by an answer that persuades the judge
+    name = "llm_judge"
+    rerunnable = True
+    costs = True
+    forgeable = True  # by an answer that persuades the judge
 
     def check(self, task: Task) -> None:
         """Refuse a task with invalid settings, or with a judge to which no client can connect."""

@@ -7,7 +7,6 @@ own time limit does not stop a huge power.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +27,6 @@ WORKERS: Final = WorkerPool(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class MathMatch:
     """Reward 1 if the answer, the last expression, equals the target in any form, else 0; `unparsed` without one.
 
@@ -36,9 +34,9 @@ class MathMatch:
     ``seconds`` the rollout is `verifier_failed`.
     """
 
-    name: str = "math"
-    rerunnable: bool = True
-    forgeable: bool = False
+    name = "math"
+    rerunnable = True
+    forgeable = False
 
     def check(self, task: Task) -> None:
         """Refuse a target that is not a mathematical expression; InputError also if Math-Verify is not installed."""

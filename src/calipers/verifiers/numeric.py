@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from calipers.clients import Completion
@@ -88,12 +87,11 @@ def same(answer: float, target: float, params: Mapping[str, Any]) -> bool:
     return math.isclose(answer, target, rel_tol=rel_tol, abs_tol=abs_tol)
 
 
-@dataclass(frozen=True, slots=True)
 class NumericMatch:
     """Reward 1 if the answer, a number in the completion, equals the target, else 0; `unparsed` without a number."""
 
-    name: str = "numeric_match"
-    rerunnable: bool = True
+    name = "numeric_match"
+    rerunnable = True
 
     def check(self, task: Task) -> None:
         """Reject a target that is not a number, a marker that is not text, or a tolerance below 0."""

@@ -85,7 +85,6 @@ class CandidateOutput:
     output: bytes
 
 
-@dataclass(frozen=True, slots=True)
 class PythonTests:
     """Reward 1 for code that passes every test, else 0; with ``partial`` the fraction of tests it passes.
 
@@ -93,9 +92,9 @@ class PythonTests:
     ``entry_point``. A candidate that crashes, is too slow or says too much fails that test.
     """
 
-    name: str = "python_tests"
-    rerunnable: bool = True
-    forgeable: bool = False
+    name = "python_tests"
+    rerunnable = True
+    forgeable = False
 
     def check(self, task: Task) -> None:
         """Refuse tests that cannot be run, and invalid limits."""

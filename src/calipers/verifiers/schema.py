@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,6 @@ WORKERS: Final = WorkerPool(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class JsonSchema:
     """Reward 1 for JSON that fits the schema (with ``equals``: and equals the target), else 0; `unparsed` without JSON.
 
@@ -35,9 +33,9 @@ class JsonSchema:
     bracket. The answer is its text with sorted keys; the fields say what of it was right.
     """
 
-    name: str = "json_schema"
-    rerunnable: bool = True
-    forgeable: bool = False
+    name = "json_schema"
+    rerunnable = True
+    forgeable = False
 
     def check(self, task: Task) -> None:
         """Refuse an invalid schema, and one that refers to something that would have to be downloaded."""

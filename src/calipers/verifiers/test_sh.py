@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from calipers.clients import Completion
@@ -44,7 +43,6 @@ CANNOT_START: Final = (126, 127)
 SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
 class ShellTest:
     """Reward from a test script: from ``/logs/verifier/reward.json`` or ``reward.txt``, or from its exit status.
 
@@ -52,9 +50,9 @@ class ShellTest:
     ``range``, or under a key that is not among ``keys``, is no reward: `verifier_failed`.
     """
 
-    name: str = "test_sh"
-    rerunnable: bool = True
-    forgeable: bool = True
+    name = "test_sh"
+    rerunnable = True
+    forgeable = True
 
     def check(self, task: Task) -> None:
         """Refuse a task without a script, with an image to be built, or with tests that are not the ones hashed."""

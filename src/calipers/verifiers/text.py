@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from calipers.clients import Completion
@@ -155,12 +154,12 @@ def _verdict(outcomes: Outcomes, nothing: str | None = None) -> Verdict:
     return Verdict(reward, answer=nothing if answer is None else answer)
 
 
-@dataclass(frozen=True, slots=True)
 class ExactMatch:
     """Reward 1 if the trimmed completion equals the target, else 0; the answer is the trimmed completion."""
 
-    name: str = "exact_match"
-    rerunnable: bool = True
+    name = "exact_match"
+    rerunnable = True
+    verify_many = staticmethod(exact_matches)
 
     def check(self, task: Task) -> None:
         """Reject a target that is not text; null means the empty text."""
@@ -169,10 +168,6 @@ class ExactMatch:
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         return _verdict(exact_matches([task], [completion.text]), nothing="")
-
-    def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
-        """The rewards and answers of many texts; an empty text is no answer."""
-        return exact_matches(tasks, texts)
 
 
 class ExactMatchOfRun:
@@ -200,12 +195,12 @@ class ExactMatchOfRun:
         ]
 
 
-@dataclass(frozen=True, slots=True)
 class Contains:
     """Reward 1 if the completion contains the target, else 0; the answer is the target if it was found."""
 
-    name: str = "contains"
-    rerunnable: bool = True
+    name = "contains"
+    rerunnable = True
+    verify_many = staticmethod(containments)
 
     def check(self, task: Task) -> None:
         """Reject a target that is not text or a number, or is empty, which would never be found."""
@@ -216,17 +211,13 @@ class Contains:
         """The verdict on one completion."""
         return _verdict(containments([task], [completion.text]))
 
-    def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
-        """The rewards and answers of many texts."""
-        return containments(tasks, texts)
 
-
-@dataclass(frozen=True, slots=True)
 class RegexMatch:
     """Reward 1 if the target, a regular expression, matches in the completion, else 0; the answer is the match."""
 
-    name: str = "regex_match"
-    rerunnable: bool = True
+    name = "regex_match"
+    rerunnable = True
+    verify_many = staticmethod(regex_matches)
 
     def check(self, task: Task) -> None:
         """Reject a target that is not a pattern, or is empty, which would never be found."""
@@ -248,10 +239,6 @@ class RegexMatch:
             return _verdict(regex_matches([task], [completion.text]))
         except patterns.BadPattern as error:
             raise VerifierError(str(error)) from error
-
-    def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
-        """The rewards and answers of many texts; a pattern that runs out of time is the error of its own text."""
-        return regex_matches(tasks, texts)
 
 
 def _check_text(task: Task) -> None:
@@ -292,12 +279,11 @@ def worth(present: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
     return float(sum(reward_of[f"{tag}_reward"] for tag, occurs in present.items() if occurs))
 
 
-@dataclass(frozen=True, slots=True)
 class TagMatch:
     """Reward for ``<think>`` and ``<answer>`` tags; the fields show which were found. The target is not used."""
 
-    name: str = "format_only"
-    rerunnable: bool = True
+    name = "format_only"
+    rerunnable = True
 
     def check(self, task: Task) -> None:
         """Reject rewards that are not numbers."""
@@ -350,15 +336,14 @@ def _plain(text: str) -> str:
     return " ".join(text.lower().split()).strip(" .\"'`*")
 
 
-@dataclass(frozen=True, slots=True)
 class ChoiceMatch:
     """Reward 1 for the letter or the text of the right choice, else 0. The answer is the letter.
 
     If no letter is found, the outcome is `unparsed`.
     """
 
-    name: str = "choice"
-    rerunnable: bool = True
+    name = "choice"
+    rerunnable = True
 
     def check(self, task: Task) -> None:
         """Reject a target that is not the letter of a choice, and choices that are not a list of texts."""
@@ -440,12 +425,11 @@ def _near(point: Any, wanted: Any, tolerance: int) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
 class ToolCallsMatch:
     """Reward 1 for the expected tool call, else 0; the answer is the tool call as JSON with sorted keys."""
 
-    name: str = "tool_calls_match"
-    rerunnable: bool = True
+    name = "tool_calls_match"
+    rerunnable = True
 
     def check(self, task: Task) -> None:
         """Refuse a target that is not a JSON object, an invalid coordinate, and an invalid tolerance."""

@@ -30,6 +30,7 @@ from calipers.isolate import Limits, Mechanism, SandboxError
 from calipers.isolate.launch import NONE, interpreter, launch, probe, view
 
 MOST: Final = 8  # worker processes of one kind; each holds about 100 MB
+MEMORY_MB: Final = 1024  # limit of each
 LIFE: Final = 3600.0  # seconds; an older process is replaced before its next question
 STARTING: Final = 60.0  # seconds for its libraries to load on a busy machine
 GLANCE: Final = 0.1  # seconds between two checks whether it is still alive
@@ -56,7 +57,6 @@ class WorkerProcess:
 
     source: str
     packages: Sequence[str]  # directories of the packages that it imports
-    memory_mb: int
     began: float = field(default_factory=time.monotonic)
     broken: str = ""  # the reason why it ended
 
@@ -125,7 +125,7 @@ class WorkerProcess:
             pipes, packages = ("/pipes", paths) if sandbox.apart else (f"{inputs}/pipes", self.packages)
             argv = [interpreter(), "-I", "-S", "-B", "-X", "utf8", "-c", SERVE, pipes, self.source, *packages]
             job = {"argv": argv, "folders": [], "folder": "/tmp", "collect": []}
-            limits = Limits(seconds=2 * LIFE, memory_mb=self.memory_mb, disk_mb=16)
+            limits = Limits(seconds=2 * LIFE, memory_mb=MEMORY_MB, disk_mb=16)
             launched = launch(sandbox, "program", job, entries, limits, seconds=2 * LIFE, stop=self._stop)
             last_line = (launched.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
             self.broken = f"it reached its {launched.stopped} limit" if launched.stopped else last_line[:200]
@@ -142,8 +142,8 @@ def cores() -> int:
 class WorkerPool:
     """A pool of worker processes of one kind. ``worker`` is the file whose text they run."""
 
-    def __init__(self, worker: Path, packages: Sequence[str], memory_mb: int = 1024) -> None:
-        self._worker, self._packages, self._memory_mb = worker, packages, memory_mb
+    def __init__(self, worker: Path, packages: Sequence[str]) -> None:
+        self._worker, self._packages = worker, packages
         self._idle: list[WorkerProcess] = []
         self._lock, self._places = Lock(), BoundedSemaphore(min(MOST, cores()))
         os.register_at_fork(after_in_child=self._forget)
@@ -187,7 +187,7 @@ class WorkerPool:
             return process
         if process is not None:
             process.close()
-        process = WorkerProcess(self._worker.read_text(), directories(self._packages), self._memory_mb)
+        process = WorkerProcess(self._worker.read_text(), directories(self._packages))
         try:
             process.receive(time.monotonic() + STARTING, stop)
         except BaseException as error:
