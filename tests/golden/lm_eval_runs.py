@@ -8,7 +8,7 @@ from shutil import copytree
 
 from golden.lm_eval_close import settled
 
-from calipers.running import Job, taken
+from calipers.running import Job, selected
 from calipers.systems.lm_eval.benchmarks import TaskRequest, load, scoring
 from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
@@ -67,7 +67,7 @@ def _task(leaf, said, asked):
     manner = Manner(system=asked.get("system_instruction"))
     task = load(leaf, TaskRequest(num_fewshot=asked.get("num_fewshot"), trust=True, manner=manner))
     samples = (asked.get("samples") or {}).get(leaf.name)
-    rows = taken(
+    rows = selected(
         range(len(task.docs)), Job("made", "m", limit=asked.get("limit"), documents=samples and tuple(samples))
     )
     made = {row: [] for row in rows}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from calipers.running import LOAD_SEEDS, Job, first, limit_of, taken
+from calipers.running import LOAD_SEEDS, Job, count_within, limit_of, selected
 from calipers.systems.lm_eval.tasks import TaskFile, read_task_file, task_config, with_functions
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task, requests
@@ -40,9 +40,9 @@ def doc_selection(vector):
     """The logged id is the row's own; theirs follows the caller's order, a quirk."""
     total, limit, samples = vector["input"]["n_docs"], vector["params"]["limit"], vector["params"]["samples"]
     limit = limit_of("--limit", limit)
-    rows = taken(range(total), Job("made", "m", limit=limit, documents=samples and tuple(samples)))
+    rows = selected(range(total), Job("made", "m", limit=limit, documents=samples and tuple(samples)))
     found = [{"internal_id": at, "logged_doc_id": row, "dataset_row": row} for at, row in enumerate(rows)]
-    return {"effective_limit": None if limit is None else first(total, limit), "rows": found}, vector["expected"]
+    return {"effective_limit": None if limit is None else count_within(total, limit), "rows": found}, vector["expected"]
 
 
 def made_requests(vector):

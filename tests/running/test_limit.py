@@ -3,7 +3,7 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.running import first, limit_of
+from calipers.running import count_within, limit_of
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from calipers.running import first, limit_of
     ],
 )
 def test_what_a_limit_takes(total, limit, taken):
-    assert first(total, limit_of("--limit", limit)) == taken
+    assert count_within(total, limit_of("--limit", limit)) == taken
 
 
 @pytest.mark.parametrize("limit", [0, -1, -0.5, 1.5, 2.0001, float("nan"), float("inf")])

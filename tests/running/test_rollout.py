@@ -11,7 +11,7 @@ import pytest
 from calipers.clients import Completion, Request
 from calipers.errors import VerifierError
 from calipers.formats.read import read
-from calipers.running.rollout import Made, Outstanding, line
+from calipers.running.rollout import Finished, Outstanding, line
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, checked
 
@@ -82,7 +82,7 @@ def test_a_field_never_takes_the_place_of_a_key_with_a_meaning(tmp_path):
     )
     fields = dict.fromkeys(names, 0.5)
     outstanding = Outstanding(0, Task("t", "q", "v", "a"), 0)
-    made = Made(
+    made = Finished(
         outstanding,
         Request("t", 0, "q"),
         NOW,
@@ -104,7 +104,7 @@ def test_a_reward_that_is_one_of_the_rewards_is_written_once(tmp_path):
     """Such as test.sh with the keys ``reward`` and ``style``: with two columns of a name, a log is unreadable."""
     outstanding = Outstanding(0, Task("t", "q", "v", "a"), 0)
     verdict = Verdict(1.0, {"reward": 1.0, "style": 0.5})
-    record = Made(outstanding, Request("t", 0, "q"), NOW, Completion("a"), verdict).record("d", "m", NOW)
+    record = Finished(outstanding, Request("t", 0, "q"), NOW, Completion("a"), verdict).record("d", "m", NOW)
     (tmp_path / "log.jsonl").write_bytes(line(record) + b"\n")
     table, _ = read([str(tmp_path / "log.jsonl")])
     assert {name: column.values.tolist() for name, column in table.rewards.items()} == {"reward": [1.0], "style": [0.5]}
@@ -132,5 +132,7 @@ def test_half_a_character_is_no_reason_to_end_a_run(record, read_again):
     ],
 )
 def test_a_record_has_the_id_and_the_seed_of_its_request(facts, request_of):
-    done = Made(Outstanding(0, Task("t", "p"), 0), Request("t", 0, "p"), NOW, Completion("x", **facts), Verdict(1.0))
+    done = Finished(
+        Outstanding(0, Task("t", "p"), 0), Request("t", 0, "p"), NOW, Completion("x", **facts), Verdict(1.0)
+    )
     assert done.record("d", "m", NOW).get("request") == request_of

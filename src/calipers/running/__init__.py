@@ -43,10 +43,10 @@ def limit_of(origin: str, given: float | None) -> float | None:
     return given if given < 1 else int(given)
 
 
-def first(total: int, limit: float | None) -> int:
+def count_within(total: int, limit: float | None) -> int:
     """The number of tasks that a limit selects; a share is rounded up.
 
-    >>> first(7, 0.3), first(7, 3), first(7, 99), first(7, None)
+    >>> count_within(7, 0.3), count_within(7, 3), count_within(7, 99), count_within(7, None)
     (3, 3, 7, 7)
     """
     if limit is None:
@@ -57,10 +57,10 @@ def first(total: int, limit: float | None) -> int:
 T = TypeVar("T")
 
 
-def taken(tasks: Sequence[T], job: Job) -> list[T]:
+def selected(tasks: Sequence[T], job: Job) -> list[T]:
     """The tasks that a job selects: the first tasks up to its limit, or those at its positions, in their order."""
     if job.documents is None:
-        return list(tasks[: first(len(tasks), job.limit)])
+        return list(tasks[: count_within(len(tasks), job.limit)])
     beyond = [number for number in job.documents if number >= len(tasks)]
     if beyond:
         problem = f"there is no document {beyond[0]} among the {len(tasks)} of {job.lm_eval or job.benchmark}"

@@ -38,7 +38,7 @@ from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
 from calipers.running import Job
 from calipers.running.log import Log
-from calipers.running.rollout import Blame, Made, Outstanding, close_all, kept
+from calipers.running.rollout import Blame, Finished, Outstanding, as_logged, close_all
 from calipers.verifiers import Verifier, ready
 
 REFUSALS = 16  # hopeless calls in a row after which the run stops
@@ -209,7 +209,7 @@ class Loop:
         except Shut:
             return  # the run ended while this rollout waited: it stays outstanding
         if isinstance(completion, ClientError):
-            made = Made(rollout, request, started, error=completion, retries=retries)
+            finished = Finished(rollout, request, started, error=completion, retries=retries)
         else:
             verdict = error = None
             if rollout.task.verifier is not None:
@@ -217,10 +217,10 @@ class Loop:
                     verdict = await self._blame.judged(self._verifiers[rollout.task.verifier], rollout.task, completion)
                 except VerifierError as failed:
                     error = failed
-            made = Made(rollout, request, started, completion, verdict, error, retries)
-        made, line = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
+            finished = Finished(rollout, request, started, completion, verdict, error, retries)
+        finished, line = as_logged(finished, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         await self._log.append(line)
-        self._settle(made)
+        self._settle(finished)
 
     async def _complete(self, request: Request) -> tuple[Completion | ClientError, int]:
         """The completion, or the error of the last try; and the number of failed tries before it."""
@@ -282,16 +282,18 @@ class Loop:
         finally:
             self._status.waiting -= 1
 
-    def _settle(self, made: Made) -> None:
-        status, cost, outcome = self._status, made.cost, made.outcome
+    def _settle(self, finished: Finished) -> None:
+        status, cost, outcome = self._status, finished.cost, finished.outcome
         status.outcomes[outcome] += 1
-        if made.error is not None and (len(status.errors) < MOST_ERRORS or (outcome, str(made.error)) in status.errors):
-            status.errors[outcome, str(made.error)] += 1
+        if finished.error is not None:
+            error = outcome, str(finished.error)
+            if len(status.errors) < MOST_ERRORS or error in status.errors:
+                status.errors[error] += 1
         if cost is not None:
             status.spent = (status.spent or 0.0) + cost
-        self._observer.settled(made.outstanding.position, made.outstanding.sample, outcome, made.reward)
+        self._observer.settled(finished.outstanding.position, finished.outstanding.sample, outcome, finished.reward)
         if self._limits.cost is not None:
-            if cost is None and made.completion is not None:
+            if cost is None and finished.completion is not None:
                 self.stop("the cost of a request is unknown, so the cost limit cannot be enforced; give --price")
             elif (status.spent or 0.0) >= self._limits.cost:
                 self.stop(f"the cost limit of ${self._limits.cost:g} per start was reached")

@@ -35,7 +35,7 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import Plan, make_plan
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, Stop
-from calipers.running import OF_AGENTS, Job, RunSettings, provenance, taken
+from calipers.running import OF_AGENTS, Job, RunSettings, provenance, selected
 from calipers.running.folder import Folder, Past, find_folder, kept_batch
 from calipers.running.library import (
     JobBenchmark,
@@ -342,7 +342,7 @@ def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
 
 def _questions(job: Job, suite: Suite) -> list[Task]:
     """The tasks that a job runs, in the order of their file."""
-    return [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
+    return [replace(task, verifier=None) if job.predict_only else task for task in selected(suite.tasks, job)]
 
 
 def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:

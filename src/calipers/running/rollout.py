@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 class Outstanding(msgspec.Struct, frozen=True):
     """An outstanding rollout.
 
-    This and `Made` are structs because one of each is made for every rollout: a dataclass takes ten times as long.
+    This and `Finished` are structs because one of each is made for every rollout: a dataclass takes ten times as long.
     """
 
     position: int  # of its task in the order of the run
@@ -49,7 +49,7 @@ class Outstanding(msgspec.Struct, frozen=True):
     attempt: int = 1
 
 
-class Made(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True):
     """A finished rollout."""
 
     outstanding: Outstanding
@@ -94,7 +94,7 @@ class Made(msgspec.Struct, frozen=True):
             return self.error.usage
         return {} if self.verdict is None else self.verdict.usage
 
-    def record(self, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> dict[str, Any]:
+    def record(self, dataset: str, model: str, finished_at: datetime, endpoint: str | None = None) -> dict[str, Any]:
         """The record of the rollout, which is a line of the log; empty values are left out."""
         planned, request, verdict, completion = self.outstanding, self.request, self.verdict, self.completion
         record: dict[str, Any] = {"task": planned.task.id, "sample": planned.sample, "attempt": planned.attempt}
@@ -136,7 +136,7 @@ class Made(msgspec.Struct, frozen=True):
         record["dataset"], record["model"] = dataset, model
         if endpoint:
             record["endpoint"] = endpoint
-        record["started_at"], record["finished_at"] = self.started, finished
+        record["started_at"], record["finished_at"] = self.started, finished_at
         return record
 
 
@@ -149,34 +149,36 @@ def column(field: str) -> str:
     return f"verifier_{field}" if field in TAKEN else field
 
 
-def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> tuple[Made, bytes]:
+def as_logged(
+    finished: Finished, dataset: str, model: str, finished_at: datetime, endpoint: str | None = None
+) -> tuple[Finished, bytes]:
     """The finished rollout, and its line of the log.
 
     An answer that is too long for a line is not logged, because a line that is too long makes the log unreadable; the
     rollout then counts 0.
     """
-    record = made.record(dataset, model, finished, endpoint)
+    record = finished.record(dataset, model, finished_at, endpoint)
     text = line(record)
     if len(text) <= LONGEST_LINE:
-        return made, text
+        return finished, text
     problem = (
         f"the answer would take {len(text) >> 20} MiB in the log (maximum "
         f"{LONGEST_LINE >> 20} MiB), so it is not logged"
     )
     without_answer = {key: value for key, value in record.items() if key not in ("completion", "answer")}
-    made = _too_long(made, problem, len(line(without_answer)) <= LONGEST_LINE)
-    record = made.record(dataset, model, finished, endpoint)
-    return made, line({key: value for key, value in record.items() if key not in TEXTS})
+    finished = _too_long(finished, problem, len(line(without_answer)) <= LONGEST_LINE)
+    record = finished.record(dataset, model, finished_at, endpoint)
+    return finished, line({key: value for key, value in record.items() if key not in TEXTS})
 
 
-def _too_long(made: Made, message: str, by_answer: bool) -> Made:
+def _too_long(finished: Finished, message: str, by_answer: bool) -> Finished:
     """The rollout without its answer: 0 if only the answer was too long (``by_answer``), else it is missing."""
-    error: RunError = ClientError(message, kind="too_long")
-    if not by_answer or made.completion is None:
-        return Made(made.outstanding, made.request, made.started, error=error, retries=made.retries)
-    error = VerifierError(message, outcome="broke_verifier", usage=made.judging, kind="too_long")
-    empty = msgspec.structs.replace(made.completion, text="")
-    return Made(made.outstanding, made.request, made.started, empty, error=error, retries=made.retries)
+    if not by_answer or finished.completion is None:
+        unlogged = ClientError(message, kind="too_long")
+        return msgspec.structs.replace(finished, completion=None, verdict=None, error=unlogged)
+    failed = VerifierError(message, outcome="broke_verifier", usage=finished.judging, kind="too_long")
+    empty = msgspec.structs.replace(finished.completion, text="")
+    return msgspec.structs.replace(finished, completion=empty, verdict=None, error=failed)
 
 
 def line(record: Mapping[str, Any]) -> bytes:

@@ -56,12 +56,13 @@ class Headline:
     def __init__(
         self, request: RequestedMetric, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
     ) -> None:
-        self._asked, self._planned, self._samples = request, planned, samples
+        self._request, self._planned, self._samples = request, planned, samples
         self._confidence, self._zero = confidence, missing == "zero"
         self._metric = request.metric if isinstance(request.metric, Metric) else None
         self._unfit = _no_value(request)
-        self._held: dict[int, dict[int, float | None]] = {}  # position -> sample -> its contribution; None for a gap
-        self._whole: set[int] = set()  # positions of tasks with all samples that are not yet reduced
+        # position -> sample -> its contribution, None for a gap
+        self._contributions: dict[int, dict[int, float | None]] = {}
+        self._unreduced: set[int] = set()  # positions of tasks with all samples that are not yet reduced
         self._values: Floats | None = None  # [N] or [N, S]
         self._counts = np.zeros(planned, dtype=np.int32)  # [N] number of samples that were used
         # [N] whether the task is settled, and whether it has a value
@@ -76,35 +77,35 @@ class Headline:
         code = CODE[outcome]
         if (reward is None and SCORED < code < FIRST_GAP) or FIRST_NIL <= code < FIRST_GAP:
             reward = 0.0  # the model is responsible
-        samples = self._held.get(position)
+        samples = self._contributions.get(position)
         if samples is None:
-            samples = self._held[position] = {}
+            samples = self._contributions[position] = {}
         samples[sample] = None if code >= FIRST_GAP else reward
         if len(samples) == self._samples:
-            self._whole.add(position)
-            if len(self._whole) >= BATCH:
+            self._unreduced.add(position)
+            if len(self._unreduced) >= BATCH:
                 self._reduce()
 
     def estimate(self) -> Live:
         """The current estimate, over the longest complete prefix of tasks."""
         self._reduce()
         if self._unfit or self._metric is None:
-            return Live(None, None, 0, self._planned, self._asked.text, self._unfit)
+            return Live(None, None, 0, self._planned, self._request.text, self._unfit)
         after_prefix = self._known[self._prefix :]
         self._prefix += int(np.argmin(after_prefix)) if not after_prefix.all() else len(after_prefix)
         given = self._given[: self._prefix]
         settled = int(np.count_nonzero(given))
         planned = self._planned - (self._prefix - settled)
         if self._values is None or not settled:
-            return Live(None, None, 0, planned, self._asked.text, NOT_YET)
+            return Live(None, None, 0, planned, self._request.text, NOT_YET)
         kept = self._values[: self._prefix][given]
         value = float(self._metric.aggregate(kept)) + 0.0  # -0.0 becomes 0.0
         samples = int(self._counts[: self._prefix][given].sum())
         why = self._no_interval(value)
         if why:
             shown = value if math.isfinite(value) else None
-            return Live(shown, None, settled, planned, self._asked.text, why, samples=samples)
-        low, high = _limits(self._asked)
+            return Live(shown, None, settled, planned, self._request.text, why, samples=samples)
+        low, high = _limits(self._request)
         amount = min(max(float(total((kept - low) / (high - low))), 0.0), float(settled))
         of_run, of_population = (
             (low + (high - low) * ends[0], low + (high - low) * ends[1])
@@ -113,7 +114,7 @@ class Headline:
                 population(amount, settled, self._confidence),
             )
         )
-        return Live(value, of_run, settled, planned, self._asked.text, None, of_population, samples)
+        return Live(value, of_run, settled, planned, self._request.text, None, of_population, samples)
 
     def settled_all(self, count: int) -> bool:
         """Whether the first ``count`` tasks of the planned order are complete."""
@@ -123,7 +124,7 @@ class Headline:
     def _no_interval(self, value: float) -> str | None:
         if not math.isfinite(value):
             return "a reward is not a finite number"
-        why = no_sequence(self._asked)
+        why = no_sequence(self._request)
         if why is None and not self._within and self._metric and self._metric.range is None:
             return "rewards are outside [0, 1], and the metric declares no other range"
         return why
@@ -131,37 +132,37 @@ class Headline:
     def _reduce(self) -> None:
         """Compute the values of the tasks that have all their samples."""
         metric = self._metric
-        if not self._whole or metric is None:
+        if not self._unreduced or metric is None:
             return
-        positions = sorted(self._whole)
-        tasks = [self._held[position] for position in positions]
+        positions = sorted(self._unreduced)
+        tasks = [self._contributions[position] for position in positions]
         rows = [task[sample] for task in tasks for sample in sorted(task)]
         rewards = Column.of([row or 0.0 for row in rows], [row is not None for row in rows])
         by = Groups.of(np.repeat(np.arange(len(tasks)), self._samples), len(tasks))
         kept = rewards.kept()
         self._within = self._within and bool(((kept >= 0) & (kept <= 1)).all())
         counted = rewards.filled(0.0) if self._zero else rewards
-        params = {key: self._asked.params[key] for key in metric.params if key not in metric.aggregated}
+        params = {key: self._request.params[key] for key in metric.params if key not in metric.aggregated}
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 reduced = metric.reduce(counted, by=by, **params)
         except Exception as error:
-            if not self._asked.user_code:
+            if not self._request.user_code:
                 raise
             # only a note here: the score at the end of the run reports the error
             self._unfit = f"the metric's code failed: {type(error).__name__}: {error}"
-            self._held.clear()
-            self._whole.clear()
+            self._contributions.clear()
+            self._unreduced.clear()
             return
         if self._values is None:
             self._values = np.zeros((self._planned, *reduced.values.shape[1:]))
-        used = metric.uses(counted, by, self._asked.params["k"]) if metric.uses else counted
+        used = metric.uses(counted, by, self._request.params["k"]) if metric.uses else counted
         self._values[positions], self._given[positions], self._known[positions] = reduced.values, reduced.given, True
         self._counts[positions] = by.count(used.given)
         for position, task in zip(positions, tasks, strict=True):
             if self._samples == 1 or None not in task.values():
-                del self._held[position]
-        self._whole.clear()
+                del self._contributions[position]
+        self._unreduced.clear()
 
 
 def no_sequence(request: RequestedMetric) -> str | None:

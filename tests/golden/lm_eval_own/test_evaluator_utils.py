@@ -8,7 +8,7 @@ import pytest
 from golden.lm_eval_own.made import group, ran, results
 from golden.lm_eval_own.ported import ported
 
-from calipers.running import first, limit_of
+from calipers.running import count_within, limit_of
 from calipers.systems.lm_eval.task_scores import aggregate_task
 from calipers.systems.lm_eval.write import available, table
 
@@ -30,7 +30,7 @@ TASK = "TestComputeTaskAggregations::test_"
     },
 )
 def test_how_many_documents_a_limit_means(documents, limit, expected):
-    assert first(documents, limit_of("--limit", limit)) == expected
+    assert count_within(documents, limit_of("--limit", limit)) == expected
 
 
 @ported(

@@ -24,7 +24,7 @@ from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import make_plan
-from calipers.running import first, limit_of
+from calipers.running import count_within, limit_of
 from calipers.running.folder import ENDPOINT, differences, folder_name
 from calipers.running.log import put
 from calipers.systems.harbor.dataset import METRIC, is_dataset, read_dataset, select
@@ -376,7 +376,7 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
         raise InputError(f"{request.benchmark}: contains no task")
     limit = limit_of("--limit", request.limit)
     if limit is not None:
-        most = first(len(chosen.tasks), limit)
+        most = count_within(len(chosen.tasks), limit)
         settings = {**chosen.settings, "n_tasks": most if limit < 1 else limit}
         chosen = replace(chosen, tasks=select(chosen.tasks, first=most, name=lambda task: task.name), settings=settings)
     return chosen, notes
