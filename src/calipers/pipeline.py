@@ -34,12 +34,12 @@ from calipers.names import METRIC_SCRIPTS, PART_ENGINES, engine_of, load
 from calipers.reports.figures import heavy
 from calipers.reports.result import Group, Result
 from calipers.request import (
+    ECONOMICS,
     NATIVE,
     Afterwards,
     Plan,
     RequestedMetric,
     Wanted,
-    economics_of,
     make_plan,
     no_reward,
     per_column,
@@ -114,42 +114,25 @@ def score(
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
     """
+    settings: dict[str, Any] = {
+        "by": by,
+        "cluster": cluster,
+        "dialect": dialect,
+        "missing": missing,
+        "reward": reward,
+        "confidence": confidence,
+        "seed": seed,
+        "interval": interval,
+        "range": range,
+        "exclude": exclude,
+    }
     if (remote := engine_of("engine", engine)) is not None:
         name, address = remote
-        remotely: Result = load(PART_ENGINES[name])(
-            address,
-            source,
-            metrics,
-            by=by,
-            cluster=cluster,
-            dialect=dialect,
-            missing=missing,
-            reward=reward,
-            range=range,
-            confidence=confidence,
-            seed=seed,
-            interval=interval,
-            exclude=exclude,
-            columns=columns,
-            truth=truth,
-            input_format=input_format,
-        )
+        settings |= {"columns": columns, "truth": truth, "input_format": input_format}
+        remotely: Result = load(PART_ENGINES[name])(address, source, metrics, **settings)
         return remotely
-    plan = make_plan(
-        metrics,
-        by=by,
-        cluster=cluster,
-        dialect=dialect,
-        missing=missing,
-        reward=reward,
-        confidence=confidence,
-        seed=seed,
-        interval=interval,
-        range=range,
-        source=source,
-        afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
-        exclude=exclude,
-    )
+    afterwards = afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward)
+    plan = make_plan(metrics, source=source, afterwards=afterwards, **settings)
     names = Named(columns or {}, truth, input_format or "")
     rollouts, inputs = (None if parts is not None else _read_many(source, names, plan, progress)) or _read(
         source, names, plan.labels, progress, parts
@@ -253,8 +236,9 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
 def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests: Sequence[RequestedMetric]) -> Group:
     """Score one group, given as blocks of whole tasks; ``table`` has the columns and labels of all groups."""
     reported = [name for name in USAGE if name in table.columns and table.columns[name].given.any()]
-    economics = {name: per_reward(resolve(name, NATIVE), table, plan.reward) for name in economics_of(reported)}
-    costs = list(chain(*economics.values()))
+    economics = [resolve(name, NATIVE) for name in ECONOMICS] if reported else []
+    of_reported = [request for request in economics if not {*reported}.isdisjoint(request.metric.reads)]
+    costs = [variant for request in of_reported for variant in per_reward(request, table, plan.reward)]
     with in_threads_if(len(blocks) > 1) as each:
         tallies = list(each(partial(tally_group, plan=plan, requests=requests, economics=costs), blocks))
     whole = slice_of([tally.whole for tally in tallies], plan, requests)
@@ -269,10 +253,11 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
         breakdowns[key] = {name: slice_of(pieces, plan, requests) for name, pieces in by_name.items() if pieces}
     first = tallies[0]
     agent, model, dataset = first.key
+    names = [request.text for request in plan.requests]
     terms = {name: [term for tally in tallies for term in tally.usage[name]] for name in first.usage}
     totals = {name: total_of(numbers) for name, numbers in terms.items() if numbers}
     spent = slice_of([tally.economics for tally in tallies], replace(plan, interval=DEFAULT), costs)
-    reported_here = {request.text for name in economics_of(totals) for request in economics[name]}
+    reported_here = {request.text for request in costs if not totals.keys().isdisjoint(request.metric.reads)}
     return Group(
         whole.ledger,
         whole.metrics,
@@ -283,17 +268,10 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
         economics={name: number for name, number in spent.metrics.items() if name in reported_here},
         totals=totals,
         variance=variance_parts(tallies),
-        own=_numbers_of_dialect(first.part, plan),
+        own=plan.dialect.own(first.part, names) if plan.dialect.own and first.part is not None else {},
         warnings=[*uneven_warnings(tallies, requests), *heavy(whole.metrics, plan.cluster is not None)],
         stop=next((tally.stop for tally in tallies if tally.stop), None),
     )
-
-
-def _numbers_of_dialect(part: Rollouts | None, plan: Plan) -> Mapping[str, Any]:
-    """The numbers that a dialect's system adds to a group."""
-    if plan.dialect.own is None or part is None:
-        return {}
-    return plan.dialect.own(part, [request.text for request in plan.requests])
 
 
 def _needs_all_rows(plan: Plan) -> bool:
@@ -331,6 +309,14 @@ def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple
     return "; ".join(f"{title}: {stop.sentence}" if several else stop.sentence for title, stop in stops), kept
 
 
+def _paths(source: Source) -> list[str]:
+    """The paths that a source consists of; none if it is anything else."""
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        return []
+    return [os.fspath(path) for path in paths]
+
+
 def _read(
     source: Source,
     columns: Mapping[str, str],
@@ -341,12 +327,8 @@ def _read(
     """The rollouts of any source, and a function that returns its files with their hashes."""
     if isinstance(source, Rollouts):
         return source, list
-    if isinstance(source, (str, os.PathLike)):
-        source = [source]
-    if isinstance(source, (list, tuple)):
-        paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
-        if paths and len(paths) == len(source):
-            return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
+    if paths := _paths(source):
+        return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
     if isinstance(source, Result):
         raise InputError("a Result has numbers, and its rollouts are gone; expected the rollouts that were scored")
     if (rollouts := _in_memory(source, columns, labels)) is not None:
@@ -362,11 +344,8 @@ def _read_many(
     source: Source, columns: Mapping[str, str], plan: Plan, progress: Progress | None
 ) -> tuple[PackedRollouts, Callable[[], list[Input]]] | None:
     """The packed rollouts of large files; None if the source is something else, or cannot be packed."""
-    paths = [source] if isinstance(source, (str, os.PathLike)) else source
-    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
-        return None
-    files = [os.fspath(path) for path in paths]
-    if not worth_packing(files):
+    files = _paths(source)
+    if not files or not worth_packing(files):
         return None
     try:
         packs, inputs = read_packed(

@@ -9,10 +9,10 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from calipers.cards import DEFAULT, canonical
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
@@ -256,34 +256,15 @@ def per_reward(
     ]
 
 
-def economics_of(present: Collection[str]) -> list[str]:
-    """The names of the usage metrics that can be computed from these columns."""
-    needs = {
-        "time_per_task": {"latency_s"},
-        "tokens_per_task": {"input_tokens", "output_tokens"},
-        "cost_per_task": {"cost_usd"},
-        "total_cost_per_task": {"cost_usd"},
-        "cost_per_solved": {"cost_usd"},
-        "time_per_solved": {"latency_s"},
-        "latency_p50": {"latency_s"},
-        "latency_p90": {"latency_s"},
-        "latency_p99": {"latency_s"},
-    }
-    return [name for name, columns in needs.items() if columns & set(present)]
+ECONOMICS: Final = (
+    *("time_per_task", "tokens_per_task", "cost_per_task", "total_cost_per_task"),
+    *("cost_per_solved", "time_per_solved", "latency_p50", "latency_p90", "latency_p99"),
+)
+"""The metrics of usage, each of which is reported if the rollouts have a column that it reads."""
 
-
-REWARD_WORDS = (
-    "reward",
-    "score",
-    "correct",
-    "pass",
-    "accuracy",
-    "acc",
-    "success",
-    "solved",
-    "resolved",
-    "grade",
-    "label",
+REWARD_WORDS: Final = (
+    *("reward", "score", "correct", "pass", "accuracy", "acc"),
+    *("success", "solved", "resolved", "grade", "label"),
 )
 """Words in common names of a reward, the most likely first."""
 
@@ -393,9 +374,8 @@ def make_plan(
     if (number := integer("seed", seed)) < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
     method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
-    defaults = (
-        resolved_dialect.asks(source) if resolved_dialect.asks and not metrics else None
-    ) or resolved_dialect.default
+    defaults = resolved_dialect.asks(source) if resolved_dialect.asks and not metrics else None
+    defaults = defaults or resolved_dialect.default
     is_single = isinstance(metrics, (str, Mapping)) or bool(metrics and own_name(metrics))
     wanted: list[Any] = [metrics] if is_single else list(cast(Sequence[Any], metrics or defaults))
     requested: dict[str, RequestedMetric] = {}
