@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
+from itertools import starmap
 from typing import Final
 
 from calipers.cards import (
@@ -19,8 +20,6 @@ from calipers.cards import (
     METRIC_CARDS,
     STATISTIC_CARDS,
     WIDTH,
-    IntervalCard,
-    MethodCard,
     card_for,
     filled,
     method_named,
@@ -831,31 +830,34 @@ def _card(name: str) -> str | None:
         return card.to_text(k)
     method = method_named(name)
     if method is not None:
-        return _method(method, STATISTIC_CARDS[method])
+        statistic = STATISTIC_CARDS[method]
+        return _entry(method, statistic.one_line, starmap(_line, statistic.parts()))
     if name in VERIFIERS.entries:
         return _verifier(name, VERIFIERS.load(name))
     if name in FILTERS.entries:
-        return f"{name}\n{docstring_of(FILTERS.load(name))}\n"
+        return _entry(name, docstring_of(FILTERS.load(name)))
     if name in MODELS:
-        return f"{name}/...\n{MODELS[name]}\n"
+        return _entry(f"{name}/...", MODELS[name])
     if name in OUTCOMES:
-        return _outcome(name, OUTCOMES[name])
+        outcome = OUTCOMES[name]
+        lines = [_line("contributes", outcome.contributes), _line("set by", outcome.set_by)]
+        return _entry(name, outcome.one_line, lines)
     if name in DIALECTS:
         return _dialect(name, DIALECTS[name])
     if name in FORMATS:  # after the dialects: some have the same name
-        details = FORMAT_DETAILS.get(name, {})
-        lines = [_line(label, text) for label, text in details.items()]
-        return "\n".join([name, FORMATS[name], *(["", *lines] if lines else [])]) + "\n"
+        return _entry(name, FORMATS[name], starmap(_line, FORMAT_DETAILS.get(name, {}).items()))
     return None
 
 
+def _entry(name: str, text: str, lines: Iterable[str] = ()) -> str:
+    """What is printed about a word: the word, a text, and more lines below an empty one."""
+    more = [*lines]
+    return "\n".join([name, text, *([""] if more else []), *more]) + "\n"
+
+
 def _term(name: str, term: Term) -> str:
-    see = ["", _line("see also", ", ".join(_shown(word) for word in term.see))] if term.see else []
-    return "\n".join([name, *textwrap.wrap(term.text, WIDTH), *see]) + "\n"
-
-
-def _shown(name: str) -> str:
-    return name.replace("{k}", "k")
+    see = [_line("see also", ", ".join(term.see).replace("{k}", "k"))] if term.see else []
+    return _entry(name, textwrap.fill(term.text, WIDTH), see)
 
 
 def _word(name: str, dialect: str, ours: str | None) -> str:
@@ -869,11 +871,6 @@ def _word(name: str, dialect: str, ours: str | None) -> str:
     return f"{meaning}\n\n{card.to_text(k)}"
 
 
-def _method(name: str, card: IntervalCard | MethodCard) -> str:
-    lines = [name, card.one_line, "", *(_line(label, text) for label, text in card.parts())]
-    return "\n".join(lines) + "\n"
-
-
 def _verifier(name: str, judge: object) -> str:
     """The docstring of a verifier, and its risks."""
     marks = {
@@ -881,33 +878,24 @@ def _verifier(name: str, judge: object) -> str:
         "it calls models, which costs money": getattr(judge, "costs", False),
         "it verifies more than a text, so it cannot verify stored completions": not getattr(judge, "rerunnable", True),
     }
-    notes = [_line("note", text) for text, applies in marks.items() if applies]
-    return "\n".join([name, docstring_of(judge), *(["", *notes] if notes else [])]) + "\n"
-
-
-def _outcome(word: str, outcome: Outcome) -> str:
-    lines = [word, outcome.one_line, "", _line("contributes", outcome.contributes), _line("set by", outcome.set_by)]
-    return "\n".join(lines) + "\n"
+    return _entry(name, docstring_of(judge), [_line("note", text) for text, applies in marks.items() if applies])
 
 
 def _dialect(name: str, dialect: DialectCard) -> str:
     lines = [
-        name,
-        dialect.one_line,
-        "",
         _line("by default", ", ".join(dialect.default)),
         _line("missing", dialect.gaps),
         _line("no data", dialect.nothing),
         _line("slices", dialect.slices),
     ]
     if dialect.words is None:
-        return "\n".join([*lines, _line("words", "see calipers list metrics")]) + "\n"
+        return _entry(name, dialect.one_line, [*lines, _line("words", "see calipers list metrics")])
     widest, ours = max(map(len, dialect.words)), max(map(len, dialect.words.values()))
     lines += ["", "its words and Calipers' metrics"]
     for word, meant in dialect.words.items():
         card, k = card_for(meant)
         lines.append(f"  {word:<{widest}}  {meant:<{ours}}  {filled(card.short, k)}")
-    return "\n".join(lines) + "\n"
+    return _entry(name, dialect.one_line, lines)
 
 
 def _line(label: str, text: str) -> str:

@@ -57,7 +57,5 @@ def curve(
         from calipers.analyses.curve import picture as drawn
 
         picture[0].write(drawn(curves, picture[1]))
-    from calipers.analyses.curve import document
-
-    show(document(curves), shape)
+    show(curves.page(), shape)
     print_notes(curves.notes)

@@ -23,7 +23,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @click.argument("result", metavar="[RESULT]", required=False, type=options.InputPath())
 @options.option(
     REQUIREMENTS,
-    "--require requirements",
+    "--require",
     "'EXPR OP NUMBER'",
     "Requirement, such as 'lower(pass@1) >= 0.6'; may be repeated. EXPR is METRIC, lower(METRIC), upper(METRIC), "
     "delta(METRIC) or lower(delta(METRIC)). worst(EXPR) assumes the worst of every missing rollout. missing is the "
@@ -101,10 +101,6 @@ def gate(
     junit: str | None,
     out: str | None,
     shape: str,
-    requirements: tuple[str, ...],
-    policy: str | None,
-    baseline: str | None,
-    max_gaps: str | None,
     history: str | None,
     alarm: str | None,
     false_alarms: float | None,
@@ -118,37 +114,21 @@ def gate(
     group must meet every requirement, unless --agent, --model or --dataset selects groups. A null value never
     passes a gate.
     """
-    inputs = [path for path in (result, policy, baseline) if path]
-    files = targets((junit, out), inputs)
-    names = options.roles(columns)
-    request: dict[str, Any] = {
-        "require": requirements,
-        "policy": policy,
-        "baseline": baseline,
-        "max_gaps": max_gaps,
-        "columns": names,
-    }
+    files = targets((junit, out), [path for path in (result, settings["policy"], settings["baseline"]) if path])
+    settings["columns"] = options.roles(columns)
+    nightly: dict[str, Any] = {"alarm": alarm, "online": online, "false_alarms": false_alarms, "nights": nights}
     with plugins_loaded(plugins):
         if history is not None:
             from calipers.analyses.gate.history import gate_with_history
 
-            checks = gate_with_history(
-                result,
-                history,
-                alarm=alarm,
-                false_alarms=false_alarms,
-                online=online,
-                nights=nights,
-                **request,
-                **settings,
-            )
+            checks = gate_with_history(result, history, **nightly, **settings)
         else:
-            rules = {"--alarm": alarm, "--online": online, "--false-alarms": false_alarms, "--nights": nights}
-            if given := [name for name, value in rules.items() if value is not None]:
-                raise InputError.at(given[0], "needs --history FILE", "expected the file of earlier nights")
+            if given := [name for name, value in nightly.items() if value is not None]:
+                option = f"--{given[0].replace('_', '-')}"
+                raise InputError.at(option, "needs --history FILE", "expected the file of earlier nights")
             from calipers.analyses.gate.gate import gate as checked
 
-            checks = checked(result, **request, **settings)
+            checks = checked(result, **settings)
     _write(checks, files, junit)
     _show(checks, shape)
     if checks.exit_code:

@@ -56,8 +56,6 @@ def items(
 
         analysis = look_at(*paths, columns=names, progress=progress.callback, **settings)
     write_json(target, analysis)
-    from calipers.analyses.items import document
-
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
-    show(document(analysis.limited(most)), shape)
+    show(analysis.limited(most).page(), shape)
     print_notes(analysis.notes)

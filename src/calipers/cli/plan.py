@@ -63,7 +63,5 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
 
     result = plan_study(*pilots, columns=options.roles(columns), **given)
     write_json(target, result)
-    from calipers.analyses.plan_study import document
-
-    write(rendered(document(result), shape))
+    write(rendered(result.page(), shape))
     print_notes(result.notes)

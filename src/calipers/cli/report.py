@@ -56,15 +56,11 @@ def report(
     target = Target(out, [*paths, *flag], example="report.html")
     names = options.roles(columns)
     with plugins_loaded(plugins), Progress() as progress:
+        from calipers.reports.figures import megabytes
         from calipers.web import report as make
 
         page = make(*paths, metrics=metrics or None, columns=names, progress=progress.callback, **settings)
     content = page.html.encode()
     target.write(content)
-    write(f"{out}: {size(len(content))}\n")
+    write(f"{out}: {megabytes(len(content))}\n")
     print_notes(page.notes)
-
-
-def size(count: int) -> str:
-    """A number of bytes for people: ``84 KB``, ``2.1 MB``."""
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{max(count // 1000, 1)} KB"

@@ -324,14 +324,13 @@ class _Screen:
         from rich.live import Live
         from rich.text import Text
 
-        from calipers.analyses.watch.document import document
         from calipers.reports.terminal import render
 
         if self._live is None:
             console = Console(file=sys.stderr, highlight=False, emoji=False, markup=False)
             self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
             self._live.start()
-        self._live.update(Text(render(document(result)), no_wrap=True), refresh=True)
+        self._live.update(Text(render(result.page()), no_wrap=True), refresh=True)
 
 
 def _write(files: dict[str, Target], junit: str | None, out: str | None, result: Watched) -> None:

@@ -69,6 +69,13 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def megabytes(size: int) -> str:
+    """A size for people: ``1.1 MB``, ``21 KB``, ``840 bytes``."""
+    if size >= 1_000_000:
+        return f"{size / 1e6:.1f} MB"
+    return f"{size // 1000} KB" if size >= 1000 else f"{size} bytes"
+
+
 def size(estimate: Estimate) -> str:
     """The size of an estimate: ``40 tasks, 312 samples``."""
     return f"{counted(estimate.tasks, 'task')}, {counted(estimate.samples, 'sample')}"

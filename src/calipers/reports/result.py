@@ -247,9 +247,20 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-LAST = ("digest", "stopped")
 _KEYS = frozenset(
-    (*("schema", "calipers", "dialect", "missing", "confidence", "seed"), "inputs", "groups", "suites", *LAST)
+    (
+        "schema",
+        "calipers",
+        "dialect",
+        "missing",
+        "confidence",
+        "seed",
+        "inputs",
+        "groups",
+        "suites",
+        "digest",
+        "stopped",
+    )
 )
 _GROUP_KEYS = frozenset(
     ("agent", "model", "dataset", "ledger", "metrics", "breakdowns", "economics", "variance", "warnings", "stopped")

@@ -536,26 +536,35 @@ def _breakdowns(result: Result, groups: Sequence[tuple[str, Group]], width: int)
         if not rows:
             yield _Cut(Table([TableColumn(Name(key))], []), [Blank()], [Sentence("no rollouts", indent=1)])
             continue
-        estimates = [estimate for _, _, estimate in rows]
-        decimals, axis = digits(estimates), axis_of(estimates)
-        headed = len({heading for heading, _, _ in rows}) > 1
-        cells = []
-        for heading, value, estimate in rows:
-            shown = quantity(estimate, decimals)
-            numbers: list[Cell] = [
-                shown.value,
-                _interval(estimate, shown),
-                picture(estimate, axis),
-                f"{estimate.tasks:,}",
-            ]
-            over = [Name(heading, None, heading)] if headed else []
-            cells.append(Row([Name(value, plain=_cell_name(value)), *over, *numbers]))
         named_width = max(width, *(min(len(value), ROW_NAME) for _, value, _ in rows))
-        last = [TableColumn("tasks", "right")]
-        columns = _columns(Name(key, plain=_cell_name(key)), result, named_width, last)
-        if headed:
-            columns.insert(1, TableColumn("metric", heading=True))
-        yield _Cut(Table(columns, cells), [Blank()], note=NOT_ADJUSTED if len(rows) > 1 else "")
+        named_rows = [
+            (Name(heading, None, heading), Name(value, plain=_cell_name(value)), estimate, [f"{estimate.tasks:,}"])
+            for heading, value, estimate in rows
+        ]
+        table = _headed_table(Name(key, plain=_cell_name(key)), result, named_rows, named_width, ["tasks"])
+        yield _Cut(table, [Blank()], note=NOT_ADJUSTED if len(rows) > 1 else "")
+
+
+def _headed_table(
+    first: Text,
+    result: Result,
+    rows: Sequence[tuple[Name, Name, Estimate, Sequence[str]]],
+    width: int,
+    last: Sequence[str],
+) -> Table:
+    """A row for each estimate, given with its heading, its name and its cells in the columns ``last``."""
+    estimates = [estimate for _, _, estimate, _ in rows]
+    decimals, axis = digits(estimates), axis_of(estimates)
+    columns = _columns(first, result, width, [TableColumn(head, "right") for head in last])
+    headed = len({heading for heading, _, _, _ in rows}) > 1
+    if headed:
+        columns.insert(1, TableColumn("metric", heading=True))
+    cells = []
+    for heading, name, estimate, more in rows:
+        shown = quantity(estimate, decimals)
+        numbers: list[Cell] = [shown.value, _interval(estimate, shown), picture(estimate, axis), *more]
+        cells.append(Row([name, *([heading] if headed else []), *numbers]))
+    return Table(columns, cells)
 
 
 def _slices(name: str, metric: str, cut: Mapping[str, Slice]) -> list[tuple[str, str, Estimate]]:
@@ -607,7 +616,11 @@ def _several(result: Result, economics_too: bool) -> _Parts:
         tail.append(Sentence(words, label="cost".ljust(_LABEL)))
     tail += _group_warnings(names, groups)
     noted = [(f"{name} {metric}" if len(metrics) > 1 else name, each) for metric, name, each, _ in numbers]
-    tables = [_Cut(_group_table(result, numbers, width), (), _notes(noted))]
+    rows = [
+        (Name(metric, None, _cell_name(metric)), Name(name, None, _cell_name(name)), each, [f"{each.tasks:,}", missing])
+        for metric, name, each, missing in numbers
+    ]
+    tables = [_Cut(_headed_table("group", result, rows, width, ["tasks", "missing"]), (), _notes(noted))]
     return _Parts(head, [*(tables if numbers else []), *cuts], tail, extra)
 
 
@@ -617,23 +630,6 @@ def _same_everywhere(result: Result) -> dict[str, list[str]]:
     if all(others == by_group[0] for others in by_group):
         return by_group[0] if by_group else {}
     return {name: [] for group in result.groups for name in group.metrics}
-
-
-def _group_table(result: Result, numbers: Sequence[tuple[str, str, Estimate, str]], width: int) -> Table:
-    estimates = [estimate for _, _, estimate, _ in numbers]
-    decimals, axis = digits(estimates), axis_of(estimates)
-    headed = len({metric for metric, _, _, _ in numbers}) > 1
-    rows = []
-    for metric, name, estimate, missing in numbers:
-        shown = quantity(estimate, decimals)
-        over = [Name(metric, None, _cell_name(metric))] if headed else []
-        cells: list[Cell] = [Name(name, None, _cell_name(name)), *over, shown.value, _interval(estimate, shown)]
-        rows.append(Row([*cells, picture(estimate, axis), f"{estimate.tasks:,}", missing]))
-    last = [TableColumn("tasks", "right"), TableColumn("missing", "right")]
-    columns = _columns("group", result, width, last)
-    if headed:
-        columns.insert(1, TableColumn("metric", heading=True))
-    return Table(columns, rows)
 
 
 def group_names(groups: Sequence[Group]) -> list[str]:

@@ -48,8 +48,7 @@ class Answer:
     @property
     def below(self) -> str:
         """The text below `line`; it may be empty."""
-        text = self.rest if self.brackets else self.detail
-        text = text[:1].upper() + text[1:]
+        text = begun(self.rest if self.brackets else self.detail)
         return f"{text}." if text and not text.endswith(".") else text
 
     def __str__(self) -> str:
@@ -407,11 +406,15 @@ def money_per(amount: float, unit: str) -> str:
     >>> money_per(0.0018, "task"), money_per(0.000173, "sample"), money_per(0.000003153, "sample")
     ('$0.0018 per task', '$0.17 per 1,000 samples', '$3.15 per million samples')
     """
-    size = abs(amount)
-    if size == 0 or size >= CHEAP:
-        return f"{money(amount)} per {unit}"
-    times, many = (1e3, "1,000") if size >= 1e-5 else (1e6, "million")
-    return f"{money(amount * times)} per {many} {unit}s"
+    times, units = _priced_for(amount, unit)
+    return f"{money(amount * times)} per {units}"
+
+
+def _priced_for(amount: float, unit: str) -> tuple[float, str]:
+    """The number of units for which a price per unit is shown, and these units in words."""
+    if not 0 < abs(amount) < CHEAP:
+        return 1.0, unit
+    return (1e3, f"1,000 {unit}s") if abs(amount) >= 1e-5 else (1e6, f"million {unit}s")
 
 
 def duration(seconds: float) -> str:
@@ -528,11 +531,10 @@ def quantity(estimate: Estimate, decimals: int = 3) -> Quantity:
 
 def _price(value: float, ends: tuple[float, float] | None, per: str, stderr: float | None) -> Quantity:
     """A price in dollars; below a tenth of a cent, per thousand or per million units."""
-    times, many = 1.0, f"per {per}" if per else ""
-    if 0 < abs(value) < CHEAP and per:
-        times, many = (1e3, f"per 1,000 {per}s") if abs(value) >= 1e-5 else (1e6, f"per million {per}s")
+    times, units = _priced_for(value, per) if per else (1.0, "")
     low_high = "" if ends is None else f"{money(max(ends[0], 0.0) * times)} to {money(ends[1] * times)}"
-    return Quantity(money(value * times), low_high, many, "" if stderr is None else money(stderr * times))
+    error = "" if stderr is None else money(stderr * times)
+    return Quantity(money(value * times), low_high, f"per {units}" if units else "", error)
 
 
 def _times(low: float, high: float) -> str:

@@ -69,7 +69,7 @@ class WhatIfSettings:
 
     command: Sequence[str]  # its words, without metrics, missing, cluster and by
     cluster: str | None = None
-    keys: Sequence[str] = ()  # keys whose slices can be excluded, and by which tasks can be clustered
+    keys: Sequence[str] = ()  # more keys whose slices can be excluded, and by which tasks can be clustered
     flagged: Sequence[str] = ()  # ids of tasks that a file names as suspicious
 
 
@@ -78,9 +78,8 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
     if isinstance(shown, RunData):
         if shown.rollouts is None:
             return None
-        keys = [*shown.group.breakdowns, *([shown.cluster] if shown.cluster else [])]
         words = command_words("score", [shown], shown.result)
-        settings = WhatIfSettings(words, shown.cluster, keys, shown.flagged)
+        settings = WhatIfSettings(words, shown.cluster, [*shown.group.breakdowns], shown.flagged)
         return run_island(shown.rollouts.table, shown.result, shown.group, settings)
     contests = shown.comparison.contests
     runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
@@ -89,11 +88,10 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
     tables = [run.rollouts.table for run in runs if run.rollouts is not None]
     pair = contests[0].pairs[0]
     names = contests[0].runs[pair.first].name, contests[0].runs[pair.second].name
-    cluster = shown.comparison.cluster
-    keys = list(dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None))
+    keys = [finding.by for finding in pair.findings if finding.by is not None]
     words = command_words("compare", runs, shown.comparison)
     flagged = list(dict.fromkeys(task for run in runs for task in run.flagged))
-    settings = WhatIfSettings(words, cluster, [*keys, *([cluster] if cluster else [])], flagged)
+    settings = WhatIfSettings(words, shown.comparison.cluster, keys, flagged)
     return pair_island((tables[0], tables[1]), names, shown.comparison, pair, settings)
 
 

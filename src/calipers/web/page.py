@@ -17,6 +17,7 @@ from calipers.reports.figures import POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, decimals_of, duration, level, money, places, to
 from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.record import ABSENT
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
 from calipers.web.draw import Scale, hatch
@@ -387,6 +388,11 @@ def estimate_row(
         tasks.append(element("small", few))
     opener = shown if card is None else term(card, shown, value=True)
     return axis_row(head, opener, picture, interval, tasks, extra=extra)
+
+
+def slice_name(value: str) -> str:
+    """The name of a slice on a page."""
+    return "(no value)" if value == ABSENT else value
 
 
 def ends_of(estimate: Estimate) -> list[float | None]:

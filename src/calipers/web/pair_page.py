@@ -15,7 +15,6 @@ from calipers.analyses.compare.page import at_step
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_difference, p_value, places, signed, signed_to
-from calipers.rollouts.record import ABSENT
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
 from calipers.web.island import reading_words, what_if_data, what_if_section
@@ -39,6 +38,7 @@ from calipers.web.page import (
     once,
     plain_table,
     scrolled,
+    slice_name,
     term,
 )
 from calipers.web.report_data import NO_TEXT, STATES, PairData, RunData, RunRollouts
@@ -215,31 +215,28 @@ def _runs_section(
     data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], comparison: Comparison
 ) -> Section | None:
     """Each run by itself, with a note that their intervals are not a comparison."""
-    runs = [data.first, data.second]
-    estimates = [run.group.metrics.get(finding.metric) if run else None for run in runs]
-    if finding.by is not None or not all(estimates):
+    groups = [run.group for run in (data.first, data.second) if run and finding.metric in run.group.metrics]
+    if finding.by is not None or len(groups) < 2:
         return _values_section(finding, names)
-    scale = scale_of(end for each in estimates if each for end in ends_of(each))
-    digits = places(*(each.interval for each in estimates if each))
-    rows = []
+    estimates = [group[finding.metric] for group in groups]
+    scale = scale_of(end for each in estimates for end in ends_of(each))
+    digits = places(*(each.interval for each in estimates))
     tones: tuple[Tone, Tone] = ("grey", "blue")
-    for label, run, estimate, tone, run_name in zip("AB", runs, estimates, tones, names, strict=True):
-        if run is None or estimate is None:
-            continue
-        rows.append(
-            estimate_row(
-                [element("b", label), " ", name(run_name, 20)],
-                estimate,
-                run.group.ledger,
-                scale,
-                digits,
-                card=card_id(finding.metric, label),
-                label=f"{label} {run_name}: {finding.metric}",
-                tone=tone,
-            )
+    rows = [
+        estimate_row(
+            [element("b", label), " ", name(run_name, 20)],
+            group[finding.metric],
+            group.ledger,
+            scale,
+            digits,
+            card=card_id(finding.metric, label),
+            label=f"{label} {run_name}: {finding.metric}",
+            tone=tone,
         )
+        for label, group, tone, run_name in zip("AB", groups, tones, names, strict=True)
+    ]
     note = [APART]
-    if any(run.group.ledger.tasks != pair.alignment.common for run in runs if run):
+    if any(group.ledger.tasks != pair.alignment.common for group in groups):
         note.append("Each over all of its own tasks.")
     return Section("Both runs", interval_table("Both runs", "run", comparison.confidence, scale, rows), note, "both")
 
@@ -302,7 +299,7 @@ def _slices(pair: Pair, headline: Finding, comparison: Comparison) -> list[Secti
 
 
 def _slice_row(finding: Finding, scale: Scale) -> Markup:
-    shown = "(no value)" if finding.slice == ABSENT else finding.slice or ""
+    shown = slice_name(finding.slice or "")
     return difference_row(
         [name(shown, 24)],
         finding.delta,
@@ -357,7 +354,7 @@ def _what_would_decide(findings: Sequence[Finding]) -> Markup | None:
         ways += [f"{counted(finding.more_samples, 'more sample')} per task"] if finding.more_samples else []
         if ways:
             size = signed(finding.delta, places(finding.interval))
-            shown = "(no value)" if finding.slice == ABSENT else finding.slice
+            shown = slice_name(finding.slice or "")
             lines.append(
                 f"{shown} is undecided: {', or '.join(ways)}, would decide it if the true difference is {size}."
             )
@@ -401,15 +398,12 @@ def _mcnemar(finding: Finding) -> Section | None:
     neither = finding.tasks - both - test.first_only - test.second_only
 
     def cell(count: int, way: str = "") -> Markup:
-        if not way:
-            return element("td", element("b", f"{count:,}"))
-        label = f"{count:,} tasks that only {'A' if way == 'worse' else 'B'} solved, filter"
         inner = element("b", f"{count:,}")
-        return element(
-            "td",
-            element("button", inner, type="button", data_way=way, aria_pressed="false", aria_label=label),
-            class_="discordant",
-        )
+        if not way:
+            return element("td", inner)
+        label = f"{count:,} tasks that only {'A' if way == 'worse' else 'B'} solved, filter"
+        button = element("button", inner, type="button", data_way=way, aria_pressed="false", aria_label=label)
+        return element("td", button, class_="discordant")
 
     rows = [
         element("tr", element("th", "A passed", scope="row"), cell(both), cell(test.first_only, "worse")),

@@ -12,7 +12,6 @@ from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counte
 from calipers.reports.result import Group, Slice
 from calipers.reports.sentences import Answer, duration, level, money, money_per, of_run, of_running, percent, places
 from calipers.rollouts.ledger import Ledger
-from calipers.rollouts.record import ABSENT
 from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
 from calipers.web import draw
@@ -34,6 +33,7 @@ from calipers.web.page import (
     method_card,
     method_term,
     once,
+    slice_name,
     term,
     unit_of,
 )
@@ -319,7 +319,7 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool
     digits = places(*(part.metrics[metric].interval for _, part in parts))
     rows = []
     for number, (value, part) in enumerate(parts):
-        shown = "(no value)" if value == ABSENT else value
+        shown = slice_name(value)
         rows.append(
             estimate_row(
                 [name(shown, 24)],

@@ -292,9 +292,7 @@ class LogIndex:
     lines: int
     groups: Sequence[Group]
     slices: Mapping[str, Sequence[str]]  # key -> its values, by code
-    columns: Mapping[str, Array] = field(
-        repr=False
-    )  # those of `ROW_TYPES` and `TASK_TYPES`, `names`, rewards and so on
+    columns: Mapping[str, Array] = field(repr=False)  # of `ROW_TYPES` and `TASK_TYPES`, `names`, rewards and so on
 
     def __len__(self) -> int:
         return len(self.columns["start"])
@@ -317,9 +315,12 @@ class LogIndex:
 
     def names(self) -> list[str]:
         """The ids of all tasks."""
-        ends = [0, *self.columns["end"].tolist()]
+        return [name.decode("utf-8", "surrogatepass") for name in self.encoded_names()]
+
+    def encoded_names(self) -> list[bytes]:
+        """The ids of all tasks as they are in the index."""
         blob = bytes(self.columns["names"])
-        return [blob[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends)]
+        return [blob[start:end] for start, end in pairwise([0, *self.columns["end"].tolist()])]
 
     def task(self, name: str) -> int | None:
         """The code of a task; None for an unknown task."""
@@ -364,8 +365,8 @@ class LogIndex:
         flags: Bools = self.columns["current"].view(np.bool_)
         return flags
 
-    def part(self, slices: Collection[str] = ()) -> Part:
-        """The rows as the part that a reader would return, with some slices, for a table of rollouts."""
+    def part(self) -> Part:
+        """The rows as the part that a reader would return, without slices, for a table of rollouts."""
         places = Places(self.path)
         places.add(0, self.columns["line"])
         groups = self.columns["group"]
@@ -376,8 +377,6 @@ class LogIndex:
             if values:  # all rows of a single group share one code
                 codes = code[groups] if len(code) > 1 else np.broadcast_to(code, len(self))
                 labels[name] = Labels(codes, values)
-        for key in slices:
-            labels[f"metadata.{key}"] = Labels(self.columns[f"slice:{key}"].astype(np.int64), self.slices[key])
         return Part(
             places=places,
             tasks=self.names(),
@@ -505,12 +504,10 @@ def extend(index: LogIndex) -> LogIndex:
         raise part.at(index.path, index.lines)
     for chunk in part.chunks:
         chunk.rows["line"] = chunk.rows["line"] + np.uint32(index.lines)
-    ends = [0, *index.columns["end"].tolist()]
-    blob = bytes(index.columns["names"])
     before = Chunk(
         {name: array for name, array in index.columns.items() if name not in (*TASK_TYPES, "names", "current")},
         index.columns["hash"],
-        [blob[start:end] for start, end in pairwise(ends)],
+        index.encoded_names(),
         list(index.groups),
         {key: list(values) for key, values in index.slices.items()},
     )

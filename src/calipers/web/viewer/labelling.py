@@ -75,16 +75,13 @@ class Labelling:
         self.numbers = own.numbers
         self._rated: Rated | None = None  # the table of the run, without ratings
         self._table_rows: dict[int, int] = {}  # row of the index -> row of that table
-        self.binding = self._binding()
+        inputs = read_of(source, self.index).hashed() if source.kind == "other" else []
+        self.binding: JudgeBinding = binding_of([source.path], inputs, self.index.usual_reward)
         self.given: list[Given] = self._read()
         self.finished = False
         self._lock = threading.Lock()
         if not self.given:
             self._write()  # so that an unwritable path is an error now, and not after the first label
-
-    def _binding(self) -> JudgeBinding:
-        inputs = read_of(self.source, self.index).hashed() if self.source.kind == "other" else []
-        return binding_of([self.source.path], inputs, self.index.usual_reward)
 
     def state(self) -> dict[str, Any]:
         """The data of the page: the next rollout, the progress, and the width of the interval."""
@@ -247,15 +244,13 @@ class Labelling:
         checked = self._check()
         if checked is None:
             return {"sentence": "There are too few labels for a corrected score.", "rows": [], "disagreements": []}
-        rows = [
-            {"name": name, "value": score.value, "interval": score.interval}
-            for name, score in (("corrected (PPI++)", checked.score), ("judge alone", checked.uncorrected))
-        ]
-        errors = checked.confusion
-        rows += [
-            {"name": name, "value": rate.value, "interval": rate.interval}
-            for name, rate in (("sensitivity", errors.sensitivity), ("specificity", errors.specificity))
-        ]
+        numbers: dict[str, Any] = {
+            "corrected (PPI++)": checked.score,
+            "judge alone": checked.uncorrected,
+            "sensitivity": checked.confusion.sensitivity,
+            "specificity": checked.confusion.specificity,
+        }
+        rows = [{"name": name, "value": number.value, "interval": number.interval} for name, number in numbers.items()]
         columns, values = self.index.columns, self.numbers.values
         disagreements = [
             {

@@ -23,6 +23,7 @@ from calipers.errors import InputError
 from calipers.formats import BAD, TARGET
 from calipers.formats.source_facts import FACTS
 from calipers.metrics import PASS_THRESHOLD, passed
+from calipers.reports.figures import megabytes
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.record import CODE, OUTCOMES, ROLES
 from calipers.web.markup import one_line, visible
@@ -281,13 +282,6 @@ def error_text(value: Any) -> str:
         parts = [str(value[key]) for key in ("kind", "message") if value.get(key)]
         return ": ".join(parts) or json.dumps(value, ensure_ascii=False)
     return json_text(value) or ""
-
-
-def megabytes(size: int) -> str:
-    """A size for people: ``1.1 MB``, ``21 KB``, ``840 bytes``."""
-    if size >= 1_000_000:
-        return f"{size / 1e6:.1f} MB"
-    return f"{size // 1000} KB" if size >= 1000 else f"{size} bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,8 +126,6 @@ class Viewer:
         return answer
 
     async def _front(self, request: web.Request) -> web.Response:
-        if self.labelling is not None and not self.labelling.finished:
-            raise web.HTTPSeeOther("/label")
         alone = len(self.library.runs) == 1 and not self.library.watches
         only = next(iter(self.library.runs.values())) if alone else None
         if only is not None and "all" not in request.query and only.source.kind != "result":

@@ -188,17 +188,14 @@ class PairSummary:
     detail: str
     badge: str  # HTML
     tasks: int
-    names: tuple[str, str]
 
 
 def pair_summary(first: View, second: View) -> PairSummary:
     """The verdict strip of two runs."""
     data = _pair_data(first, second)
     finding = pair_headline(data.comparison.contests[0].pairs[0])
-    names = tuple(run.name if run is not None else "" for run in (data.first, data.second))
     verdict = answer_of(finding, ("A", "B"), data.comparison)
-    shown_badge = str(badge(finding.verdict))
-    return PairSummary(verdict.sentence, verdict.detail, shown_badge, finding.tasks, (names[0], names[1]))
+    return PairSummary(verdict.sentence, verdict.detail, str(badge(finding.verdict)), finding.tasks)
 
 
 def pair_report(first: View, second: View) -> str:
