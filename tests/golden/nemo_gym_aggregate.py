@@ -10,7 +10,6 @@ from calipers.formats.read import begin
 from calipers.systems.nemo_gym.aggregate import (
     Hooks,
     aggregate,
-    aggregate_agents,
     by_agent,
     encoded,
     entries_of,
@@ -56,7 +55,8 @@ def collector(vector):
     Path("rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in vector["input_rollouts"]))
     kept = []
     begin(["rollouts.jsonl"], kept=kept)
-    made = json.loads(b"".join(file_chunks(aggregate_agents(agents, own))))
+    entries = [(agent, aggregate(agents[agent], own.get(agent, Hooks()))) for agent in sorted(agents)]
+    made = json.loads(b"".join(file_chunks(entries)))
     found = {"posted": agents, "file": made}
     expected = {"posted": reordered(posted, agents), "file": sorted(vector["expected_aggregate"] or [], key=name)}
     if not own:

@@ -579,7 +579,7 @@ def beside(path: str, *names: str) -> dict[str, Any]:
     return {}
 
 
-def planned(parts: Sequence[SystemPart], path: str, tasks: Any, samples: Any, group: Mapping[str, Any]) -> list[Part]:
+def planned(parts: Sequence[Part], path: str, tasks: Any, samples: Any, group: Mapping[str, Any]) -> list[Part]:
     """The parts, and a part with a `not_run` rollout for each one of the plan that the file does not have.
 
     ``tasks`` and ``samples`` (per task) are the size of the plan; nothing is added unless both are positive integers.

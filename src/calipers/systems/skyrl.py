@@ -84,7 +84,8 @@ def take(rows: RowBlock) -> None:
     """Add a block of rows; each row is a rollout."""
     builder = rows.builder
     tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
-    builder.tasks(tasks.of(rows["input_prompt"], _golds(rows)))
+    golds = rows.memory.setdefault("golds", Remembered(_gold))  # cached, because rows repeat their extras
+    builder.tasks(tasks.of(rows["input_prompt"], golds.of(map(bytes, rows["env_extras"]))))
     raws = list(map(bytes, rows["score"]))
     if any(raw[:1] == b"[" for raw in raws):
         sums, last = zip(*[_sum_and_last(row, raw) for row, raw in enumerate(raws)], strict=True)
@@ -100,13 +101,8 @@ def take(rows: RowBlock) -> None:
     rows.metadata(rows["env_extras"])
 
 
-def _golds(rows: RowBlock) -> Sequence[Any]:
-    """The gold answer of each row as raw JSON. Results are cached, because rows repeat their extras."""
-    golds: Remembered = rows.memory.setdefault("golds", Remembered(_gold))
-    return golds.of(map(bytes, rows["env_extras"]))
-
-
 def _gold(raw: bytes) -> bytes:
+    """The gold answer in a row's extras, as raw JSON."""
     try:
         extras = _EXTRAS.decode(raw) if raw else None
     except BAD:

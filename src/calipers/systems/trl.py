@@ -52,7 +52,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     if not frame.height:
         return []
     builder = PartBuilder()
-    prompts = _as_texts(frame["prompt"])
+    prompts = [str(prompt) for prompt in frame["prompt"].to_list()]  # older versions of TRL write lists of messages
     tasks = {prompt: prompt_task(prompt) for prompt in set(prompts)}
     builder.tasks([tasks[prompt] for prompt in prompts])
     for name in rewards:
@@ -80,11 +80,6 @@ def extras(part: Part, names: Columns) -> Extras:
         texts = [name for name in schema if str(schema[name]) == "String" and name not in (*ROLES, *USAGE)]
         frame = table.select([*texts, "prompt", BEFORE]).collect()
     yield from frame.iter_rows(named=True)
-
-
-def _as_texts(prompts: pl.Series) -> list[str]:
-    """Prompts as strings; older versions of TRL write lists of messages."""
-    return [prompt if isinstance(prompt, str) else str(prompt) for prompt in prompts.to_list()]
 
 
 def recognise(start: Beginning) -> bool:

@@ -194,7 +194,6 @@ _USAGE_COLUMNS: Final = {
 
 def take(rows: RowBlock) -> Ints:
     """Add a block of episodes: a rollout for each trace, and one for an episode that failed before any agent began."""
-    episodes = list(zip(rows["task"], rows["env"], rows["run"], strict=True))
     origin, traces = _flat(rows["traces"])
     builder = rows.builder
     tasks = [_task(task) for task in rows["task"]]
@@ -205,8 +204,9 @@ def take(rows: RowBlock) -> Ints:
             rows.counts[POLICY + json.dumps([agent or None, model or None])] += count
     builder.labels("agent", [agent for agent, _, _ in actors])
     builder.labels("model", [model for _, model, _ in actors])
-    builder.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
-    _take_run(rows, [episodes[row][2] for row in origin])
+    datasets = [env and (env.name or env.id) for env in rows["env"]]
+    builder.labels("dataset", [datasets[row] for row in origin])
+    _take_run(rows, [rows["run"][row] for row in origin])
     succeeded = [trace is not None and _ok(trace) for trace in traces]
     if not all(succeeded):
         rollouts = list(zip(origin, traces, succeeded, strict=True))
@@ -219,7 +219,7 @@ def take(rows: RowBlock) -> Ints:
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
         builder.labels("truncated", [None if trace is None else _truncated(trace) for trace in traces])
-    rows.metadata([episodes[row][0].data for row in origin])
+    rows.metadata([rows["task"][row].data for row in origin])
     ids = [rows["id"][row] if trace is None else trace.id for row, trace in zip(origin, traces, strict=True)]
     rows.ids.extend([-1 if rollout_id is None else hashed(rollout_id) for rollout_id in ids])
     return np.array(origin, dtype=np.int64)
@@ -251,10 +251,6 @@ def _actor(trace: Trace) -> tuple[str | None, str | None, bool]:
     if not model:
         model = trace.calls[0].model if trace.calls else None
     return agent.name if agent else None, model, agent is None or agent.trainable is not False
-
-
-def _dataset(env: Any) -> str | None:
-    return None if env is None else env.name or env.id
 
 
 def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
@@ -376,13 +372,13 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
             f"{source.path}: 'effective' is a filtered copy without failed rollouts: "
             "its failures are not counted; 'all' has them"
         )
+    noted = with_notes(parts, source.path, notes)
     config = beside(source.path, "configs/resolved/eval.json", "configs/eval.json")
     datasets = {value for part in parts for value in part.labels["dataset"].values} if config else set()
     if config and len(datasets) < 2:
         group = {"agent": agent, "model": model, "dataset": next(iter(datasets), None)}
-        own = planned(parts, source.path, config.get("num_tasks"), config.get("num_rollouts"), group)
-        return [*with_notes(own[: len(parts)], source.path, notes), *own[len(parts) :]]  # type: ignore[arg-type]  # the parts keep their type
-    return with_notes(parts, source.path, notes)
+        return planned(noted, source.path, config.get("num_tasks"), config.get("num_rollouts"), group)
+    return noted
 
 
 def _with_policy(parts: Sequence[SystemPart]) -> tuple[list[SystemPart], str | None, str | None]:
@@ -603,8 +599,7 @@ def read_results(source: Source, names: Columns, labels: Collection[str], progre
     parts = read_rows("calipers.systems.verifiers_rl:RESULT_LAYOUT", source, names, labels, progress)
     companion = beside(source.path, COMPANION)
     examples, samples = companion.get("num_examples"), companion.get("rollouts_per_example")
-    own = planned(parts, source.path, examples, samples, _group(companion))
-    return [*with_notes(own[: len(parts)], source.path), *own[len(parts) :]]  # type: ignore[arg-type]  # the parts keep their type
+    return planned(with_notes(parts, source.path), source.path, examples, samples, _group(companion))
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:

@@ -193,12 +193,9 @@ def entries_of(table: GymRows) -> Iterator[tuple[str, Blocks]]:
             yield name, _blocks(frame_of(table, chosen), NO_HOOKS)
 
 
-def aggregate_agents(
-    agents: Mapping[str, Sequence[Row]], hooks: Mapping[str, Hooks] | Hooks = NO_HOOKS
-) -> list[tuple[str, Blocks]]:
-    """The entries of the metrics file, sorted by agent. ``hooks`` holds for all agents, or maps a name to its hooks."""
-    by_name = dict.fromkeys(agents, hooks) if isinstance(hooks, Hooks) else hooks
-    return [(name, aggregate(agents[name], by_name.get(name, NO_HOOKS))) for name in sorted(agents)]
+def aggregate_agents(agents: Mapping[str, Sequence[Row]], hooks: Hooks = NO_HOOKS) -> list[tuple[str, Blocks]]:
+    """The entries of the metrics file, sorted by agent; the hooks are those of every agent."""
+    return [(name, aggregate(agents[name], hooks)) for name in sorted(agents)]
 
 
 _Key = tuple[Any, Any]

@@ -27,6 +27,7 @@ from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, o
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws
 from calipers.formats.rows import Buffer, LabelBuffer, PartBuilder, count_given
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
+from calipers.formats.system_rows import ranks
 from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
@@ -90,10 +91,9 @@ def records(source: Source) -> Iterator[dict[str, Any]]:
 
 def _quick_row(number: int, line: bytes) -> dict[str, Any]:
     try:
-        row: dict[str, Any] = _DICT.decode(line)
+        return _DICT.decode(line)
     except BAD:
         return decoded(number, line)
-    return row
 
 
 _NEWLINE = ord(b"\n")
@@ -148,7 +148,7 @@ class GymLines:
                 raise BadRow(row, f"{ROLLOUT} is {gym.rollout[row]}", "expected an integer >= 0")
         except BadRow as error:
             row, problem, expected = error.args
-            raise LineError(self._line(row), problem, expected) from None
+            raise LineError(self._places.line(row), problem, expected) from None
         tasks, task = _tasks(gym)
         rewards = gym.top.get(self._names.get(REWARD, REWARD))
         reward = _numbers(rewards, gym.aside) if rewards else None
@@ -165,9 +165,6 @@ class GymLines:
             named=frozenset(self._names.values()) & frozenset(self._schema.kinds),
             gym=gym,
         )
-
-    def _line(self, row: int) -> int:
-        return int(self._places.of(row).rpartition(":")[2])
 
     def _refuse_repeated_key(self, block: Block) -> None:
         """Raise LineError for the first line with a key twice, if there is one: the counts only made it likely."""
@@ -197,7 +194,7 @@ class GymLines:
                         self._builder.take("usage", name, values)
         except ValueError as error:
             row, problem, expected = error.args
-            raise LineError(self._line(self._builder.cells.rows + row), problem, expected) from None
+            raise LineError(self._places.line(self._builder.cells.rows + row), problem, expected) from None
 
     def _take_labels(self, key: str, raws: Sequence[bytes | None]) -> None:
         for path, raw_key in self._raws.items():
@@ -313,12 +310,8 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
     failed = replace(failed, attempt=attempt)
     not_run = np.flatnonzero(~np.isin(planned_keys, np.concatenate([succeeded_keys, failed_keys])))
     not_run = not_run[np.unique(planned_keys[not_run], return_index=True)[1]]
-    outstanding = replace(
-        planned,
-        **{name: getattr(planned, name)[not_run] for name in ("task", "sample", "attempt", "outcome")},
-        labels={"agent": planned.labels["agent"].take(not_run)},
-        places=_chosen(planned.places, not_run),
-    )
+    lines = planned.places.lines(len(planned))[not_run]
+    outstanding = planned.take(not_run, Places(planned.places.path, blocks=[(0, lines)]))
     main = [replace(part, attempt=1 + _looked_up(key, *failure_counts)) for part, key in zip(parts, keys, strict=False)]
     planned_from = PLANNED_FROM if len(planned) else "rows"
     return [replace(part, planned_from=planned_from) for part in (*main, failed, outstanding) if len(part)]
@@ -362,10 +355,8 @@ def _companion(path: str, ending: str) -> Part:
         lines.put(size, numbers)
         size += len(rows)
     tasks = task.finish(size)
-    places = Places(companion)
-    places.add(0, lines.finish(size))
     return Part(
-        places=places,
+        places=Places(companion, blocks=[(0, lines.finish(size))]),
         tasks=[str(index) for index in tasks.values],
         task=tasks.code,
         sample=sample.finish(size),
@@ -442,11 +433,7 @@ def _keys(parts: Sequence[Part]) -> list[Ints]:
 def _attempts(keys: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     """The number of each failed attempt within its rollout, from 1; and each rollout's key with its count of them."""
     distinct, code, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    rows = np.argsort(code, kind="stable")
-    before = np.repeat(np.cumsum(counts) - counts, counts)
-    attempt = np.empty(len(keys), dtype=np.int64)
-    attempt[rows] = np.arange(len(keys)) - before + 1
-    return attempt, (distinct, counts)
+    return ranks(code) + 1, (distinct, counts)
 
 
 def _looked_up(keys: Ints, distinct: Ints, counts: Ints) -> Ints:
@@ -455,12 +442,6 @@ def _looked_up(keys: Ints, distinct: Ints, counts: Ints) -> Ints:
         return np.zeros(len(keys), dtype=np.int64)
     index = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
     return np.where(distinct[index] == keys, counts[index], 0)
-
-
-def _chosen(places: Places, rows: Ints) -> Places:
-    chosen = Places(places.path)
-    chosen.add(0, np.array([int(places.of(row).rpartition(":")[2]) for row in rows.tolist()], dtype=np.int64))
-    return chosen
 
 
 INDICES = frozenset({TASK, ROLLOUT})
@@ -508,7 +489,7 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
 _TEXT_MARKS = [b'"responses_create_params"', b'"response"']
 
 
-def texts(path: str) -> Iterator[Text]:
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
     """The texts of every rollout in a file."""
     for row in marked_rows(blocks_of(Source(path)), TextRow, _TEXT_MARKS):
         agent = row.agent.name if row.agent else None
@@ -571,7 +552,7 @@ ROLLOUTS = Format(
     "nemo_gym",
     read,
     _is_rollout,
-    texts=lambda path, columns, wanted: texts(path),
+    texts=texts,
     without_companions=without_companions,
     extras=_extras,
 )
