@@ -279,24 +279,22 @@ def _check_json(part: Part) -> None:
 
 def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> Iterator[Record]:
     """A record for each row of the parts."""
-    extras: dict[str, Extras | None] = {}
+    extras: dict[str, Extras] = {}
     empty = _empty_tasks(parts)
-    texts = _TextsBySample({path: kind for path, kind in kinds.items() if not (kind.extras or kind.line_extras)}, names)
     fallback = next(iter(kinds.values()), None)
     for part in parts:
         path = part.places.path
         if path not in extras:
             kind = kinds.get(path, fallback)
-            if path == STDIN or (kind and kind.line_extras and path not in kinds):  # cannot be read again, or is a plan
-                extras[path] = repeat({})
-            elif kind and kind.line_extras and not part.places.unit:
+            if path == STDIN or kind is None or (kind.line_extras and path not in kinds):
+                extras[path] = repeat({})  # cannot be read again, or is a plan
+            elif kind.line_extras and not part.places.unit:
                 lines = [each.places.lines(len(each)) for each in parts if each.places.path == path]
                 extras[path] = _line_by_line(path, kind.line_extras, np.concatenate(lines))
             else:
-                extras[path] = kind.extras(part, names) if kind and kind.extras else None
-        row_extras = extras[path]
+                extras[path] = kind.extras(part, names) if kind.extras else repeat({})
         for record in _of_part(part):
-            more = texts.of(record) if row_extras is None else next(row_extras, None)
+            more = next(extras[path], None)
             if more is None:
                 raise RuntimeError(f"{path} has fewer rows than rollouts")
             if empty:  # written into the first row
@@ -420,39 +418,6 @@ def _label(labels: Labels | None, rows: slice) -> list[Any]:
 def _is_top_level(name: str) -> bool:
     """Whether a column of numbers is a key of the record itself; if not, it is a key of its usage."""
     return name not in USAGE and name not in ROLES and name != FACTS and bool(name)
-
-
-class _TextsBySample:
-    """The texts of formats that give them by task and sample; all of them are read when the first is asked for."""
-
-    def __init__(self, kinds: Mapping[str, Format], names: Named) -> None:
-        self._kinds, self._names = kinds, names
-        self._texts: dict[tuple[str, float], list[Text]] | None = None
-
-    def of(self, record: Record) -> Mapping[str, Any]:
-        """The prompt, completion and answer of a rollout that its file has."""
-        if self._texts is None:
-            self._texts = self._read()
-        group = [record.get(name) for name in GROUP]
-        for text in self._texts.get((record["task"], record["sample"]), ()):
-            if all(name in (None, known) for name, known in zip(text[: len(GROUP)], group, strict=True)):
-                values = (("prompt", text.prompt), ("completion", text.completion), ("answer", text.answer))
-                return {key: value for key, value in values if value is not None and value != Raw(b"")}
-        return {}
-
-    def _read(self) -> dict[tuple[str, float], list[Text]]:
-        texts: dict[tuple[str, float], list[Text]] = {}
-        for path, kind in self._kinds.items():
-            for text in kind.texts(path, self._names, _AllTasks()) if kind.texts else ():
-                texts.setdefault((text.task, text.sample), []).append(text)
-        return texts
-
-
-class _AllTasks(frozenset[str]):
-    """The set of all tasks, which contains any task."""
-
-    def __contains__(self, task: object) -> bool:
-        return True
 
 
 BATCH_ROWS: Final = 1 << 12  # rows held at once, as texts may be long
