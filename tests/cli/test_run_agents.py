@@ -134,3 +134,15 @@ def test_who_waits_for_an_agent_is_told_of_its_end(tmp_path):
     message = json.loads(body)
     assert (message["complete"], len(message["runs"])) == (True, 1)
     assert message["runs"][0]["result"]["groups"][0]["ledger"]["planned"] == 2
+
+
+@needs_rooms
+def test_a_run_without_harbor_is_one_run_for_the_commands_that_read_it(tmp_path):
+    """The result in its folder is not another run of the same agent, beside the jobs that it was made from."""
+    write_dataset(tmp_path / "set", 2)
+    ran = run(tmp_path, "--agent", "nop", "--samples", "2", "--format", "json")
+    scored = calipers("score", str(tmp_path / "out"), "--format", "json", cwd=tmp_path)
+    assert scored.returncode == 0, scored.stderr
+    (group,) = json.loads(scored.stdout)["groups"]
+    assert group == json.loads(ran.stdout)["groups"][0]
+    assert json.loads((tmp_path / "out" / "identity.json").read_text())["agent"] == "nop"

@@ -16,7 +16,7 @@ from running.loopback import chat_model, served
 from waiting import PATIENCE
 
 from calipers import Benchmark
-from calipers.systems.harbor.trials.engine import find_engine
+from calipers.systems.harbor.trials import find_engine
 
 
 def test_it_is_the_version_we_speak_of():

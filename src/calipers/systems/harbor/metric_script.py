@@ -28,7 +28,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from calipers.clients.secrets import HIDDEN, Secrets
+from calipers.clients.secrets import HIDDEN, key_like
 from calipers.errors import InputError, PluginError
 from calipers.isolate import Limits, Mechanism, SandboxError
 from calipers.isolate.launch import ENVIRONMENT, Entry, Launched, interpreter, launch, read_report, view, working
@@ -249,7 +249,6 @@ REPRODUCIBLE: Final = {  # the same rewards give the same numbers on every machi
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-_SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 
 
 class ScriptError(PluginError):
@@ -343,11 +342,7 @@ def stderr_tail(stderr: bytes) -> str:
 
 def scrubbed(text: str) -> str:
     """The text without user names in URLs and without the values of variables named like keys, tokens or passwords."""
-    secrets = Secrets()
-    for name, value in os.environ.items():
-        if _SECRET_NAME.search(name):
-            secrets.add(value)
-    return re.sub(r"(?<=://)[^/@\s]+(?=@)", HIDDEN, secrets.scrub(text))
+    return re.sub(r"(?<=://)[^/@\s]+(?=@)", HIDDEN, key_like(os.environ).scrub(text))
 
 
 def _launch(mechanism: Mechanism, source: bytes, lines: bytes, packages: Path | None, limits: Limits) -> Launched:

@@ -398,6 +398,12 @@ PROVIDERS: Final = frozenset(  # the common ones of the prefixes that Harbor rem
 )
 T = TypeVar("T")
 COMPLETION: Final = "agent/completion.txt"
+USAGE_NAMES: Final = {  # key in a trial's agent_result -> key in a trajectory
+    "cost_usd": "cost_usd",
+    "n_input_tokens": "prompt_tokens",
+    "n_output_tokens": "completion_tokens",
+    "n_cache_tokens": "cached_tokens",
+}
 
 
 class KnownNames:
@@ -717,12 +723,9 @@ def _turns(folder: JobFolder, directory: str) -> list[Turn]:
 
 
 def _usage(trial: Trial) -> Mapping[str, Any]:
-    used = totals(trial)
+    used = totals(trial)._asdict()
     return {
-        "cost_usd": used.cost_usd,
-        "prompt_tokens": used.n_input_tokens,
-        "completion_tokens": used.n_output_tokens,
-        "cached_tokens": used.n_cache_tokens,
+        **{name: used[key] for key, name in USAGE_NAMES.items()},
         "latency_s": seconds(trial.agent_execution) or seconds(trial),
     }
 

@@ -5,7 +5,7 @@ import sys
 
 from rooms import needs_rooms
 
-from calipers.systems.harbor.trials.engine import lent
+from calipers.systems.harbor.trials import lent
 
 RUN = """
 import sys

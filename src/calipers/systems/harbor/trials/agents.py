@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol
+from typing import Final
 
 from calipers.errors import InputError, nearest
 from calipers.isolate.container import CommandResult, Container
@@ -34,32 +34,14 @@ class AgentTurn:
     user: str | int | None
 
 
-class ContainerAgent(Protocol):
-    """An agent that works on tasks in our containers."""
-
-    @property
-    def name(self) -> str:
-        """The agent's name in the job's files."""
-        ...
-
-    @property
-    def log(self) -> str:
-        """The name of the log file for the output of the agent's command."""
-        ...
-
-    def work(self, turn: AgentTurn) -> CommandResult | None:
-        """Run the agent; the result of its command, or None if it runs no command."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """The agent that runs the task's own solution; FileNotFoundError for a task without a solution."""
 
-    name: str = "oracle"
-    log: str = "oracle.txt"
+    name: str = "oracle"  # in the job's files
+    log: str = "oracle.txt"  # the file for the output of its command
 
-    def work(self, turn: AgentTurn) -> CommandResult | None:
+    def work(self, turn: AgentTurn) -> CommandResult:
         """Copy the solution into the container and run it."""
         script = solution_script(turn.task, turn.step) or solution_script(turn.task)
         if script is None:
@@ -81,20 +63,19 @@ class Nop:
     name: str = "nop"
     log: str = "nop.txt"
 
-    def work(self, turn: AgentTurn) -> CommandResult | None:
+    def work(self, turn: AgentTurn) -> None:
         """Do nothing."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandAgent:
     """The agent that is a user's shell command; the file ``$INSTRUCTION`` contains the instruction."""
 
     line: str
     name: str = "command"
     log: str = "stdout.txt"
 
-    def work(self, turn: AgentTurn) -> CommandResult | None:
+    def work(self, turn: AgentTurn) -> CommandResult:
         """Write the instruction to a file and run the command."""
         with TemporaryDirectory() as scratch:
             file = Path(scratch, "instruction.md")
@@ -103,6 +84,9 @@ class Command:
             turn.container.put(file, f"{LOGS}/instruction.md")
         env = {**turn.env, "INSTRUCTION": f"{LOGS}/instruction.md"}
         return turn.container.run(self.line, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+
+
+ContainerAgent = Oracle | Nop | CommandAgent
 
 
 def unsolved(task: TaskDirectory) -> str | None:
@@ -142,8 +126,9 @@ def find_agent(spec: str) -> ContainerAgent:
     if spec.startswith(COMMAND):
         if not spec.removeprefix(COMMAND).strip():
             raise InputError.at("--agent", f"{spec!r} has no command", "expected command:LINE, as a shell reads it")
-        return Command(spec.removeprefix(COMMAND).strip())
-    close = f" (did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?)" if nearest(spec, NAMES) else ""
+        return CommandAgent(spec.removeprefix(COMMAND).strip())
+    similar = " or ".join(map(repr, nearest(spec, NAMES)))
+    close = f" (did you mean {similar}?)" if similar else ""
     raise InputError.at(
         "--agent",
         f"{spec!r} is not an agent that works without Harbor{close}",

@@ -39,7 +39,7 @@ from calipers.systems.harbor.task import (
     network_policies,
     resolve_env,
 )
-from calipers.systems.harbor.trials.engine import ROOM, clean_environment, find_engine, read_json
+from calipers.systems.harbor.trials import ROOM, clean_environment, find_engine, read_json
 
 AUTO: Final = "auto"
 ROOMS: Final = "room"

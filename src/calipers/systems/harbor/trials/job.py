@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,11 +18,12 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, LogError
+from calipers.formats.run_folder import IDENTITY
 from calipers.running.folder import PRIVATE
 from calipers.running.log import mode_in, put
 from calipers.systems.harbor.task import TaskDirectory
-from calipers.systems.harbor.trials.agents import ContainerAgent
-from calipers.systems.harbor.trials.engine import Progress, read_config, read_json
+from calipers.systems.harbor.trials import Progress, read_config, read_json
+from calipers.systems.harbor.trials.agents import CommandAgent, ContainerAgent
 from calipers.systems.harbor.trials.environment import HERE
 from calipers.systems.harbor.trials.trial import FINDING, OpenContainers, now, run_trial
 from calipers.systems.harbor.wire import RETRIES
@@ -93,6 +94,7 @@ class ContainerJob:
     retry: Retry = field(default_factory=Retry)
     unable: Sequence[TaskDirectory] = ()  # planned tasks that cannot run here
     dataset: Path | None = None  # the folder of the dataset and its metric, if it is not the parent of the tasks
+    identity: Mapping[str, Any] | None = None  # of the run, if the job is in a run's folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +118,9 @@ def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirecto
     Its lock lists them, so that a reader of all jobs counts them as not run.
     """
     agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
-    entries = {task.path: _task(task, group.source) for task in trials}
-    locked = [{"task": entries[task.path], "agent": agent} for task in trials]
     folder.mkdir(PRIVATE, parents=True, exist_ok=True)
     _write(folder / "config.json", {"job_name": folder.name, "agents": [agent]})
-    _write(folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": locked})
+    _write_lock(folder, trials, agent, group.source)
     _write_result(folder, 0, len(trials), finished=True)
 
 
@@ -132,6 +132,8 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
     planned = list(_plan(job))
     with locked(job.folder):
         _write_job_files(job, planned)
+        if job.identity is not None:
+            keep_identity(job.folder.parent, job.identity)
         outstanding = [trial for trial in planned if not _is_finished(job.folder / trial.name)]
         done = len(planned) - len(outstanding)
         progress(done, len(planned))
@@ -158,6 +160,12 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
                 raise
         _write_job_result(job, planned, finished=True)
     return job.folder
+
+
+def keep_identity(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Write a run's identity to its folder, by which the folder is read as one run, unless the folder has one."""
+    if not (folder / IDENTITY).exists():
+        put(folder / IDENTITY, [msgspec.json.format(msgspec.json.encode(identity), indent=1), b"\n"])
 
 
 @contextmanager
@@ -221,17 +229,14 @@ def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> No
     folder = job.folder / planned.name
     _put_aside(job.folder, planned.name)  # an interrupted attempt
     for attempt in range(job.retry.max_retries + 1):
-        if containers.closed:
+        if containers.closed.is_set():
             return
         folder.mkdir(parents=True)
-        config = {
-            "task": _task(planned.task, job.source),
-            "trial_name": planned.name,
-            "agent": {"name": job.agent.name},
-        }
+        task = _task(planned.task, job.source)
+        config = {"task": task, "trial_name": planned.name, "agent": {"name": job.agent.name}}
         _write(folder / "config.json", config)
         result = run_trial(planned.task, job.agent, folder, job.source, [job.folder], containers)
-        if containers.closed:
+        if containers.closed.is_set():
             return  # the trial may have been interrupted, so it has no result
         _write(folder / "result.json", {**result, "config": config})
         if (result.get(FINDING) or {}).get("outcome"):
@@ -240,7 +245,7 @@ def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> No
         if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
             return
         _put_aside(job.folder, planned.name)
-        containers.wait(job.retry.seconds(attempt))
+        containers.closed.wait(job.retry.seconds(attempt))
 
 
 def _put_aside(job: Path, name: str) -> None:
@@ -256,12 +261,13 @@ def _put_aside(job: Path, name: str) -> None:
 def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
     """Write the job's configuration, lock and result; InputError if the folder contains a different job."""
     path = job.folder / "config.json"
-    line = getattr(job.agent, "line", "")
     config = {
         "job_name": job.folder.name,
         "jobs_dir": str(job.folder.parent.absolute()),
         "n_attempts": job.samples,
-        "agents": [{"name": job.agent.name, "kwargs": {"line": line} if line else {}}],
+        "agents": [
+            {"name": job.agent.name, "kwargs": {"line": job.agent.line} if isinstance(job.agent, CommandAgent) else {}}
+        ],
         "datasets": [{"name": job.source, "path": str((job.dataset or job.tasks[0].path.parent).absolute())}],
         "environment": {"import_path": HERE},
     }
@@ -275,10 +281,15 @@ def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
             config["n_attempts"] = old["n_attempts"]
     _write(path, config)
     trials = [*(trial.task for trial in planned), *(task for task in job.unable for _ in range(job.samples))]
-    entries = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
-    locked = [{"task": entries[task.path], "agent": {"name": job.agent.name}} for task in trials]
-    _write(job.folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": locked})
+    _write_lock(job.folder, trials, {"name": job.agent.name}, job.source)
     _write_job_result(job, planned, finished=False)
+
+
+def _write_lock(folder: Path, tasks: Sequence[TaskDirectory], agent: Mapping[str, str], source: str | None) -> None:
+    """Write a job's lock, which plans one trial per entry of ``tasks``."""
+    entries = {path: _task(task, source) for path, task in {task.path: task for task in tasks}.items()}  # hashed once
+    trials = [{"task": entries[task.path], "agent": agent} for task in tasks]
+    _write(folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": trials})
 
 
 def _write_job_result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> None:

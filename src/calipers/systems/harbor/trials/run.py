@@ -32,8 +32,7 @@ from calipers.systems.harbor.manifest import DATASET_TOML
 from calipers.systems.harbor.metric_script import check_ready, requested_scripts
 from calipers.systems.harbor.registry import REGISTRY, is_spec, resolve
 from calipers.systems.harbor.task import TaskDirectory
-from calipers.systems.harbor.trials.agents import NAMES, find_agent, unsolved
-from calipers.systems.harbor.trials.engine import (
+from calipers.systems.harbor.trials import (
     CHAT,
     ROOM,
     Engine,
@@ -45,6 +44,7 @@ from calipers.systems.harbor.trials.engine import (
     refusals,
     run_job,
 )
+from calipers.systems.harbor.trials.agents import find_agent, unsolved
 from calipers.systems.harbor.trials.environment import (
     AUTO,
     COMMAND,
@@ -62,7 +62,15 @@ from calipers.systems.harbor.trials.environment import (
     to_build,
     unbuilt,
 )
-from calipers.systems.harbor.trials.job import ContainerJob, Retry, TaskTrials, locked, run_here, write_declined
+from calipers.systems.harbor.trials.job import (
+    ContainerJob,
+    Retry,
+    TaskTrials,
+    keep_identity,
+    locked,
+    run_here,
+    write_declined,
+)
 
 SAMPLING: Final = ("max_tokens", "temperature", "system_prompt")
 SCORING: Final = ("metrics", "by", "cluster", "dialect", "missing", "reward", "confidence", "seed", "interval")
@@ -228,7 +236,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
         raise InputError(f"{request.benchmark}: no task can run here: {notes[-1]}")
     if engine is None:
         settings = (find_agent(request.agent), request.samples, request.concurrency, Retry(max_retries=request.retries))
-        run_here(ContainerJob(folder / "1", chosen.name, able, *settings, unable, chosen.path), progress)
+        run_here(ContainerJob(folder / "1", chosen.name, able, *settings, unable, chosen.path, identity), progress)
     else:
         outstanding = _planned_samples(folder) < request.samples
         if outstanding and request.environment == PODMAN:
@@ -396,19 +404,15 @@ def _without_errors(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory]
 
 def _engine(request: AgentRequest) -> Engine | None:
     """The Harbor to use; None if the trials run in our own rooms, with an agent of ours."""
-    ours = request.agent in NAMES and request.environment == ROOMS
     if request.agent.startswith(COMMAND):
         return None
     try:
         return find_engine()
     except HarborError:
-        if os.environ.get("CALIPERS_HARBOR"):
+        if os.environ.get("CALIPERS_HARBOR") or request.environment != ROOMS:
             raise
-        if not ours and request.environment == ROOMS:
-            find_agent(request.agent)  # its error names the agents that work without Harbor
-        if ours:
-            return None
-        raise
+        find_agent(request.agent)  # its error names the agents that work without Harbor
+        return None
 
 
 def _check_agent(request: AgentRequest, *, here: bool) -> None:
@@ -639,12 +643,6 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
     if stored is not None and ENDPOINT not in identity and ENDPOINT in stored:
         difference = "; ".join(differences({ENDPOINT: stored[ENDPOINT]}, {}))
         raise InputError.at(str(folder), f"contains a different run: {difference}", "choose another --out")
-
-
-def keep_identity(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Write the run's identity to its folder, unless the folder has one."""
-    if not (folder / IDENTITY).exists():
-        put(folder / IDENTITY, [msgspec.json.format(msgspec.json.encode(identity), indent=1), b"\n"])
 
 
 def recorded(folder: Path) -> str | None:

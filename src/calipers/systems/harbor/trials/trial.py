@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -162,25 +162,16 @@ class OpenContainers:
     """The containers in use. Closing them ends all running trials, and no new trial starts."""
 
     def __init__(self) -> None:
-        self._closed = threading.Event()
+        self.closed = threading.Event()
         self.references = References()
         self._lock = threading.Lock()
         self._containers: set[Container] = set()
-
-    @property
-    def closed(self) -> bool:
-        """Whether all trials were ended."""
-        return self._closed.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait some seconds or until all trials are ended; whether they were ended."""
-        return self._closed.wait(seconds)
 
     def add(self, container: Container) -> None:
         """Register a container before it is started; after `close` it cannot start."""
         with self._lock:
             self._containers.add(container)
-            if self.closed:
+            if self.closed.is_set():
                 container.stop()
 
     def remove(self, container: Container) -> None:
@@ -192,7 +183,7 @@ class OpenContainers:
     def close(self) -> None:
         """Stop all containers and end all trials."""
         with self._lock:
-            self._closed.set()
+            self.closed.set()
             for container in self._containers:
                 container.stop()
 
@@ -238,7 +229,7 @@ def run_trial(
     policies = [network_policies(task.config, step) for step in task.config.steps or (None,)]
     trial = container = None
     try:
-        with _Phase(result, "environment_setup"):
+        with _phase(result, "environment_setup"):
             container = Container(
                 hidden=[task.path.parent, *hidden],
                 network=policies[0].environment == "public",
@@ -252,13 +243,11 @@ def run_trial(
             furnish(container, task.path / "environment", plan)
         env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
         check = task.config.environment.healthcheck
-        if check and (reason := unhealthy(container, check, plan.workdir, env, containers.wait)):
+        if check and (reason := unhealthy(container, check, plan.workdir, env, containers.closed.wait)):
             raise EndedTrial("HealthcheckError", reason)
         shared = JudgeContainer(container, plan.workdir, env, user=plan.user, image=plan.image is not None)
-        trial = _Trial(shared, task, agent, folder, containers)
-        trial.hidden = [task.path.parent, *hidden]
-        if not reference:
-            trial.verifies_reference = partial(_verifies_reference, task, source, hidden, containers)
+        verifies = None if reference else partial(_verifies_reference, task, source, hidden, containers)
+        trial = _Trial(shared, task, agent, folder, containers, [task.path.parent, *hidden], verifies)
         if task.config.steps:
             result["step_results"] = trial.run_steps()
             graded = [
@@ -325,32 +314,27 @@ class JudgeContainer:
         return self.user if requested is None else requested
 
 
+@dataclass(slots=True)
 class _Trial:
     """A trial while it runs: an agent in a container, and tests in the same one or in one of their own."""
 
-    def __init__(
-        self,
-        shared: JudgeContainer,
-        task: TaskDirectory,
-        agent: ContainerAgent,
-        folder: Path,
-        containers: OpenContainers,
-    ) -> None:
-        self._shared, self._container, self._task, self._agent = shared, shared.container, task, agent
-        self._root, self._workdir, self._env = folder, shared.workdir, dict(shared.env)
-        self._containers = containers
-        self._artifacts: list[tuple[str, Path]] = []  # of the last step: (path in the container, path here)
-        self.hidden: list[Path] = []  # folders that no container can see
-        self.verifies_reference: Callable[[StepSettings | None], bool] | None = None  # None for a reference itself
-        self.finding: dict[str, Any] = {}  # who is to blame for a failure, and how that was found out
+    shared: JudgeContainer
+    task: TaskDirectory
+    agent: ContainerAgent
+    folder: Path
+    containers: OpenContainers
+    hidden: list[Path]  # folders that no container can see
+    verifies_reference: Callable[[StepSettings | None], bool] | None  # None for a reference itself
+    artifacts: list[tuple[str, Path]] = field(default_factory=list)  # of the last step: see `save_artifacts`
+    finding: dict[str, Any] = field(default_factory=dict)  # who is to blame for a failure, and how that was found out
 
     def run_steps(self) -> list[dict[str, Any]]:
         """Run the steps in order, until one ends without a verdict or misses its minimum reward."""
         results: list[dict[str, Any]] = []
-        for step in self._task.config.steps:
+        for step in self.task.config.steps:
             empty = dict.fromkeys(("agent_result", "verifier_result", "exception_info", "agent_execution", "verifier"))
             result: dict[str, Any] = {"step_name": step.name, **empty}
-            self.run(result, step, self._task.steps[step.name])
+            self.run(result, step, self.task.steps[step.name])
             results.append(result)
             verified = result["verifier_result"]
             failed = verified is None and result["exception_info"]
@@ -361,7 +345,7 @@ class _Trial:
     def run(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         """Run the agent and then the tests on a task or a step; exceptions are recorded in ``result``."""
         try:
-            if step and step is self._task.config.steps[0]:
+            if step and step is self.task.config.steps[0]:
                 self._prepare(step)
             elif step:  # an agent has already worked in this container
                 self._try_twice(step, partial(self._prepare, step))
@@ -370,9 +354,9 @@ class _Trial:
             except EndedTrial as error:  # the agent's own failure: the tests run anyway
                 result["exception_info"] = _failure(*error.args)
             self._collect(step)
-            named = (*self._task.config.artifacts, *(step.artifacts if step else ()))
-            self._artifacts = save_artifacts(self._container, named, self._folder("artifacts", step))
-            with _Phase(result, "verifier"):
+            named = (*self.task.config.artifacts, *(step.artifacts if step else ()))
+            self.artifacts = save_artifacts(self.shared.container, named, self._path("artifacts", step))
+            with _phase(result, "verifier"):
                 result["verifier_result"] = {"rewards": self._verify(step)}
         except EndedTrial as error:
             result["exception_info"] = result["exception_info"] or _failure(*error.args)
@@ -381,36 +365,38 @@ class _Trial:
 
     def _prepare(self, step: StepSettings) -> None:
         """Remove the tests and logs of the step before, copy the step's files in, and wait until it is healthy."""
-        self._container.run(f"rm -rf {TESTS} {VERIFIER}/* {LOGS}/*", cwd="/")
-        folder = self._task.path / "steps" / step.name / "workdir"
+        self.shared.container.run(f"rm -rf {TESTS} {VERIFIER}/* {LOGS}/*", cwd="/")
+        folder = self.task.step_path(step) / "workdir"
         if folder.is_dir():
-            copy_in(self._container, self._task, folder, self._workdir)
+            copy_in(self.shared.container, self.task, folder, self.shared.workdir)
         if (folder / "setup.sh").is_file():
-            user = self._shared.user_for(agent_user(self._task, step))
-            setup = self._container.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
+            user = self.shared.user_for(agent_user(self.task, step))
+            setup = self.shared.container.run("bash setup.sh", cwd=self.shared.workdir, env=self.shared.env, user=user)
             if setup.code:
                 stderr = setup.stderr.decode(errors="replace").strip()[-500:]
                 raise EndedTrial("RuntimeError", f"setup.sh of step {step.name!r} ended with {setup.code}: {stderr}")
-        space = len(self._task.steps[step.name].encode()) + (1 << 12)
-        if self._container.run(f"head -c {space} /dev/zero > {LOGS}/.space; rm {LOGS}/.space", cwd="/").stderr:
+        space = len(self.task.steps[step.name].encode()) + (1 << 12)
+        if self.shared.container.run(f"head -c {space} /dev/zero > {LOGS}/.space; rm {LOGS}/.space", cwd="/").stderr:
             raise OSError(f"the room has no space left for the instruction of step {step.name!r}")
         if step.healthcheck:
-            wait = self._containers.wait
-            if reason := unhealthy(self._container, step.healthcheck, self._workdir, self._env, wait):
+            wait = self.containers.closed.wait
+            if reason := unhealthy(self.shared.container, step.healthcheck, self.shared.workdir, self.shared.env, wait):
                 raise EndedTrial("HealthcheckError", reason)
 
     def _run_agent(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
-        limit = agent_timeout(self._task, step)
-        user = self._shared.user_for(agent_user(self._task, step))
-        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit, user)
-        policies = network_policies(self._task.config, step)
-        with _Phase(result, "agent_execution"), self._network(policies.agent, policies.environment):
-            command = self._agent.work(turn)
+        limit = agent_timeout(self.task, step)
+        user = self.shared.user_for(agent_user(self.task, step))
+        turn = AgentTurn(
+            self.shared.container, self.task, step, instruction, self.shared.workdir, self.shared.env, limit, user
+        )
+        policies = network_policies(self.task.config, step)
+        with _phase(result, "agent_execution"), self._network(policies.agent, policies.environment):
+            command = self.agent.work(turn)
         folder = self._save_logs(LOGS, "agent", step)
         if command is None:
             return
-        if not (folder / self._agent.log).exists():  # otherwise the agent wrote this file itself
-            _write_stream(folder / self._agent.log, command.stdout)
+        if not (folder / self.agent.log).exists():  # otherwise the agent wrote this file itself
+            _write_stream(folder / self.agent.log, command.stdout)
         if command.timed_out:
             raise EndedTrial("AgentTimeoutError", f"the agent did not finish within {limit:g} s")
         if command.code:
@@ -420,19 +406,21 @@ class _Trial:
     @contextmanager
     def _network(self, phase: Network, environment: Network) -> Iterator[None]:
         """Give a phase its network access, and afterwards restore that of the environment."""
-        self._container.connect(phase == "public")
+        self.shared.container.connect(phase == "public")
         try:
             yield
         finally:
-            self._container.connect(environment == "public")
+            self.shared.container.connect(environment == "public")
 
     def _collect(self, step: StepSettings | None) -> None:
         """Run the task's collect commands before the verification; failures are only recorded in a file."""
-        hooks = (*self._task.config.verifier.collect, *(step.verifier.collect if step else ()))
+        hooks = (*self.task.config.verifier.collect, *(step.verifier.collect if step else ()))
         failures = []
         for hook in hooks:
             limit = hook.timeout_sec
-            result = self._container.run(hook.command, cwd=self._workdir, env=self._env, user=hook.user, timeout=limit)
+            result = self.shared.container.run(
+                hook.command, cwd=self.shared.workdir, env=self.shared.env, user=hook.user, timeout=limit
+            )
             if result.timed_out or result.code:
                 how = f"took longer than {limit:g} s" if result.timed_out else f"ended with {result.code}"
                 failures.append(f"{hook.command!r} {how}")
@@ -441,9 +429,9 @@ class _Trial:
 
     def _verify(self, step: StepSettings | None) -> dict[str, int | float]:
         """The rewards from the tests. If the tests fail, `_try_twice` finds out whether the agent is to blame."""
-        if left := self._container.sweep():  # processes that the agent left running
+        if left := self.shared.container.sweep():  # processes that the agent left running
             self._write_lines("left-running", left)
-        judge = judge_environment(self._task, step)
+        judge = judge_environment(self.task, step)
         if judge:
             return self._try_twice(step, partial(self._run_tests_apart, judge, step))
         checks = [partial(self._check_unchanged, step)]  # only before the first run: the tests may install programs
@@ -451,9 +439,9 @@ class _Trial:
         def attempt() -> dict[str, int | float]:
             while checks:
                 checks.pop()()
-            policies = network_policies(self._task.config, step)
+            policies = network_policies(self.task.config, step)
             with self._network(policies.verifier, policies.environment):
-                return self._run_tests(step, self._shared)
+                return self._run_tests(step, self.shared)
 
         return self._try_twice(step, attempt)
 
@@ -482,28 +470,28 @@ class _Trial:
 
     def _check_unchanged(self, step: StepSettings | None) -> None:
         """Tampered if the agent changed a program that the tests use."""
-        folders = dict.fromkeys((self._task.path / "tests", verifier_script(self._task, step).parent))
+        folders = dict.fromkeys((self.task.path / "tests", verifier_script(self.task, step).parent))
         tests = [text for folder in folders for text in scripts(folder)]
-        if changed := self._container.tampered(tests, self._env):
+        if changed := self.shared.container.tampered(tests, self.shared.env):
             self._write_lines("tampered", changed)
             raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which is part of its verifier")
 
     def _run_tests_apart(self, judge: JudgeEnvironment, step: StepSettings | None) -> dict[str, int | float]:
         """The rewards from tests in a container of their own, into which only the agent's artifacts are copied."""
         plan, settings = judge_plan(judge), judge.settings
-        network = network_policies(self._task.config, step).verifier == "public"
+        network = network_policies(self.task.config, step).verifier == "public"
         container = Container(
             hidden=self.hidden,
             network=network,
             memory=settings.memory_mb,
             files=settings.storage_mb,
-            layers=_layers(self._task, plan),
+            layers=_layers(self.task, plan),
         )
-        self._containers.add(container)
+        self.containers.add(container)
         try:
             container.start()
             furnish(container, judge.folder, plan)
-            for source, saved in self._artifacts:
+            for source, saved in self.artifacts:
                 if saved.is_dir() and source.strip("/"):  # files that this container has there are not the agent's
                     container.run(f"find {shlex.quote(source)} -mindepth 1 -delete", cwd="/")
                 container.put(saved, source)
@@ -512,10 +500,10 @@ class _Trial:
             own = JudgeContainer(container, plan.workdir, env, judge.bundled, plan.user, image)
             return self._run_tests(step, own)
         finally:
-            self._containers.remove(container)
+            self.containers.remove(container)
 
     def _run_tests(self, step: StepSettings | None, judge: JudgeContainer) -> dict[str, int | float]:
-        container, task = judge.container, self._task
+        container, task = judge.container, self.task
         emptied = VERIFIER if judge.bundled else f"{VERIFIER} {TESTS}"
         container.run(f"rm -rf {emptied}; mkdir -p {emptied}; chmod 777 {VERIFIER}", cwd="/")
         script = verifier_script(task, step)
@@ -546,31 +534,28 @@ class _Trial:
 
     def _save_logs(self, source: str, name: str, step: StepSettings | None, container: Container | None = None) -> Path:
         """Copy a folder of logs from a container into the trial's directory."""
-        target = self._folder(name, step)
+        target = self._path(name, step)
         target.mkdir(parents=True, exist_ok=True)
         with suppress(OSError, shutil.Error):
-            (container or self._container).take(source, target)
+            (container or self.shared.container).take(source, target)
         return target
 
-    def _folder(self, name: str, step: StepSettings | None) -> Path:
-        return self._root / "steps" / step.name / name if step else self._root / name
+    def _path(self, name: str, step: StepSettings | None) -> Path:
+        return self.folder / "steps" / step.name / name if step else self.folder / name
 
     def _write_lines(self, name: str, lines: list[str]) -> None:
         text = "".join(f"{line}\n" for line in lines)
-        (self._root / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
+        (self.folder / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
 
 
-class _Phase:
-    """Records the start and end of a part of a trial in its result."""
-
-    def __init__(self, result: dict[str, Any], name: str) -> None:
-        self._result, self._name = result, name
-
-    def __enter__(self) -> None:
-        self._result[self._name] = {"started_at": now(), "finished_at": None}
-
-    def __exit__(self, *_: object) -> None:
-        self._result[self._name]["finished_at"] = now()
+@contextmanager
+def _phase(result: dict[str, Any], name: str) -> Iterator[None]:
+    """Record the start and end of a part of a trial in its result."""
+    result[name] = {"started_at": now(), "finished_at": None}
+    try:
+        yield
+    finally:
+        result[name]["finished_at"] = now()
 
 
 def _write_stream(path: Path, stream: bytes) -> None:
@@ -587,12 +572,7 @@ def _read(path: Path) -> bytes:
 
 
 def _failure(kind: str, message: str) -> dict[str, str]:
-    return {
-        "exception_type": kind,
-        "exception_message": message,
-        "exception_traceback": "",
-        "occurred_at": now(),
-    }
+    return {"exception_type": kind, "exception_message": message, "exception_traceback": "", "occurred_at": now()}
 
 
 def now() -> str:

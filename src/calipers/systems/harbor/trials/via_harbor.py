@@ -31,8 +31,8 @@ from calipers.rollouts.column import Column
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import Labels, Part, Places
-from calipers.systems.harbor.read import OUTCOME_OF, read_groups
-from calipers.systems.harbor.trials.engine import CALLING, CHAT, ROOM, find_engine, run_job
+from calipers.systems.harbor.read import OUTCOME_OF, USAGE_NAMES, read_groups
+from calipers.systems.harbor.trials import CALLING, CHAT, ROOM, find_engine, run_job
 from calipers.systems.harbor.wire import failure_cause
 from calipers.tasks.jsonl import HarborTask
 
@@ -215,12 +215,6 @@ def _check_factory(factory: Any) -> None:
 
 
 _ABSENT: Final = object()
-_USAGE: Final = {  # key in a trial's agent_result -> key in a trajectory
-    "cost_usd": "cost_usd",
-    "n_input_tokens": "prompt_tokens",
-    "n_output_tokens": "completion_tokens",
-    "n_cache_tokens": "cached_tokens",
-}
 
 
 class HarvestedTrial(NamedTuple):
@@ -352,7 +346,9 @@ def _turns(location: str, trial: Any) -> list[Turn]:
 def _usage(location: str, trial: Any, turns: Sequence[Turn]) -> dict[str, float | None]:
     """A trial's usage; token counts that are not reported are those of its turns, and None without turns."""
     agent_result = _field(trial, "agent_result")
-    usage = {name: _number(f"{location}.agent_result.{key}", _field(agent_result, key)) for key, name in _USAGE.items()}
+    usage = {
+        name: _number(f"{location}.agent_result.{key}", _field(agent_result, key)) for key, name in USAGE_NAMES.items()
+    }
     for name in ("prompt_tokens", "completion_tokens"):
         if usage[name] is None and turns:
             usage[name] = sum(len(getattr(turn, name)) for turn in turns)
