@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 import calipers
 from bench.simulations.paired_rule import floored_p, of_cluster_sums
-from calipers.analyses.plan_study import Clustered, StudyInputs, StudyRequest, from_numbers, study
+from calipers.analyses.plan_study import StudyClusters, StudyInputs, StudyRequest, from_numbers, study
 from calipers.errors import InputError
 from calipers.stats.paired import paired
 from calipers.stats.power import Clusters, PairVariance, Pilot, best_split
@@ -103,8 +103,9 @@ def in_clusters(sizes, samples, shift):
     middle, heavy = CHANCE + shift, sum(size * size for size in sizes) / sum(sizes)
     pair = PairVariance(own * (1 + 0.5 * (heavy - 1)), middle * (1 - middle) - own, CHANCE * (1 - CHANCE))
     of_task = np.repeat(np.arange(len(sizes)), sizes)
-    clusters = Clustered("source", Clusters.of(of_task), len(sizes), None)
-    return of_task, known(pair, tasks=len(of_task), samples=samples, binary=True, clustered=clusters)
+    clusters = Clusters.of(of_task)
+    shown = StudyClusters("source", len(sizes), clusters.size, None)
+    return of_task, known(pair, tasks=len(of_task), samples=samples, binary=True, clustered=shown, clusters=clusters)
 
 
 @pytest.mark.parametrize(

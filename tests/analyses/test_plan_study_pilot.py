@@ -72,9 +72,9 @@ def test_clusters_are_in_the_variance(tmp_path):
     assert found.pair.tasks == pytest.approx(0.04 * 5.5, rel=0.1)
     assert pilots(*runs).pair.tasks == pytest.approx(0.04, rel=0.1)
     assert (found.pair.first, found.pair.second) == pytest.approx((0.2075, 0.24), rel=0.05)
-    assert (found.clustered.count, found.clustered.clusters.size, found.tasks) == (2000, 10.0, 20_000)
+    assert (found.clustered.count, found.clustered.tasks_per_cluster, found.tasks) == (2000, 10.0, 20_000)
     whole = 0.04 + (0.2075 + 0.24) / 2
-    assert found.clustered.effect == pytest.approx((whole + 0.04 * 4.5) / whole, rel=0.1)
+    assert found.clustered.design_effect == pytest.approx((whole + 0.04 * 4.5) / whole, rel=0.1)
     assert "2,000 clusters by source" in found.source
     low, high = found.pilot.interval(float("inf"))
     assert low < 0.04 * 5.5 < high < 1.3 * low
@@ -89,7 +89,7 @@ def test_clusters_without_repeats(tmp_path):
     path = by_source(tmp_path, "a", [[1], [1], [0], [0]], [0, 0, 1, 1])
     found = pilots(path, cluster="source", correlation=0.5)
     assert (found.pair.tasks, found.pair.divided) == (pytest.approx(4 * 1 / 4), False)
-    assert found.clustered.effect == pytest.approx(3)
+    assert found.clustered.design_effect == pytest.approx(3)
     assert pilots(path, correlation=0.5).pair.tasks == pytest.approx(4 * 1 / 12)
 
 

@@ -61,8 +61,6 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     """A page of every kind, made from the files in a folder."""
     import calipers
     from calipers.analyses.compare.document import document as comparison_page
-    from calipers.analyses.curve import document as curve_page
-    from calipers.analyses.items import document as items_page
     from calipers.analyses.judge_check import document as judge_page
     from calipers.analyses.leaderboard import document as leaderboard_page
     from calipers.reports.result import document as result_page
@@ -91,9 +89,9 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     ]
     for title, count in (("matrix", 2), ("matrix of three", 3), ("matrix of models", 5)):
         yield title, calipers.matrix(several, models=[f"m{number}" for number in range(count)]).page()
-    yield "curve", curve_page(calipers.curve([at["a"]], upto=8))
-    yield "items", items_page(calipers.items(*runs))
-    yield "items of one run", items_page(calipers.items(at["a"]))
+    yield "curve", calipers.curve([at["a"]], upto=8).page()
+    yield "items", calipers.items(*runs).page()
+    yield "items of one run", calipers.items(at["a"]).page()
     yield "judge-check", judge_page(calipers.judge_check([at["a"]], str(folder / "labels.csv")))
     yield from _more(folder, at)
 
@@ -106,7 +104,6 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.gate.gate import check_policy
     from calipers.analyses.gate.requirement import read_policy
     from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
-    from calipers.analyses.plan_study import document as plan_page
     from calipers.analyses.rescore import Rescoring, rejudge
     from calipers.analyses.rescore import document as rescored_page
     from calipers.analyses.selftest import checked, selftest
@@ -116,9 +113,9 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     yield from _watched(folder)
     yield "gate", gate_page(check_policy(read_policy(str(folder / "policy.yaml"))))
     wanted = StudyRequest(detect=0.1, tasks=40, samples=4, price_per_sample=0.01, budget=10.0)
-    yield "plan", plan_page(study(from_pilots((at["a"], at["b"]), Chosen(), None, paired=True), wanted))
+    yield "plan", study(from_pilots((at["a"], at["b"]), Chosen(), None, paired=True), wanted).page()
     clustered = Chosen(cluster="level")
-    yield "plan clusters", plan_page(study(from_pilots((at["a"],), clustered, None, paired=True), wanted))
+    yield "plan clusters", study(from_pilots((at["a"],), clustered, None, paired=True), wanted).page()
     again = Rescoring(at["a"], scores=at["other"], name="score", out=str(folder / "rescored.jsonl"))
     yield "rescore", rescored_page(rejudge(again))
     yield "selftest", selftest_page(selftest(checked(load_suite(ARITH.removesuffix(".jsonl")), 6)))

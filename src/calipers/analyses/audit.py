@@ -252,18 +252,18 @@ class AuditEvidence:
         return [sorted(task, key=lambda row: row.sample) for task in tasks.values()]
 
 
-def impossible(rule: str, rollouts: Sequence[AuditRow], says: str) -> Anomaly:
-    """A finding that no honest run has, with its first rollouts as examples."""
-    return Anomaly(rule, IMPOSSIBLE, len(rollouts), says, expected=0.0, examples=_names(rollouts))
+def impossible(rule: str, found: Sequence[AuditRow | str], says: str) -> Anomaly:
+    """A finding that no honest run has, with its first rollouts or texts as examples."""
+    return Anomaly(rule, IMPOSSIBLE, len(found), says, expected=0.0, examples=_examples(found))
 
 
-def listed(rule: str, rollouts: Sequence[AuditRow], of: int, says: str) -> Listed:
-    """A list of rollouts out of ``of`` rollouts, with the first ones as examples."""
-    return Listed(rule, len(rollouts), of, says, _names(rollouts))
+def listed(rule: str, found: Sequence[AuditRow | str], of: int, says: str) -> Listed:
+    """A list of rollouts or texts out of ``of``, with the first ones as examples."""
+    return Listed(rule, len(found), of, says, _examples(found))
 
 
-def _names(rollouts: Sequence[AuditRow]) -> list[str]:
-    return [row.name for row in rollouts[:NAMED]]
+def _examples(found: Sequence[AuditRow | str]) -> list[str]:
+    return [row.name if isinstance(row, AuditRow) else row for row in found[:NAMED]]
 
 
 Verdict = Anomaly | Listed | str | None
@@ -451,7 +451,7 @@ def same_text_elsewhere(evidence: AuditEvidence) -> Iterator[Verdict]:
             examples.append(f"{passed[0].name} and {passed[1].name}")
     if examples:
         says = f"a completion of {LONG} characters or more passes in several tasks"
-        yield Anomaly("same_text_elsewhere", IMPOSSIBLE, len(examples), says, expected=0.0, examples=examples[:NAMED])
+        yield impossible("same_text_elsewhere", examples, says)
     yield None
 
 
@@ -460,8 +460,7 @@ def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
     if evidence.planned is not None:
         unplanned = [row for row in evidence.rows if row.sample >= evidence.planned.get(row.task, 0)]
         if unplanned:
-            says = "rollouts that the plan of the run does not have"
-            yield impossible("ledger", unplanned, says)
+            yield impossible("ledger", unplanned, "rollouts that the plan of the run does not have")
         yield None
         return
     holes = []
@@ -473,13 +472,12 @@ def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
         if lost:
             holes.append(f"task {task[0].task!r} has no sample {', '.join(map(str, lost[:3]))}")
     if holes:
-        says = "tasks whose sample numbers have holes: rollouts were lost or removed"
-        yield Anomaly("ledger", IMPOSSIBLE, len(holes), says, expected=0.0, examples=holes[:NAMED])
+        yield impossible("ledger", holes, "tasks whose sample numbers have holes: rollouts were lost or removed")
     usual = sizes.most_common(1)[0][0] if sizes else 0
-    fewer = [task[0].task for task in tasks if len(task) < usual]
+    fewer = [f"task {task[0].task!r}" for task in tasks if len(task) < usual]
     if fewer and len(fewer) < len(tasks) / 2:
         says = f"tasks with fewer than {usual} samples, the usual number; no plan has the planned number"
-        yield Listed("fewer_samples", len(fewer), len(tasks), says, [f"task {name!r}" for name in fewer[:NAMED]])
+        yield listed("fewer_samples", fewer, len(tasks), says)
     yield None
 
 
@@ -545,12 +543,11 @@ def requests(evidence: AuditEvidence) -> Iterator[Verdict]:
         yield "request ids are not unique, as of a server that counts anew: they cannot be held against its own log"
         return
     if ambiguous:
-        says = "request ids with several different completions"
-        yield Anomaly("requests", IMPOSSIBLE, len(ambiguous), says, expected=0.0, examples=ambiguous[:NAMED])
-    twice = [request for request, count in counts.items() if count > 1 and request not in ambiguous]
+        yield impossible("requests", ambiguous, "request ids with several different completions")
+    twice = [str(request) for request, count in counts.items() if count > 1 and request not in ambiguous]
     if twice:
         says = "request ids that appear more than once, with one completion: a cache, a replay, or copies"
-        yield Listed("requests", len(twice), len(counts), says, [str(request) for request in twice[:NAMED]])
+        yield listed("requests", twice, len(counts), says)
     yield None
 
 
@@ -638,22 +635,11 @@ def twin_tasks(evidence: AuditEvidence) -> Iterator[Verdict]:
     yield None
 
 
-RULES: Final[Mapping[str, Rule]] = {
-    tests.LAST_IS_PASS: last_is_pass,
-    tests.START_FOLLOWS_OUTCOME: start_follows_outcome,
-    tests.COPIED_RECORDS: copied_records,
-    tests.SAME_TEXT: same_text,
-    "same_text_elsewhere": same_text_elsewhere,
-    "ledger": ledger,
-    "seeds": seeds,
-    "attempts": attempts,
-    "requests": requests,
-    "times": times,
-    "tokens": tokens,
-    "empty_passes": empty_passes,
-    "gold_text": gold_text,
-    tests.TWIN_TASKS: twin_tasks,
-}
+_RULES: Final = (
+    *(last_is_pass, start_follows_outcome, copied_records, same_text, same_text_elsewhere, ledger, seeds),
+    *(attempts, requests, times, tokens, empty_passes, gold_text, twin_tasks),
+)
+RULES: Final[Mapping[str, Rule]] = {rule.__name__: rule for rule in _RULES}
 
 
 def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:

@@ -47,9 +47,8 @@ from calipers.stats.curve import (
     pass_curves,
     sequence_curve,
 )
-from calipers.stats.estimate import TOO_LARGE
+from calipers.stats.estimate import TOO_LARGE, ValueEnds
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
-from calipers.stats.sequence import Ends
 from calipers.tally import quietly
 
 if TYPE_CHECKING:
@@ -140,8 +139,8 @@ class Curves(Page):
         return "sha256:" + hashlib.sha256(canonical({**self._settings(), "groups": groups})).hexdigest()
 
     def page(self) -> Document:
-        """The document that renderers show."""
-        return document(self)
+        """A row for each k with all metrics, then the cost of trying until the first pass."""
+        return Document(partial(_blocks, self), self.to_dict, FIELDS, self.rows)
 
     def glance(self) -> Glance:
         """How pass@k rises, a row for each k, and the missing rollouts, for a notebook."""
@@ -293,8 +292,7 @@ def _with_sequences(group: CurveGroup, part: Rollouts, settings: _CurveSettings)
     """The group with confidence sequences as bands and a note, if a stopping rule ended its run."""
     if part.stop is None:
         return group
-    kept = contributed(part, group.reward).kept()
-    unit = bool(((kept >= 0) & (kept <= 1)).all())
+    unit = ValueEnds.of(contributed(part, group.reward).kept()).in_unit
     clustered, confidence = settings.plan.cluster is not None, settings.plan.confidence
     curves = [
         sequence_curve(line, unit=unit or line.metric in PASSES, clustered=clustered, confidence=confidence)
@@ -346,7 +344,7 @@ def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
         Ledger.of(part),
         (int(n[n > 0].min(initial=n.max(initial=0))), int(n.max(initial=0))),
         int((n > 0).sum()),
-        [_finite(_up_to(line, settings.upto)) for line in (*passing, *others)],
+        [_up_to(line, settings.upto) for line in (*passing, *others)],
         [row for row in tries if settings.upto is None or row.k <= settings.upto],
         [*_sample_notes(n), *fit_notes, *notes, *_cost_notes(costs, tries)],
         law,
@@ -359,7 +357,7 @@ def _majority_and_max(
     """maj@k, if there are answers, and max@k, with notes on them."""
     by = part.by_task
     kept = rewards.kept()
-    limits: Ends | None = UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
+    limits = UNIT if ValueEnds.of(kept).in_unit else None
     most = int(by.count(rewards.given).max(initial=0))
     curves, notes = [], []
     labels = part.labels.get("answer")
@@ -380,12 +378,8 @@ def _majority_and_max(
 
 
 def _up_to(line: Curve, upto: int | None) -> Curve:
-    return line if upto is None else replace(line, points=tuple(point for point in line.points if point.k <= upto))
-
-
-def _finite(line: Curve) -> Curve:
-    """The curve without numbers that are not finite, because the rewards are too large for their spread."""
-    points = list(line.points)
+    """The curve up to the last k, without numbers that are not finite as the rewards are too large for their spread."""
+    points = [point for point in line.points if upto is None or point.k <= upto]
     for index, point in enumerate(points):
         numbers = (point.value or 0.0, point.stderr or 0.0, *(point.interval or ()))
         if not all(map(math.isfinite, numbers)):
@@ -448,11 +442,6 @@ def _cost_notes(costs: Column | None, tries: Sequence[FirstSuccess]) -> list[str
     if any(row.cost is None for row in tries):
         return [f"no cost for some k: some tasks have no {COST} for a pass or a failure that is needed"]
     return []
-
-
-def document(curves: Curves) -> Document:
-    """The page of curves: a row for each k with all metrics, then the cost of trying until the first pass."""
-    return Document(partial(_blocks, curves), curves.to_dict, FIELDS, curves.rows)
 
 
 def _blocks(curves: Curves) -> Iterator[Block]:

@@ -32,6 +32,7 @@ from calipers.rollouts.labels import clusters, over_steps
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import without_sentences
 from calipers.rollouts.table import Rollouts
+from calipers.stats.estimate import ValueEnds
 from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
 from calipers.stats.variance import Split, split
@@ -121,8 +122,8 @@ class ItemReport(Page):
         return replace(self, limit=limit)
 
     def page(self) -> Document:
-        """The document that renderers show."""
-        return document(self)
+        """A summary, the runs, then the tasks."""
+        return Document(partial(_blocks, self), self.to_dict, FIELDS, self.rows)
 
     def glance(self) -> Glance:
         """A summary of the tasks, and the runs (of a single run, its tasks), for a notebook."""
@@ -301,7 +302,7 @@ def _measured(
     for (name, _, _), column in zip(runs, columns, strict=True):
         if not bool(np.isfinite(column.kept()).all()):
             raise InputError(f"{name}: reward {key!r} has values that are not finite numbers; expected finite numbers")
-    unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
+    unit = all(ValueEnds.of(column.kept()).in_unit for column in columns)
     in_unit = columns
     if not unit:
         in_unit = [Column(passed(column, settings.threshold).astype(np.float64), column.given) for column in columns]
@@ -481,11 +482,6 @@ def _flags_of_document(content: bytes) -> dict[str | None, list[str]] | None:
         failed = [task for task, _ in probe.failed] if probe.what == GOLD else []
         tasks.setdefault(None, []).extend([*probe.wrong, *failed])
     return None if document.tables is None and document.selftest is None else tasks
-
-
-def document(report: ItemReport) -> Document:
-    """The page of the tasks: a summary, the runs, then the tasks."""
-    return Document(partial(_blocks, report), report.to_dict, FIELDS, report.rows)
 
 
 def _blocks(report: ItemReport) -> Iterator[Block]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calipers.analyses.compare.align import Common, by_id, units
+from calipers.analyses.compare.align import by_id, units
 from calipers.analyses.compare.source import check_sources
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
@@ -110,7 +110,8 @@ class StudyClusters:
     key: str
     count: int  # in the pilot
     tasks_per_cluster: float  # the mean
-    design_effect: float | None  # factor on the variance of the mean, compared with independent tasks
+    # factor on the variance of the mean, compared with independent tasks; None without variance
+    design_effect: float | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -139,8 +140,8 @@ class Study(Page):
     clusters: StudyClusters | None = None
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
-        return document(self)
+        """The variances, the designs in tables, and advice."""
+        return Document(partial(_blocks, self), self.to_dict, escaped="")
 
     def glance(self) -> Glance:
         """The first advice, the designs, and the test, for a notebook."""
@@ -185,16 +186,6 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Clustered:
-    """The clusters of a pilot's tasks, and their effect on its variance."""
-
-    key: str
-    clusters: Clusters
-    count: int
-    effect: float | None  # factor on the variance of the mean, compared with independent tasks; None without variance
-
-
-@dataclass(frozen=True, slots=True)
 class StudyInputs:
     """The inputs of a plan."""
 
@@ -208,7 +199,8 @@ class StudyInputs:
     width: float | None = 1.0  # of the range of the rewards; None: unbounded
     binary: bool = False  # every reward is an end of that range
     notes: Sequence[str] = ()
-    clustered: Clustered | None = None  # the variance between tasks in ``pair`` includes its effect
+    clustered: StudyClusters | None = None  # the variance between tasks in ``pair`` includes its effect
+    clusters: Clusters = APART
     pilot: Pilot | None = None  # for the interval of the variance; None without a pilot
 
 
@@ -324,11 +316,11 @@ def _from_one(run: _Run, cluster: str | None, correlation: float | None) -> Stud
         why = plain_why(ONE_CLUSTER if divided.why == NO_REPEATS else divided.why)
         units = "two tasks or more" if cluster is None else "two clusters or more"
         raise InputError.at(run.path, why, f"expected a pilot of {units}")
-    clustered = None if cluster is None or codes is None else _clustered(cluster, means.kept(), codes)
+    clustered = _clustered(cluster, means.kept(), codes)
     notes = [*_stopped([run]), *_assumption(correlation)]
-    source = f"a pilot, {_description([run], clustered)}"
+    source = f"a pilot, {_description([run], clustered[0])}"
     pilot = pilot_of_run(run.column, by, r, of_task)
-    return StudyInputs(source, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, pilot)
+    return StudyInputs(source, pair, parts, r, *_size([run]), *_range([run]), notes, *clustered, pilot)
 
 
 def _from_two(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> StudyInputs:
@@ -339,46 +331,39 @@ def _from_two(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Stu
     run_one = _with_values(common.first, chosen, first.path)
     run_two = _with_values(common.second, chosen, second.path)
     runs = [run_one, run_two]
-    of_task, notes = _clusters(common, chosen.cluster)
+    of_task, note = (None, None) if chosen.cluster is None else units(common, chosen.cluster)
     columns = run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task
     pair = pair_variance(*columns, of_task)
     if isinstance(pair, Unsplit):
-        units = "two tasks in common or more" if of_task is None else "two clusters in common or more"
-        raise InputError(f"{first.path} and {second.path}: {plain_why(pair.why)}; expected {units}")
+        expected = "two tasks in common or more" if of_task is None else "two clusters in common or more"
+        raise InputError(f"{first.path} and {second.path}: {plain_why(pair.why)}; expected {expected}")
     parts = [split(run.column, run.rollouts.by_task, of_task) for run in runs]
     between = [part.tasks for part in parts if isinstance(part, Split)]
     between_sum = sum(between) if len(between) == 2 else None
     means = [task_mean(run.column, run.rollouts.by_task) for run in runs]
     if not paired:
-        variance = sum(_spread(side, of_task) for side in means) if between_sum is None else between_sum
+        codes = [None if of_task is None else of_task[side.given] for side in means]
+        spreads = [spread_of(side.kept(), code) for side, code in zip(means, codes, strict=True)]
+        variance = sum(spreads) if between_sum is None else between_sum
         pair = PairVariance(variance, pair.first, pair.second, pair.divided)
     scale = math.sqrt(math.prod(between)) if between_sum is not None else 0.0
     r = None if between_sum is None or not scale or not paired else (between_sum - pair.tasks) / (2 * scale)
-    clustered = None
-    if chosen.cluster is not None and of_task is not None:
-        given = means[0].given & means[1].given
-        clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[given], of_task[given])
-    source = f"two pilots, {_description(runs, clustered)}"
+    given = means[0].given & means[1].given
+    differences = (means[1].values - means[0].values)[given]
+    clustered = _clustered(chosen.cluster, differences, None if of_task is None else of_task[given])
+    source = f"two pilots, {_description(runs, clustered[0])}"
+    notes = [*_stopped(runs), *([note] if note else [])]
     pilot = pilot_of_pair(*columns, of_task, paired=paired)
-    return StudyInputs(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *notes], clustered, pilot)
+    return StudyInputs(source, pair, None, r, *_size(runs), *_range(runs), notes, *clustered, pilot)
 
 
-def _clusters(common: Common, key: str | None) -> tuple[Ints | None, list[str]]:
-    """The cluster of each common task, [T], and the notes on the clusters."""
-    if key is None:
-        return None, []
-    code, note = units(common, key)
-    return code, [note] if note else []
-
-
-def _clustered(key: str, values: Floats, of_task: Ints) -> Clustered:
-    plain = spread_of(values)
+def _clustered(key: str | None, values: Floats, of_task: Ints | None) -> tuple[StudyClusters | None, Clusters]:
+    """The clusters of the pilots' tasks, and the distribution of their sizes, from one value per task, [T]."""
+    if key is None or of_task is None:
+        return None, APART
+    plain, sizes = spread_of(values), Clusters.of(of_task)
     effect = spread_of(values, of_task) / plain if plain else None
-    return Clustered(key, Clusters.of(of_task), len(np.unique(of_task)), effect)
-
-
-def _spread(means: Column, of_task: Ints | None) -> float:
-    return spread_of(means.kept(), None if of_task is None else of_task[means.given])
+    return StudyClusters(key, len(np.unique(of_task)), sizes.size, effect), sizes
 
 
 def _size(runs: Sequence[_Run]) -> tuple[int, int, float | None]:
@@ -395,11 +380,11 @@ def _size(runs: Sequence[_Run]) -> tuple[int, int, float | None]:
 def _range(runs: Sequence[_Run]) -> tuple[float | None, bool]:
     """The width of the range of the values, if it is [0, 1], and whether all values are 0 or 1."""
     kept = np.concatenate([run.column.kept() for run in runs])
-    unit = bool(((kept >= 0) & (kept <= 1)).all())
+    unit = ValueEnds.of(kept).in_unit
     return (1.0 if unit else None), unit and bool(((kept == 0) | (kept == 1)).all())
 
 
-def _description(runs: Sequence[_Run], clustered: Clustered | None) -> str:
+def _description(runs: Sequence[_Run], clustered: StudyClusters | None) -> str:
     """The paths, tasks, clusters and samples of the pilots, in words."""
     tasks, samples, _ = _size(runs)
     names = " and ".join(run.path for run in runs)
@@ -570,7 +555,7 @@ class _Study:
     def __init__(self, inputs: StudyInputs, request: StudyRequest) -> None:
         self._inputs, self._request = inputs, request
         self._pair = inputs.pair
-        self._clusters = APART if inputs.clustered is None else inputs.clustered.clusters
+        self._clusters = inputs.clusters
         self._units = "tasks" if inputs.clustered is None else "clusters"
         self._confidence = 1 - request.alpha
         self._price = request.price_per_sample if request.price_per_sample is not None else inputs.cost
@@ -599,16 +584,12 @@ class _Study:
         """The plan."""
         inputs, request, pair = self._inputs, self._request, self._pair
         have = None if self._tasks is None else self._design(self._tasks, self._samples)
-        designs = [*self._designs()] if request.detect is not None else []
         endless = needed = None
         if self._tasks is not None and pair.divided:
             endless = self._smallest(self._tasks, math.inf)
             needed = self._samples_needed(self._tasks)
-        best = self._best(request.tasks)
-        here = self._best(self._tasks) if self._tasks and not request.tasks else None
-        worth = samples_worth(pair) if pair.divided else None
-        parts, clusters = inputs.parts, inputs.clustered
-        return Study(
+        parts = inputs.parts
+        planned = Study(
             source=inputs.source,
             metric=request.metric,
             detect=request.detect,
@@ -628,19 +609,18 @@ class _Study:
             have=have,
             endless=endless,
             samples_needed=needed,
-            designs=designs,
-            samples_worth=worth,
+            designs=[*self._designs()] if request.detect is not None else [],
+            samples_worth=samples_worth(pair) if pair.divided else None,
             budget=request.budget,
-            best=best,
-            best_here=here,
+            best=self._best(request.tasks),
+            best_here=self._best(self._tasks) if self._tasks and not request.tasks else None,
             price_per_sample=self._price,
             price_per_task=request.price_per_task,
-            advice=[*self._advice(have, designs, endless, needed, worth, best, here)],
+            advice=(),
             notes=inputs.notes,
-            clusters=None
-            if clusters is None
-            else StudyClusters(clusters.key, clusters.count, clusters.clusters.size, clusters.effect),
+            clusters=inputs.clustered,
         )
+        return replace(planned, advice=[*self._advice(planned)])
 
     def _between_range(self) -> tuple[float, float] | None:
         """The interval of the variance between tasks from the pilot; without repeats, of the whole variance."""
@@ -776,18 +756,10 @@ class _Study:
             raise InputError.at("--budget", problem, f"expected at least {two:g}")
         return self._design(*best)
 
-    def _advice(
-        self,
-        have: Design | None,
-        designs: Sequence[Design],
-        endless: float | None,
-        needed: int | None,
-        worth: int | None,
-        best: Design | None,
-        here: Design | None,
-    ) -> Iterator[str]:
-        request = self._request
-        if request.detect is not None and not designs:
+    def _advice(self, planned: Study) -> Iterator[str]:
+        request, have, endless = self._request, planned.have, planned.endless
+        needed, worth, best = planned.samples_needed, planned.samples_worth, planned.best
+        if request.detect is not None and not planned.designs:
             yield f"even {MOST_TASKS:,} tasks do not show a difference of {figure(request.detect)}"
         between = self._between_range()
         condition = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
@@ -813,7 +785,7 @@ class _Study:
             yield sentence if worth is None else condition + sentence
         if best is not None and request.budget is not None:
             yield f"a budget of {money(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
-            if here is not None and here.tasks < best.tasks:
+            if (here := planned.best_here) is not None and here.tasks < best.tasks:
                 yield f"with the available tasks it pays for {tasks_and_samples(here.tasks, here.samples)}"
         parts = self._inputs.parts
         if request.paired and request.detect is not None and parts and self._inputs.correlation:
@@ -846,11 +818,6 @@ def _enough_samples(worth: int | None, have: Design | None, endless: float | Non
     if have.samples >= worth or gain < GAIN:
         return f"{sentence}; here unlimited samples would reduce the smallest difference by {percent(round(gain, 3))}"
     return sentence
-
-
-def document(study: Study) -> Document:
-    """The page of a plan: the variances, the designs in tables, and advice."""
-    return Document(partial(_blocks, study), study.to_dict, escaped="")
 
 
 def _blocks(study: Study) -> Iterator[Block]:

@@ -139,8 +139,8 @@ class Watched(Page):
         return f"{counted(len(self.open_alarms), 'alarm')}: {first.words}."
 
     def page(self) -> Document:
-        """The page and its data, for renderers."""
-        return document(self)
+        """The answer, each alarm, a table for each series, and the evidence."""
+        return Document(lambda: spaced(_blocks(self)), self.to_dict, FIELDS, self.rows, paged=True)
 
     def glance(self) -> Glance:
         """The alarms, the curves of the first series, and the bound on false alarms, for a notebook."""
@@ -257,11 +257,6 @@ def promise(watched: Watched) -> str:
     if watched.segment > 1:
         return f"Of all alarms of this run, at most {chance} are false in expectation."
     return f"The chance of any false alarm in {watched.planned:,} planned steps is at most {chance}."
-
-
-def document(watched: Watched) -> Document:
-    """The page of a watch: the answer, each alarm, a table for each series, and the evidence."""
-    return Document(lambda: spaced(_blocks(watched)), watched.to_dict, FIELDS, watched.rows, paged=True)
 
 
 def _blocks(watched: Watched) -> Iterator[Block]:
