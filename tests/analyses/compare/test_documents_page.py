@@ -46,6 +46,23 @@ def test_the_page_keeps_to_its_width(three, columns):
     assert [line for line in lines if len(line) > max(columns, 75)] == []
 
 
+def test_a_metric_of_each_pair_is_named_by_the_pair(tmp_path):
+    """The runs have no dataset, and each pair has another reward in common."""
+    rewards = {"one": ("x", "y"), "two": ("x", "z"), "three": ("y", "z")}
+    paths = [
+        put(
+            tmp_path / f"{name}.jsonl",
+            *({"task": f"t{n}", "model": name, "rewards": {key: float(n % 3 > 0) for key in keys}} for n in range(9)),
+        )
+        for name, keys in rewards.items()
+    ]
+    lines = terminal.render(document(calipers.compare(*paths, metric="mean_reward"))).splitlines()
+    named = [line for line in lines if "mean_reward(reward=" in line]
+    assert named == [
+        f"{pair}: mean_reward(reward={key})" for pair, key in (("B − A", "x"), ("C − A", "y"), ("C − B", "z"))
+    ]
+
+
 def test_the_document_is_strict_and_whole(three):
     document = json.loads(three.to_json())
     assert document["schema"] == "calipers.comparison/1"

@@ -377,18 +377,16 @@ def _pairs_page(comparison: Comparison) -> Iterator[Block]:
         head += [Sentence((f"{label}  ", Name(name, None, name))) for name, label in label_of.items()] + [Blank()]
     axis = _axis([finding for _, _, finding in findings])
     pair_counts = Counter((contest.dataset, _names(contest, pair)) for contest, pair, _ in findings)
-    row_names: list[str] = []
-    rows_by_metric: dict[str, list[str]] = {}
-    rows = []
+    rows, row_names, pair_names = [], list[str](), list[str]()
     for contest, pair, finding in findings:
         first, second = names = _names(contest, pair)
         # agents distinguish pairs with equal names, such as the filter pipelines of lm-evaluation-harness
         agent = contest.runs[pair.first].agent if pair_counts[contest.dataset, names] > 1 else None
         row_name = " · ".join(filter(None, (contest.dataset, agent)))
         row_names.append(row_name)
-        rows_by_metric.setdefault(clean(finding.metric), []).append(clean(row_name, NAME))
+        pair_names.append(f"{label_of[second]} − {label_of[first]}")
         cell: Cell = Name(row_name, plain=_cell_name(row_name))
-        rows.append([cell, f"{label_of[second]} − {label_of[first]}", *_cells(finding, axis)])
+        rows.append([cell, pair_names[-1], *_cells(finding, axis)])
     name_rows = len(set(row_names)) > 1
     columns = [
         *([TableColumn("dataset", after=3, middle=True)] if name_rows else []),
@@ -397,6 +395,9 @@ def _pairs_page(comparison: Comparison) -> Iterator[Block]:
     ]
     tail: list[Block] = [Blank()]
     if len(metrics) > 1:
+        rows_by_metric: dict[str, list[str]] = {}
+        for row_name, (_, _, finding) in zip(row_names if name_rows else pair_names, findings, strict=True):
+            rows_by_metric.setdefault(clean(finding.metric), []).append(clean(row_name, NAME))
         tail += [Sentence(f"{', '.join(names)}: {metric}", "note") for metric, names in rows_by_metric.items()]
         tail.append(Blank())
     if len(runs) > 2:

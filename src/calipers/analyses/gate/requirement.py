@@ -358,10 +358,12 @@ def _duplicate_key(root: Any) -> Any:
         if id(node) in seen or not isinstance(getattr(node, "value", None), list):
             continue
         seen.add(id(node))
-        keys = [pair[0] for pair in node.value if isinstance(pair, tuple)]
-        for index, key in enumerate(keys):
-            if any(key.value == other.value for other in keys[:index]):
+        values = set[str]()
+        for key in (pair[0] for pair in node.value if isinstance(pair, tuple)):
+            if isinstance(key.value, str) and key.value in values:
                 return key
+            if isinstance(key.value, str):  # any other key is refused when the values are made
+                values.add(key.value)
         stack += [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
     return None
 
