@@ -397,11 +397,10 @@ class Benchmark:
         for task, judge in zip(tasks, judges, strict=True):
             prompt = task.instruction if prompt_builder is None else prompt_builder(task)
             rewards.append([])
-            for sample in range(samples):
+            for _ in range(samples):
                 text = client.generate(prompt=prompt, max_tokens=max_tokens, temperature=temperature, stop=stop)
                 rewards[-1].append(judge(text))
-                if sample == samples - 1:
-                    last.append(text)
+            last.append(text)
         return score_judged(self.name, tasks, rewards, last, plan)
 
     async def score_via_harbor(

@@ -69,6 +69,8 @@ class ProfileExport:
     """The export of ``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json``, beside the rollouts."""
 
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
+        if hooks is not None:
+            raise InputError.at("--hooks", f"{PROFILE} has none", "expected --export nemo_gym")
         if target is not None:
             raise InputError.at("--export", f"{PROFILE} writes beside the rollouts", f"expected only {PROFILE}")
         main = _only(paths, f"--export {PROFILE}", "expected one file")

@@ -391,7 +391,7 @@ def _quick_rows(block: memoryview) -> list[CompanionRow]:
         rows: list[CompanionRow] = _DECODER.decode_lines(block)
     except BAD:
         return []
-    return rows if all(0 <= row.rollout < 2**53 and _fault(row) is None for row in rows) else []
+    return rows if all(_fault(row) is None for row in rows) else []
 
 
 def _decoded(location: str, text: bytes) -> CompanionRow:
@@ -399,15 +399,15 @@ def _decoded(location: str, text: bytes) -> CompanionRow:
         row = _DECODER.decode(text)
     except BAD as error:
         raise InputError.at(location, f"cannot be read ({error})", _EXPECTED) from None
-    if not 0 <= row.rollout < 2**53:
-        raise InputError.at(location, f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0")
     if fault := _fault(row):
         raise InputError.at(location, *fault)
     return row
 
 
 def _fault(row: CompanionRow) -> tuple[str, str] | None:
-    """The problem with an index that is a float but not whole, and what was expected; else None."""
+    """The problem with an index, such as a float that is not whole, and what was expected; else None."""
+    if not 0 <= row.rollout < 2**53:
+        return f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0"
     if type(row.task) is not float and type(row.rollout) is not float:
         return None
     return index_fault(TASK, row.task) or index_fault(ROLLOUT, row.rollout)
