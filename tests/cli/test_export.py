@@ -132,7 +132,10 @@ def test_a_hook_that_fails_leaves_no_file(here, name):
         (["--export", "nemo_gym=rollouts.jsonl"], "rollouts.jsonl: is one of the files to be scored"),
         (["--hooks", "app.py:MathServer"], "--hooks: nothing is exported; add --export nemo_gym"),
         (["--force"], "--force: nothing is exported; add --export nemo_gym"),
-        (["--export", "nemo_gym_profile", "--hooks", "app.py:MathServer"], "--hooks: nemo_gym_profile has none; expected"),
+        (
+            ["--export", "nemo_gym_profile", "--hooks", "app.py:MathServer"],
+            "--hooks: nemo_gym_profile has none; expected",
+        ),
         (["--export", "nemo_gym", "--hooks", "app.py"], "--hooks: 'app.py' cannot be read; expected FILE:CLASS"),
         (["--export", "nemo_gym", "--hooks", "no.py:X"], "no.py: No such file or directory; expected FILE:CLASS"),
         (["--export", "nemo_gym", "--hooks", "app.py:MathServr"], "no class in app.py named 'MathServr'; did you mean"),
