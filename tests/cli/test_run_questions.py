@@ -136,11 +136,10 @@ def test_wrong_input_costs_no_call(home, arguments, wrong):
 
 def test_options_of_a_table_are_for_tables(home):
     calipers("init", "arith", "--from", "qa.csv", cwd=home)
-    wrong = refused("run", "arith", "--prompt", "x", "--model", "python/m.py:answer", cwd=home)
-    assert (
-        wrong == "--prompt: is for tables of questions, and arith is not a table; "
-        "expected a CSV, TSV, JSON or Parquet file"
-    )
+    for option, value in (("--prompt", "x"), ("--index-from", "0")):
+        wrong = refused("run", "arith", option, value, "--model", "python/m.py:answer", cwd=home)
+        expected = "is for tables of questions, and arith is not a table; expected a CSV, TSV, JSON or Parquet file"
+        assert wrong == f"{option}: {expected}"
 
 
 def test_a_file_that_is_not_there(home):

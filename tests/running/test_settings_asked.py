@@ -74,6 +74,20 @@ def test_the_words_of_other_systems_are_our_settings(text, temperature, tokens):
     assert (job.temperature, job.max_tokens, job.gen_kwargs) == (temperature, tokens, {})
 
 
+@pytest.mark.parametrize(
+    ("model", "text", "extra"),
+    [
+        ("hf/x", "do_sample=true", {"do_sample": True}),  # a local model would be greedy without it
+        ("hf/x", "do_sample=true,temperature=0.8", {}),
+        ("hf/x", "do_sample=false", {}),
+        ("openai/x", "do_sample=true", {}),  # the temperature is the server's
+    ],
+)
+def test_a_local_model_gets_do_sample_if_there_is_no_temperature(model, text, extra):
+    (job,), _ = jobs_of(["a"], {"model": (model,), "gen_kwargs": text})
+    assert job.gen_kwargs == extra
+
+
 @pytest.mark.parametrize("text", ["", "a", "=1", "{a}", "[1]"])
 def test_gen_kwargs_that_cannot_be_read(text):
     with pytest.raises(InputError, match="--gen-kwargs"):

@@ -185,7 +185,7 @@ def connect(spec: str, connection: Connection) -> Client:
     that gets everything after the first slash as the name.
     """
     kind, name = _parts(spec)
-    if connection.model_args and kind != LOCAL_KIND:
+    if connection.model_args and not is_local(spec):
         raise InputError.at("--model-args", f"{spec} takes none", f"expected {LOCAL_KIND}/PATH, or no arguments")
     if CLIENTS.match(kind):
         return cast(Client, CLIENTS.load(kind)(name, connection))
@@ -201,6 +201,15 @@ def connect(spec: str, connection: Connection) -> Client:
     except (Exception, SystemExit) as error:
         raise PluginError(f"model {spec!r}: the plugin failed: {type(error).__name__}: {error}") from error
     return guarded(client, spec, connection)
+
+
+def is_local(spec: str) -> bool:
+    """Whether a model is loaded in this process.
+
+    >>> is_local("hf/my/checkpoint"), is_local("openai/gpt-x")
+    (True, False)
+    """
+    return spec.strip().partition("/")[0] == LOCAL_KIND
 
 
 def _parts(spec: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.clients import LOCAL_KIND, Client, Completion, Request, connect
+from calipers.clients import Client, Completion, Request, connect, is_local
 from calipers.clients.secrets import Secrets
 from calipers.engines import AHEAD, TRIES, Lost, RemoteWorkers, connected
 from calipers.errors import ClientError, InputError, VerifierError
@@ -164,7 +164,7 @@ def remote(
     job: Job, address: str, tasks: Sequence[Task], client: Client, verifiers: Mapping[str, Verifier]
 ) -> Iterator[tuple[Client, Mapping[str, Verifier], int]]:
     """A client and verifiers whose work is done on a cluster, and the number of rollouts to have in flight at once."""
-    if job.model.partition("/")[0] == LOCAL_KIND:
+    if is_local(job.model):
         problem = f"{job.model} is loaded into one process"
         raise InputError.at("--engine", problem, "serve the model, and use openai/NAME with --base-url")
     with connected(address) as ray:

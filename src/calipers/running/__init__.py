@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
-from calipers.clients import LOCAL_KIND, Price
+from calipers.clients import Price, is_local
 from calipers.errors import InputError
 from calipers.names import engine_of
 
@@ -172,8 +172,7 @@ class Job:
     @property
     def in_flight(self) -> int:
         """The maximum number of requests in flight; by default, a model in this process gets enough for its batches."""
-        default_of_local_model = self.model.partition("/")[0] == LOCAL_KIND and "concurrency" not in self.origins
-        if not default_of_local_model:
+        if not is_local(self.model) or "concurrency" in self.origins:
             return self.concurrency
         return IN_PROCESS if self.until is None else IN_PROCESS_UNTIL
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from calipers.clients import Client, Connection
 from calipers.clients.address import file_sha256
@@ -48,9 +48,17 @@ def recorded_questions(settings: Mapping[str, Any]) -> Questions:
     return Questions(**columns, judged=not settings.get("predict_only"))
 
 
+_DEFAULTS: Final = Questions()
+
+
+def _given(settings: Job | Questions, names: Sequence[str]) -> list[str]:
+    """The settings among these names that do not have their default."""
+    return [name for name in names if getattr(settings, name) != getattr(_DEFAULTS, name)]
+
+
 def suite_of(benchmark: str, questions: Questions) -> Suite:
     """The tasks of a benchmark; a table is read with the settings of ``questions``."""
-    given = [name for name in COLUMN_SETTINGS if getattr(questions, name) not in (None, (), False)]
+    given = _given(questions, COLUMN_SETTINGS)
     missing = Path(benchmark).suffix.lower() in SUFFIXES and not os.path.lexists(benchmark) and benchmark not in names()
     if missing or is_table(benchmark) or (given and os.path.isfile(benchmark)):
         return questions_suite(read_table(benchmark), questions)
@@ -72,10 +80,9 @@ def _judged_by(task: Task, questions: Questions) -> Task:
 
 def check_of_library(job: Job) -> None:
     """InputError for settings of tables or of our verifiers in a job with a task of lm-evaluation-harness."""
-    for name in (*COLUMN_SETTINGS, "verifier", "params"):
-        if getattr(job, name) not in (None, (), False, {}):
-            problem = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
-            raise InputError.at(job.location(name), problem, "remove it: the task defines this itself")
+    for name in _given(job, (*COLUMN_SETTINGS, "verifier", "params")):
+        problem = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
+        raise InputError.at(job.location(name), problem, "remove it: the task defines this itself")
 
 
 class MemoryBenchmark(Protocol):
@@ -170,10 +177,9 @@ class JobBenchmark:
     def in_memory(cls, job: Job, benchmark: MemoryBenchmark) -> JobBenchmark:
         """The benchmark of a job whose tasks are in memory."""
         check_apart(job)
-        for name in COLUMN_SETTINGS:
-            if getattr(job, name) not in (None, (), False):
-                expected = "name the columns in Benchmark.from_table(..., prompt=...)"
-                raise InputError.at(name, "is for a table of questions, and this is already a benchmark", expected)
+        for name in _given(job, COLUMN_SETTINGS):
+            expected = "name the columns in Benchmark.from_table(..., prompt=...)"
+            raise InputError.at(name, "is for a table of questions, and this is already a benchmark", expected)
         tasks, verifiers = [as_task(task) for task in benchmark.tasks], dict(benchmark.verifiers)
         if job.verifier is not None or job.params:
             tasks = [_judged_by(task, questions_of(job)) for task in tasks]

@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from calipers.clients import Callers, Client, Completion, Request
+from calipers.clients import Callers, Client, Completion, Request, is_local
 from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
 from calipers.running import Job
@@ -432,21 +432,17 @@ def interrupts(first: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-IN_THIS_PROCESS = "hf/"
-"""The prefix of models that share this process and its devices; they run one after the other."""
-
-
 def lanes(jobs: Sequence[Job]) -> list[list[Job]]:
     """Jobs grouped into lanes: lanes run concurrently, and the jobs of a lane one after the other.
 
-    If a job has a task of a library, all jobs are one lane, because loading the task sets the seeds of the process.
+    Local models, which share this process and its devices, are one lane. If a job has a task of a library, all jobs are
+    one lane, because loading the task sets the seeds of the process.
     """
     if any(job.from_library for job in jobs):
         return [list(jobs)]
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
-        lane = IN_THIS_PROCESS if job.model.startswith(IN_THIS_PROCESS) else job.model
-        by_model.setdefault(lane, []).append(job)
+        by_model.setdefault("" if is_local(job.model) else job.model, []).append(job)
     return list(by_model.values())
 
 

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import msgspec
 
-from calipers.clients import NONE_HERE, Client, Price, Request, connect
+from calipers.clients import NONE_HERE, Client, Price, Request, connect, is_local
 from calipers.clients.address import endpoint
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
@@ -354,7 +354,7 @@ def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:
 
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
     """The error of the first request, with advice."""
-    location = "" if model.startswith("hf/") else " --base-url, the key, and"
+    location = "" if is_local(model) else " --base-url, the key, and"
     advice = f"no other request was sent; check{location} the model's name"
     if error.kind == NONE_HERE:
         advice = "no request was sent; use a server that returns prompt logprobs, or hf/PATH"

@@ -36,7 +36,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from calipers.clients import Price
+from calipers.clients import Price, is_local
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, is_remote, load
 from calipers.running import LOAD_SEEDS, OF_AGENTS, SEEDS_BELOW, Job, Seeds
@@ -499,7 +499,7 @@ def _as_in_lm_eval(job: Job, options: Mapping[str, Any]) -> Job:
 
     Prompts are plain text unless requested otherwise, and are cut on the left to fit.
     """
-    if not job.from_library or not job.model.startswith("hf/"):
+    if not job.from_library or not is_local(job.model):
         return job
     api = job.api if "api" in options or job.chats else "completions"
     return replace(job, api=api, gen_kwargs={"truncate": "left", **job.gen_kwargs})
@@ -523,8 +523,11 @@ def _options(given: Mapping[str, Any]) -> Settings:
         options["model_args"] = gen_kwargs(options["model_args"], "--model-args")
     if "gen_kwargs" in options:
         extra = gen_kwargs(options["gen_kwargs"])
-        if extra.pop("do_sample", None) is False:  # temperature 0 in lm-evaluation-harness
+        do_sample = extra.pop("do_sample", None)
+        if do_sample is False:  # temperature 0 in lm-evaluation-harness
             extra["temperature"] = 0.0
+        elif do_sample and "temperature" not in {**options, **extra} and any(map(is_local, options.get("model", ()))):
+            extra["do_sample"] = do_sample  # temperature 1; a server has a temperature of its own
         ours = [key for key in extra if key in LIFTED]
         lifted = {LIFTED[key]: setting(f"--gen-kwargs: {key}", LIFTED[key], extra.pop(key)) for key in ours}
         options = {**lifted, **options, "gen_kwargs": extra}
