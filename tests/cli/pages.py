@@ -150,7 +150,7 @@ def _watched(folder: Path) -> Iterator[tuple[str, Document]]:
     """The pages of a watch: an alarm with its rollouts, and the best step."""
     from watch_steps import watch, write_run
 
-    from calipers.analyses.watch.alarm import alarms_of
+    from calipers.analyses.watch import alarms_of
     from calipers.analyses.watch.best import best_in
 
     for split in ("train", "eval"):

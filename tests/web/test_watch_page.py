@@ -7,7 +7,7 @@ import pytest
 from watch_steps import watch, write_run, write_step
 
 import calipers
-from calipers.analyses.watch.alarm import alarms_of
+from calipers.analyses.watch import alarms_of
 from calipers.analyses.watch.watch import is_watched
 from calipers.errors import InputError
 from calipers.web.draw import CurveStep, StepMark, step_curve

@@ -147,7 +147,7 @@ def watch(
     code: 0 no alarm, 1 an alarm, 2 wrong input, 3 nothing readable.
     """
     files = targets((junit, out))
-    from calipers.analyses.watch.alarm import alarms_of
+    from calipers.analyses.watch import alarms_of
     from calipers.analyses.watch.watch import RunWatch
     from calipers.formats import Named
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calipers.analyses.watch.alarm import KINDS, PRESETS, alarms_of, parse
+from calipers.analyses.watch import KINDS, PRESETS, alarms_of, parse
 from calipers.errors import InputError
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from watch_steps import watch, write_run, write_step
 
+from calipers.analyses.watch import alarms_of
 from calipers.analyses.watch import watch as module
-from calipers.analyses.watch.alarm import alarms_of
 from calipers.analyses.watch.best import best_in, best_of
 from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, SeriesTasks
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
@@ -152,7 +152,7 @@ def test_a_watch_that_is_killed_goes_on(tmp_path):
     program = (
         "import os, sys, signal\n"
         "from calipers.analyses.watch import watch as module\n"
-        "from calipers.analyses.watch.alarm import alarms_of\n"
+        "from calipers.analyses.watch import alarms_of\n"
         "real, count = module.read_step_file, [0]\n"
         "def read(*a, **k):\n"
         "    count[0] += 1\n"

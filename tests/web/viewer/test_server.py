@@ -583,7 +583,7 @@ def test_every_system_is_shown(monkeypatch, tmp_path):
 def test_a_watched_folder_is_shown_by_step_and_live(tmp_path):
     from watch_steps import write_run
 
-    from calipers.analyses.watch.alarm import alarms_of
+    from calipers.analyses.watch import alarms_of
     from calipers.analyses.watch.watch import RunWatch
 
     write_run(tmp_path / "runs" / "grpo", 12, drop=0.3, at=8)

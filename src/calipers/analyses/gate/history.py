@@ -23,7 +23,7 @@ import msgspec
 
 from calipers.analyses.gate import CRITICAL, Check, Gate
 from calipers.analyses.gate.gate import gate
-from calipers.analyses.watch.alarm import DROP, RISE, Alarm, parse
+from calipers.analyses.watch import DROP, RISE, Alarm, parse
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
 from calipers.analyses.watch.sums import StepSums, matched, shared_tasks, summed

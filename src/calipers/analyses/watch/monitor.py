@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.analyses.watch.alarm import DROP, RATE, RISE, SHARE, Alarm
+from calipers.analyses.watch import DROP, RATE, RISE, SHARE, Alarm
 from calipers.analyses.watch.sums import StepSums, UnitHashes, matched, shared_tasks
 from calipers.errors import InputError
 from calipers.rollouts.column import Bools, Floats, Ints

@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.analyses.watch.alarm import Alarm
+from calipers.analyses.watch import Alarm
 from calipers.analyses.watch.monitor import (
     AlarmWatcher,
     Memory,

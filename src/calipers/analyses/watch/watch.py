@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.analyses.watch.alarm import DIVERGE, DROP, MEAN, RATE, SHARE, Alarm, alarms_of, parse
+from calipers.analyses.watch import DIVERGE, DROP, MEAN, RATE, SHARE, Alarm, alarms_of, parse
 from calipers.analyses.watch.document import Watched, watched_of
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings, Raised
 from calipers.analyses.watch.state import (
