@@ -12,6 +12,7 @@
     │   ├── ClientError       no completion came back; says whether a retry could help
     │   └── VerifierError     a completion could not be verified
     ├── SandboxError          no sandbox is available, or it failed: the program was not judged
+    ├── HarborError           a job that only Harbor can run, and that it cannot run here
     ├── EngineError           the machines that work was sent to are gone; what was finished is kept, exit 3
     ├── LogError              a file of a run cannot be written; earlier results are kept, exit 3
     └── Incomplete            numbers were refused because rollouts are missing, exit 3
@@ -134,6 +135,10 @@ class SandboxError(CalipersError):
     """No sandbox is available, or the sandbox failed; the program was not judged."""
 
 
+class HarborError(CalipersError):
+    """A job that only Harbor can run, and that it cannot run here."""
+
+
 class EngineError(CalipersError):
     """The cluster that does the work is gone; finished work is kept."""
 
@@ -183,7 +188,3 @@ def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
     return [
         max(plain[form][::-1], key=lambda word: difflib.SequenceMatcher(None, name, word).ratio()) for form in close
     ]
-
-
-class HarborError(CalipersError):
-    """A job that only Harbor can run, and that it cannot run here."""

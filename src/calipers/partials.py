@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ import numpy as np
 from calipers.errors import Incomplete, InputError
 from calipers.formats import NUMBERED, Named, insisted, worths
 from calipers.formats.lines import NotPackable
-from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, opened, written
+from calipers.formats.partial import SCHEMA, PartHeader, Partial, PartSettings, input_file, opened, written
 from calipers.formats.read import Input, natural, read_packed, with_folders
 from calipers.formats.read import begin as begin_reading
 from calipers.names import FORMATS, is_code
@@ -40,20 +40,6 @@ from calipers.stores import atomic_file
 from calipers.tally import DEFINITIONS
 
 Path = str | os.PathLike[str]
-PLANNED: Final = (
-    "metrics",
-    "by",
-    "cluster",
-    "dialect",
-    "missing",
-    "reward",
-    "confidence",
-    "seed",
-    "interval",
-    "range",
-    "exclude",
-)
-"""The settings that partials must have in common to be merged."""
 
 
 def write_partial(
@@ -93,8 +79,7 @@ def merge_partials(
     _check_once(parts)
     if expect is not None:
         _check_expected(parts, os.fspath(expect))
-    plan = _plan(parts[0], metrics)
-    return _scored(parts, plan)
+    return _scored(parts, _plan(parts[0], metrics))
 
 
 def score_cached(
@@ -127,8 +112,7 @@ def score_cached(
         for source_input in inputs
     ]
     cached.save()
-    _check_once(parts)
-    result = _scored(parts, plan)
+    result = score_partials(parts, plan)
     return replace(result, notes=[*result.notes, *notes])
 
 
@@ -199,13 +183,13 @@ def _bytes(partial: Partial, plan: Plan) -> bytes:
 
 def _plan(partial: Partial, metrics: Any) -> Plan:
     """The plan of a partial, with other metrics if the user requests any."""
-    settings: dict[str, Any] = {key: partial.header.settings.get(key) for key in PLANNED}
-    stored = settings.pop("metrics") or None
+    names = [name for name in PartSettings.__struct_fields__ if name != "labels"]
+    given = partial.header.settings
+    settings: dict[str, Any] = {name: given[name] for name in names if given.get(name) is not None}
+    stored, limits = settings.pop("metrics", None) or None, settings.pop("range", None)
     if metrics is None and (code := next((name for name in stored or () if is_code(name)), None)):
         expected = f"give it again: --metric {code}"
         raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", expected)
-    limits = settings.pop("range")
-    settings = {key: value for key, value in settings.items() if value is not None}
     try:
         return make_plan(stored if metrics is None else metrics, range=limits and (limits[0], limits[1]), **settings)
     except TypeError as error:
@@ -275,7 +259,7 @@ def _check_alike(parts: Sequence[Partial]) -> None:
         if part.header.definitions != DEFINITIONS:
             problem = f"was made with definitions {part.header.definitions}, and this version has {DEFINITIONS}"
             raise InputError.at(part.path, problem, "make it again")
-        for key in (*PLANNED, "labels"):
+        for key in PartSettings.__struct_fields__:
             own, firsts = part.header.settings.get(key), first.header.settings.get(key)
             if own != firsts:
                 problem = f"was made with {key} {_shown(own)}, and {first.path} with {_shown(firsts)}"

@@ -18,6 +18,8 @@ from calipers.rollouts.packed import Loose, Packed
 from calipers.rollouts.table import Part
 
 Raw = msgspec.Raw
+ROW: Final = msgspec.json.Decoder(dict[str, Raw])
+"""Decodes an object into the raw JSON of its values."""
 BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors for text that is not JSON, or is nested too deeply."""
 

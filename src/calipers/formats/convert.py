@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError, display
-from calipers.formats import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
+from calipers.formats import BAD, ROW, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import KEPT, JsonLines
 from calipers.formats.lines import LineError, odd_key, unreadable, without_unreal
 from calipers.formats.read import Progress, begin, format_of, opened, with_folders
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 CHECKED: Final = 64  # blocks of lines that one reader checks, so that its columns stay small
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_ROW: Final = msgspec.json.Decoder(dict[str, Raw])
 _BATCH: Final = 1 << 16  # rows whose numbers are converted to Python numbers at once
 
 Record = dict[str, Any]
@@ -185,7 +184,7 @@ def _lines(path: str, progress: Progress | None) -> Iterator[Record]:
                 reader.read(block)
                 for line in bytes(block).split(b"\n"):
                     if line.strip():
-                        yield _ROW.decode(line)
+                        yield ROW.decode(line)
                 lines, blocks, bytes_read = reader.lines, blocks + 1, bytes_read + len(block)
                 if progress is not None:
                     progress(min(bytes_read, source.size) if source.size else bytes_read, source.size)
@@ -325,9 +324,9 @@ def _line_by_line(path: str, line_extras: Callable[[Record], Sequence[Mapping[st
 def _decoded(line: bytes) -> Record:
     """A line as an object of raw JSON values; NaN, which some systems write, is read as null."""
     try:
-        return _ROW.decode(line)
+        return ROW.decode(line)
     except msgspec.DecodeError:
-        return _ROW.decode(without_unreal(line)[0])
+        return ROW.decode(without_unreal(line)[0])
 
 
 def _empty_tasks(parts: Sequence[Part]) -> list[str]:

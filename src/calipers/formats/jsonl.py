@@ -28,6 +28,7 @@ from calipers.errors import InputError
 from calipers.formats import (
     BAD,
     NUMBERED,
+    ROW,
     TARGET,
     Beginning,
     Columns,
@@ -97,7 +98,6 @@ _ROLE_TYPES: Mapping[str, Any] = {
 }
 _BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # first bytes of an object, a text and null
 _BLANKS = b" \t\r\n"
-_ROW = msgspec.json.Decoder(dict[str, Raw])
 _LIST = msgspec.json.Decoder(list[Raw])
 _TEXT = msgspec.json.Decoder(str)
 _KEY = msgspec.json.Encoder()
@@ -128,9 +128,9 @@ class RecordSchema:
     def learn(self, number: int, line: bytes) -> bool:
         """Widen the schema to fit one line; False if nothing in the line is new, or it can never fit."""
         line.decode()
-        row = _ROW.decode(line)
+        row = ROW.decode(line)
         inside = {  # the keys of each object of numbers
-            key: list(_ROW.decode(raw))
+            key: list(ROW.decode(raw))
             for key, raw in row.items()
             if self.roles.get(key) in self.inside and kind_of(raw) == "object"
         }
@@ -520,7 +520,7 @@ def _reshaped(
 ) -> bytes:
     """One line with the value of each path as an additional key, and its reward as a number."""
     try:
-        row = _ROW.decode(line)
+        row = ROW.decode(line)
         added = {key: value for key, steps in paths.items() if key not in row and (value := _inside(row, steps))}
     except BAD:  # left to the reader, which has a better message
         return line
@@ -538,7 +538,7 @@ def _inside(row: Mapping[str, Raw], steps: list[str]) -> Raw | None:
     for step in steps[1:]:
         first = bytes(memoryview(raw)[:1]) if raw is not None else b""
         if first == b"{":
-            raw = _ROW.decode(raw or b"").get(step)
+            raw = ROW.decode(raw or b"").get(step)
         elif first == b"[" and step.isdecimal():
             values = _LIST.decode(raw or b"")
             raw = values[int(step)] if int(step) < len(values) else None
@@ -632,7 +632,7 @@ def of_blocks(blocks: Iterable[Block], names: Columns) -> Extras:
         data = bytes(block if reshape is None else reshape(block, 0))
         for line in data.split(b"\n"):
             if line.strip():
-                yield of_row(_ROW.decode(line), names)
+                yield of_row(ROW.decode(line), names)
 
 
 def of_row(row: Mapping[str, Any], names: Columns) -> dict[str, Any]:

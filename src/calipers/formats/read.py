@@ -23,10 +23,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
 from calipers.errors import InputError, UnknownName, display
-from calipers.formats import BAD, NUMBERED, Beginning, Format, Named, OpenInput, insisted, no_file
+from calipers.formats import BAD, NUMBERED, ROW, Beginning, Format, Named, OpenInput, Raw, insisted, no_file
 from calipers.formats import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
@@ -72,8 +70,6 @@ PARQUET_MAGIC = b"PAR1"
 BLANKS = b" \t\r\n"
 MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml)\b", re.IGNORECASE)
 CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that the header of a CSV file cannot have
-
-_ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,10 +419,10 @@ def _first_line(source: Source) -> bytes:
         head += more
 
 
-def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
+def _row(line: bytes) -> Mapping[str, Raw] | None:
     for without_nan in (False, True):
         try:
-            return _ROW.decode(without_unreal(line)[0] if without_nan else line)
+            return ROW.decode(without_unreal(line)[0] if without_nan else line)
         except BAD:  # left to the reader, which has a better message
             continue
     return None

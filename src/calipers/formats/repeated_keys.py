@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
+from calipers.formats import ROW
 
 _COLON: Final = ord(":")
 _QUOTE: Final = ord('"')
@@ -29,7 +30,6 @@ _HIGHS: Final = np.uint64(0x8080808080808080)
 _BACKSLASH: Final = ord("\\")
 _U: Final = ord("u")
 _BACKSLASHES: Final = np.uint64(_BACKSLASH) * _ONES
-_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AFTER_QUOTE: Final = ord('"') + 1  # bytes below this are a quote, a blank, or the (harmless) exclamation mark
 
 
@@ -192,7 +192,7 @@ def refuse_repeated_key(text: bytes, location: str, inside: Collection[str] = ()
 def _is_proved_once(text: bytes, inside: Collection[str]) -> bool:
     """Whether counting proves that no key is repeated at the top of a document, or within the values at these paths."""
     try:
-        values: dict[str, Any] = _RAWS.decode(text)
+        values: dict[str, Any] = ROW.decode(text)
         within = (values.get(path.partition(".")[0], b"null") for path in inside)
         return counted_once(text, values) and all(_is_encoded_again(bytes(value)) for value in within)
     except (ValueError, RecursionError):  # msgspec's among them
@@ -216,12 +216,12 @@ def once_by_raws(line: bytes, *path: str) -> bool:
     False also if the line or a value on the path is not an object; an absent value and null count as empty objects.
     """
     try:
-        values: dict[str, Any] = _RAWS.decode(line)
+        values: dict[str, Any] = ROW.decode(line)
         if not counted_once(line, values):
             return False
         for name in path:
             line = bytes(values.get(name, b"null"))
-            values = {} if line == b"null" else _RAWS.decode(line)
+            values = {} if line == b"null" else ROW.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return counted_once(line, values)

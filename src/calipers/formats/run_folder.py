@@ -35,7 +35,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats import BAD, Columns, Extras, Format, Progress, Raw, Settings, Text, flat, jsonl, no_file
+from calipers.formats import BAD, ROW, Columns, Extras, Format, Progress, Settings, Text, flat, jsonl, no_file
 from calipers.formats.jsonl import JsonLines, of_row
 from calipers.formats.source import BLOCK, Source, blocks_of
 from calipers.formats.source_facts import FACTS
@@ -405,9 +405,6 @@ def _identity(path: str, dataset: str | None) -> Settings:
     yield from flat({key: value for key, value in identity.items() if key not in WHO}, "")
 
 
-_ROW = msgspec.json.Decoder(dict[str, Raw])
-
-
 def _extras(part: Part, names: Columns) -> Extras:
     """The non-numeric values of rows in the log; for a missing rollout, the metadata of its task."""
     folder, file = os.path.split(part.places.path)
@@ -420,7 +417,7 @@ def _extras(part: Part, names: Columns) -> Extras:
         return
     for block in blocks_of(RunLog(folder)):
         for line in filter(bytes.strip, bytes(block).split(b"\n")):
-            row = _ROW.decode(line)
+            row = ROW.decode(line)
             name = msgspec.json.decode(row[names.get("task", "task")])
             yield {**of_row(row, names), **_with_target(tasks.get(str(name)))}
 

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats import BAD, NUMBERED, Columns, Progress, Raw, Text, target_hash
+from calipers.formats import BAD, NUMBERED, ROW, Columns, Progress, Raw, Text, target_hash
 from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import (
     ABSENT,
@@ -72,7 +72,6 @@ Whole = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST - 1)]  # a sample nu
 _NEWLINE: Final = ord(b"\n")
 _PLAIN: Final = {float, bool, NoneType}  # an integer may be too large
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
-_ROWS: Final = msgspec.json.Decoder(dict[str, Raw])
 _WRONG_TYPE: Final = re.compile(r"Expected `([^`]*)`(?:[^`]*), got `([^`]*)`(?: - at `\$\.?(.*)`)?")
 _BEYOND: Final = re.compile(r"Expected `int` [<>]= -?[0-9]+ - at `\$\.?(.*)`")
 _LACKS: Final = re.compile(r"missing required field `([^`]*)`(?: - at `\$\.?(.*)`)?")
@@ -409,7 +408,7 @@ class _RowSchema:
         if not self._layout.extras:
             return False
         line.decode()
-        row = _ROWS.decode(line)
+        row = ROW.decode(line)
         if odd_key(row) is not None:
             return False
         known = {*self._declared, *self.requested}
