@@ -160,11 +160,9 @@ class Client(Protocol):
 
     async def complete(self, request: Request) -> Completion:
         """The model's completion; `ClientError` if the request fails in any way."""
-        ...
 
     async def close(self) -> None:
         """Close connections; called once, after the last request."""
-        ...
 
 
 def as_text(request: Request, instead: str) -> str:

@@ -52,7 +52,7 @@ def find(connection: Connection) -> Address:
 
     Every key that will be sent is added to the connection's secrets.
     """
-    _, parts = _resolved(connection.base_url)
+    parts = _resolved(connection.base_url)
     route = ROUTES[connection.api]
     path = parts.path.rstrip("/").removesuffix(route)  # users of lm-eval give the URL with its route
     headers = _headers(parts, connection.secrets)
@@ -68,8 +68,7 @@ def find(connection: Connection) -> Address:
 
 def called(base_url: str | None) -> str:
     """The base URL of a connection for the records of a run: resolved, normalised, without keys."""
-    base, _ = _resolved(base_url)
-    return without_keys(base)
+    return without_keys(_resolved(base_url).geturl())
 
 
 def without_keys(url: str) -> str:
@@ -103,14 +102,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _resolved(base_url: str | None) -> tuple[str, SplitResult]:
-    """The base URL to use, and its parts; InputError, which never shows a password, if it cannot be used."""
+def _resolved(base_url: str | None) -> SplitResult:
+    """The parts of the base URL to use; InputError, which never shows a password, if it cannot be used."""
     origin = "--base-url" if base_url else f"${BASE_URL}"
     base = base_url or os.environ.get(BASE_URL) or OFFICIAL
     parts = url_parts(base, origin, _EXPECTED, f"put the key in ${KEY} instead")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0 or parts.fragment:
         raise InputError.at(origin, f"{base!r} is not a server address", _EXPECTED)
-    return base, parts
+    return parts
 
 
 def url_parts(url: str, origin: str, expected: str, without_password: str) -> SplitResult:

@@ -22,7 +22,6 @@ class Secrets:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._bytes: list[bytes] = []
 
     def add(self, value: str | None) -> None:
         """Add a key, also in the forms that it may have inside a JSON string."""
@@ -31,8 +30,6 @@ class Secrets:
             if len(form) >= SHORTEST and form not in self._texts:
                 self._texts.append(form)
                 self._texts.sort(key=len, reverse=True)  # a key that contains another one is replaced first
-        # an environment variable that is not UTF-8 has lone surrogates, which strict UTF-8 cannot encode
-        self._bytes = [text.encode("utf-8", "surrogatepass") for text in self._texts]
 
     def add_environment(self) -> None:
         """Add every key in the environment, because user code may use and print any of them."""
@@ -61,9 +58,9 @@ class Secrets:
 
     def scrub_bytes(self, data: bytes) -> bytes:
         """The bytes without the keys."""
-        for value in self._bytes:
-            if value in data:
-                data = data.replace(value, HIDDEN.encode())
+        for value in self._texts:
+            # an environment variable that is not UTF-8 has lone surrogates, which strict UTF-8 cannot encode
+            data = data.replace(value.encode("utf-8", "surrogatepass"), HIDDEN.encode())
         return data
 
 

@@ -87,11 +87,9 @@ class Observer(Protocol):
 
     def settled(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
         """Called for each finished rollout."""
-        ...
 
     def look(self, status: Status) -> str:
         """Called a few times a second; returns a reason to start no more tasks, or ""."""
-        ...
 
 
 class Loop:

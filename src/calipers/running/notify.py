@@ -47,12 +47,10 @@ class NotifiedReport(Protocol):
     @property
     def folder(self) -> str | Path:
         """The folder that has its result.json."""
-        ...
 
     @property
     def complete(self) -> bool:
         """Whether the run is complete."""
-        ...
 
 
 class NotNotified(Exception):

@@ -272,11 +272,9 @@ class Screen(Protocol):
 
     def due(self) -> bool:
         """Whether it is time to update the display."""
-        ...
 
     def show(self, status: Status, headline: Live | None) -> None:
         """Show the progress of the run."""
-        ...
 
 
 class Watcher:

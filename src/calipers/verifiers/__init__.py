@@ -38,7 +38,6 @@ class Verifier(Protocol):
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict; `VerifierError` if there is none."""
-        ...
 
 
 class NamedVerifier(Verifier, Protocol):
@@ -47,16 +46,13 @@ class NamedVerifier(Verifier, Protocol):
     @property
     def name(self) -> str:
         """Its name in tasks."""
-        ...
 
     @property
     def rerunnable(self) -> bool:
         """Whether stored completions may be verified again, because the verdict depends only on them."""
-        ...
 
     def check(self, task: Task) -> None:
         """InputError for a task that the verifier cannot verify, whatever the answer."""
-        ...
 
 
 def fault(task: Task, problem: str, expected: str) -> InputError:
