@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import pytest
 from systems.lm_eval.tasks.given import task
 
 import calipers
 from calipers.running import Job
+from calipers.systems.lm_eval.aggregations import DocumentSpread
 from calipers.systems.lm_eval.benchmarks import scoring
-from calipers.systems.lm_eval.report import task_numbers
+from calipers.systems.lm_eval.report import TableNumber, task_numbers
 from calipers.systems.lm_eval.task_scores import ScoringSettings, answered_documents, score_documents
 
 ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_target": "a"}
@@ -110,3 +113,9 @@ def test_it_is_called_for_draws_where_an_interval_is_asked_for(counting):
     assert calls > 2 + 2 * 200
     assert own["tasks"]["a"]["exact_match,none"]["interval"] == pytest.approx([0.0, 0.8])
     assert own["groups"]["g"]["exact_match,none"]["interval"] is not None
+
+
+def test_a_number_of_one_document_or_task_says_so():
+    alone = TableNumber("t", "acc,none", 1.0, DocumentSpread(why="one document"), 0.95, 1)
+    assert str(alone) == "t acc,none 1.0000, no interval (there is only one document), 1 document"
+    assert str(replace(alone, of="tasks")).endswith(", 1 task")

@@ -447,8 +447,8 @@ def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
         return
     pairs = zip_longest(recorded, hashes)
     different = [number for number, (before, now) in enumerate(pairs) if before != now]
-    examples = ", ".join(map(str, different[:3])) + (", ..." if len(different) > 3 else "")
-    problem = f"{len(different)} of its {len(recorded)} documents differ from those of the run ({examples})"
+    count = f"{len(different)} of its {len(recorded)} documents"
+    problem = f"{count} differ from those of the run ({_first_three(different)})"
     expected = "expected the same data files, task code and --load-seeds, or another --out"
     raise InputError.at(str(folder), problem, expected)
 
@@ -485,10 +485,11 @@ def shown_config(job: Job, tasks: LoadedTasks) -> str:
 def integrity(job: Job, tasks: LoadedTasks) -> list[str]:
     """A line on the size of a job's task, and notes, before the first request; InputError for a task with an error."""
     task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
-    return _summary(task, suite(task, scored=not job.predict_only), task.config)
+    return _summary(task, scored=not job.predict_only)
 
 
-def _summary(task: LoadedTask, task_suite: Suite, config: TaskFields) -> list[str]:
+def _summary(task: LoadedTask, *, scored: bool) -> list[str]:
+    config, task_suite = task.config, suite(task, scored=scored)
     kind = config.output_type if task.own is None else f"class {task.own.name}"
     sizes = [
         counted(len(task_suite.tasks), "document"),
@@ -503,10 +504,7 @@ def checked(benchmark: str, request: TaskRequest) -> list[str]:
     lines = []
     for leaf in leaves(nodes_of(benchmark, request.include_path)):
         _check_supported(leaf)
-        task = load(leaf, request)
-        task_suite = suite(task, scored=not request.predict_only)
-        config = leaf.config if task.own is None else task.own.config
-        lines += _summary(task, task_suite, config)
+        lines += _summary(load(leaf, request), scored=not request.predict_only)
     return lines
 
 

@@ -38,6 +38,7 @@ from calipers.formats.run_folder import (
     whole,
 )
 from calipers.formats.source import opened
+from calipers.reports.figures import counted
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running import Job, provenance
@@ -107,7 +108,7 @@ class TableNumber:
             low, high = map(_digits, self.spread.ends)
             resamples = f" from {self.spread.draws:,} resamples" if self.spread.draws else ""
             interval = f"{100 * self.confidence:g}% interval [{low}, {high}]{resamples}"
-        return f"{self.name} {self.key} {_digits(self.value)}, {interval}, {self.count:,} {self.of}"
+        return f"{self.name} {self.key} {_digits(self.value)}, {interval}, {counted(self.count, self.of.removesuffix('s'))}"
 
 
 CALLED_ONCE: Final = "the task's own function is called once, as there; --interval default calls it for 200 draws"
@@ -427,7 +428,8 @@ def _report(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
     groups, notes = [], []
     for group, members in _groups(parts):
         if missing := [leaf.name for leaf in leaves(group.members) if leaf.name not in members]:
-            notes.append(f"{group.name}: no row, because {', '.join(missing)} has no numbers here")
+            have = "has" if len(missing) == 1 else "have"
+            notes.append(f"{group.name}: no row, because {', '.join(missing)} {have} no numbers here")
         else:
             groups.append(group)
     results = run_results(ran, groups, model_source="calipers", model_name=model)
