@@ -50,7 +50,7 @@ from calipers.reports.group_files import GroupFiles, GroupRecords, Record, key_o
 from calipers.reports.result import Group, Result
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.rollouts.table import Part
+from calipers.rollouts.table import Part, paired, renumbered
 from calipers.stats.estimate import Estimate
 from calipers.systems import ExportRequest
 from calipers.typed import complete
@@ -227,9 +227,7 @@ def _task_codes(part: SystemPart) -> Ints:
 
 def _pair_codes(first: Ints, second: Ints) -> Ints:
     """A code for each pair of codes, which are at least -1."""
-    pairs = (first + 1) * (int(second.max(initial=0)) + 2) + second + 1
-    inverse: Ints = np.unique(pairs, return_inverse=True)[1]
-    return inverse
+    return renumbered(paired(first + 1, second + 1))
 
 
 def _by_appearance(codes: Ints) -> tuple[Ints, Ints]:

@@ -31,7 +31,7 @@ from calipers.formats.system_rows import ranks
 from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.rollouts.table import BadRow, Labels, Part, Places
+from calipers.rollouts.table import BadRow, Labels, Part, Places, paired
 from calipers.systems.nemo_gym import (
     AGENT,
     DEFAULT,
@@ -415,18 +415,10 @@ def _fault(row: CompanionRow) -> tuple[str, str] | None:
 
 def _keys(parts: Sequence[Part]) -> list[Ints]:
     """A key for each row of each part. Rows with the same agent, task and rollout have the same key."""
-    tasks: dict[str, int] = {}
-    agents: dict[str, int] = {}
-    task, agent = [], []
-    for part in parts:
-        table = [tasks.setdefault(name, len(tasks)) for name in part.tasks]
-        task.append(np.array([*table, -1], dtype=np.int64)[part.task])
-        labels = part.labels["agent"]
-        table = [agents.setdefault(name, len(agents) + 1) for name in labels.values]
-        agent.append(np.array([*table, 0], dtype=np.int64)[labels.code])
-    rollout = np.concatenate([part.sample for part in parts])
-    ids = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in (np.concatenate(agent), rollout)]
-    key = (np.concatenate(task) * (len(agents) + 1) + ids[0]) * (int(ids[1].max(initial=0)) + 1) + ids[1]
+    agents = [part.labels["agent"] for part in parts]
+    _, task = recoded([part.tasks for part in parts], [part.task for part in parts])
+    _, agent = recoded([labels.values for labels in agents], [labels.code for labels in agents])
+    key = paired(paired(task, agent + 1), np.concatenate([part.sample for part in parts]))
     return np.split(key, np.cumsum([len(part) for part in parts])[:-1])
 
 
