@@ -108,7 +108,8 @@ class TableNumber:
             low, high = map(_digits, self.spread.ends)
             resamples = f" from {self.spread.draws:,} resamples" if self.spread.draws else ""
             interval = f"{100 * self.confidence:g}% interval [{low}, {high}]{resamples}"
-        return f"{self.name} {self.key} {_digits(self.value)}, {interval}, {counted(self.count, self.of.removesuffix('s'))}"
+        count = counted(self.count, self.of.removesuffix("s"))
+        return f"{self.name} {self.key} {_digits(self.value)}, {interval}, {count}"
 
 
 CALLED_ONCE: Final = "the task's own function is called once, as there; --interval default calls it for 200 draws"
