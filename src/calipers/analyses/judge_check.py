@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
@@ -314,10 +315,9 @@ def _head(where: str, row: Sequence[str]) -> list[str]:
 
 
 def _label(where: str, line: int, cells: Mapping[str, str]) -> Label:
-    try:
+    value = math.nan
+    with suppress(ValueError):
         value = float(cells["label"])
-    except ValueError:
-        raise InputError.at(where, f"label is {cells['label']!r}", NUMBERS) from None
     if not math.isfinite(value):
         raise InputError.at(where, f"label is {cells['label']!r}", NUMBERS)
     sample = None

@@ -223,11 +223,16 @@ def _boards_of_dataset(
     ranked = [run for run in contest if run.rollouts.stop is None]
     stopped = [run for run in contest if run.rollouts.stop is not None]
     plan = question.plan
+
+    def without_rank(request: RequestedMetric) -> list[Standing]:
+        return [
+            *(_unranked(run, request, plan, STOPPED) for run in stopped),
+            *(_finished_standing(source, group, request.text, plan) for source, group in documents),
+        ]
+
     if len(ranked) < 2:
         request = plan.requests[0]
-        unranked = [_unranked(run, request, plan, ALONE) for run in ranked]
-        unranked += [_unranked(run, request, plan, STOPPED) for run in stopped]
-        unranked += [_finished_standing(source, group, request.text, plan) for source, group in documents]
+        unranked = [*(_unranked(run, request, plan, ALONE) for run in ranked), *without_rank(request)]
         why = next((standing.why for standing in unranked if standing.why), ALONE)
         better = not isinstance(request.metric, Metric) or request.metric.higher_is_better is not False
         return [Board(dataset, request.text, better, 0, 0, _best_first(unranked, better), why=why)], []
@@ -242,8 +247,7 @@ def _boards_of_dataset(
     boards, notes = [], []
     for values in values_by_metric:
         standings, cost_notes = _standings(ranked, values, plan)
-        unranked = [_unranked(run, values.requests[0], plan, STOPPED) for run in stopped]
-        unranked += [_finished_standing(source, group, values.metric, plan) for source, group in documents]
+        unranked = without_rank(values.requests[0])
         boards.append(_ranked_board(dataset, values, standings, unranked, len(tasks), baseline, question))
         notes += cost_notes
     return boards, notes
@@ -666,7 +670,11 @@ def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, 
     for text in reasons:
         yield Sentence(text, "note")
     if board.pairs and last:
-        yield Sentence(_table_note(board, pairs), "note", markdown=_letters_note(board))
+        letters_note = (
+            "Models that share a letter cannot be told apart, and their order is not evidence. May rank: the ranks "
+            f"that are not ruled out, for all {len(board.ranked):,} models at once."
+        )
+        yield Sentence(_table_note(board, pairs), "note", markdown=letters_note)
     if pairs and board.pairs:
         yield Blank()
         yield from _pairs(board, names, report)
@@ -802,13 +810,6 @@ def _table_note(board: Board, pairs: bool) -> str:
         return "Tied: cannot be told apart. ▲ better than the baseline, ▼ worse, ~ undecided"
     ties = COUNTED if len(lanes_of(board.bars)) > LANES else JOINED
     return ties if pairs else f"{ties} Every pair: --pairs"
-
-
-def _letters_note(board: Board) -> str:
-    return (
-        "Models that share a letter cannot be told apart, and their order is not evidence. May rank: the ranks that "
-        f"are not ruled out, for all {len(board.ranked):,} models at once."
-    )
 
 
 def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[Block]:

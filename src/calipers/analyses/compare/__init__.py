@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -445,36 +445,28 @@ def _numbers(contest: Contest) -> dict[str, Any]:
             "first": pair.first,
             "second": pair.second,
             "alignment": asdict(pair.alignment),
-            "findings": [_without(asdict(each), ("sentence",)) for each in pair.findings],
+            "findings": [
+                {key: value for key, value in asdict(each).items() if key != "sentence"} for each in pair.findings
+            ],
         }
         for pair in contest.pairs
     ]
     return {"dataset": contest.dataset, "pairs": pairs, "ranks": [asdict(each) for each in contest.ranks]}
 
 
-def _without(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if key not in names}
+_PAIRS: Final = {  # field with two numbers -> the columns of a row that have them
+    "interval": ("low", "high"),
+    "samples": ("first_samples", "second_samples"),
+    "bounds": ("lowest", "highest"),
+    "missing": ("first_missing", "second_missing"),
+    "new_tasks": ("new_tasks_low", "new_tasks_high"),
+}
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
-    fields = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping", "new_tasks"))
-    low, high = finding.interval or (None, None)
-    lowest, highest = finding.bounds or (None, None)
-    test = finding.mcnemar
-    return {
-        **fields,
-        "low": low,
-        "high": high,
-        "first_samples": finding.samples[0],
-        "second_samples": finding.samples[1],
-        "mcnemar_exact": test.exact if test else None,
-        "mcnemar_mid_p": test.mid_p if test else None,
-        "lowest": lowest,
-        "highest": highest,
-        "first_missing": finding.missing[0],
-        "second_missing": finding.missing[1],
-        "tipping": finding.tipping.most if finding.tipping else None,
-        "tipping_of": finding.tipping.missing if finding.tipping else None,
-        "new_tasks_low": finding.new_tasks[0] if finding.new_tasks else None,
-        "new_tasks_high": finding.new_tasks[1] if finding.new_tasks else None,
-    }
+    fields = asdict(finding)
+    for name, (first, second) in _PAIRS.items():
+        fields[first], fields[second] = fields.pop(name) or (None, None)
+    mcnemar, tipping = fields.pop("mcnemar") or {}, fields.pop("tipping") or {}
+    fields |= {"mcnemar_exact": mcnemar.get("exact"), "mcnemar_mid_p": mcnemar.get("mid_p")}
+    return fields | {"tipping": tipping.get("most"), "tipping_of": tipping.get("missing")}

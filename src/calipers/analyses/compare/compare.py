@@ -581,11 +581,9 @@ def common_values(contest: Sequence[ReadRun], question: Question) -> list[Common
     common = reduce(set.intersection, (set(run.rollouts.tasks) for run in contest))
     tasks = [task for task in contest[0].rollouts.tasks if task in common]
     indices = [_indices(run.rollouts, tasks) for run in contest]
-    results = []
-    for metrics in _shared_metrics(contest, question):
-        values, complete = _common_values_of(metrics, contest, indices, question)
-        results.append(replace(values, ids=[tasks[index] for index in np.flatnonzero(complete)]))
-    return results
+    return [
+        _common_values_of(metrics, contest, tasks, indices, question) for metrics in _shared_metrics(contest, question)
+    ]
 
 
 def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
@@ -618,9 +616,13 @@ def _shared_metrics(contest: Sequence[ReadRun], question: Question) -> list[list
 
 
 def _common_values_of(
-    metrics: Sequence[RequestedMetric], contest: Sequence[ReadRun], indices: Sequence[Ints], question: Question
-) -> tuple[CommonValues, Bools]:
-    """The values of one metric, and which of the common tasks have a value in every run."""
+    metrics: Sequence[RequestedMetric],
+    contest: Sequence[ReadRun],
+    tasks: Sequence[str],
+    indices: Sequence[Ints],
+    question: Question,
+) -> CommonValues:
+    """The values of one metric on the common ``tasks`` that have a value in every run."""
     text, plan = metrics[0].text, question.plan
     columns_of_runs = [
         columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
@@ -654,7 +656,8 @@ def _common_values_of(
     metric = cast(Metric, metrics[0].metric)  # `_shared_metrics` keeps no other
     better = metric.higher_is_better is not False
     limits = value_limits(metric, [columns[0] for columns in columns_of_runs], plan.range)
-    return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), complete
+    ids = [tasks[index] for index in np.flatnonzero(complete).tolist()]
+    return CommonValues(text, count, values, weights, codes, limits, better, metrics, ids, why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,26 +69,28 @@ def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tupl
         [_test_key(number, measured, None if question.steps else family[0]) for measured in family]
         for number, family in enumerate(families)
     ]
-    index = {key: test for test, key in enumerate(dict.fromkeys(key for keys in keys_of for key in keys if key))}
-    raw = np.zeros(len(index))
-    for family, keys in zip(families, keys_of, strict=True):
-        for measured, key in zip(family, keys, strict=True):
-            if key is not None:
-                raw[index[key]] = measured.difference.p
-    holm_of_all, bh_of_all = holm(raw), benjamini_hochberg(raw)
+    p_of = {
+        key: measured.difference.p
+        for family, keys in zip(families, keys_of, strict=True)
+        for measured, key in zip(family, keys, strict=True)
+        if key is not None
+    }
+    raw = np.array(list(p_of.values()), dtype=float)
+    holm_of_all = dict(zip(p_of, holm(raw).tolist(), strict=True))
+    bh_of_all = dict(zip(p_of, benjamini_hochberg(raw).tolist(), strict=True))
     adjusted_families = []
     for family, keys in zip(families, keys_of, strict=True):
         first = _primary(family, question)
         secondary = {key for key in keys if key is not None} - {keys[first]}
-        holm_of_secondary = dict(zip(secondary, holm(np.array([raw[index[key]] for key in secondary])), strict=True))
+        secondary_p = np.array([p_of[key] for key in secondary], dtype=float)
+        holm_of_secondary = dict(zip(secondary, holm(secondary_p).tolist(), strict=True))
         adjusted_family = []
         for number, (measured, key) in enumerate(zip(family, keys, strict=True)):
             primary = number == first or (key is not None and key == keys[first])
             # the number of questions, itself included, for which Sidak's method adjusts it; 1: not adjusted
             tests = len(families) * (1 if primary else len(secondary)) if question.adjust == SIDAK else 1
             p = measured.difference.p
-            by_holm = None if key is None else float(holm_of_all[index[key]])
-            by_bh = None if key is None else float(bh_of_all[index[key]])
+            by_holm, by_bh = (None, None) if key is None else (holm_of_all[key], bh_of_all[key])
             if p is None:
                 p_adjusted = None
             elif not question.gated:
@@ -96,7 +98,7 @@ def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tupl
             elif primary or key is None:
                 p_adjusted = sidak(p, len(families))
             else:
-                p_adjusted = min(len(families) * float(holm_of_secondary[key]), 1.0)
+                p_adjusted = min(len(families) * holm_of_secondary[key], 1.0)
             if not question.gated:
                 p_adjusted = {HOLM: by_holm, "bh": by_bh}.get(question.adjust, p_adjusted)
             adjusted_family.append(
@@ -110,7 +112,7 @@ def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tupl
                 )
             )
         adjusted_families.append(adjusted_family)
-    return adjusted_families, len(index)
+    return adjusted_families, len(p_of)
 
 
 def at_confidence(difference: Difference, confidence: float) -> Difference:

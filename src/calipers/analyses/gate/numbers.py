@@ -557,7 +557,7 @@ def differences(
     metrics: Sequence[str],
     by: Sequence[str],
     scoring: GateScoring,
-    needs_filled: Callable[[GateNumbers], bool] = lambda before: False,
+    needs_filled: Callable[[GateNumbers], bool],
 ) -> Differences:
     """The differences of a result from its baseline, by these metrics and slices.
 

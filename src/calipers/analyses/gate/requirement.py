@@ -414,11 +414,7 @@ def _requirement(entry: Any, tier: str, location: str, results: Sequence[str]) -
     result = fields.get("of")
     if result is not None and result not in results:
         raise InputError.at(location, str(UnknownName.of("result in this policy", result, results)))
-    return replace(
-        parse(fields["require"], location),
-        tier=tier,
-        of=result,
-        agent=fields.get("agent"),
-        model=fields.get("model"),
-        dataset=fields.get("dataset"),
-    )
+    names: dict[str, Any] = {
+        key: value for key, value in fields.items() if key != "require"
+    }  # of the result and the group
+    return replace(parse(fields["require"], location), tier=tier, **names)

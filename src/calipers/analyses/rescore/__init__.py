@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from calipers.analyses.rescore.judging import (
     Batch,
@@ -211,7 +211,8 @@ class OldAndNewRewards:
         builder, rows = self._builder, batch.rows
         first, last = batch.numbers[0], batch.numbers[-1]
         for number, row in zip(batch.numbers, rows, strict=True):
-            if row.reward is None and row.outcome == "scored" and not _has_reward(row.rewards):
+            has_reward = row.reward is not None or any(each is not None for each in (row.rewards or {}).values())
+            if row.outcome == "scored" and not has_reward:
                 expected = "expected a number in reward or rewards, or another outcome"
                 location = f"{self._places.path}:{number}"
                 raise InputError.at(location, "outcome is 'scored' but there is no reward", expected)
@@ -262,10 +263,6 @@ class OldAndNewRewards:
         return replace(
             part, rewards=rewards, outcome=outcome, labels=labels, columns={_JUDGED: Column.of(self._judged)}
         )
-
-
-def _has_reward(rewards: Mapping[str, Any] | UnsetType | None) -> bool:
-    return any(reward is not None for reward in (rewards or {}).values())
 
 
 def rejudged(part: Part) -> Rejudged:
@@ -354,9 +351,7 @@ class ImportedRewards:
 
     def __call__(self, rows: Sequence[Stored]) -> Judged:
         """The imported rewards of stored rollouts."""
-        judged = Judged(
-            [None] * len(rows), [row.outcome or "missing" for row in rows], [None] * len(rows), [False] * len(rows)
-        )
+        judged = Judged.of(rows, [False] * len(rows))
         for index, row in enumerate(rows):
             key = str(row.task), row.sample
             reward = self._rewards.get(key)

@@ -215,6 +215,12 @@ class Judged:
     extra_keys: dict[int, dict[str, Any]] = field(default_factory=dict)  # row -> further keys of its record
     extra_rewards: dict[int, Mapping[str, float]] = field(default_factory=dict)  # row -> its other rewards
 
+    @classmethod
+    def of(cls, rows: Sequence[Stored], judgeable: list[bool]) -> Judged:
+        """The verdicts on rows before any of them is judged: no reward, and the stored outcome."""
+        size = len(rows)
+        return cls([None] * size, [row.outcome or "missing" for row in rows], [None] * size, judgeable)
+
     def contributions(self) -> list[float | None]:
         """The number that each row contributes, by the rules of the ledger; None for a gap, [R]."""
         pairs = zip(self.outcomes, self.rewards, strict=True)
@@ -254,12 +260,7 @@ class BatchJudge:
         texts = [
             row.completion if row.outcome == "scored" and type(row.completion) is str else row.text for row in rows
         ]
-        judged = Judged(
-            [None] * len(rows),
-            [row.outcome or "missing" for row in rows],
-            [None] * len(rows),
-            [text is not None for text in texts],
-        )
+        judged = Judged.of(rows, [text is not None for text in texts])
         answers = self._answers(texts)
         checked, cases_of, outcomes = self._checked, dict[str, Cases](), judged.outcomes
         for row, (stored, text, answer) in enumerate(zip(rows, texts, answers, strict=True)):
@@ -387,8 +388,8 @@ def _record_many(
 
 
 def _record_error(judged: Judged, row: int, error: VerifierError) -> None:
-    judged.outcomes[row] = error.outcome
     """Record that a row could not be judged."""
+    judged.outcomes[row] = error.outcome
     usage: Mapping[str, float] = getattr(error, "usage", {})
     judged.extra_keys[row] = {
         "error": whole_characters(str(error)),
