@@ -347,6 +347,10 @@ def test_an_axis_has_round_ends(ends, expected):
     assert round_axis(ends) == (pytest.approx(expected) if expected else None)
 
 
+def test_ends_that_are_too_far_apart_have_no_axis():
+    assert round_axis((-8e307, 8e307), 0.2) is None  # with what is spare, their difference is infinite
+
+
 def test_the_ledger_of_a_result_counts_passes_and_its_digest_does_not_change():
     made = arith()
     document_of = made.to_dict()["groups"][0]["ledger"]

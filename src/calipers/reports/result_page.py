@@ -381,7 +381,7 @@ def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
     """An axis between round numbers that holds all ``ends``, with ``spare`` times their range on either side."""
     low, high = min(ends), max(ends)
     low, high = low - spare * (high - low), high + spare * (high - low)
-    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
+    if not math.isfinite(high - low) or low >= high:
         return None
     step = 10 ** math.floor(math.log10(high - low))
     if step == 0:  # the range is too small for a power of ten
