@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from systems.harbor.given import ARITH, task
+from systems.harbor.given import ARITH, task, write
 
 from calipers.errors import InputError
 from calipers.systems.harbor.task import (
@@ -12,10 +12,14 @@ from calipers.systems.harbor.task import (
     StepSettings,
     TaskSettings,
     VerifierSettings,
+    agent_timeout,
     network_policies,
     read_task,
+    resolve_env,
     solution_script,
+    uploaded,
     verifier_script,
+    verifier_timeout,
     without_canary,
 )
 
@@ -252,3 +256,70 @@ def test_harbors_own_dataset():
     found = [read_task(place) for place in sorted(ARITH.iterdir()) if place.is_dir()]
     assert [one.name for one in found][:3] == ["add-two", "csv-sum", "acme/fizz-buzz"]
     assert {one.unknown for one in found} == {()}
+
+
+def test_limits_of_a_step(tmp_path):
+    toml = "agent.timeout_sec = 7\nverifier.timeout_sec = 8\n[[steps]]\nname = 'a'\n[[steps]]\nname = 'b'\n"
+    toml += "agent.timeout_sec = 1\nverifier.timeout_sec = 2\n"
+    steps = {f"steps/{name}/instruction.md": "x" for name in "ab"}
+    found = read_task(task(tmp_path / "t", toml, **steps))
+    a, b = found.config.steps
+    assert [agent_timeout(found, step) for step in (None, a, b)] == [7.0, 7.0, 1.0]
+    assert [verifier_timeout(found, step) for step in (None, a, b)] == [8.0, 600.0, 2.0]  # Harbor's: not inherited
+    assert agent_timeout(read_task(task(tmp_path / "u"))) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "host", "expected"),
+    [
+        ("plain", {}, "plain"),
+        ("${X}", {"X": "x"}, "x"),
+        ("${X:-d}", {}, "d"),
+        ("${X:-d}", {"X": ""}, ""),  # set, and empty
+        ("${X:-}", {}, ""),
+        ("${X:-a}b}", {}, "a}b"),
+        ("https://${X}/", {"X": "x"}, "https://${X}/"),  # only a whole value is a reference
+        ("$X", {"X": "x"}, "$X"),
+        ("${X}", {"X": "${Y}", "Y": "y"}, "${Y}"),  # once
+    ],
+)
+def test_variables(value, host, expected):
+    assert resolve_env({"A": value}, host) == {"A": expected}
+
+
+def test_variables_that_nobody_set():
+    env = {"A": "${KEY}", "B": "${OTHER}", "C": "${KEY}", "D": "${GIVEN}", "E": "secret"}
+    with pytest.raises(InputError) as error:
+        resolve_env(env, {"GIVEN": "hush"}, "a/task.toml: verifier.env")
+    assert str(error.value) == (
+        "a/task.toml: verifier.env: KEY, OTHER not set here; export it, or give a default as in ${NAME:-value}"
+    )
+
+
+def test_what_goes_into_the_environment(tmp_path):
+    place = task(tmp_path / "a", **{".harborignore": "*.log\nsecret/\n", "tests/.harborignore": "!keep.log\n/only\n"})
+    for name in ("a.log", "keep.log", "only", "deep/only", "secret/x", "data.csv"):
+        write(place / "tests" / name, "")
+    assert [path.relative_to(place / "tests").as_posix() for path in uploaded(place, place / "tests")] == [
+        ".harborignore",
+        "data.csv",
+        "deep/only",  # "/only" speaks of its own directory
+        "keep.log",  # the nearest rule wins
+        "test.sh",
+    ]
+    assert uploaded(place, place / "solution") == []
+
+
+def test_the_script_that_judges_cannot_be_left_out(tmp_path):
+    place = task(tmp_path / "a", **{"tests/.harborignore": "*.sh\n"})
+    with pytest.raises(InputError, match=r"tests/\.harborignore: excludes test\.sh, which verifies the task"):
+        read_task(place)
+    write(place / "tests" / ".harborignore", "*.sh\n!test.sh\n")
+    assert read_task(place)
+
+
+def test_links_do_not_leave_the_task(tmp_path):
+    place = task(tmp_path / "a")
+    (place / "tests" / "leak").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match="is a link out of"):
+        uploaded(place, place / "tests")

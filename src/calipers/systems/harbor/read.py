@@ -300,9 +300,6 @@ class TrialRows:
         block.clear()
 
 
-NAMED_TASKS: Final = 5  # tasks that a note names
-
-
 def numbered(parts: Sequence[Part]) -> list[Part]:
     """The parts with a sample number for each of Harbor's trials; parts of other formats are unchanged.
 
@@ -380,10 +377,9 @@ def _changed(parts: Iterable[HarborPart]) -> Iterator[str]:
         changed |= part.changed
         changed |= {key for key, checksum in part.digests.items() if first.setdefault(key, checksum) != checksum}
     for dataset in sorted({dataset for dataset, _ in changed}):
-        tasks = sorted(task for other, task in changed if other == dataset)
-        names = ", ".join(tasks[:NAMED_TASKS]) + (", ..." if len(tasks) > NAMED_TASKS else "")
+        tasks = [task for other, task in changed if other == dataset]
         yield (
-            f"dataset {dataset!r}: task_checksum differs between trials of {names} ({len(tasks)} in all): "
+            f"dataset {dataset!r}: task_checksum differs between trials of {_few(tasks)} ({len(tasks)} in all): "
             "datasets with the same name, or tasks that changed, form one group here, as in Harbor"
         )
 
@@ -434,11 +430,11 @@ class JobPlan:
 
     def __init__(self, folder: JobFolder) -> None:
         self.notes: list[str] = []
-        lock = self._read(folder, LOCK, JobLock) if folder.is_job else None
-        self.job = (
-            self._job(folder, "" if lock else ", so the planned trials are unknown") if folder.is_job else JobFile()
-        )
-        self._config = self._read(folder, CONFIG, JobConfig) or JobConfig() if folder.is_job else JobConfig()
+        self.job, self._config, lock = JobFile(), JobConfig(), None
+        if folder.is_job:
+            lock = self._read(folder, LOCK, JobLock)
+            self.job = self._job(folder, "" if lock else ", so the planned trials are unknown")
+            self._config = self._read(folder, CONFIG, JobConfig) or JobConfig()
         self._locked = None if lock is None else Counter(lock.trials)
         self._total = self.job.n_total_trials
         if (self._total or 0) > MOST_PLANNED:
@@ -515,7 +511,7 @@ def _without_provider(model: str | None) -> str | None:
 
 
 NAMED: Final = 10  # exceptions or rewards that a note names
-FEW: Final = 5  # trials that a note names if many have the same error
+FEW: Final = 5  # trials or tasks that a note names, of many
 PROGRESS_EVERY: Final = 64  # trials
 BLAME_FILE: Final = "calipers.json"  # our container's finding about a trial that Harbor ran in it
 LARGEST_BLAME: Final = 1 << 12  # bytes

@@ -252,15 +252,16 @@ class Runnable:
         if self.to_build:
             lines.append(f"  {self.to_build:,} of them need an image; `run` builds it, and the build may fail")
         for group in self.declined:
-            details = f": {_examples(group.details)}" if group.details else ""
-            lines.append(f"  {len(group.tasks):,} cannot run: {group.reason}{details} ({_examples(group.tasks)})")
+            details = f": {examples(group.details)}" if group.details else ""
+            lines.append(f"  {len(group.tasks):,} cannot run: {group.reason}{details} ({examples(group.tasks)})")
         if self.environment == ROOMS and self.able < self.with_docker:
             lines.append(f"with Harbor and a Docker engine: {self.with_docker:,} of {self.tasks:,}")
         return lines
 
 
-def _examples(names: Sequence[str]) -> str:
-    return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
+def examples(names: Sequence[str], most: int = EXAMPLES) -> str:
+    """The first few names."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:

@@ -56,6 +56,7 @@ from calipers.systems.harbor.trials.environment import (
     check_podman,
     declined,
     environment_plan,
+    examples,
     job_configs,
     remove_leftovers,
     settle_environment,
@@ -334,8 +335,8 @@ def _kind(note: str) -> str:
 def _with_others(first: str, others: Sequence[str]) -> str:
     if not others:
         return first
-    names = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
-    return f"{first}; {len(others)} more task{'s' * (len(others) > 1)} for the same reason: {names}"
+    count = f"{len(others)} more task{'s' * (len(others) > 1)}"
+    return f"{first}; {count} for the same reason: {examples(others, NAMED)}"
 
 
 def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import shutil
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import zip_longest
@@ -23,14 +23,13 @@ from types import NoneType
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from calipers.errors import HarborError, InputError
 from calipers.formats.rewards import USAGE, Trajectory, TrajectoryGroup, Turn
-from calipers.rollouts.column import Column
+from calipers.formats.rows import PartBuilder
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.rollouts.table import Labels, Part, Places
+from calipers.rollouts.table import Part, Places
 from calipers.systems.harbor.read import OUTCOME_OF, USAGE_NAMES, read_groups
 from calipers.systems.harbor.trials import CALLING, CHAT, ROOM, find_engine, run_job
 from calipers.systems.harbor.wire import failure_cause
@@ -278,35 +277,20 @@ def _plain(task_id: str) -> str:
 def _as_part(by_task: Sequence[Sequence[HarvestedTrial]], names: Sequence[str], model: str) -> Part:
     """The trials of each task as rollouts, numbered within their tasks in the order given."""
     rows = [trial for of_task in by_task for trial in of_task]
-    trajectories = [row.trajectory for row in rows]
-    survived = [trajectory is not None for trajectory in trajectories]
-    usage = [trajectory.metadata["usage"] if trajectory else {} for trajectory in trajectories]
-    columns = {ours: [used.get(theirs) for used in usage] for theirs, ours in USAGE.items()}
-    kinds = list(dict.fromkeys(row.exception for row in rows if row.exception))
-    codes = [kinds.index(row.exception) if row.exception else -1 for row in rows]
+    usage = [row.trajectory.metadata["usage"] if row.trajectory else {} for row in rows]
+    builder = PartBuilder()
+    builder.tasks([name for name, of_task in zip(names, by_task, strict=True) for _ in of_task])
+    builder.whole("sample", [sample for of_task in by_task for sample in range(len(of_task))])
+    builder.whole("outcome", [row.outcome for row in rows])
+    builder.numbers("reward", "reward", [row.trajectory.reward if row.trajectory else None for row in rows])
+    for theirs, ours in USAGE.items():
+        builder.numbers("column", ours, [used.get(theirs) for used in usage])
+    builder.labels("model", [model] * len(rows))
+    builder.labels(ERROR_KIND, [row.exception for row in rows])
+    builder.rows = len(rows)
     places = Places("trial_results")
     places.add(0, 0)
-    return Part(
-        places=places,
-        tasks=list(names),
-        task=np.repeat(np.arange(len(by_task)), [len(of_task) for of_task in by_task]),
-        sample=np.concatenate([np.arange(len(of_task)) for of_task in by_task]),
-        attempt=np.ones(len(rows), dtype=np.int64),
-        outcome=np.array([row.outcome for row in rows], dtype=np.uint8),
-        rewards={
-            "reward": Column.of([trajectory.reward if trajectory else 0.0 for trajectory in trajectories], survived)
-        },
-        columns={name: _column(values) for name, values in columns.items() if any(v is not None for v in values)},
-        labels={
-            "model": Labels(np.zeros(len(rows), dtype=np.int64), [model]),
-            ERROR_KIND: Labels(np.array(codes, dtype=np.int64), kinds),
-        },
-        planned_from="num_samples",
-    )
-
-
-def _column(values: Sequence[float | None]) -> Column:
-    return Column.of([0.0 if value is None else value for value in values], [value is not None for value in values])
+    return replace(builder.finish(places), planned_from="num_samples")
 
 
 def _harvested(location: str, trial: Any) -> HarvestedTrial:
