@@ -529,6 +529,7 @@ def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
     checked_name(name, "--task")
     root = Path(directory)
     _make_folder(root)
+    manifest = read_manifest(root)
     folder = root / name.rpartition("/")[2]
     try:
         folder.mkdir()
@@ -546,7 +547,7 @@ def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
         shutil.rmtree(folder, ignore_errors=True)  # an incomplete task would make the next attempt fail
         raise
     lines = [f"{folder}: written"]
-    if manifest := read_manifest(root):
+    if manifest:
         replace_file(manifest.source.path, refreshed(manifest, {name: task_digest(folder)}, {}))
         lines.append(f"{manifest.source.path}: {name} is added")
     return lines
