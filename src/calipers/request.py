@@ -94,16 +94,13 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
     if plugin is None:
         raise _unknown(request.name, dialect)
     metric = as_metric(request.name, plugin)
+    entry, k = match(request.name, METRICS.added) or (request.name, None)
     if isinstance(metric, Metric):
-        entry = match(request.name, METRICS.added)
-        return RequestedMetric(
-            request.text, metric, settle(request, metric, entry[1] if entry else None), user_code=True
-        )
+        return RequestedMetric(request.text, metric, settle(request, metric, k), user_code=True)
     if request.params:
         raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
-    entry = match(request.name, METRICS.added)
-    if entry and entry[1] is not None:
-        problem = f"metric {request.name!r}: {entry[0]!r} is a function of rewards, which is not told its number"
+    if k is not None:
+        problem = f"metric {request.name!r}: {entry!r} is a function of rewards, which is not told its number"
         raise PluginError(f"{problem}; expected a calipers.Metric with the parameter k")
     return RequestedMetric(request.text, metric, {}, user_code=True)
 
@@ -117,10 +114,8 @@ def _of_object(thing: Any) -> RequestedMetric:
         )
         raise InputError(f"a metric is requested as {thing!r:.80}; {expected}")
     metric = as_metric(name, thing)
-    if isinstance(metric, Metric):
-        spec = MetricSpec(name, name)
-        return RequestedMetric(name, metric, settle(spec, metric, None), user_code=True)
-    return RequestedMetric(name, metric, {}, user_code=True)
+    params = settle(MetricSpec(name, name), metric, None) if isinstance(metric, Metric) else {}
+    return RequestedMetric(name, metric, params, user_code=True)
 
 
 def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:

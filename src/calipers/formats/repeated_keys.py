@@ -181,10 +181,9 @@ def refuse_repeated_key(text: bytes, location: str, inside: Collection[str] = ()
     """
     if _is_proved_once(text, inside):
         return
-    doubled, key = KeyCheck(), None
+    key = None
     with suppress(ValueError, RecursionError):
-        json.loads(text, object_pairs_hook=doubled)
-        key = repeated_key(text, inside) if doubled.repeats else None
+        key = repeated_key(text, inside)
     if key is not None:
         raise InputError.at(location, *repeated_key_fault(key))
 

@@ -13,11 +13,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from sys import intern
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.source import BOM, json_lines, opened, read_up_to
@@ -27,7 +27,6 @@ TASKS: Final = "tasks.jsonl"
 METADATA: Final = "metadata.yaml"
 LARGEST_METADATA: Final = 1 << 20  # bytes
 _EMPTY: Final[dict[str, Any]] = {}  # shared by all tasks: two empty dicts for each of 100,000 tasks take 13 MB
-T = TypeVar("T")
 
 
 class NotThere(InputError, FileNotFoundError):
@@ -393,28 +392,23 @@ def parse_rows(rows: Iterable[Any], fmt: str) -> list[HarborTask] | list[dict[st
     """
     if fmt not in _REQUIRED:
         raise UnknownName.of("format of rows", fmt, _REQUIRED)
-    if fmt == "harbor_task":
-        return [_numbered(harbor_task_from_dict, row, number) for number, row in enumerate(rows)]
-    return [_numbered(_row_checker(fmt), row, number) for number, row in enumerate(rows)]
+    parse: Callable[[Any], Any] = harbor_task_from_dict if fmt == "harbor_task" else partial(_checked_row, fmt)
+    parsed = []
+    for number, row in enumerate(rows):
+        try:
+            parsed.append(parse(row))
+        except TaskFault as fault:
+            raise fault.placed(f"row {number}", fault.right) from None
+    return parsed
 
 
-def _row_checker(fmt: str) -> Callable[[Any], dict[str, Any]]:
-    def checked(row: Any) -> dict[str, Any]:
-        if not isinstance(row, Mapping):
-            raise WrongType(f"it is {_shown(row)}; expected a JSON object")
-        for name in _REQUIRED[fmt]:
-            if name not in row:
-                raise MissingField(name)
-        return dict(row)
-
-    return checked
-
-
-def _numbered(parse: Callable[[Any], T], row: Any, number: int) -> T:
-    try:
-        return parse(row)
-    except TaskFault as fault:
-        raise fault.placed(f"row {number}", fault.right) from None
+def _checked_row(fmt: str, row: Any) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise WrongType(f"it is {_shown(row)}; expected a JSON object")
+    for name in _REQUIRED[fmt]:
+        if name not in row:
+            raise MissingField(name)
+    return dict(row)
 
 
 def as_task(task: HarborTask) -> Task:

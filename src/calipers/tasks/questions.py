@@ -502,8 +502,8 @@ class _TaskMaker:
             target = None if position is None else LETTERS[order.index(position)]
             if roles.verifier == CHOICE_VERIFIER or (roles.verifier or "").partition(":")[1]:
                 params = {CHOICES: list(choices), **params}
-        elif roles.verifier in TEXTUAL:
-            target = _target_text(target)
+        elif roles.verifier in TEXTUAL and isinstance(target, (int, float, Decimal)):
+            target = scalar_text(target)  # to compare it with an answer
         prompt = self._prompt(row, choices, location)
         metadata = {column: json_value(row.get(column), column, location) for column in roles.metadata}
         target = json_value(target, roles.target or "", location)
@@ -603,11 +603,6 @@ def _id_text(cell: Any, column: str, location: str) -> str:
     if text is None or isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
         raise InputError.at(location, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
     return text
-
-
-def _target_text(target: Any) -> Any:
-    """A number as text, to compare with an answer; any other value unchanged."""
-    return scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
 
 
 def _for_template(cell: Any, column: str, location: str, template: PromptTemplate) -> Any:
