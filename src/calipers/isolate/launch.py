@@ -28,7 +28,7 @@ from io import BytesIO
 from pathlib import Path, PurePath, PurePosixPath
 from tempfile import TemporaryDirectory
 from threading import Event
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, ClassVar, Literal, cast
 
 from calipers.errors import InputError, SandboxError
 from calipers.isolate.inside import LOAD_FILES, compiled
@@ -280,6 +280,19 @@ class PipeOutput:
     most: int
     data: bytearray = field(default_factory=bytearray)
     cut: bool = False
+    event: ClassVar = selectors.EVENT_READ
+    keep: ClassVar = False
+
+    def serve(self, pipe: int) -> bool:
+        """Read once; returns whether the pipe has ended."""
+        try:
+            chunk = os.read(pipe, CHUNK)
+        except BlockingIOError:
+            return False
+        capacity = self.most - len(self.data)
+        self.data += chunk[:capacity]
+        self.cut = self.cut or len(chunk) > capacity
+        return not chunk
 
 
 @dataclass(slots=True)
@@ -288,6 +301,17 @@ class PipeInput:
 
     data: memoryview
     keep: bool
+    event: ClassVar = selectors.EVENT_WRITE
+
+    def serve(self, pipe: int) -> bool:
+        """Write once; returns whether all data is written, or nobody reads it."""
+        try:
+            self.data = self.data[os.write(pipe, self.data[:CHUNK]) :]
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            return True
+        return not self.data
 
 
 class Pipes:
@@ -317,7 +341,7 @@ class Pipes:
         with selectors.DefaultSelector() as selector, os.fdopen(gone) as ended:
             selector.register(ended, selectors.EVENT_READ)
             for pipe, role in self._pipes:
-                selector.register(pipe, _event(role), role)
+                selector.register(pipe, role.event, role)
             measure_at = time.monotonic() + MEASURE_EVERY
             over = False
             while True:
@@ -348,10 +372,9 @@ class Pipes:
 
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         pipe, role = cast(IO[bytes], key.fileobj), key.data  # only pipes are registered here, never descriptors
-        finished = _write_pipe(key.fd, role) if isinstance(role, PipeInput) else _read_pipe(key.fd, role)
-        if finished:
+        if role.serve(key.fd):
             selector.unregister(pipe)
-            if isinstance(role, PipeOutput) or not role.keep:
+            if not role.keep:
                 pipe.close()
 
 
@@ -369,31 +392,6 @@ def end(outer: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             outer.kill()  # process 1 dies with its parent
     outer.wait()
-
-
-def _event(role: PipeOutput | PipeInput) -> int:
-    return selectors.EVENT_WRITE if isinstance(role, PipeInput) else selectors.EVENT_READ
-
-
-def _write_pipe(pipe: int, text: PipeInput) -> bool:
-    try:
-        text.data = text.data[os.write(pipe, text.data[:CHUNK]) :]
-    except BlockingIOError:
-        return False
-    except BrokenPipeError:
-        return True
-    return not text.data
-
-
-def _read_pipe(pipe: int, output: PipeOutput) -> bool:
-    try:
-        chunk = os.read(pipe, CHUNK)
-    except BlockingIOError:
-        return False
-    capacity = output.most - len(output.data)
-    output.data += chunk[:capacity]
-    output.cut = output.cut or len(chunk) > capacity
-    return not chunk
 
 
 Work = Literal["program", "calls"]
