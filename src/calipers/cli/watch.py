@@ -120,7 +120,6 @@ EVALS = "evals"  # the folder in the state with the rollouts from evaluations of
 @options.file_option(options.OUTPUT, "--junit", "Also write the alarms as JUnit XML to this file.")
 @options.out
 @options.shape(*FORMATS)
-@options.verbose
 def watch(
     path: str,
     alarms: tuple[str, ...],
@@ -179,9 +178,9 @@ def watch(
                 _follow(watching, notifier, every, stopped, command, evals)
         result = watching.result()
         if best:
-            from calipers.analyses.watch.best import best_of
+            from calipers.analyses.watch.best import best_steps
 
-            best_page = best_of(watching, metric)
+            best_page = best_steps(path, watching.steps_read(), metric, watching.settings.confidence)
             _write(files, junit, out, result)
             show(best_page.page(), shape)
             print_notes([*best_page.notes, *result.notes])

@@ -408,7 +408,9 @@ def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]
             raise UnknownName.of(f"parameter of {request.name}", key, [name for name in known if name != "k"])
     for key, default in known.items():
         if key == "k":
-            settled[key] = _positive(request, k)
+            if not k:
+                raise InputError(f"metric {request.text!r}: k is {k}; expected a positive integer")
+            settled[key] = k
         elif key in given:
             settled[key] = _typed(request, key, given[key], default if isinstance(default, type) else type(default))
         elif isinstance(default, type):
@@ -417,12 +419,6 @@ def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]
         else:
             settled[key] = default
     return settled
-
-
-def _positive(request: MetricSpec, k: int | None) -> int:
-    if not k:
-        raise InputError(f"metric {request.text!r}: k is {k}; expected a positive integer")
-    return k
 
 
 def _typed(request: MetricSpec, key: str, value: str | float, kind: type) -> str | float:

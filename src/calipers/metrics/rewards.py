@@ -216,17 +216,13 @@ def needed(tau: float, k: int) -> int:
 
 def at_least(least: int, n: int, c: int, k: int) -> float:
     """Chance of at least ``least`` passes among k of n samples, c of which pass, rounded once."""
-    return float(_tail(least, n, c, k))
+    return float(Fraction(sum(comb(c, i) * comb(n - c, k - i) for i in range(least, min(c, k) + 1)), comb(n, k)))
 
 
 def _beyond(half: int, n: int, c: int, k: int) -> Fraction:
     """The expected excess of passes over ``half`` in k draws, E[max(passes - half, 0)], the sum of the tails above."""
     ways = sum((i - half) * comb(c, i) * comb(n - c, k - i) for i in range(half + 1, min(c, k) + 1))
     return Fraction(ways, comb(n, k))
-
-
-def _tail(least: int, n: int, c: int, k: int) -> Fraction:
-    return Fraction(sum(comb(c, i) * comb(n - c, k - i) for i in range(least, min(c, k) + 1)), comb(n, k))
 
 
 def _enough(passes: Ints, k: int, tau: float) -> Floats:
@@ -246,12 +242,7 @@ GPASS_AT_K = Metric(
     extremes=partial(of_passes, gpass_at_k, _enough),
 )
 MGPASS_AT_K = Metric(
-    "mgpass@{k}",
-    mgpass_at_k,
-    mean,
-    params={"k": int, "threshold": PASS_THRESHOLD},
-    range=UNIT,
-    extremes=partial(of_passes, mgpass_at_k, _above_half),
+    "mgpass@{k}", mgpass_at_k, mean, params=_K, range=UNIT, extremes=partial(of_passes, mgpass_at_k, _above_half)
 )
 
 MOST_LEVELS = 32  # more distinct rewards than this are not the levels of a rubric
@@ -306,11 +297,4 @@ def posterior_variance(moments: Floats) -> float:
 
 
 BAYES_MEAN = Metric("bayes_mean", posterior_mean, posterior, range=UNIT, interval="posterior", across_tasks=True)
-BAYES_PASS_AT_K = Metric(
-    "bayes_pass@{k}",
-    posterior_pass_at_k,
-    posterior,
-    params={"k": int, "threshold": PASS_THRESHOLD},
-    range=UNIT,
-    interval="posterior",
-)
+BAYES_PASS_AT_K = Metric("bayes_pass@{k}", posterior_pass_at_k, posterior, params=_K, range=UNIT, interval="posterior")

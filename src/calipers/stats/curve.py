@@ -66,7 +66,7 @@ def pass_curves(
     curves = []
     # "all k pass" is "none of the k fails", hence the same table with passes and failures exchanged
     for name, table in (("pass@k", some_pass(pairs, most)), ("pass^k", all_fail(pairs.n, pairs.c, most))):
-        points = [_point(k, Column(table[code, k - 1], n >= k), UNIT, clusters, confidence) for k in span(most)]
+        points = [_point(k, Column(table[code, k - 1], n >= k), UNIT, clusters, confidence) for k in range(1, most + 1)]
         curves.append(Curve(name, tuple(points)))
     return curves[0], curves[1]
 
@@ -76,7 +76,7 @@ def max_curve(
 ) -> Curve:
     """max@k for every k, the expected best reward of k samples; ``limits`` is the range of rewards, if known."""
     most = int(by.count(rewards.given).max(initial=0))
-    points = [_point(k, max_at_k(rewards, by, k), limits, clusters, confidence) for k in span(most)]
+    points = [_point(k, max_at_k(rewards, by, k), limits, clusters, confidence) for k in range(1, most + 1)]
     return Curve("max@k", tuple(points))
 
 
@@ -109,11 +109,6 @@ def beyond(most: int, upto: int | None) -> list[int]:
     if upto is None or upto <= most:
         return []
     return [*(power for power in (1 << i for i in range(upto.bit_length())) if most < power < upto), upto]
-
-
-def span(most: int) -> range:
-    """Every k from 1 to ``most``."""
-    return range(1, most + 1)
 
 
 def some_pass(pairs: PassCounts, most: int) -> Floats:
@@ -168,7 +163,7 @@ def majority_curve(
     """
     n = by.count(rewards.given)
     worth = worth_of_votes(rewards, answers, by)
-    columns = [Column(worth[:, k - 1], n >= k) for k in span(worth.shape[1])]
+    columns = [Column(worth[:, k - 1], n >= k) for k in range(1, worth.shape[1] + 1)]
     points = [_point(k, values, limits, clusters, confidence) for k, values in enumerate(columns, 1)]
     return Curve("maj@k", tuple(points))
 
@@ -257,7 +252,7 @@ def first_success(
     passes = passed(rewards, threshold)
     prices = None if costs is None else (_mean_price(costs, by, ~passes), _mean_price(costs, by, passes))
     rows = []
-    for k in span(most):
+    for k in range(1, most + 1):
         enough = n >= k
         solved, tried = 1 - unsolved[code[enough], k - 1], tries[code[enough], k - 1]
         share, count = float(total(solved)) / len(solved), len(solved)

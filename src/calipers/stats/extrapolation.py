@@ -269,7 +269,8 @@ def extrapolate(
     law = likeliest(grid, table)
     fit_p = pearson(law, pairs, table, design_effect(code, units) if clusters is not None else 1.0)
     if fit_p < REJECTED:
-        return Extrapolation(law, fit_p, {}, poor_fit(fit_p))
+        why = "the counts of passes do not look like a beta law with a share never solved"
+        return Extrapolation(law, fit_p, {}, f"{why} (Pearson's test, p = {fit_p:.2g})")
     within = [k for k in ks if k <= farthest(n)]
     unit_tables = draw_tables(code, units, len(pairs.n), seed)
     task_tables = None if clusters is None else draw_tables(code, np.arange(len(code)), len(pairs.n), seed)
@@ -290,11 +291,6 @@ def refused(n: Ints, c: Ints, clusters: Ints | None = None) -> str | None:
         enough = f"{FEWEST_SAMPLES} samples or more"
         return f"{many} tasks have {enough}; at least {FEWEST_UNITS} are needed to fit a law of chances"
     return None
-
-
-def poor_fit(p: float) -> str:
-    """The message for a rejected fit."""
-    return f"the counts of passes do not look like a beta law with a share never solved (Pearson's test, p = {p:.2g})"
 
 
 def farthest(n: Ints) -> int:

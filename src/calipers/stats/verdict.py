@@ -69,17 +69,14 @@ class ComparisonVerdict:
         if self.difference.method == BETTING and self.p is not None:
             return "; add tasks to the runs and compare again: this test is valid after every batch"
         if self.more_tasks:
-            more = "; to add tasks to these runs instead, use compare --anytime" if self._may_add_tasks else ""
+            may_add = self.anytime and self.difference.width is not None
+            more = "; to add tasks to these runs instead, use compare --anytime" if may_add else ""
             return f"; {self._needed(self.more_tasks)}{self._allowed()}{more}"
         if self.difference.value == 0 and self.difference.interval is None:
             return "; no difference was observed, and this comparison cannot show that there is none"
         if self.difference.value == 0 and self.margin is None:
             return "; no difference was observed, and only a margin (--margin) can show that there is none"
         return ""
-
-    @property
-    def _may_add_tasks(self) -> bool:
-        return self.anytime and self.difference.width is not None
 
     def _needed(self, tasks: int) -> str:
         """The advice on the size of a new comparison and on its result."""

@@ -15,7 +15,7 @@ from watch_steps import watch, write_run, write_step
 
 from calipers.analyses.watch import alarms_of
 from calipers.analyses.watch import watch as module
-from calipers.analyses.watch.best import best_in, best_of
+from calipers.analyses.watch.best import best_in, best_steps
 from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, SeriesTasks
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
 from calipers.analyses.watch.watch import RunWatch
@@ -656,7 +656,7 @@ def test_the_best_step(tmp_path):
     watching = RunWatch(str(tmp_path), {})
     try:
         watching.look()
-        found = best_of(watching, None)
+        found = best_steps(watching.path, watching.steps_read(), None)
     finally:
         watching.close()
     (pick,) = found.picks

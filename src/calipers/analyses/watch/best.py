@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,9 +25,6 @@ from calipers.rollouts.column import Floats
 from calipers.stats.intervals import Weighted, named_interval
 from calipers.stats.power import POWER, tasks_needed
 from calipers.stats.steps import AGAIN, best_step
-
-if TYPE_CHECKING:
-    from calipers.analyses.watch.watch import RunWatch
 
 SCHEMA: Final = "calipers.best_step/1"
 FIELDS: Final = ("series", "metric", "step", "value", "low", "high", "may_be_best", "picked")
@@ -93,11 +91,6 @@ class BestSteps(Page):
         return {"schema": SCHEMA, "calipers": __version__, **asdict(self)}
 
 
-def best_of(watching: RunWatch, metric: str | None) -> BestSteps:
-    """The best step of every series of a watch."""
-    return best_steps(watching.path, watching.steps_read(), metric, watching.settings.confidence)
-
-
 def best_in(
     paths: Sequence[str],
     metric: str | None = None,
@@ -115,14 +108,13 @@ def best_in(
         if not os.path.isdir(path) or is_run(path):
             steps += read_step_file(path, columns, reward=reward)[0]
             continue
-        with TemporaryDirectory() as state:
-            watching = RunWatch(path, {"alarms": []}, state=state, columns=columns, reward=reward)
-            try:
-                watching.look()
-                steps += watching.steps_read()
-                notes += watching.notes
-            finally:
-                watching.close()
+        with (
+            TemporaryDirectory() as state,
+            closing(RunWatch(path, {"alarms": []}, state=state, columns=columns, reward=reward)) as watching,
+        ):
+            watching.look()
+            steps += watching.steps_read()
+            notes += watching.notes
     if not steps:
         raise InputError.at(paths[0], "no step could be read", "expected a file of rollouts for each step")
     best = best_steps(", ".join(paths), steps, metric, confidence)

@@ -250,16 +250,13 @@ class AlarmWatcher:
         self._add_mean(sums.step, values)
         if not self.alarm.times_base:
             return mean_units(values, self.alarm.limit).logs
-        if self.bound is None and not self._base_ready(kind):
-            self.base.append(values)
-            return None
         if self.bound is None:
-            base_values = np.concatenate(self.base)
-            mean, variance, _ = group_variance(base_values)
+            base_values = self._base_values(values, kind)
+            if base_values is None:
+                return None
+            self.base_mean, variance, _ = group_variance(base_values)
             stderr = math.sqrt(variance) if len(base_values) > 1 else 0.0
-            self.base_mean = mean
-            self.bound = mean + NormalDist().inv_cdf(1 - self.level) * stderr
-            self.base = []
+            self.bound = self.base_mean + NormalDist().inv_cdf(1 - self.level) * stderr
         limit = self.alarm.limit * self.bound
         return mean_units(values, limit).logs if limit > 0 else None
 
@@ -271,14 +268,13 @@ class AlarmWatcher:
         first, second = (self._mapped(values[both]) for values, _ in pairs)
         self._add_mean(sums.step, pairs[0][0][both] - pairs[1][0][both])
         low, high = self.limits or UNIT
-        if self.bound is None and not self._base_ready(kind):
-            self.base.append((first - second + 1) / 2)
-            return None
         if self.bound is None:
-            mean, variance, units = group_variance(np.concatenate(self.base))
+            base_values = self._base_values((first - second + 1) / 2, kind)
+            if base_values is None:
+                return None
+            mean, variance, units = group_variance(base_values)
             self.base_mean = (2 * mean - 1) * (high - low)
             self.bound = 2 * float(upper_bound(mean, variance, units, self.level)) - 1
-            self.base = []
         return gap_units(first, second, max(self.bound + self.alarm.limit / (high - low), -0.5)).logs
 
     def _held_out(self, sums: StepSums, kind: str) -> Floats | None:
@@ -434,6 +430,14 @@ class AlarmWatcher:
         low, high = self.limits
         return np.clip((values - low) / (high - low), 0.0, 1.0)
 
+    def _base_values(self, values: Floats, kind: str) -> Floats | None:
+        """The values of all base steps once they are complete; None for a step that is one of them."""
+        if not self._base_ready(kind):
+            self.base.append(values)
+            return None
+        collected, self.base = np.concatenate(self.base), []
+        return collected
+
     def _base_ready(self, kind: str) -> bool:
         """Whether the base steps are complete: one step with the same tasks, else a tenth of the run, at most ten."""
         return len(self.base) >= (1 if kind == SAME else self._most_base_steps)
@@ -558,10 +562,15 @@ class Monitor:
         new = {name: sums for name, sums in by_series.items() if name not in self.series}
         for name, sums in new.items():
             self.series[name] = StepSeries(name, sums.split, sums.dataset)
-        for number, alarm in enumerate(self.settings.alarms):
+        settings = self.settings
+        for number, alarm in enumerate(settings.alarms):
             watched = [sums for sums in new.values() if alarm.applies(sums.split, sums.dataset) and _has(alarm, sums)]
             for weight, sums in zip(self._weights(number, alarm, len(watched)), watched, strict=True):
-                self.watchers.append(self._watcher(alarm, sums.series, weight))
+                process = Process.begin(settings.steps, even=settings.nightly)
+                of_settings = settings.steps, settings.difficulty, settings.range
+                watcher = AlarmWatcher(alarm, sums.series, weight, process, self._reference_level, *of_settings)
+                watcher.nightly = settings.nightly
+                self.watchers.append(watcher)
 
     def _weights(self, number: int, alarm: Alarm, count: int) -> list[float]:
         """The weights of ``count`` new series of an alarm.
@@ -577,28 +586,14 @@ class Monitor:
             return [alarm_weight * (1 if self.alone else 1 - LATE) / max(count, 1)] * count
         return [alarm_weight * LATE / (position * (position + 1)) for position in range(before, before + count)]
 
-    def _watcher(self, alarm: Alarm, series: str, weight: float) -> AlarmWatcher:
-        settings = self.settings
-        process = Process.begin(settings.steps, even=settings.nightly)
-        level = settings.reference_level / (self.segment * (self.segment + 1) if self.segment > 1 else 1)
-        return AlarmWatcher(
-            alarm,
-            series,
-            weight,
-            process,
-            level,
-            settings.steps,
-            settings.difficulty,
-            settings.range,
-            nightly=settings.nightly,
-        )
+    @property
+    def _reference_level(self) -> float:
+        """The level of each alarm's reference in this segment."""
+        return self.settings.reference_level / (self.segment * (self.segment + 1) if self.segment > 1 else 1)
 
+    @np.errstate(over="ignore", invalid="ignore")  # values that are not finite are noted, and left out
     def take(self, sums: StepSums, *, late: bool = False) -> Raised | None:
         """Add a step, and return the alarm that it raises, if any. A late step is shown, but no alarm uses it."""
-        with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are noted, and left out
-            return self._take(sums, late=late)
-
-    def _take(self, sums: StepSums, *, late: bool) -> Raised | None:
         if sums.series not in self.series:
             self.begin([sums])
         series = self.series[sums.series]
@@ -640,9 +635,8 @@ class Monitor:
 
     def _next_segment(self, *, keep_reference: bool) -> None:
         self.segment += 1
-        level = self.settings.reference_level / (self.segment * (self.segment + 1))
         for watcher in self.watchers:
-            watcher.restart(keep_reference=keep_reference, level=level)
+            watcher.restart(keep_reference=keep_reference, level=self._reference_level)
 
     def _raise(self, sums: StepSums) -> Raised | None:
         values = np.array([watcher.value for watcher in self.watchers])

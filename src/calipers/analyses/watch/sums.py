@@ -50,13 +50,13 @@ class StepSums:
     agent: str | None
     path: str  # the file, or the first of several
     headline: str  # the reward that is read by default
-    tasks: np.ndarray[Any, np.dtype[np.uint64]]  # [G] hashes of their names, ascending
+    tasks: UnitHashes  # [G] hashes of their names, ascending
     planned: Floats  # [G] number of rollouts
     rewards: Mapping[str, Floats] = field(default_factory=dict)  # [4, G]: given, sum, sum of squares, passes
     columns: Mapping[str, Floats] = field(default_factory=dict)  # [2, G]: given, sum
     outcomes: Mapping[str, Floats] = field(default_factory=dict)  # [G] rollouts with each outcome that occurs
     models: tuple[str, ...] = ()
-    clusters: np.ndarray[Any, np.dtype[np.uint64]] | None = None  # [G] hashes of their names, if clusters are declared
+    clusters: UnitHashes | None = None  # [G] hashes of their names, if clusters are declared
     _known: dict[str, tuple[Floats, Bools]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property
@@ -354,7 +354,7 @@ def summed(
     )
 
 
-def _clusters(part: Rollouts, key: str, path: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _clusters(part: Rollouts, key: str, path: str) -> UnitHashes:
     """The hash of the cluster of each task, [G]."""
     try:
         code, names = named_clusters(part, key)
@@ -363,7 +363,7 @@ def _clusters(part: Rollouts, key: str, path: str) -> np.ndarray[Any, np.dtype[n
     return task_hashes(names)[code]
 
 
-def task_hashes(tasks: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def task_hashes(tasks: Sequence[str]) -> UnitHashes:
     """A 64-bit hash of each task's name, [G], which is the same in every process and on every machine.
 
     All names are hashed at once, eight bytes at a time; among a million names a collision has a chance of 3e-8.
@@ -385,7 +385,7 @@ def task_hashes(tasks: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return hashes
 
 
-def _mixed(words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _mixed(words: UnitHashes) -> UnitHashes:
     """The finalizer of splitmix64 (Steele, Lea and Flood 2014)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

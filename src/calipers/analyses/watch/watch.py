@@ -15,7 +15,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from heapq import heappop, heappush
 from tempfile import TemporaryDirectory
@@ -572,25 +572,20 @@ def last_look(path: str) -> tuple[Watched, list[StepSums]]:
                     shutil.copyfile(os.path.join(state, name), os.path.join(copy, name))
         except OSError as error:
             raise InputError.at(state, f"cannot be read ({error.strerror})") from None
-        return _looked(RunWatch(path, {}, state=copy), look=False)
+        with closing(RunWatch(path, {}, state=copy)) as watching:
+            return watching.result(), watching.steps_read()
 
 
 def look_once(
     path: str, columns: Named | None = None, reward: str | None = None, **settings: Any
 ) -> tuple[Watched, list[StepSums]]:
     """The result of a single look at a folder of steps, and the steps; nothing is written into the folder."""
-    with TemporaryDirectory() as state:
-        return _looked(RunWatch(path, settings, state=state, columns=columns, reward=reward), look=True)
-
-
-def _looked(watching: RunWatch, *, look: bool) -> tuple[Watched, list[StepSums]]:
-    """The result and the steps of a watch, which is closed."""
-    try:
-        if look:
-            watching.look()
+    with (
+        TemporaryDirectory() as state,
+        closing(RunWatch(path, settings, state=state, columns=columns, reward=reward)) as watching,
+    ):
+        watching.look()
         return watching.result(), watching.steps_read()
-    finally:
-        watching.close()
 
 
 def _key(header: Mapping[str, Any]) -> Key:
