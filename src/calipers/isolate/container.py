@@ -224,31 +224,24 @@ class Container:
 
         If the container has so many processes that the command cannot be started, all of them are killed first.
         """
-        result = self._run(command, cwd, env, user, timeout)
-        for _ in range(CLEARINGS):  # several times, as a fork bomb may refill the container on a busy machine
-            if not (result.code and not result.stdout and FULL.fullmatch(result.stderr)):
-                break
-            self.sweep()
-            result = self._run(command, cwd, env, user, timeout)
-        return result
-
-    def _run(
-        self,
-        command: str,
-        cwd: str | None,
-        env: Mapping[str, str] | None,
-        user: str | int | None,
-        timeout: float | None,
-    ) -> CommandResult:
         script = f"cd {shlex.quote(cwd or '/app')} && {{ {command}\n}}"
         inside = self._environment(env)
         shell = ["sh", "-c", START, script, self._shell(inside["PATH"])]
         if user not in (None, 0, "root"):
             shell = ["sh", "-c", SWITCH, str(user), *shell]
+        result = self._run(shell, inside, timeout)
+        for _ in range(CLEARINGS):  # several times, as a fork bomb may refill the container on a busy machine
+            if not (result.code and not result.stdout and FULL.fullmatch(result.stderr)):
+                break
+            self.sweep()
+            result = self._run(shell, inside, timeout)
+        return result
+
+    def _run(self, argv: Sequence[str], env: Mapping[str, str], timeout: float | None) -> CommandResult:
         outputs = CappedOutput(), CappedOutput()
         with open(os.devnull, "r+b", 0) as nothing:
             streams = (nothing.fileno(), *(output.descriptor for output in outputs))
-            started = self._start(shell, inside, streams, process_limits(self._memory))
+            started = self._start(argv, env, streams, process_limits(self._memory))
         for output in outputs:
             output.listen()
         code, timed_out = started.wait(timeout), False
