@@ -352,6 +352,16 @@ class TestManyRollouts:
             assert calipers.score(tmp_path / "rows.parquet", METRICS, by=by).digest == expected
         assert packs
 
+    @pytest.mark.parametrize("datasets", [(None, "d"), ("d", None), (None, None)])
+    def test_notes(self, tmp_path, plain, packs, datasets):
+        keys = [{"dataset": name, "sample": n} for name in dict.fromkeys(datasets) for n in range(20)]
+        rows = [{"task": "a", "reward": 1, **key} for key in keys]
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        expected = plain(tmp_path / "rows.jsonl", by="dataset").notes
+        assert calipers.score(tmp_path / "rows.jsonl", by="dataset").notes == expected
+        assert packs
+        assert bool(expected) == (not any(datasets))
+
     @pytest.mark.parametrize("packing_name", ["gz", "zst"])
     def test_compressed_lines(self, tmp_path, plain, packs, packing_name):
         import gzip

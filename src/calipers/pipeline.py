@@ -212,7 +212,8 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
         parts = list(rollouts.groups())
         blocks: list[list[Block]] = [[part] for part in parts]
     else:
-        table, parts = rollouts.kinds, [rollouts.kinds]
+        table = rollouts.kinds
+        parts = [replace(table, keys=[key]) for key in table.keys]
         blocks = [[*rollouts.blocks(group)] for group in builtins.range(len(table.keys))]
     columns = chain.from_iterable(per_column(request, table) for request in plan.requests)
     requests = [
