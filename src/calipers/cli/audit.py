@@ -21,7 +21,6 @@ from calipers.reports.untrusted_text import safe_json
 @options.seed(0)
 @options.out
 @options.shape()
-@options.verbose
 def audit(
     run: str, others: tuple[str, ...], columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:

@@ -49,7 +49,6 @@ TREE = "result.tree"
 @options.confidence(0.95)
 @options.seed(0)
 @options.dialect
-@options.verbose
 def certify(
     paths: tuple[str, ...],
     out: str | None,

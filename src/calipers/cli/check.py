@@ -88,7 +88,6 @@ VERIFIERS = "Tasks and verifiers"  # a group of options
 @options.flag(options.HARBOR, "--fix", "Update a dataset's dataset.toml from its directory before the check.")
 @options.registry
 @options.plugins
-@options.verbose
 @click.pass_context
 def check(
     ctx: click.Context,

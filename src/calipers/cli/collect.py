@@ -75,7 +75,6 @@ TASKS, AGENTS = "Tasks", "Agents"  # groups of options
 @options.economics
 @options.every_row
 @options.plugins
-@options.verbose
 @click.pass_context
 def collect(
     ctx: click.Context,

@@ -81,7 +81,6 @@ FAILED = 1  # the exit code of --fail-on
 @options.shape(*options.FORMATS, *options.PAPER_AND_CI)
 @options.dialect
 @options.plugins
-@options.verbose
 def compare(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],

@@ -17,7 +17,6 @@ from calipers.reports.untrusted_text import clean
 @options.columns
 @options.flag(options.OUTPUT, "--no-texts", "Leave out prompts and completions; answers stay.")
 @options.flag(options.OUTPUT, "--force", "Replace OUT if it exists.")
-@options.verbose
 def convert(source: str, target: str, columns: tuple[str, ...], no_texts: bool, force: bool, **settings: Any) -> None:
     """Convert rollouts of any format to JSON Lines or Parquet.
 

@@ -31,7 +31,6 @@ from calipers.cli.output import Progress, Target, print_notes, show, write_json
 @options.file_option(options.OUTPUT, "--plot", "Plot the curves to this file, .svg or .png.")
 @options.out
 @options.shape()
-@options.verbose
 def curve(
     paths: tuple[str, ...], columns: tuple[str, ...], plot: str | None, out: str | None, shape: str, **settings: Any
 ) -> None:

@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 
 import click
 
-from calipers.cli.options import Command, verbose
+from calipers.cli.options import Command
 from calipers.cli.output import Target, standard_output
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import is_terminal
@@ -24,7 +24,6 @@ WIDTH = 85  # approximate width of a line of a command
 
 @click.command(cls=Command)
 @click.option("--out", metavar="DIR", default="demo", show_default=True, help="Folder for the files of the demo.")
-@verbose
 def demo(out: str) -> None:
     """Tour Calipers on made-up rollouts: 40 sums with 8 samples each. It works offline."""
     examples = files("calipers") / "examples"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calipers.cli.options import Command, verbose
+from calipers.cli.options import Command
 from calipers.cli.output import write
 from calipers.glossary import explain as explained
 
@@ -12,7 +12,6 @@ from calipers.glossary import explain as explained
 @click.command(cls=Command)
 @click.argument("name", metavar="WORD")
 @click.option("--dialect", metavar="NAME", default="native", help="Explain the word as this dialect defines it.")
-@verbose
 def explain(name: str, dialect: str) -> None:
     """Explain WORD: a metric (pass@3), an interval (wilson), a test (mcnemar), an adjustment (holm) or another
     statistical method (ppi++), a verifier (exact_match), a filter (last_number), a kind of model (openai), a format

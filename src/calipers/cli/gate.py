@@ -78,9 +78,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
     "RULE",
     "Rule over nights: e-process, or lord++ or e-lond on the test of each night.  [default: e-process]",
 )
-@options.pick_agent
-@options.pick_model
-@options.pick_dataset
+@options.pick_group
 @options.cluster
 @options.columns
 @options.reward()
@@ -93,7 +91,6 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.shape(*FORMATS)
 @options.dialect
 @options.plugins
-@options.verbose
 def gate(
     result: str | None,
     plugins: tuple[str, ...],

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, flag, option, table_options, verbose
+from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, flag, option, table_options
 from calipers.cli.output import as_lines, print_notes, write
 from calipers.errors import InputError
 from calipers.names import is_code
@@ -28,7 +28,6 @@ from calipers.names import is_code
     type=click.Path(path_type=Path),
     default=Path(),
 )
-@verbose
 def init(
     name: str | None,
     table: str | None,

@@ -37,7 +37,6 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "informatio
 @options.missing_excluded
 @options.out
 @options.shape()
-@options.verbose
 def items(
     paths: tuple[str, ...], limit: int | None, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:

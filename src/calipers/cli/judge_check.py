@@ -28,7 +28,6 @@ from calipers.cli.output import Progress, Target, print_notes, show, write_json
 @options.confidence(0.95)
 @options.out
 @options.shape()
-@options.verbose
 def judge_check(
     paths: tuple[str, ...], labels: str, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 @options.shape(*options.FORMATS, "latex", "github")
 @options.dialect
 @options.plugins
-@options.verbose
 def leaderboard(
     paths: tuple[str, ...],
     columns: tuple[str, ...],

@@ -13,7 +13,7 @@ import click
 
 from calipers import glossary
 from calipers.cards import INTERVALS, METHODS, METRIC_CARDS
-from calipers.cli.options import Command, verbose
+from calipers.cli.options import Command
 from calipers.cli.options import include_path as include_path_option
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName, nearest
@@ -82,7 +82,6 @@ def of_library(what: str, pattern: str, include_path: Sequence[str]) -> dict[str
 @click.argument("what", metavar="WHAT", required=False)
 @click.argument("pattern", metavar="[PATTERN]", required=False)
 @include_path_option
-@verbose
 @click.pass_context
 def list_names(ctx: click.Context, what: str | None, pattern: str | None, include_path: tuple[str, ...]) -> None:
     """List names with a description. WHAT is metrics, intervals, methods (tests, adjustments, estimators), words,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from calipers.running.perform import Report
 
 FOR_PEOPLE = ("table", "md")
-OF_SCORE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "interval", "confidence", "seed")
-OF_COMPARE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "confidence", "seed", "margin")
+OF_MATRIX = ("cluster", "dialect", "missing", "reward", "range", "exclude", "interval", "confidence", "seed", "margin")
+"""Options of score and compare that apply to a matrix."""
 ONE_BENCHMARK = ("by", "force", "test", "anytime", "adjust", "primary", "baseline", "flips", "pairs")
 """Options of a comparison that do not apply to a matrix of several benchmarks."""
 
@@ -52,15 +52,7 @@ def score_matrix(
     runs: RunSet, metrics: Sequence[str], columns: Mapping[str, str], settings: Mapping[str, Any], progress: Progress
 ) -> Matrix | None:
     """The matrix of a folder of runs; None for rollouts of one model on one benchmark, which have their own page."""
-    from calipers.analyses.matrix import matrix
-
-    scored = matrix(
-        *runs.paths,
-        metrics=metrics[0] if metrics else None,
-        columns=columns,
-        progress=progress.callback,
-        **{name: settings[name] for name in OF_SCORE if name in settings},
-    )
+    scored = _matrix(runs, metrics, columns, settings, progress)
     one_cell = len(scored.models) == len(scored.benchmarks) == 1
     return None if one_cell and runs.with_rollouts == runs.paths else scored
 
@@ -74,16 +66,7 @@ def compared_matrix(
     progress: Progress,
 ) -> tuple[Matrix | None, tuple[str, ...]]:
     """The matrix of the compared models; or, for one benchmark, None and the path of each model's run."""
-    from calipers.analyses.matrix import matrix
-
-    compared = matrix(
-        *runs.paths,
-        metrics=metrics[0] if metrics else None,
-        models=models,
-        columns=columns,
-        progress=progress.callback,
-        **{name: settings[name] for name in OF_COMPARE if name in settings},
-    )
+    compared = _matrix(runs, metrics, columns, settings, progress, models)
     if len(compared.models) == 1:
         expected = "expected two models or more (calipers score shows one)"
         raise InputError.at(runs.given, f"{compared.models[0].name} is the only model", expected)
@@ -97,6 +80,26 @@ def compared_matrix(
             problem = f"is for one benchmark, and {runs.given} has {len(compared.benchmarks)}"
             raise InputError.at(f"--{name}", problem, "remove it, or give the two runs of one benchmark")
     return compared, ()
+
+
+def _matrix(
+    runs: RunSet,
+    metrics: Sequence[str],
+    columns: Mapping[str, str],
+    settings: Mapping[str, Any],
+    progress: Progress,
+    models: Sequence[str] | None = None,
+) -> Matrix:
+    from calipers.analyses.matrix import matrix
+
+    return matrix(
+        *runs.paths,
+        metrics=metrics[0] if metrics else None,
+        models=models,
+        columns=columns,
+        progress=progress.callback,
+        **{name: settings[name] for name in OF_MATRIX if name in settings},
+    )
 
 
 def show_matrix(

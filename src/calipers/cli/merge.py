@@ -23,7 +23,6 @@ from calipers.cli.output import Target, plugins_loaded, print_result_notes, show
 @options.economics
 @options.every_row
 @options.plugins
-@options.verbose
 def merge(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],

@@ -91,9 +91,13 @@ class HelpContext(click.Context):
 
 
 class Command(click.Command):
-    """A command whose help is written by `HelpFormatter`."""
+    """A command whose help is written by `HelpFormatter`; the last option of every command is ``--verbose``."""
 
     context_class = HelpContext
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        verbose(self)
 
 
 class GroupedCommand(Command):
@@ -146,7 +150,7 @@ def choice(group: str, names: str, choices: Iterable[str], help: str, **settings
 
 
 verbose = flag(GENERAL, "-v --verbose", "Print a traceback if Calipers has an internal error.", expose_value=False)
-"""An option of every command; `calipers.cli.main` looks for it in the arguments."""
+"""`calipers.cli.main` looks for it in the arguments."""
 dialect = option(
     OTHERS,
     "--dialect",
@@ -208,9 +212,6 @@ load_seeds = option(
 registry = option(
     HARBOR, "--registry", "DIR", "Registry of Harbor datasets, named org/name@version.  [default: .calipers/registry]"
 )
-pick_agent = option(ROLLOUTS, "--agent", "NAME", "Use only the groups of this agent.")
-pick_model = option(ROLLOUTS, "--model", "NAME", "Use only the groups of this model.")
-pick_dataset = option(ROLLOUTS, "--dataset", "NAME", "Use only the groups of this dataset.")
 plugins = option(
     GENERAL,
     "--plugin plugins",
@@ -494,6 +495,11 @@ harbor_options = _combined(
         "(docker if Harbor and Docker are available, else room).  [default: auto]",
     ),
     registry,
+)
+pick_group = _combined(
+    option(ROLLOUTS, "--agent", "NAME", "Use only the groups of this agent."),
+    option(ROLLOUTS, "--model", "NAME", "Use only the groups of this model."),
+    option(ROLLOUTS, "--dataset", "NAME", "Use only the groups of this dataset."),
 )
 rollout_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
 """Options of ``score``, ``compare`` and ``certify`` that select the rollouts and their rewards."""

@@ -41,16 +41,13 @@ COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups
 @options.number(SIZE, "--price-per-sample", "PRICE", "Price of a rollout.  [default: the pilot's cost_usd]")
 @options.number(SIZE, "--price-per-task", "PRICE", "Price of creating a task, paid once.  [default: 0]", default=0.0)
 @options.number(SIZE, "--budget", "AMOUNT", "Find the best tasks and samples of both runs for this budget.")
-@options.pick_agent
-@options.pick_model
-@options.pick_dataset
+@options.pick_group
 @options.reward()
 @options.columns
 @options.missing("gap", "gap", ("gap", "zero"))
 @options.cluster
 @options.out
 @options.shape("table", "json", "md")
-@options.verbose
 def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[str, ...], **given: Any) -> None:
     """Plan a comparison of two runs: how many tasks and samples detect a difference, and the smallest difference
     that the available ones detect.

@@ -16,7 +16,6 @@ from calipers.reports.untrusted_text import clean
 @options.file_option(options.OUTPUT, "-o --out", "File of the certified plan.", default="plan.cert.json")
 @options.signing_key
 @options.flag(options.OUTPUT, "--force", "Replace the file if it exists.")
-@options.verbose
 def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     """Certify the plan of a SUITE before its runs: tasks, prompts, sampling, samples, metrics and thresholds.
 

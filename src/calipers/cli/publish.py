@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import Command, verbose
+from calipers.cli.options import Command
 from calipers.cli.options import registry as registry_option
 from calipers.cli.output import print_note, print_notes, write
 from calipers.errors import InputError
@@ -23,7 +23,6 @@ from calipers.tasks import store
 @click.option(
     "--public", is_flag=True, help="Accepted because harbor publish has it; it has no effect on a local registry."
 )
-@verbose
 def publish(directory: str, registry: str | None, public: bool) -> None:
     """Publish the benchmark or the dataset in DIR under its name, and print a JSON object.
 

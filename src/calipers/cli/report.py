@@ -38,7 +38,6 @@ from calipers.cli.output import Progress, Target, plugins_loaded, print_notes, w
 )
 @options.dialect
 @options.plugins
-@options.verbose
 def report(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],

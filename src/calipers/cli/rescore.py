@@ -47,7 +47,6 @@ VERIFIER = "Verifier"  # a group of options
 @options.file_option(options.OUTPUT, "--out", "File to write.  [default: rescored-NAME.jsonl beside the rollouts]")
 @options.shape("table", "json")
 @options.plugins
-@options.verbose
 def rescore(
     run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **settings: Any
 ) -> None:

@@ -84,7 +84,6 @@ SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a 
 @options.flag(
     options.GENERAL, "--unsafe-no-sandbox unsafe", "Run programs that the model wrote even if no sandbox is available."
 )
-@options.verbose
 @click.pass_context
 def run(
     ctx: click.Context,

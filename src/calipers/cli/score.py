@@ -90,7 +90,6 @@ INCOMPLETE = 3
 )
 @options.trust(False)
 @options.plugins
-@options.verbose
 def score(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from calipers.cli.options import Command, verbose
+from calipers.cli.options import Command
 from calipers.cli.options import plugins as plugins_option
 from calipers.cli.output import print_err
 from calipers.errors import InputError
@@ -33,7 +33,6 @@ from calipers.reports.untrusted_text import clean
     help="Port to listen on; 0 picks a free port.",
 )
 @click.option("--token-env", metavar="VAR", help="Environment variable with the token that requests must carry.")
-@verbose
 def serve(
     server: str | None,
     config: tuple[str, ...],

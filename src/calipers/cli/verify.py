@@ -29,7 +29,6 @@ from calipers.cli.output import show
 @options.file_option(options.ROLLOUTS, "--authority", "Certificate of the time-stamp authority that you trust (PEM).")
 @options.columns_only
 @options.shape("table", "json", "md")
-@options.verbose
 def verify(certificate: str, rollouts: tuple[str, ...], columns: tuple[str, ...], shape: str, **settings: Any) -> None:
     """Check a CERTIFICATE: exit 0 verified, 1 refused, 3 not everything could be checked.
 

@@ -52,7 +52,6 @@ from calipers.errors import InputError
     default=0,
     type=click.IntRange(0),
 )
-@options.verbose
 def view(
     paths: tuple[str, ...], port: int, no_browser: bool, stop_after: float, label: int | None, labels: str, seed: int
 ) -> None:

@@ -17,7 +17,7 @@ from calipers.pipeline import Progress
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
 from calipers.web.page import HtmlPage, html
-from calipers.web.report_data import ManyData, PairData, ReportData, RunData, report_data, with_less_text
+from calipers.web.report_data import PairData, ReportData, RunData, report_data, with_less_text
 
 if TYPE_CHECKING:
     from calipers.web.watch_page import WatchData
@@ -143,15 +143,11 @@ def page_of(data: ReportData) -> HtmlPage:
 
 def notes_of(data: ReportData) -> list[str]:
     """The notes for the user of the command: those of the readers, and about flagged tasks."""
-    runs: list[Any] = [data] if isinstance(data, RunData) else []
-    if isinstance(data, ManyData):
-        runs = list(data.runs)
-    if isinstance(data, PairData):
-        runs = [run for run in (data.first, data.second) if run is not None]
-    notes = [note for run in runs for note in run.result.notes]
-    for run in (run for run in runs[:1] if run.flags is not None):
-        flagged = {task for tasks in run.flags.tasks.values() for task in tasks}
-        notes += [] if flagged else [f"{run.flags.path} flags no task"]
-        if unknown := flagged.difference(*(run.flagged for run in runs)):
-            notes.append(f"{len(unknown):,} of {len(flagged):,} tasks in {run.flags.path} are not in these rollouts")
+    notes = [note for run in data.runs for note in run.result.notes]
+    flags = next((run.flags for run in data.runs), None)
+    if flags is not None:
+        flagged = {task for tasks in flags.tasks.values() for task in tasks}
+        notes += [] if flagged else [f"{flags.path} flags no task"]
+        if unknown := flagged.difference(*(run.flagged for run in data.runs)):
+            notes.append(f"{len(unknown):,} of {len(flagged):,} tasks in {flags.path} are not in these rollouts")
     return list(dict.fromkeys(notes))

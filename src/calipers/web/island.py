@@ -82,7 +82,7 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
         settings = WhatIfSettings(words, shown.cluster, [*shown.group.breakdowns], shown.flagged)
         return run_island(shown.rollouts.table, shown.result, shown.group, settings)
     contests = shown.comparison.contests
-    runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
+    runs = [run for run in shown.runs if run.rollouts is not None]
     if len(runs) < 2 or len(contests) != 1 or len(contests[0].pairs) != 1:
         return None
     tables = [run.rollouts.table for run in runs if run.rollouts is not None]
@@ -114,14 +114,14 @@ def what_if_section(shown: RunData | PairData, island: dict[str, Any] | None) ->
 
 def _flagged_tasks(shown: RunData | PairData, island: dict[str, Any]) -> Markup | None:
     """The tasks that the switch excludes, and the file that flags them."""
-    run = shown if isinstance(shown, RunData) else shown.first
-    if not island["flagged"] or run is None or run.flags is None:
+    flags = next((run.flags for run in shown.runs), None)
+    if not island["flagged"] or flags is None:
         return None
     ids = [task for _, task in island["flagged"]]
     more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
     named = joined([joined([", " if at else "", element("bdi", task)]) for at, task in enumerate(ids[:NAMED])])
     count = f"{counted(len(ids), 'task')} {'is' if len(ids) == 1 else 'are'} flagged by "
-    return element("p", count, element("bdi", run.flags.path), ": ", named, f"{more}.", class_="small")
+    return element("p", count, element("bdi", flags.path), ": ", named, f"{more}.", class_="small")
 
 
 def command_words(

@@ -107,13 +107,12 @@ def pair_page(data: PairData) -> HtmlPage:
         _notes(pair, comparison),
         _provenance(data, finding),
     ]
-    runs = [run for run in (data.first, data.second) if run is not None]
     return HtmlPage(
         title=answer.sentence,
         about=[*([contest.dataset] if contest.dataset else []), f"{names[0]} against {names[1]}"],
         top=_top(data, pair, finding, names, answer),
         sections=[section for section in sections if section is not None],
-        foot=foot(runs, comparison.digest),
+        foot=foot(data.runs, comparison.digest),
         cards=_cards(data, finding, names),
         data=_data(data, shown, island),
     )
@@ -215,7 +214,7 @@ def _runs_section(
     data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], comparison: Comparison
 ) -> Section | None:
     """Each run by itself, with a note that their intervals are not a comparison."""
-    groups = [run.group for run in (data.first, data.second) if run and finding.metric in run.group.metrics]
+    groups = [run.group for run in data.runs if finding.metric in run.group.metrics]
     if finding.by is not None or len(groups) < 2:
         return _values_section(finding, names)
     estimates = [group[finding.metric] for group in groups]
@@ -469,7 +468,7 @@ def _command(data: PairData) -> str:
     comparison = data.comparison
     pair = comparison.contests[0].pairs[0]
     words = ["calipers", "compare", *(file.path for files in comparison.inputs for file in files)]
-    words += reading_words([run for run in (data.first, data.second) if run is not None])
+    words += reading_words(data.runs)
     for metric in dict.fromkeys(finding.metric for finding in pair.findings):
         words += ["--metric", metric]
     for key in dict.fromkeys(finding.by for finding in pair.findings if finding.by):

@@ -180,6 +180,11 @@ class RunData:
     progress: RunProgress | None = None  # None if the run is not in progress
 
     @property
+    def runs(self) -> list[RunData]:
+        """The run itself."""
+        return [self]
+
+    @property
     def who(self) -> str:
         """The model, or the agent if there is no model; "" if neither is known."""
         return self.group.model or self.group.agent or ""
@@ -192,6 +197,11 @@ class PairData:
     comparison: Comparison
     first: RunData | None
     second: RunData | None
+
+    @property
+    def runs(self) -> list[RunData]:
+        """The runs that there are."""
+        return [run for run in (self.first, self.second) if run is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,13 +554,11 @@ def _within(
 
 def with_less_text(data: ReportData, less: int) -> ReportData:
     """The data with ``less`` bytes of texts left out, those of the lowest priority; each run loses an equal share."""
-    if isinstance(data, RunData):
-        return _with_less(data, less)
-    if isinstance(data, PairData):
-        first, second = (run and _with_less(run, less // 2 + 1) for run in (data.first, data.second))
-        return replace(data, first=first, second=second)
     share = less // max(len(data.runs), 1) + 1
-    return replace(data, runs=[_with_less(run, share) for run in data.runs])
+    runs = [_with_less(run, share) for run in data.runs]
+    if isinstance(data, PairData):
+        return replace(data, **dict(zip(("first", "second"), runs, strict=False)))
+    return runs[0] if isinstance(data, RunData) else replace(data, runs=runs)
 
 
 def _with_less(run: RunData, less: int) -> RunData:
