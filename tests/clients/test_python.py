@@ -34,6 +34,11 @@ def busy(prompt): raise ClientError("busy", kind="mine", retry=True)
 async def broken_later(prompt): raise KeyError("a")
 number = 5
 
+class Untellable(Exception):
+    def __str__(self): return 1 / 0
+
+def untellable(prompt): raise Untellable
+
 class Callable:
     def __call__(self, prompt): return f"called {prompt}"
 
@@ -109,6 +114,7 @@ def test_a_completion_is_kept_as_it_is(mine):
         ("broken_later", "KeyError: 'a'"),
         ("ended", "SystemExit: 3"),  # one call fails, and the run continues
         ("cancelled", "CancelledError: gave up"),
+        ("untellable", "Untellable"),
         ("stopped", "StopIteration: nothing left"),  # a future cannot carry this exception
         ("nothing", "it returned NoneType; expected text or a Completion"),
         ("odd_text", "it returned an invalid Completion: Expected `str`, got `null` - at `$.text`"),

@@ -62,6 +62,7 @@ def test_not_a_number_is_a_number_somebody_sent():
         (lambda *_: "high", "verifier 'mine' returned 'high'; expected a number"),
         (lambda *_: [1.0], r"verifier 'mine' returned \[1.0\]; expected a number"),
         (lambda *_: 10**400, "verifier 'mine' returned 1000.*; expected a number"),
+        (lambda *_: 10**5000, "verifier 'mine' returned an int that cannot be shown; expected a number"),
     ],
 )
 def test_a_function_that_fails(fn, said):

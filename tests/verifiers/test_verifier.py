@@ -10,9 +10,16 @@ from calipers.clients import Completion
 from calipers.errors import SandboxError, VerifierError
 from calipers.tasks import Task
 from calipers.text.patterns import RegexTimeout
-from calipers.verifiers import LONGEST, Verdict, judged, ready
+from calipers.verifiers import LONGEST, Verdict, checked, judged, ready
 
 TASK, TEXT = Task("a", "?"), Completion("text")
+
+
+class Untellable(Exception):
+    """An exception that cannot be told."""
+
+    def __str__(self):
+        return 1 / 0
 
 
 class Raising:
@@ -37,6 +44,7 @@ class Raising:
         (SandboxError("it broke"), "SandboxError: it broke", "verifier_failed"),
         (ExceptionGroup("two", [OSError(), OSError()]), "ExceptionGroup: two (2 sub-exceptions)", "verifier_failed"),
         (asyncio.CancelledError(), "something inside it was cancelled", "verifier_failed"),
+        (Untellable(), "Untellable", "verifier_failed"),
     ],
 )
 def test_whatever_is_raised_is_about_this_rollout(error, said, outcome):
@@ -51,6 +59,29 @@ def test_what_has_a_word_of_its_own_keeps_it():
         with pytest.raises(VerifierError) as failed:
             asyncio.run(judged(Raising(error), TASK, TEXT))
         assert failed.value.outcome == outcome
+
+
+HUGE = 10**5000  # more digits than Python converts to text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "problem"),
+    [
+        (Verdict(1.0, answer=HUGE), "answer is an int that cannot be shown; expected a JSON scalar or a list"),
+        (Verdict(1.0, answer=[HUGE]), "answer is a list that cannot be shown; expected a JSON scalar or a list"),
+        (Verdict(HUGE), "reward is an int that cannot be shown; expected a number"),
+        (Verdict(1.0, fields={"x": HUGE}), "x is an int that cannot be shown; expected a number"),
+    ],
+)
+def test_a_verdict_that_cannot_be_logged(verdict, problem):
+    with pytest.raises(VerifierError) as failed:
+        checked(verdict)
+    assert str(failed.value) == problem
+
+
+def test_integers_of_any_size_that_json_takes_are_answers():
+    for answer in (7, 2**63 - 1, 2**64, -(10**300)):
+        assert checked(Verdict(1.0, answer=answer)).answer == answer
 
 
 def test_a_long_text_is_cut():

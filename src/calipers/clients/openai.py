@@ -47,7 +47,7 @@ from calipers.clients import (
     reply,
 )
 from calipers.clients.address import Address, find
-from calipers.clients.reply import cleaned, from_status, malformed, read_refusal
+from calipers.clients.reply import cleaned, described, from_status, malformed, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 from calipers.typed import complete
@@ -364,8 +364,8 @@ class ServedModel:
         try:
             return _encode(body)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:  # a lone surrogate, or a value that JSON lacks
-            message = cleaned(f"{type(error).__name__}: {error}", self._secrets)
-            raise ClientError(f"the request cannot be encoded as JSON: {message}", kind="prompt") from error
+            problem = f"the request cannot be encoded as JSON: {described(error, self._secrets)}"
+            raise ClientError(problem, kind="prompt") from error
 
     def _learn(self, request: Request, message: str, param: str, stops: int) -> None:
         """Stop sending the setting that a refusal names; ``stops`` is the number of stop strings in that request."""

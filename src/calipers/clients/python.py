@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from calipers.clients import Client, Completion, Connection, Request, Scored, Text, as_text, priced
-from calipers.clients.reply import cleaned
+from calipers.clients.reply import described
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError, nearest
 from calipers.names import compiled_file
@@ -103,8 +103,7 @@ class OwnScorer:
         except ClientError:
             raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            message = cleaned(f"{type(error).__name__}: {error}", self._secrets)
-            raise ClientError(message, kind="python") from error
+            raise ClientError(described(error, self._secrets), kind="python") from error
         scored = list(result) if isinstance(result, (list, tuple)) else []
         if len(scored) != len(requests) or not all(isinstance(item, Scored) for item in scored):
             message = f"score() returned {type(result).__name__} for {len(requests)} texts; expected a Scored for each"
@@ -206,8 +205,7 @@ class OwnModel:
         if isinstance(answer, ClientError):
             raise answer
         if isinstance(answer, BaseException):
-            message = cleaned(f"{type(answer).__name__}: {answer}", self._connection.secrets)
-            raise ClientError(message, kind="python") from answer
+            raise ClientError(described(answer, self._connection.secrets), kind="python") from answer
         if isinstance(answer, str):
             return Completion(answer, usage={"latency_s": latency_s})
         if not isinstance(answer, Completion):

@@ -54,6 +54,14 @@ def cleaned(text: str, secrets: Secrets) -> str:
     return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _HARMFUL else c for c in line)
 
 
+def described(error: BaseException, secrets: Secrets) -> str:
+    """The type and the message of an exception on one line, without keys."""
+    try:
+        return cleaned(f"{type(error).__name__}: {error}", secrets)
+    except Exception:  # from the exception's own code
+        return type(error).__name__
+
+
 def read_refusal(body: bytes) -> Refusal:
     """The message in the body of an HTTP error, in one of the formats that servers use; else the body as text."""
     try:

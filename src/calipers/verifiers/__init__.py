@@ -143,8 +143,20 @@ def name_of(verifier: Verifier) -> str:
 
 def message_of(error: BaseException) -> str:
     """The type and message of an exception, cut to a length that fits the screen and the log."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    try:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:  # from the exception's own code
+        text = type(error).__name__
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def shown(value: Any) -> str:
+    """The start of a value's repr, for an error; its type if it has none, such as an integer of too many digits."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # from the value's own code
+        name = type(value).__name__
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name} that cannot be shown"
 
 
 def checked(verdict: Verdict) -> Verdict:
@@ -163,9 +175,9 @@ def checked(verdict: Verdict) -> Verdict:
         msgspec.json.encode(verdict.answer)
     except (TypeError, ValueError, RecursionError) as error:
         if not isinstance(error, UnicodeEncodeError):  # half a surrogate pair, which the log handles
-            raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list") from None
+            raise VerifierError(f"answer is {shown(verdict.answer)}; expected a JSON scalar or a list") from None
     if isinstance(verdict.answer, Mapping):
-        raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list")
+        raise VerifierError(f"answer is {shown(verdict.answer)}; expected a JSON scalar or a list")
     reward = None if verdict.reward is None else _finite("reward", verdict.reward)
     rewards, fields, usage = (
         {str(name): value for name, value in (numbers or {}).items()}
@@ -189,7 +201,10 @@ def checked(verdict: Verdict) -> Verdict:
 def _is_plain(verdict: Verdict) -> bool:
     """Whether a verdict has only a reward and a plain answer, as most verdicts do; a fast check."""
     bare = verdict.outcome == "" and verdict.rewards == verdict.fields == verdict.usage == {}
-    return bare and (verdict.answer is None or type(verdict.answer) in (str, int, float))
+    answer = verdict.answer
+    if type(answer) is int:
+        return bare and -(2**63) <= answer < 2**64  # a larger one may have too many digits for JSON
+    return bare and (answer is None or type(answer) in (str, float))
 
 
 def _finite(name: str, value: Any) -> float:
@@ -208,4 +223,4 @@ def _number(name: str, value: Any) -> float:
             return float(value)
     except OverflowError:
         pass
-    raise VerifierError(f"{name} is {value!r:.80}; expected a number")
+    raise VerifierError(f"{name} is {shown(value)}; expected a number")

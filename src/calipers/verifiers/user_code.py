@@ -23,7 +23,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
 from calipers.names import VERIFIERS, is_code, load_code
 from calipers.tasks import Task
-from calipers.verifiers import NamedVerifier, Verdict, Verifier, checked, failure, fault, message_of
+from calipers.verifiers import NamedVerifier, Verdict, Verifier, checked, failure, fault, message_of, shown
 from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
 
 __all__ = [  # the names in ``evsys_sdk.verifiers.fns``
@@ -121,7 +121,7 @@ class ObjectVerifier:
         """The verdict on one completion."""
         verdict = await _call(self.name, self.judge.verify, task, completion)
         if not isinstance(verdict, Verdict):
-            raise VerifierError(f"verifier {self.name!r} returned {verdict!r:.80}; expected a Verdict")
+            raise VerifierError(f"verifier {self.name!r} returned {shown(verdict)}; expected a Verdict")
         return verdict
 
 
@@ -168,7 +168,7 @@ class GradeFunction:
             if isinstance(result, Verdict):
                 return checked(result)
             if isinstance(result, (str, bytes)) or result is None:
-                problem = f"verifier {self.name!r} returned {result!r:.80}"
+                problem = f"verifier {self.name!r} returned {shown(result)}"
                 raise VerifierError(f"{problem}; expected a number, True or False, or a Verdict")
             return checked(Verdict(_number(self.name, result)))
         except VerifierError as error:
@@ -269,7 +269,7 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise VerifierError(f"verifier {name!r} returned {value!r:.80}; expected a number") from None
+        raise VerifierError(f"verifier {name!r} returned {shown(value)}; expected a number") from None
 
 
 def _numbers(info: Any) -> dict[str, float]:

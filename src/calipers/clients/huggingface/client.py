@@ -19,7 +19,7 @@ from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
 from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint, Template, load, placement_of
 from calipers.clients.huggingface.generate import completions
 from calipers.clients.huggingface.score import Texts, scores
-from calipers.clients.reply import cleaned
+from calipers.clients.reply import cleaned, described
 from calipers.errors import ClientError, InputError
 
 Asked = TypeVar("Asked")
@@ -294,8 +294,7 @@ class HfModel:
         except ClientError as error:
             return [error] * calls
         except Exception as error:  # torch, transformers and the checkpoint's code can raise any type
-            message = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
-            return [ClientError(message, kind="hf")] * calls
+            return [ClientError(described(error, self._connection.secrets), kind="hf")] * calls
 
     def _cache_of(self, checkpoint: Checkpoint, bounds: BatchBounds) -> PrefixCache:
         """The prefix cache, which is kept from one batch to the next."""
