@@ -2,6 +2,7 @@
 
 from calipers.systems import DialectCard, System
 
+INVALID = "[invalid]"  # the answer of lm-evaluation-harness if a regex filter finds none
 AVERAGED = ("acc", "acc_all", "acc_bytes", "acc_mutual_info", "acc_norm", "exact_match")
 
 SYSTEM = System(

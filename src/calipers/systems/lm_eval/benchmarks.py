@@ -48,6 +48,8 @@ from calipers.systems.lm_eval.entries import (
     words,
 )
 from calipers.systems.lm_eval.pipelines import (
+    STOPPED,
+    UNPARSED,
     Pipeline,
     Select,
     check_ends,
@@ -509,7 +511,6 @@ def checked(benchmark: str, request: TaskRequest) -> list[str]:
 
 
 VERIFIER = "lm_eval"
-UNPARSED, STOPPED = "unparsed", "filter_timeout"
 CORPUS_ONLY: Final = ("f1", "matthews_corrcoef")  # aggregations that are meaningless for a single document
 TRIAL_RESULTS: Final = {GENERATION: "", ROLLING: -1.0}
 """Made-up results, by kind of request, for a trial of a class before the first call; TRIAL_LIKELIHOOD for others."""

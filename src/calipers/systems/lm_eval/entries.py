@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.names import Index
-from calipers.systems.lm_eval.pipelines import INVALID, MARKED, Pipeline, ignored_patterns, pipeline, settings_of
+from calipers.systems.lm_eval import INVALID
+from calipers.systems.lm_eval.pipelines import MARKED, Pipeline, ignored_patterns, pipeline, settings_of
 from calipers.systems.lm_eval.tasks import Trusted
 from calipers.text.patterns import known, remove
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
 from calipers.rollouts.column import Bools, Ints
+from calipers.systems.lm_eval import INVALID
 from calipers.text import patterns
 from calipers.text.filters import WORTH, Plain, plain
 from calipers.text.patterns import RegexTimeout
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 Doc = Mapping[str, Any]
-INVALID: Final = "[invalid]"
-"""lm-eval's answer if a regex filter finds none."""
-
 MARKED: Final = r"#### (\-?[0-9\.\,]+)"
 """lm-eval's default pattern of a regex filter: the number after GSM8K's marker."""
 
@@ -396,11 +394,11 @@ FILTERS: Final = Index(
     groups={"calipers.filters": ""},
 )
 
-WORDS: Final = ("scored", "unparsed", "filter_timeout")
+UNPARSED, STOPPED = "unparsed", "filter_timeout"
+WORDS: Final = ("scored", UNPARSED, STOPPED)
 """The outcome words of an answer, best first; their indices are the codes."""
 
 _UNPARSED, _TIMED_OUT = 1, 2
-STOPPED: Final = WORDS[_TIMED_OUT]
 Step = Each | Select | Whole
 
 

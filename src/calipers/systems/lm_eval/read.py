@@ -42,7 +42,7 @@ from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, 
 from calipers.request import Dialect
 from calipers.rollouts.column import Column
 from calipers.rollouts.table import Part
-from calipers.systems.lm_eval import SYSTEM
+from calipers.systems.lm_eval import INVALID, SYSTEM
 from calipers.typed import complete
 
 LIKELIHOODS: Final = {
@@ -117,7 +117,6 @@ NOT_METRICS: Final = frozenset(
 RESULTS_BLOCKS: Final = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
 """The blocks of a results file that numbers are taken from."""
 
-INVALID: Final = "[invalid]"
 UNNAMED: Final = "none"
 _TIME: Final = r"_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)"
 _NAME: Final = re.compile(rf"samples_(?P<task>.+?)(?:{_TIME})?\.jsonl(?:\.\w+)?")
@@ -144,6 +143,12 @@ def is_row(row: Mapping[str, Any]) -> bool:
 def is_results(head: bytes) -> bool:
     """Whether a file with this beginning is a results file."""
     return _RESULTS.match(head.removeprefix(BOM).lstrip()) is not None
+
+
+def holds_results(path: str) -> bool:
+    """Whether a file is a results file."""
+    with Source(path) as source:
+        return is_results(source.head)
 
 
 def read_samples(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
@@ -357,7 +362,6 @@ def decoded(text: bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-HEAD: Final = 4096  # bytes at the beginning of a file by which a results file is recognised
 MAX_NAMED: Final = 3  # files in a note
 
 
@@ -411,15 +415,14 @@ def _results_in(folder: str) -> Iterator[_ResultsFile]:
     for name in _names(folder):
         match = RESULTS_NAME.fullmatch(name)
         path = os.path.join(folder, name)
-        if match and os.path.isfile(path) and is_results(_read(path, HEAD)):
+        if match and os.path.isfile(path) and holds_results(path):
             yield _ResultsFile(folder, name, match["time"] or "", _model(path))
 
 
 def _model(path: str) -> str | None:
     """The name of the model in a results file; None if the file does not name it."""
-    if os.path.getsize(path) > LARGEST_WHOLE:
-        raise InputError.at(path, f"larger than {LARGEST_WHOLE >> 20} MiB", "expected a results file")
-    raw = _read(path, LARGEST_WHOLE).removeprefix(BOM)
+    with Source(path) as source:
+        raw = source.everything(LARGEST_WHOLE).removeprefix(BOM)
     try:
         return msgspec.json.decode(raw, type=complete(_ModelName)).model_name
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -429,14 +432,6 @@ def _model(path: str) -> str | None:
         raise InputError.at(path, "is not complete JSON", expected)
     name = content.get("model_name")
     return name if isinstance(name, str) else None
-
-
-def _read(path: str, max_bytes: int) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(max_bytes)
-    except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
 
 def _names(folder: str) -> list[str]:

@@ -35,7 +35,7 @@ from calipers.systems.lm_eval.entries import KNOWN
 from calipers.systems.lm_eval.read import (
     NOT_METRICS,
     RESULTS_BLOCKS,
-    is_results,
+    holds_results,
     listed_aggregation,
     results_beside,
     results_in,
@@ -565,7 +565,7 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
     combined: dict[str, Any] = {block: {} for block in RESULTS_BLOCKS}
     samples: list[str] = []
     for path in _files(paths):
-        if not _holds_results(path):
+        if not holds_results(path):
             samples.append(path)
             continue
         samples += samples_beside(path)
@@ -605,18 +605,13 @@ def table_of(paths: Sequence[str]) -> str:
 
 def _model(path: str) -> str:
     """The model of a results or samples file; the path of its folder if the results file does not name the model."""
-    results = results_in(path) if _holds_results(path) else results_beside(path)[1]
+    results = results_in(path) if holds_results(path) else results_beside(path)[1]
     model = results.get("model_name")
     return model if isinstance(model, str) else os.path.dirname(os.path.abspath(path))
 
 
 def _files(paths: Sequence[str]) -> list[str]:
     return [path for path in with_folders(paths)[0] if isinstance(path, str)]
-
-
-def _holds_results(path: str) -> bool:
-    with Source(path) as source:
-        return is_results(source.head)
 
 
 def _blocks(path: str, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
