@@ -185,6 +185,19 @@ def test_a_run_keeps_its_plan_its_order_and_its_stop(tmp_path, suffix, stopped):
     assert digests(out, again, by="level") == (before, before)  # a converted file can be converted
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"by": "metadata.level"}, {"by": ["level", "metadata.level"]}, {"cluster": "metadata.level"},
+     {"exclude": "metadata.level=y"}],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_label_may_be_named_by_its_full_path(tmp_path, suffix, settings):
+    records = [record(task, metadata={"level": level}) for task, level in zip("abcd", "xyxx", strict=True)]
+    path = written(tmp_path, "".join(json.dumps(each) + "\n" for each in records))
+    before, after = digests(path, tmp_path / f"out{suffix}", **settings)
+    assert after == before
+
+
 def test_the_tasks_without_rollouts_of_a_list_of_rewards_are_counted(tmp_path):
     path = written(tmp_path, "[[], [1, 0], []]", "rewards.json")
     before, after = digests(path, tmp_path / "out.jsonl")

@@ -507,14 +507,14 @@ def _inside(metadata: pl.Series, labels: Collection[str]) -> Iterator[tuple[str,
     import polars as pl
 
     rows = [_object(text) for text in metadata.to_list()]
-    for path in sorted(labels):
+    for path in sorted({label.removeprefix("metadata.") for label in labels}):  # a label may be given in both ways
         values = []
         for row in rows:
             value: Any = row
-            for step in path.removeprefix("metadata.").split("."):
+            for step in path.split("."):
                 value = value.get(step) if isinstance(value, dict) else None
             values.append(None if value is None else json.dumps(value, ensure_ascii=False))
-        yield f"metadata.{path.removeprefix('metadata.')}", pl.Series(values, dtype=pl.String)
+        yield f"metadata.{path}", pl.Series(values, dtype=pl.String)
 
 
 def _object(text: str | None) -> Any:
