@@ -146,3 +146,13 @@ def test_a_run_without_harbor_is_one_run_for_the_commands_that_read_it(tmp_path)
     (group,) = json.loads(scored.stdout)["groups"]
     assert group == json.loads(ran.stdout)["groups"][0]
     assert json.loads((tmp_path / "out" / "identity.json").read_text())["agent"] == "nop"
+
+
+@needs_rooms
+def test_docker_is_named_only_for_tasks_that_it_can_run(tmp_path):
+    write_dataset(tmp_path / "set", 1)
+    write_task(tmp_path / "set", "gpu", toml="[environment]\ngpus = 1\n")
+    write_task(tmp_path / "set", "tpu", toml='[environment.tpu]\ntype = "v5"\n')
+    done = run(tmp_path, "--agent", "nop")
+    assert "gpu: not run: it needs an accelerator; --environment docker runs it with Harbor\n" in done.stderr
+    assert "tpu: not run: it needs an accelerator\n" in done.stderr

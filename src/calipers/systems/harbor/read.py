@@ -252,10 +252,7 @@ class TrialRows:
         self._labels = [name for name in LABEL_OF if name in labels]
         self._builder, self._block = PartBuilder(), list[TrialRow]()
         self._reward_names: set[str] = set()
-        self._units: list[str] = []
-        self._directories: list[str] = []
-        self._ids: list[str | None] = []
-        self._started: list[float] = []
+        self._kept: list[tuple[str, str, str | None, float]] = []  # (unit, directory, id, start) of each row
 
     def add(self, row: TrialRow) -> None:
         """Add a row. InputError for too many reward names, which then are ids rather than names."""
@@ -270,10 +267,11 @@ class TrialRows:
     def finish(self, **more: Any) -> HarborPart:
         """The part with all rows that were added."""
         self._flush()
-        part = self._builder.finish(TrialPlaces(self._path, root=self._folder.root, folders=self._directories))
-        inherited = {field.name: getattr(part, field.name) for field in fields(Part)}
-        added = {"job": self._folder.path, "units": self._units, "ids": self._ids}
-        return HarborPart(**{**inherited, **added, "started": np.array(self._started, dtype=np.float64), **more})
+        units, directories, ids, started = zip(*self._kept, strict=True) if self._kept else ((), (), (), ())
+        part = self._builder.finish(TrialPlaces(self._path, root=self._folder.root, folders=directories))
+        inherited = {field.name: getattr(part, field.name) for field in fields(Part)} | more
+        starts = np.array(started, dtype=np.float64)
+        return HarborPart(**inherited, job=self._folder.path, units=units, ids=ids, started=starts)
 
     def _flush(self) -> None:
         block, builder = self._block, self._builder
@@ -292,10 +290,7 @@ class TrialRows:
         builder.labels(ERROR_KIND, [row.exception for row in block])
         for name in self._labels:
             builder.labels(name, [LABEL_OF[name](row, self._folder.name) for row in block])
-        self._units += [row.unit or row.directory for row in block]
-        self._directories += [row.directory for row in block]
-        self._ids += [row.id for row in block]
-        self._started += [row.started for row in block]
+        self._kept += [(row.unit or row.directory, row.directory, row.id, row.started) for row in block]
         builder.rows += len(block)
         block.clear()
 
@@ -344,16 +339,12 @@ SortKey = tuple[tuple[str, ...], tuple[float, str, str], int, int]
 def _sort_keys(parts: Iterable[HarborPart]) -> Iterator[SortKey]:
     """(group and task, trial, part, row) of every row, where a trial is its start, its directory and its job."""
     for number, part in enumerate(parts):
-        columns = []
-        for name in GROUP:
-            labels = part.labels[name]
-            columns.append([labels.values[code] if code >= 0 else "" for code in labels.code.tolist()])
-        tasks = [part.tasks[code] for code in part.task.tolist()]
-        trials = zip(part.started.tolist(), part.units, strict=True)
-        for row, (agent, model, dataset, task, (started, trial)) in enumerate(
-            zip(*columns, tasks, trials, strict=True)
-        ):
-            yield (agent, model, dataset, task), (started, trial, part.job), number, row
+        labels = [part.labels[name] for name in GROUP]
+        columns = [[label.values[code] if code >= 0 else "" for code in label.code.tolist()] for label in labels]
+        who = zip(*columns, [part.tasks[code] for code in part.task.tolist()], strict=True)
+        trials = [(started, unit, part.job) for started, unit in zip(part.started.tolist(), part.units, strict=True)]
+        for row, (group_and_task, trial) in enumerate(zip(who, trials, strict=True)):
+            yield group_and_task, trial, number, row
 
 
 def _refuse_duplicates(parts: Iterable[HarborPart]) -> None:

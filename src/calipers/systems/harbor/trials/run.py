@@ -55,6 +55,7 @@ from calipers.systems.harbor.trials.environment import (
     check_name,
     check_podman,
     declined,
+    declined_by_docker,
     environment_plan,
     examples,
     job_configs,
@@ -284,7 +285,7 @@ def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
     """Why a task is not run, or None."""
     reason = declined(task) if in_containers(request) else None
     if reason:
-        return reason if EVERYWHERE.search(reason) else f"{reason}; {ELSEWHERE}"
+        return reason if EVERYWHERE.search(reason) or declined_by_docker(task) else f"{reason}; {ELSEWHERE}"
     return unsolved(task) if request.agent == ORACLE else None
 
 
