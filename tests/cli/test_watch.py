@@ -120,6 +120,8 @@ def test_checkpoints_are_evaluated_one_by_one(tmp_path):
         (["--alarm", "drop(x"], "cannot be read"),
         (["--false-alarms", "0.9"], "0.9"),
         (["--steps", "0"], "0"),
+        (["--confidence", "1"], "confidence is 1.0; expected a number between 0 and 1"),
+        (["--range", "1,0"], "range is 1,0; expected two numbers, the lower one first"),
         (["--eval", "run {model} {out}"], "no place {model}; expected {name}, {path}, {out}"),
         (["--eval", "run {name}"], "has no {out}"),
         (["--log", "wandbb"], "no tracker named 'wandbb'; did you mean 'wandb'"),
@@ -135,6 +137,12 @@ def test_wrong_input_is_told_by_name(quiet, arguments, message):
     assert "Traceback" not in found.stderr
 
 
+def test_another_range_is_told_as_it_is_written(quiet):
+    calipers("watch", "run", "--once", "--range", "0,10", cwd=quiet)
+    found = calipers("watch", "run", "--once", "--range", "0,5", cwd=quiet)
+    assert "was begun with another --range: 0,10; expected the same" in found.stderr
+
+
 def test_the_best_step_with_and_without_a_watch(quiet):
     watched = calipers("watch", "run", "--best", cwd=quiet)
     ranked = calipers("leaderboard", "--steps", "run", cwd=quiet)
@@ -142,6 +150,8 @@ def test_the_best_step_with_and_without_a_watch(quiet):
     assert watched.stdout.splitlines()[1:] == ranked.stdout.splitlines()[1:]
     assert "of it is luck" in ranked.stdout
     assert "may be best" in ranked.stdout
+    wrong = calipers("leaderboard", "--steps", "run", "--confidence", "1", cwd=quiet)
+    assert (wrong.returncode, "confidence is 1.0" in wrong.stderr) == (2, True)
     missing = calipers("leaderboard", "--steps", "run", "--metric", "f1", cwd=quiet)
     assert missing.returncode == 2
     assert "has no 'f1'" in missing.stderr

@@ -453,6 +453,9 @@ def test_length_above_its_base_and_divergence_of_two_verifiers(tmp_path):
     assert {one.alarm.partition("(")[0] for one in found.raised} <= {"diverge", "mean"}
     assert found.raised
     assert 14 <= found.raised[0].step <= 26
+    assert not found.advice
+    lengths = look(tmp_path, alarms_of(["diverge(tokens, judge) > 0.02"]), state=str(tmp_path / "lengths"))
+    assert "values outside 0 to 1 count as these ends" in lengths.advice[0]
 
 
 def write_train_and_eval(folder, gain, share):
@@ -668,6 +671,14 @@ def test_the_best_step(tmp_path):
     assert len(pick.again) == 5
     assert pick.new_tasks > 60
     assert f"Step {pick.step} has the highest reward" in found.headline()
+
+
+def test_no_best_step_says_why(tmp_path):
+    for step in range(3):
+        write_step(tmp_path, step, np.full((4, 2), 5.0))
+    best = best_in([str(tmp_path)])
+    assert best.picks == []
+    assert best.headline().startswith("No best step: the run: reward is not between 0 and 1")
 
 
 def test_a_step_in_two_files_is_one_candidate(tmp_path):

@@ -21,6 +21,7 @@ from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.page import Page
 from calipers.reports.sentences import minus, to
 from calipers.reports.untrusted_text import clean
+from calipers.request import make_plan
 from calipers.rollouts.column import Floats
 from calipers.stats.intervals import Weighted, named_interval
 from calipers.stats.power import POWER, tasks_needed
@@ -72,9 +73,9 @@ class BestSteps(Page):
 
     def headline(self) -> str:
         """The result in one line."""
-        if not self.picks:
-            return "No series has the same tasks at two steps or more."
-        return pick_sentence(self.picks[0])
+        if self.picks:
+            return pick_sentence(self.picks[0])
+        return f"No best step: {self.notes[0]}." if self.notes else "No best step: there is no series."
 
     def page(self) -> Document:
         """The page and its data, for renderers."""
@@ -102,6 +103,7 @@ def best_in(
     """The best step in files and folders of steps, without a watch; a note lists each file that cannot be read."""
     from calipers.analyses.watch.watch import RunWatch
 
+    make_plan(["mean_reward"], confidence=confidence)  # checks it
     steps: list[StepSums] = []
     notes: list[str] = []
     for path in paths:
@@ -217,7 +219,7 @@ def _blocks(best: BestSteps) -> Iterator[Block]:
     yield Title("", markdown="Best step")
     yield Sentence(("best step · ", Name(clean(best.path, None), None)), markdown="")
     if not best.picks:
-        yield Sentence(best.headline(), "strong")
+        yield Sentence(clean(best.headline(), None), "strong")
     for pick in best.picks:
         if len(best.picks) > 1:
             yield Title(Name(pick.series, None, clean(pick.series, None)))

@@ -265,9 +265,11 @@ class AlarmWatcher:
         both = pairs[0][1] & pairs[1][1]
         if not both.any():
             return None
-        first, second = (self._mapped(values[both]) for values, _ in pairs)
-        self._add_mean(sums.step, pairs[0][0][both] - pairs[1][0][both])
+        raw = [values[both] for values, _ in pairs]
+        first, second = map(self._mapped, raw)
+        self._add_mean(sums.step, raw[0] - raw[1])
         low, high = self.limits or UNIT
+        self.beyond |= any(float(values.min()) < low or float(values.max()) > high for values in raw)
         if self.bound is None:
             base_values = self._base_values((first - second + 1) / 2, kind)
             if base_values is None:

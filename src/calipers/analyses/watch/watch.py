@@ -56,6 +56,7 @@ from calipers.formats.read import MAY_HAVE_ROLLOUTS, format_of, has_rollouts
 from calipers.formats.run_folder import LOG as RUN_LOG
 from calipers.formats.run_folder import is_run
 from calipers.formats.source import Source
+from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
@@ -126,6 +127,9 @@ class RunWatch:
     def _agreed_settings(self, given: Mapping[str, Any]) -> MonitorSettings:
         """The settings of the state, which the given settings must not contradict; a new state gets the given ones."""
         wanted = {name: value for name, value in given.items() if value is not None}
+        make_plan(
+            ["mean_reward"], **{name: wanted[name] for name in ("confidence", "range") if name in wanted}
+        )  # checks
         first = next(self.state.of_kind(SETTINGS), None)
         if first is None:
             settings = MonitorSettings(**{"alarms": alarms_of(["rl"]), **wanted})
@@ -141,6 +145,7 @@ class RunWatch:
             before = reward if name == "reward" else stored[name]
             if value is not None and before != value:
                 shown = ", ".join(alarm.text for alarm in before) if name == "alarms" else before
+                shown = ",".join(f"{end:g}" for end in before) if isinstance(before, tuple) else shown
                 option = {"alarms": "--alarm", "false_alarms": "--false-alarms"}.get(name, f"--{name}")
                 why = "expected the same, as new rules void the rate of false alarms; another --state DIR begins anew"
                 raise InputError.at(str(self.state.path), f"was begun with another {option}: {shown!s:.80}", why)
