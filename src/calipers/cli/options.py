@@ -533,14 +533,6 @@ def params_of(texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _params(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    return params_of(texts)
-
-
-def _template(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    return None if text is None else unescaped(text)
-
-
 def unescaped(text: str) -> str:
     r"""The text of an argument in which a line break is written ``\n``, a tab ``\t``, and a backslash ``\\``.
 
@@ -572,7 +564,7 @@ COLUMN_OPTIONS = (
         "--template",
         "TEXT|FILE",
         r"Template of the prompt, such as 'Q: {question}\nA:', or a Jinja file (.jinja, .j2).",
-        callback=_template,
+        callback=lambda context, option, text: None if text is None else unescaped(text),
     ),
     option(
         TABLE,
@@ -603,7 +595,7 @@ VERIFIER_OPTIONS = (
         "KEY=VALUE",
         "Parameter of the verifier; may be repeated.",
         multiple=True,
-        callback=_params,
+        callback=lambda context, option, texts: params_of(texts),
     ),
 )
 

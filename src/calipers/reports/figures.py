@@ -242,7 +242,7 @@ def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], out
             f"(score test over {counted(evidence.tasks, 'task')}: z = {evidence.z:.2f}, p = {evidence.p:.1g}), "
             f"so {listed([clean(metric.text) for metric in metrics])} may be biased"
         )
-    biased = [metric for metric in metrics if not _is_unbiased(metric, evidence.most)]
+    biased = [metric for metric in metrics if metric.metric != "any_of_first_{k}" or metric.k > evidence.most]
     if not biased:
         return ""
     tries = sorted({k for metric in biased if (k := _tries(metric, outright)) and k <= evidence.most})
@@ -265,10 +265,6 @@ def heavy(metrics: Mapping[str, Estimate], clustered: bool) -> Iterator[str]:
     for (task, share), names in metrics_of.items():
         unit = f"{'the cluster of ' if clustered else ''}task {clean(task)}"
         yield f"{unit} has {share} of the variance of {listed(names)}: the interval depends mostly on it"
-
-
-def _is_unbiased(metric: RewardMetric, most: int) -> bool:
-    return metric.metric == "any_of_first_{k}" and metric.k <= most
 
 
 def _tries(metric: RewardMetric, outright: bool) -> int | None:

@@ -163,7 +163,13 @@ class GroupRecords:
             key = tuple(record.get(name) for name in GROUP)
             rollout = (*key, record["task"], record["sample"])
             if record.get("attempt", 1) == last.get(rollout, record.get("attempt", 1)):
-                yield key, {name: _plain(value) for name, value in record.items()}
+                yield (
+                    key,
+                    {
+                        name: msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+                        for name, value in record.items()
+                    },
+                )
 
     def _last_attempts(self) -> dict[tuple[Any, ...], int]:
         """The number of the last attempt at each rollout; empty if every rollout has one attempt."""
@@ -190,10 +196,6 @@ def values_of(labels: Labels | None, rows: int) -> list[Any]:
         return [None] * rows
     values = [*labels.values, None]
     return [values[code] for code in labels.code.tolist()]
-
-
-def _plain(value: Any) -> Any:
-    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
 
 
 def rewards_of(record: Record) -> dict[str, float]:

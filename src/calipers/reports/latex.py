@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from calipers.reports.document import Document, Glyphs, Name, Picture, Styled, Table, TableColumn, Text, Title
+from calipers.reports.document import Document, Glyphs, Name, Picture, Styled, Table, Text, Title
 from calipers.reports.untrusted_text import clean
 
 _ESCAPES: Final = {
@@ -37,8 +37,9 @@ def _tables(document: Document) -> Iterator[str]:
 def _table(table: Table, caption: str) -> str:
     indexes = [index for index, column in enumerate(table.columns) if column.only != "terminal"]
     columns = [table.columns[index] for index in indexes]
-    heads = [_text(_head(column)) for column in columns]
-    rows = [[_cell(row.cells[index]) for index in indexes] for row in table.rows]
+    heads = [_text(column.head if column.markdown is None else column.markdown) for column in columns]
+    cells = [[row.cells[index] for index in indexes] for row in table.rows]
+    rows = [["" if isinstance(cell, Picture) else _text(cell) for cell in row] for row in cells]
     kept = [at for at, head in enumerate(heads) if head or any(row[at] for row in rows)]
     alignments = "".join("l" if columns[at].align == "left" else "r" for at in kept)
     lines = [
@@ -58,18 +59,10 @@ def _table(table: Table, caption: str) -> str:
     return "\n".join(lines)
 
 
-def _head(column: TableColumn) -> Text:
-    return column.head if column.markdown is None else column.markdown
-
-
 def _row(cells: list[str]) -> str:
     line = " & ".join(cells)
     # A row that begins with [ or * would be read as an argument of the \\ before it.
     return f"{{}}{line} \\\\" if line.startswith(("[", "*")) else f"{line} \\\\"
-
-
-def _cell(cell: Text | Picture) -> str:
-    return "" if isinstance(cell, Picture) else _text(cell)
 
 
 def _text(text: Text) -> str:

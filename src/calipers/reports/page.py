@@ -20,7 +20,7 @@ import msgspec
 from calipers.errors import InputError
 from calipers.names import DOCUMENTS
 from calipers.names import load as load_name
-from calipers.reports.document import Cell, Document, Glance, Glyphs, Name, Picture, Styled, Table, Text
+from calipers.reports.document import Document, Glance, Glyphs, Name, Picture, Styled, Table, Text
 from calipers.reports.terminal import axis_end
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stores import local
@@ -207,7 +207,8 @@ def _table(table: Table, detail: int, most: int) -> Iterator[str]:
     for row in table.rows[:most]:
         cells = []
         for position, index in enumerate(indexes):
-            text = _cell(row.cells[index], detail)
+            inner = row.cells[index]
+            text = _picture(inner, detail) if isinstance(inner, Picture) else _text(inner)
             content = f"<b>{text}</b>" if text and table.columns[index].style == "value" else text
             style = ' style="text-align:left"' if not position and detail < 3 else cell
             cells.append(f"<td{style}>{content}</td>")
@@ -226,10 +227,6 @@ def _axis(table: Table, index: int) -> str:
     axis = next(cell.axis for row in table.rows if isinstance(cell := row.cells[index], Picture))
     low, high = (axis_end(end, axis) for end in axis)
     return f"{low} to {high}"
-
-
-def _cell(cell: Cell, detail: int) -> str:
-    return _picture(cell, detail) if isinstance(cell, Picture) else _text(cell)
 
 
 def _text(text: Text) -> str:

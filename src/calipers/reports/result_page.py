@@ -720,7 +720,7 @@ def glance(result: Result) -> Glance:
         rows = list(same_rows(result, group))
         estimates = [estimate for _, estimate, _ in rows]
         decimals, axis = digits(estimates), axis_of(estimates)
-        numbers = [(f"{name}{_also(same)}", estimate) for name, estimate, same in rows]
+        numbers = [(f"{name} = {', '.join(same)}" if same else name, estimate) for name, estimate, same in rows]
         answer, ledger, first = answer_of(result, group), group.ledger, "metric"
     else:
         names, metrics = group_names(result.groups), list(_same_everywhere(result))
@@ -767,10 +767,6 @@ def _brackets(estimate: Estimate, decimals: int) -> str:
     shown = quantity(estimate, decimals)
     ends = f" [{shown.interval.replace(' to ', ', ')}]" if shown.interval else ""
     return "without a value" if estimate.value is None else f"{shown.value}{ends}"
-
-
-def _also(same: Sequence[str]) -> str:
-    return f" = {', '.join(same)}" if same else ""
 
 
 def described(estimate: Estimate) -> str:

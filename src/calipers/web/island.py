@@ -222,6 +222,8 @@ def _island(
     if sum(len(run["count"]) + len(run["missing"]) for run in counts) > MOST_COUNTS:
         why = "there are too many tasks for one file"
     index_of = {task: index for index, task in enumerate(runs[0].tasks)}
+    known = dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])])
+    keys = [key for key in known if "=" not in key and key == key.strip()]  # --exclude cannot name other keys
     return {
         "command": list(settings.command),
         "cluster": settings.cluster,
@@ -232,7 +234,7 @@ def _island(
         "tasks": len(runs[0].tasks),
         "samples": max(int(np.diff(run.by_task.starts).max(initial=0)) for run in runs),
         "runs": [] if why else counts,
-        "slices": [] if why else [cut for key in _keys(settings) if (cut := _slices(runs, key, dialect.label))],
+        "slices": [] if why else [cut for key in keys if (cut := _slices(runs, key, dialect.label))],
         "flagged": [[index_of[task], task] for task in settings.flagged if task in index_of],
     }
 
@@ -240,11 +242,6 @@ def _island(
 def _dialect(name: str) -> Dialect:
     dialect: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
     return dialect
-
-
-def _keys(settings: WhatIfSettings) -> list[str]:
-    keys = dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])])
-    return [key for key in keys if "=" not in key and key == key.strip()]  # --exclude cannot name other keys
 
 
 def _counts(run: Rollouts, column: Column) -> dict[str, Any]:

@@ -506,10 +506,6 @@ def suite_table(matrix: Matrix) -> Markup:
     return joined([frame, element("div", element("p", _note(matrix)), class_="below")])
 
 
-def _title(row: Row) -> str:
-    return row.benchmark if isinstance(row, MatrixRow) else f"Mean of {number(len(row.benchmarks))}"
-
-
 def tied_of(row: Row, higher_is_better: bool) -> list[str]:
     """The model with the best value and those tied with it; empty if one model is better than all others."""
     known = [cell for cell in row.cells if cell.value is not None]
@@ -527,7 +523,7 @@ def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -
     is_left_out = isinstance(row, MatrixRow) and not row.in_mean and matrix.mean is not None
     small = counted(row.tasks, "task") + (", not in the mean" if is_left_out else "")
     tied = tied_of(row, matrix.higher_is_better) if len(matrix.models) > 2 else []
-    title = _title(row)
+    title = row.benchmark if isinstance(row, MatrixRow) else f"Mean of {number(len(row.benchmarks))}"
     cells: list[Child] = [element("th", name(title, 24), element("small", small), scope="row")]
     cells += [
         _cell(cell, title, values, digits, matrix.confidence, best=row.best == cell.model, tied=cell.model in tied)

@@ -781,12 +781,9 @@ def usual_answers(run: RunRollouts | None, codes: Sequence[int]) -> dict[int, st
         if len(given):
             kinds, at, counts = np.unique(given, return_index=True, return_counts=True)
             best = min(range(len(kinds)), key=lambda index: (-counts[index], at[index]))
-            usual[code] = _as_text(labels.values[int(kinds[best])])
+            answer = labels.values[int(kinds[best])]
+            usual[code] = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
     return usual
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def differing(first: str | None, second: str | None) -> tuple[Child, Child]:

@@ -557,7 +557,8 @@ def with_less_text(data: ReportData, less: int) -> ReportData:
     share = less // max(len(data.runs), 1) + 1
     runs = [_with_less(run, share) for run in data.runs]
     if isinstance(data, PairData):
-        return replace(data, **dict(zip(("first", "second"), runs, strict=False)))
+        first, second = runs or (None, None)
+        return PairData(data.comparison, first, second)
     return runs[0] if isinstance(data, RunData) else replace(data, runs=runs)
 
 

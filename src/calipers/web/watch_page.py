@@ -111,17 +111,18 @@ def _raised(raised: Raised) -> Markup:
         parts.append(element("p", f"{len(raised.causes)} alarms carry it: {', '.join(raised.causes)}.", class_="small"))
     if raised.rollouts:
         rows = [
-            [name(str(row["task"]), 60), str(row["sample"]), str(row["outcome"]).replace("_", " "), _value(row)]
+            [
+                name(str(row["task"]), 60),
+                str(row["sample"]),
+                str(row["outcome"]).replace("_", " "),
+                minus(figure(row["value"])),
+            ]
             for row in raised.rollouts
         ]
         parts.append(_table("Rollouts that show it best", ("task", "sample", "outcome", "value"), rows))
     if raised.command:
         parts.append(command_line(raised.command))
     return element("div", parts, class_="alarm")
-
-
-def _value(row: Mapping[str, Any]) -> str:
-    return NONE if row["value"] is None else minus(figure(row["value"]))
 
 
 def _series(series: WatchedSeries, watched: Watched, pick: Pick | None) -> Section:

@@ -36,7 +36,7 @@ from calipers.stores import atomic_file
 from calipers.tally import quietly
 from calipers.web.markup import visible
 from calipers.web.viewer.index import LogIndex, RunSource, current_index
-from calipers.web.viewer.rollouts import TextBlock, blocks_of, group_rows, record_of
+from calipers.web.viewer.rollouts import blocks_of, group_rows, record_of
 from calipers.web.viewer.summary import read_of
 
 HEAD: Final = ("task", "sample", *GROUP, "label", "comment", COLUMN)
@@ -100,7 +100,9 @@ class Labelling:
                 state["result"] = self._result()
             elif len(self.given) < len(self.order):
                 _, record = record_of(self.index, self.order[len(self.given)])
-                state["blocks"] = [asdict(_named(block)) for block in blocks_of(record) if block.key in SHOWN]
+                blocks = [asdict(block) for block in blocks_of(record) if block.key in SHOWN]
+                names = {"target": "Reference answer"}
+                state["blocks"] = [{**block, "name": names.get(block["key"], block["name"])} for block in blocks]
             return state
 
     def put(self, position: int, label: Any, comment: str = "") -> None:
@@ -292,7 +294,3 @@ def width_factor(checked: CheckedJudge, labels: int, more: int) -> float:
     if not variance:
         return 1.0
     return math.sqrt(((variance - fixed) * labels / more + fixed) / variance)
-
-
-def _named(block: TextBlock) -> TextBlock:
-    return replace(block, name="Reference answer") if block.key == "target" else block

@@ -48,7 +48,6 @@ from calipers.web.viewer.rollouts import (
 )
 from calipers.web.viewer.summary import (
     RunPair,
-    RunSummary,
     View,
     other_answers,
     pair_report,
@@ -175,7 +174,7 @@ class Viewer:
         for number, group in enumerate(index.groups or [(None, None, None)]):
             summary = known.get(group) or (next(iter(known.values())) if len(known) == 1 else None)
             row = {**shared, "id": run_id(source, number), **_named(group), "rollouts": len(index)}
-            rows.append({**row, **_summary(summary), "error": visible(run.why_no_summary)})
+            rows.append({**row, **(asdict(summary) if summary else {}), "error": visible(run.why_no_summary)})
         return rows
 
     # one run
@@ -224,7 +223,8 @@ class Viewer:
         if "task" in request.query and "sample" in request.query:
             answer["at"] = _position(view, rows, request.query["task"], _whole(request, "sample", 0))
         if "fail" in request.query:  # the next failure after, or the previous one before, a position
-            answer["at"] = _failure(view, rows, _signed(request, "fail"), request.query.get("way") == "back")
+            position = -1 if request.query["fail"] == "-1" else _whole(request, "fail", 0)
+            answer["at"] = _failure(view, rows, position, request.query.get("way") == "back")
         shown = rows[first : first + count].tolist()
         texts = await self.library.call(previews, view.index, shown)
         answer["rows"] = [_row(view, row, words) for row, words in zip(shown, texts, strict=True)]
@@ -435,12 +435,6 @@ def _page_with_policy(content: str) -> web.Response:
     return web.Response(text=content, content_type="text/html", headers={"Content-Security-Policy": policy})
 
 
-def _summary(summary: RunSummary | None) -> dict[str, Any]:
-    if summary is None:
-        return {}
-    return {**asdict(summary), "sentence": visible(summary.sentence), "detail": visible(summary.detail)}
-
-
 def _whole(request: web.Request, key: str, default: int) -> int:
     text = request.query.get(key, "")
     if not text:
@@ -448,11 +442,6 @@ def _whole(request: web.Request, key: str, default: int) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise InputError(f"{key} is {text[:40]!r}; expected a whole number")
     return int(text)
-
-
-def _signed(request: web.Request, key: str) -> int:
-    text = request.query.get(key, "")
-    return -1 if text == "-1" else _whole(request, key, 0)
 
 
 def _number(text: str | None) -> float | None:

@@ -29,7 +29,7 @@ from calipers.rollouts.table import assemble
 from calipers.stats.estimate import Estimate
 from calipers.typed import complete
 from calipers.web import draw
-from calipers.web.markup import Markup, element
+from calipers.web.markup import Markup, element, visible
 from calipers.web.page import ends_of, html
 from calipers.web.pair_page import answer_of, badge, pair_page
 from calipers.web.pair_page import headline_of as pair_headline
@@ -120,8 +120,8 @@ def summary_of(run: RunData) -> RunSummary:
     progress = run.progress
     strip = _number(run, metric) if estimate is not None and progress is None else Markup("")
     return RunSummary(
-        sentence=verdict.sentence,
-        detail=verdict.detail,
+        sentence=visible(verdict.sentence),
+        detail=visible(verdict.detail),
         metric=metric,
         value=None if estimate is None or progress else estimate.value,
         interval=None if estimate is None or progress else estimate.interval,
