@@ -16,6 +16,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -69,11 +70,11 @@ from calipers.systems.lm_eval.task_scores import (
     score_documents,
     target_of,
 )
-from calipers.systems.lm_eval.tasks import Function, TaskFields, TaskFile, functions_in, rewind
+from calipers.systems.lm_eval.tasks import Function, TaskFields, TaskFile, functions_in, read_task_file, rewind
 from calipers.systems.lm_eval.tasks.groups import FILES, Leaf, Node, TaskGroup, Tasks, installed, is_task_file, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, request_cache, seeded, trusted
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
-from calipers.systems.lm_eval.write import digest, dumped
+from calipers.systems.lm_eval.write import digest, dumped, markdown
 from calipers.tasks import Suite, Task
 from calipers.typed import complete
 from calipers.verifiers import Verdict
@@ -508,6 +509,52 @@ def checked(benchmark: str, request: TaskRequest) -> list[str]:
         _check_supported(leaf)
         lines += _summary(load(leaf, request), scored=not request.predict_only)
     return lines
+
+
+def listed(kind: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
+    """The ``tasks``, ``groups`` or ``tags`` that match a pattern: location (or for a tag, number of tasks) by name."""
+    index = tasks_in(tuple(include_path))
+    if not index.heads:
+        problem = "lm_eval is not installed" if not include_path else f"no task file in {', '.join(include_path)}"
+        raise InputError.at(kind, problem, "expected --include-path DIR with a folder of tasks")
+    if kind == "tags":
+        names = {tag: f"{len(members):,} task{'s' if len(members) > 1 else ''}" for tag, members in index.tags.items()}
+    else:
+        wanted = ("group",) if kind == "groups" else ("task", "class")
+        names = {name: _location(head.path) for name, head in index.heads.items() if head.kind in wanted}
+    return {name: names[name] for name in sorted(names) if fnmatchcase(name, pattern)}
+
+
+def listing(kind: str, include_path: str | None) -> str:
+    """The output of ``calipers lm-eval ls``: tables of groups, tags and tasks."""
+    index = tasks_in((include_path,) if include_path else ())
+    groups = [[name, _location(head.path)] for name, head in sorted(index.heads.items()) if head.kind == "group"]
+    tags = [[name] for name in sorted(index.tags)]
+    tables = []
+    if kind in ("tasks", "groups"):
+        tables.append(markdown(["Group", "Config Location"], groups))
+    if kind in ("tasks", "tags"):
+        tables.append(markdown(["Tag"], tags))
+    if kind in ("tasks", "subtasks"):
+        rows = [
+            [name, _location(head.path), _output_type(head.path)]
+            for name, head in sorted(index.heads.items())
+            if head.kind != "group"
+        ]
+        tables.append(markdown(["Task", "Config Location", "Output Type"], rows))
+    return "\n" + "".join(f"{table}\n\n" for table in tables) + "\n"
+
+
+def _location(path: Path) -> str:
+    _, folder, below = str(path).partition("lm_eval/tasks/")
+    return f"{folder}{below}" if folder else str(path)
+
+
+def _output_type(path: Path) -> str:
+    try:
+        return str(read_task_file(path).values.get("output_type", ""))
+    except InputError:
+        return ""
 
 
 VERIFIER = "lm_eval"

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -175,7 +174,9 @@ def read_command(words: Sequence[str]) -> HarnessCommand | CommandOutput:
         raise _unknown_words(parser, unknown)
     given = vars(namespace)
     if command == "ls":
-        return CommandOutput(_list(given["what"], given["include_path"]) if given["what"] else parser.format_help())
+        from calipers.systems.lm_eval.benchmarks import listing
+
+        return CommandOutput(listing(given["what"], given["include_path"]) if given["what"] else parser.format_help())
     return _validate(given["tasks"], given["include_path"]) if command == "validate" else _run(given)
 
 
@@ -731,43 +732,6 @@ def _one_per_task(jobs: Sequence[Job]) -> list[Job]:
     return [replace(job, among=len(distinct) > 1) for job in distinct]
 
 
-def _list(kind: str, include_path: str | None) -> str:
-    """The output of ``ls``: tables of groups, tags and tasks."""
-    from calipers.systems.lm_eval.benchmarks import tasks_in
-    from calipers.systems.lm_eval.write import markdown
-
-    index = tasks_in((include_path,) if include_path else ())
-    groups = [[name, _location(head.path)] for name, head in sorted(index.heads.items()) if head.kind == "group"]
-    tags = [[name] for name in sorted(index.tags)]
-    tables = []
-    if kind in ("tasks", "groups"):
-        tables.append(markdown(["Group", "Config Location"], groups))
-    if kind in ("tasks", "tags"):
-        tables.append(markdown(["Tag"], tags))
-    if kind in ("tasks", "subtasks"):
-        rows = [
-            [name, _location(head.path), _output_type(head.path)]
-            for name, head in sorted(index.heads.items())
-            if head.kind != "group"
-        ]
-        tables.append(markdown(["Task", "Config Location", "Output Type"], rows))
-    return "\n" + "".join(f"{table}\n\n" for table in tables) + "\n"
-
-
-def _location(path: Path) -> str:
-    _, folder, below = str(path).partition("lm_eval/tasks/")
-    return f"{folder}{below}" if folder else str(path)
-
-
-def _output_type(path: Path) -> str:
-    from calipers.systems.lm_eval.tasks import read_task_file
-
-    try:
-        return str(read_task_file(path).values.get("output_type", ""))
-    except InputError:
-        return ""
-
-
 def _validate(tasks: str, include_path: str | None) -> CommandOutput:
     """The output of ``validate``: whether every name is the name of a task, a group or a tag."""
     from calipers.systems.lm_eval.benchmarks import tasks_in
@@ -779,19 +743,3 @@ def _validate(tasks: str, include_path: str | None) -> CommandOutput:
     if missing:
         return CommandOutput(f"{text}Tasks not found: {', '.join(missing)}\n", NOT_FOUND)
     return CommandOutput(f"{text}All tasks found and valid\n")
-
-
-def listed(kind: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
-    """The ``tasks``, ``groups`` or ``tags`` that match a pattern: location (or for a tag, number of tasks) by name."""
-    from calipers.systems.lm_eval.benchmarks import tasks_in
-
-    index = tasks_in(tuple(include_path))
-    if not index.heads:
-        problem = "lm_eval is not installed" if not include_path else f"no task file in {', '.join(include_path)}"
-        raise InputError.at(kind, problem, "expected --include-path DIR with a folder of tasks")
-    if kind == "tags":
-        names = {tag: f"{len(members):,} task{'s' if len(members) > 1 else ''}" for tag, members in index.tags.items()}
-    else:
-        wanted = ("group",) if kind == "groups" else ("task", "class")
-        names = {name: _location(head.path) for name, head in index.heads.items() if head.kind in wanted}
-    return {name: names[name] for name in sorted(names) if fnmatchcase(name, pattern)}

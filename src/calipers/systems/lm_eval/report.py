@@ -45,7 +45,7 @@ from calipers.running import Job, provenance
 from calipers.running.library import TaskLibrary
 from calipers.running.settings import setting
 from calipers.systems import OwnPage
-from calipers.systems.lm_eval import benchmarks, client, command_line
+from calipers.systems.lm_eval import benchmarks, client
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, percentile_interval, resampled, spread
 from calipers.systems.lm_eval.benchmarks import (
     LoadedTasks,
@@ -621,5 +621,5 @@ LIBRARY = TaskLibrary(
     integrity=benchmarks.integrity,
     written_out=benchmarks.written_out,
     shown_config=benchmarks.shown_config,
-    listed=command_line.listed,
+    listed=benchmarks.listed,
 )
