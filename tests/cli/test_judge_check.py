@@ -270,6 +270,11 @@ def test_from_python(tmp_path):
     assert found.to_polars().height == len(found.rows())
 
 
+def test_the_headline_counts_the_runs(tmp_path):
+    run, labels = tmp_path / run_of(tmp_path), labels_of(tmp_path)
+    assert cal.judge_check(run, tmp_path / labels).headline().startswith("1 judged run against the labels in ")
+
+
 def test_labels_that_were_picked_are_warned_of(tmp_path):
     """Labels on what the judge failed: 100 of 1100, of which it passes none, beside 792 of the others."""
     judged = [0] * 308 + [1] * 792

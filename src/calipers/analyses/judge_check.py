@@ -139,7 +139,7 @@ class JudgeCheck(Page):
 
     def headline(self) -> str:
         """The check in one line."""
-        return f"{len(self.groups)} judged runs against the labels in {self.labels}"
+        return f"{counted(len(self.groups), 'judged run')} against the labels in {self.labels}"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""

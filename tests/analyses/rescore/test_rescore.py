@@ -116,6 +116,7 @@ def test_flips_are_named(tmp_path):
         "fail to pass": [("b", 0)],
         "the same": [],
     }
+    assert found.headline() == "3 of 3 rollouts judged again, 1 changed"
     found = rejudge(Rescoring(run, benchmark=suite))
     assert {flip.what: list(flip.which) for flip in found.flips if flip.count} == {
         "pass to fail": [("a", 0)],

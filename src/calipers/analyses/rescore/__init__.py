@@ -282,6 +282,7 @@ def _old_code(row: Any) -> int:
 
 
 NAMED = 1000  # rollouts of a kind of change that are listed
+SAME: Final = "the same"  # the kind of change of rollouts whose reward did not change
 
 
 def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
@@ -302,7 +303,7 @@ def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
     for kind, rows in kinds.items():
         which = [(table.tasks[int(table.task[row])], int(table.sample[row])) for row in np.flatnonzero(rows)[:NAMED]]
         changes.append(Flip(kind, int(rows.sum()), which))
-    return [*changes, Flip("the same", int(same.sum()), ())]
+    return [*changes, Flip(SAME, int(same.sum()), ())]
 
 
 def outcome_counts(before: Ints, after: Ints) -> Mapping[str, tuple[int, int]]:
@@ -490,7 +491,7 @@ def changed_verdicts(run: str) -> tuple[Rescored, list[Flip]]:
     """Rescore a run with its own verifiers, and return the kinds of changes that occur. No file is kept."""
     with TemporaryDirectory(prefix="calipers-") as folder:
         rescored = rescore(run, out=os.path.join(folder, "again.jsonl"), name="again")
-    return rescored, [flip for flip in rescored.flips if flip.what != "the same" and flip.count]
+    return rescored, [flip for flip in rescored.flips if flip.what != SAME and flip.count]
 
 
 def rejudge(request: Rescoring) -> Rescored:
@@ -743,7 +744,7 @@ class Rescored(Page):
 
     def headline(self) -> str:
         """The answer in one line."""
-        changed = sum(flip.count for flip in self.flips)
+        changed = sum(flip.count for flip in self.flips if flip.what != SAME)
         return f"{self.judged} of {self.rollouts} rollouts judged again, {changed} changed"
 
     def to_dict(self) -> dict[str, Any]:
