@@ -18,7 +18,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Final
-from urllib.parse import urlsplit
 
 from calipers.errors import InputError, show_as
 from calipers.names import is_remote
@@ -60,8 +59,7 @@ def uploaded(target: str, *, force: bool = True) -> Iterator[str]:
 
 def check_target(target: str) -> None:
     """InputError for an address that cannot be written to."""
-    checked(target)
-    scheme = urlsplit(target).scheme
+    scheme = checked(target)
     if scheme not in WRITABLE:
         expected = "expected a local file, or an address of s3://, gs:// or hf://"
         raise InputError.at(shown(target), f"{scheme}:// can only be read", expected)
@@ -75,8 +73,10 @@ def not_local(address: object) -> InputError:
     return InputError.at(shown(str(address)), "the log of a run needs a local folder", expected)
 
 
-def checked(address: str) -> None:
-    """InputError for an invalid address, one of an unknown store, or one without encryption."""
+def checked(address: str) -> str:
+    """The scheme of an address; InputError for an invalid one, one of an unknown store, or one without encryption."""
+    from urllib.parse import urlsplit  # the commands that import this module are used without addresses, too
+
     if not _ADDRESS.match(address):
         scheme = address.partition("://")[0]
         known = ", ".join(f"{name}://" for name in SCHEMES[:-1])
@@ -90,6 +90,7 @@ def checked(address: str) -> None:
         raise InputError.at(shown(address), "http:// is not encrypted", "expected https://")
     if parts.scheme in WRITABLE and not parts.netloc:
         raise InputError.at(shown(address), "names no bucket", f"expected {parts.scheme}://BUCKET/PATH")
+    return parts.scheme
 
 
 def shown(address: str) -> str:
