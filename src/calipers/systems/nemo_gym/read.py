@@ -31,7 +31,7 @@ from calipers.formats.system_rows import ranks
 from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.rollouts.table import BadRow, Labels, Part, Places, paired
+from calipers.rollouts.table import BadRow, Labels, Part, Places, join_codes, paired
 from calipers.systems.nemo_gym import (
     AGENT,
     DEFAULT,
@@ -55,7 +55,6 @@ from calipers.systems.nemo_gym.row_builder import (
     RowBuilder,
     keys_of,
     overlaid,
-    recoded,
     take_records,
 )
 from calipers.systems.nemo_gym.wire import (
@@ -334,7 +333,7 @@ def _with_planned_agents(parts: Sequence[GymPart], planned: Part) -> list[GymPar
     for part, gym, key in zip(parts, tables, keys, strict=True):
         index = np.minimum(np.searchsorted(distinct, key), len(distinct) - 1)
         planned_agent = np.where(distinct[index] == key, agent[index], -1)
-        agents, code = recoded([gym.agents, plan.values], [gym.agent, planned_agent])
+        agents, code = join_codes([gym.agents, plan.values], [gym.agent, planned_agent])
         own, from_plan = np.split(code, [len(gym)])
         code = np.where(own < 0, from_plan, own)
         labels = {**part.labels, "agent": Labels(code, agents)}
@@ -416,8 +415,8 @@ def _fault(row: CompanionRow) -> tuple[str, str] | None:
 def _keys(parts: Sequence[Part]) -> list[Ints]:
     """A key for each row of each part. Rows with the same agent, task and rollout have the same key."""
     agents = [part.labels["agent"] for part in parts]
-    _, task = recoded([part.tasks for part in parts], [part.task for part in parts])
-    _, agent = recoded([labels.values for labels in agents], [labels.code for labels in agents])
+    _, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
+    _, agent = join_codes([labels.values for labels in agents], [labels.code for labels in agents])
     key = paired(paired(task, agent + 1), np.concatenate([part.sample for part in parts]))
     return np.split(key, np.cumsum([len(part) for part in parts])[:-1])
 

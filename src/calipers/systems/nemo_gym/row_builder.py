@@ -14,7 +14,7 @@ from calipers.errors import InputError
 from calipers.formats.rows import Buffer, FlagBuffer, LabelBuffer
 from calipers.rollouts.column import Bools, Floats, Ints, alike
 from calipers.rollouts.record import shown
-from calipers.rollouts.table import Part
+from calipers.rollouts.table import Part, join_codes
 from calipers.systems.nemo_gym import AGENT, FAILURE, KILLED, REWARD, ROLLOUT, TASK
 from calipers.systems.nemo_gym.wire import MIXED, as_index, index_fault, too_large
 
@@ -195,10 +195,10 @@ def joined(parts: Sequence[GymRows]) -> GymRows:
     if len({part.names is None for part in parts}) > 1:
         raise InputError(MIXED)
     starts = np.cumsum([0, *map(len, parts)])
-    agents, agent = recoded([part.agents for part in parts], [part.agent for part in parts])
+    agents, agent = join_codes([part.agents for part in parts], [part.agent for part in parts])
     names, task = None, np.concatenate([part.task for part in parts])
     if parts[0].names is not None:
-        names, task = recoded([part.names or () for part in parts], [part.task for part in parts])
+        names, task = join_codes([part.names or () for part in parts], [part.task for part in parts])
     return GymRows(
         task,
         names,
@@ -210,16 +210,6 @@ def joined(parts: Sequence[GymRows]) -> GymRows:
         np.concatenate([part.aside for part in parts]),
         {int(start) + row: keys for start, part in zip(starts, parts, strict=False) for row, keys in part.keys.items()},
     )
-
-
-def recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list[str], Ints]:
-    """The distinct names of several lists, and the codes into each list as codes into them; -1 stays -1."""
-    index: dict[str, int] = {}
-    recoded = []
-    for values, code in zip(lists, codes, strict=True):
-        table = [index.setdefault(value, len(index)) for value in values]
-        recoded.append(np.array([*table, -1], dtype=np.int64)[code])
-    return list(index), np.concatenate(recoded)
 
 
 def order(rows: GymRows, chosen: Ints) -> Ints:
