@@ -51,6 +51,23 @@ def test_two_files_a_baseline_and_a_finished_result(tmp_path):
     assert "Not ranked: tiny-calculator: a finished result without its rollouts" in done.stdout
 
 
+def test_a_metric_of_the_user_that_fails_is_named(home, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        """from calipers import Metric
+from calipers.metrics import mean
+
+
+def boom(rewards, by):
+    raise ValueError("no luck")
+
+
+BOOM = Metric("boom", boom, mean)
+"""
+    )
+    said = refused("leaderboard", str(home / "lcb.jsonl"), "--metric", "mine.py:BOOM", cwd=tmp_path)
+    assert said == "metric 'mine.py:BOOM' failed: ValueError: no luck"
+
+
 def test_a_folder_of_runs_is_a_set_of_runs(tmp_path):
     for name, file in (("a", ARITH), ("b", NEXT)):
         benchmark = ARITH.removesuffix(".jsonl")

@@ -58,6 +58,7 @@ from calipers.analyses.compare.measure import (
     Measured,
     MetricPair,
     columns_of,
+    failures_named,
     measure,
     metrics_of,
     rewards_of,
@@ -628,10 +629,11 @@ def _common_values_of(
         columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
         for metric, run in zip(metrics, contest, strict=True)
     ]
-    by_run = [
-        task_values(metric, run.rollouts, columns).take(rows)
-        for metric, run, columns, rows in zip(metrics, contest, columns_of_runs, indices, strict=True)
-    ]
+    with failures_named(metrics[0]):
+        by_run = [
+            task_values(metric, run.rollouts, columns).take(rows)
+            for metric, run, columns, rows in zip(metrics, contest, columns_of_runs, indices, strict=True)
+        ]
     complete = np.logical_and.reduce([column.given for column in by_run])
     count = int(complete.sum())
     values = np.stack([column.values[complete] for column in by_run])  # [M, T] or [M, T, 2]

@@ -8,7 +8,8 @@ the same tasks, or whole clusters, with all their samples, from both runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -319,14 +320,21 @@ def _compute_function(request: RequestedMetric) -> Compute:
 MEAN_KINDS = ("mean", "posterior", "pooled")  # kinds of intervals whose difference is a mean of task differences
 
 
+@contextmanager
+def failures_named(request: RequestedMetric) -> Iterator[None]:
+    """Turn an exception in a user's metric into a PluginError with the metric's name."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if not request.user_code or isinstance(error, InputError):
+            raise
+        raise PluginError(f"metric {request.text!r} failed: {type(error).__name__}: {error}") from error
+
+
 def measure(metric_pair: MetricPair) -> Measured:
     """Compare two runs by one metric."""
-    try:
+    with failures_named(metric_pair.metrics[0]):
         return _measure(metric_pair)
-    except (Exception, SystemExit) as error:
-        if not metric_pair.metrics[0].user_code or isinstance(error, InputError):
-            raise
-        raise PluginError(f"metric {metric_pair.text!r} failed: {type(error).__name__}: {error}") from error
 
 
 def _measure(metric_pair: MetricPair) -> Measured:
