@@ -5,7 +5,7 @@ import pytest
 from clients.asking import ask, request
 
 from calipers.clients import Completion, Connection, Price, connect
-from calipers.clients.python import wrap
+from calipers.clients.python import guarded, wrap
 from calipers.errors import ClientError, InputError, PluginError
 
 MODELS = """
@@ -33,6 +33,13 @@ def odd_cost(prompt): return Completion("5", usage={"cost_usd": float("nan")})
 def busy(prompt): raise ClientError("busy", kind="mine", retry=True)
 async def broken_later(prompt): raise KeyError("a")
 number = 5
+
+class Text(str): pass
+def text_of_a_library(prompt): return Text("5")
+def completion_of_a_library(prompt): return Completion(Text("5"), usage={"input_tokens": 3})
+def odd_seed(prompt): return Completion("5", seed=10**5000)
+def odd_reason(prompt): return Completion("5", Text("stop"))
+def odd_name(prompt): return Completion("5", usage={'tok"ens': 3})
 
 class Untellable(Exception):
     def __str__(self): return 1 / 0
@@ -115,6 +122,8 @@ def test_a_completion_is_kept_as_it_is(mine):
         ("ended", "SystemExit: 3"),  # one call fails, and the run continues
         ("cancelled", "CancelledError: gave up"),
         ("untellable", "Untellable"),
+        ("odd_reason", "it returned an invalid Completion: Encoding objects of type Text is unsupported"),
+        ("odd_name", "its usage has the name 'tok\"ens'; expected one without quotes and backslashes"),
         ("stopped", "StopIteration: nothing left"),  # a future cannot carry this exception
         ("nothing", "it returned NoneType; expected text or a Completion"),
         ("odd_text", "it returned an invalid Completion: Expected `str`, got `null` - at `$.text`"),
@@ -130,6 +139,50 @@ def test_code_that_fails(mine, name, said):
     (end,) = ask(mine + name, request(), connection=connection)
     assert isinstance(end, ClientError)
     assert (str(end), end.kind, end.retry, end.hopeless) == (said, "python", False, False)
+
+
+def test_a_number_of_too_many_digits(mine):
+    (end,) = ask(f"{mine}odd_seed", request())
+    assert str(end).startswith("it returned an invalid Completion: Exceeds the limit (4300 digits)")
+
+
+@pytest.mark.parametrize("name", ["text_of_a_library", "completion_of_a_library"])
+def test_text_of_another_type_is_text(mine, name):
+    """A log cannot have a subclass of ``str``, such as numpy's."""
+    (end,) = ask(mine + name, request())
+    assert (end.text, type(end.text)) == ("5", str)
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [([], []), (["a", 3], ["a", "3"]), ("once", ["once"]), (5, []), (None, [])],
+)
+def test_the_notes_of_the_object(notes, expected):
+    class Model:
+        async def complete(self, request):
+            return Completion("5")
+
+    model = Model()
+    model.notes = notes
+    assert wrap(model, "mine", Connection()).notes == expected
+
+
+def test_an_object_that_cannot_be_closed_is_told():
+    class Model:
+        notes = ("it has a cold",)
+
+        def generate(self, **_):
+            return "x"
+
+        def score(self, texts):
+            return []
+
+        async def close(self):
+            raise OSError("stuck")
+
+    client = guarded(Model(), "mine", Connection())
+    asyncio.run(client.close())
+    assert list(client.notes) == ["close() failed: OSError: stuck"]
 
 
 def test_a_key_that_the_code_took_from_the_environment_is_not_shown(mine, monkeypatch):

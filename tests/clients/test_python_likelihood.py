@@ -1,9 +1,11 @@
 import asyncio
 
+import msgspec
+import numpy as np
 import pytest
 from clients.asking import request
 
-from calipers.clients import Connection, Continuation, LikelihoodModel, Rolling, Scored, connect
+from calipers.clients import Connection, Continuation, LikelihoodModel, Likelihoods, Rolling, Scored, connect
 from calipers.clients.python import OwnScorer
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
@@ -71,10 +73,22 @@ def refusing(requests):
             ("python", "score() returned list for 2 texts; expected a Scored for each"),
         ),
         (lambda requests: [-1.0, -2.0], ("python", "score() returned list for 2 texts; expected a Scored for each")),
+        (
+            lambda requests: [Scored("low", True, 1)] * 2,
+            ("python", "score() returned an invalid Scored: ValueError: could not convert string to float: 'low'"),
+        ),
     ],
 )
 def test_what_is_no_likelihood_fails_the_call(score, end):
     assert ended(score) == end
+
+
+def test_numbers_of_numpy_are_logged():
+    scored = Scored(np.float64(-1.5), np.bool_(True), np.int64(2), np.int64(3))
+    model = OwnScorer(Writer(), lambda requests: [scored] * len(requests), Secrets())
+    completion = asyncio.run(Likelihoods(model, model).complete(request([{"text": "whole"}])))
+    assert completion.text == '[{"logprob":-1.5,"greedy":true,"tokens":2,"chars":5,"bytes":5}]'
+    assert msgspec.json.encode(completion.usage).startswith(b'{"input_tokens":3,"latency_s":')
 
 
 def test_it_still_answers_and_closes():

@@ -11,6 +11,7 @@ from calipers.errors import SandboxError, VerifierError
 from calipers.tasks import Task
 from calipers.text.patterns import RegexTimeout
 from calipers.verifiers import LONGEST, Verdict, checked, judged, ready
+from calipers.verifiers.user_code import AnswerText
 
 TASK, TEXT = Task("a", "?"), Completion("text")
 
@@ -82,6 +83,11 @@ def test_a_verdict_that_cannot_be_logged(verdict, problem):
 def test_integers_of_any_size_that_json_takes_are_answers():
     for answer in (7, 2**63 - 1, 2**64, -(10**300)):
         assert checked(Verdict(1.0, answer=answer)).answer == answer
+
+
+def test_the_text_that_a_grading_function_gets_may_be_the_answer():
+    answer = checked(Verdict(1.0, answer=AnswerText.of(TEXT))).answer
+    assert (answer, type(answer)) == ("text", str)
 
 
 def test_a_long_text_is_cut():

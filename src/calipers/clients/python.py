@@ -26,6 +26,7 @@ from calipers.clients import Client, Completion, Connection, Request, Scored, Te
 from calipers.clients.reply import described
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError, nearest
+from calipers.formats.lines import odd_key
 from calipers.names import compiled_file
 from calipers.typed import complete
 
@@ -78,9 +79,13 @@ class OwnScorer:
 
     def __init__(self, client: Client, score: Callable[..., Any], secrets: Secrets) -> None:
         self._client, self._score, self._secrets = client, score, secrets
-        self.notes: Sequence[str] = getattr(client, "notes", ())
         waits = inspect.iscoroutinefunction(score)
         self._thread = None if waits else CallThread("calipers-scores")
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """The notes of the client."""
+        return tuple(getattr(self._client, "notes", ()))
 
     async def complete(self, request: Request) -> Completion:
         """The completion that the user's code returns."""
@@ -108,7 +113,17 @@ class OwnScorer:
         if len(scored) != len(requests) or not all(isinstance(item, Scored) for item in scored):
             message = f"score() returned {type(result).__name__} for {len(requests)} texts; expected a Scored for each"
             raise ClientError(message, kind="python", hopeless=True)
-        return scored
+        try:
+            return [_plain(item) for item in scored]
+        except (TypeError, ValueError, OverflowError) as error:
+            message = f"score() returned an invalid Scored: {described(error, self._secrets)}"
+            raise ClientError(message, kind="python", hopeless=True) from error
+
+
+def _plain(scored: Scored) -> Scored:
+    """The likelihood in types of Python, as a log cannot have numpy's."""
+    counts = (None if count is None else int(count) for count in (scored.read, scored.wrote))
+    return Scored(float(scored.logprob), bool(scored.greedy), int(scored.tokens), *counts)
 
 
 Ask = Callable[[Request], Any]
@@ -165,10 +180,17 @@ class OwnModel:
     passes unchanged.
     """
 
-    def __init__(self, ask: Ask, waits: bool, close: Any, connection: Connection, notes: Sequence[str] = ()) -> None:
-        self.notes = notes  # the object's own list, to which it may add
+    def __init__(self, ask: Ask, waits: bool, close: Any, connection: Connection, notes: Any = ()) -> None:
+        self._notes = notes  # the object's own list, to which it may add
+        self._own_notes: list[str] = []
         self._ask, self._close, self._connection = ask, close, connection
         self._thread = None if waits else CallThread("calipers-model")
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of the user's object, and why it could not be closed."""
+        notes = [self._notes] if isinstance(self._notes, str) else self._notes
+        return [*(map(str, notes) if isinstance(notes, (list, tuple)) else ()), *self._own_notes]
 
     async def complete(self, request: Request) -> Completion:
         """The completion that the user's code returns."""
@@ -183,8 +205,11 @@ class OwnModel:
         """Release the thread, and close the user's object if it can be closed."""
         if self._thread is not None:
             self._thread.close()
-        if callable(self._close) and inspect.isawaitable(closing := self._close()):
-            await closing
+        try:
+            if callable(self._close) and inspect.isawaitable(closing := self._close()):
+                await closing
+        except (Exception, SystemExit) as error:
+            self._own_notes.append(f"close() failed: {described(error, self._connection.secrets)}")
 
     def _call(self, request: Request) -> tuple[Any, float, float]:
         """The result or the exception of the code, its start time, and its seconds without those in the queue."""
@@ -207,23 +232,28 @@ class OwnModel:
         if isinstance(answer, BaseException):
             raise ClientError(described(answer, self._connection.secrets), kind="python") from answer
         if isinstance(answer, str):
-            return Completion(answer, usage={"latency_s": latency_s})
+            return Completion(str(answer), usage={"latency_s": latency_s})  # a log cannot have a subclass of str
         if not isinstance(answer, Completion):
             raise ClientError(f"it returned {type(answer).__name__}; expected text or a Completion", kind="python")
-        _check(answer)
-        usage = priced({"latency_s": latency_s, **answer.usage}, self._connection.price)
-        return msgspec.structs.replace(answer, usage=usage)
+        usage = priced({"latency_s": latency_s, **_checked(answer).usage}, self._connection.price)
+        return msgspec.structs.replace(answer, text=str(answer.text), usage=usage)
 
 
-def _check(answer: Completion) -> None:
-    """Raise ClientError for a completion whose fields have invalid values, which could not be logged."""
+def _checked(answer: Completion) -> Completion:
+    """The completion; ClientError if a field has an invalid value, with which it could not be logged."""
     try:
         msgspec.convert(msgspec.structs.asdict(answer), complete(Completion))
-    except msgspec.ValidationError as error:
+        with suppress(UnicodeEncodeError):  # a lone surrogate, which the log replaces
+            msgspec.json.encode(msgspec.structs.replace(answer, text="", usage={}))
+    except (TypeError, ValueError, msgspec.ValidationError) as error:
         raise ClientError(f"it returned an invalid Completion: {error}", kind="python") from error
+    if (odd := odd_key(answer.usage)) is not None:
+        problem = f"its usage has the name {odd!r:.80}; expected one without quotes and backslashes"
+        raise ClientError(problem, kind="python")
     for name, value in answer.usage.items():
         if not math.isfinite(value):
             raise ClientError(f"its usage.{name} is {value}; expected a finite number", kind="python")
+    return answer
 
 
 def _waits(function: Any) -> bool:

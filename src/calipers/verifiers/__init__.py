@@ -171,13 +171,14 @@ def checked(verdict: Verdict) -> Verdict:
         raise VerifierError(f"outcome is {verdict.outcome!r:.80}; expected one of {', '.join(OUTCOMES)}")
     if verdict.outcome == "scored" and verdict.reward is None and not verdict.rewards:
         raise VerifierError("outcome is 'scored' but there is no reward; expected a reward, or another outcome")
+    answer = str(verdict.answer) if isinstance(verdict.answer, str) else verdict.answer  # a subclass of str is no JSON
     try:
-        msgspec.json.encode(verdict.answer)
+        msgspec.json.encode(answer)
     except (TypeError, ValueError, RecursionError) as error:
         if not isinstance(error, UnicodeEncodeError):  # half a surrogate pair, which the log handles
-            raise VerifierError(f"answer is {shown(verdict.answer)}; expected a JSON scalar or a list") from None
-    if isinstance(verdict.answer, Mapping):
-        raise VerifierError(f"answer is {shown(verdict.answer)}; expected a JSON scalar or a list")
+            raise VerifierError(f"answer is {shown(answer)}; expected a JSON scalar or a list") from None
+    if isinstance(answer, Mapping):
+        raise VerifierError(f"answer is {shown(answer)}; expected a JSON scalar or a list")
     reward = None if verdict.reward is None else _finite("reward", verdict.reward)
     rewards, fields, usage = (
         {str(name): value for name, value in (numbers or {}).items()}
@@ -191,7 +192,7 @@ def checked(verdict: Verdict) -> Verdict:
     return Verdict(
         reward,
         rewards,
-        verdict.answer,
+        answer,
         verdict.outcome or "",
         {name: _number(name, value) for name, value in fields.items()},
         {name: _finite(name, value) for name, value in usage.items()},
