@@ -55,6 +55,17 @@ def test_no_impossible_rule_fires_on_a_file_that_another_system_wrote():
     assert tried > 30
 
 
+def test_a_huge_sample_number_is_a_hole_that_is_not_counted_out():
+    records = [{"task": "t", "sample": sample, "reward": 1} for sample in (0, 10**12)]
+    (finding,) = look(records).findings
+    assert finding.examples == ["task 't' has no sample 1, 2, 3"]
+
+
+def test_a_probability_above_one_is_one():
+    records = [{"task": "t", "sample": at, "reward": 1, "completion": "7", "sum_logprob": 1e5} for at in range(2)]
+    assert not look(records).findings
+
+
 @pytest.mark.parametrize("odd", [{"split": ["train"]}, {"step": {"epoch": 1}}, {"perturbed_from": ["t0"]}])
 def test_labels_that_are_lists_or_objects_are_read(odd):
     records = [{"task": f"t{at}", "sample": 0, "reward": 1.0, "completion": "7", **odd} for at in range(3)]

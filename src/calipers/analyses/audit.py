@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain, combinations, islice, pairwise
 from typing import Any, Final
 
 import msgspec
@@ -410,7 +410,7 @@ def same_text(evidence: AuditEvidence) -> Iterator[Verdict]:
     known = [row for row in rows if row.logprob is not None]
     if known and len(known) == len(rows):
         tasks = evidence.by_task(rows)
-        drawn = [[(row.text or "", float(np.exp(row.logprob or 0))) for row in task] for task in tasks]
+        drawn = [[(row.text or "", float(np.exp(min(row.logprob or 0.0, 0.0)))) for row in task] for task in tasks]
         seen, expected = tests.repeats(drawn)
         p = tests.same_text(seen, expected)
         if p < tests.LEVEL:
@@ -467,10 +467,10 @@ def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
     tasks = evidence.by_task(list({(*row.unit, row.sample): row for row in evidence.rows}.values()))
     sizes = Counter(task[-1].sample + 1 - task[0].sample for task in tasks)
     for task in tasks:
-        numbers = {row.sample for row in task}
-        lost = sorted(set(range(min(numbers), max(numbers) + 1)) - numbers)
+        between = (range(row.sample + 1, following.sample) for row, following in pairwise(task))
+        lost = [*islice(chain.from_iterable(between), 3)]
         if lost:
-            holes.append(f"task {task[0].task!r} has no sample {', '.join(map(str, lost[:3]))}")
+            holes.append(f"task {task[0].task!r} has no sample {', '.join(map(str, lost))}")
     if holes:
         yield impossible("ledger", holes, "tasks whose sample numbers have holes: rollouts were lost or removed")
     usual = sizes.most_common(1)[0][0] if sizes else 0
