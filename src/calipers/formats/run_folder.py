@@ -269,12 +269,6 @@ class RunLog(Source):
         self.torn = end < self.size
         self.size = self._left = self._end = end
 
-    def readinto(self, buffer: memoryview) -> int:
-        """Fill the buffer, or the start of it, with more bytes of the whole lines; returns how many."""
-        size = super().readinto(buffer[: self._left])
-        self._left -= size
-        return size
-
     def sha256(self) -> str:
         """The hash of the whole lines; InputError if the log has shrunk since it was opened."""
         if self._hashing is None:

@@ -45,7 +45,7 @@ class Source:
         self._hash = hashlib.sha256()
         self._hashed = 0  # bytes from the start that are hashed; the others are hashed in the background
         self._hashing: Callable[[], None] | None = None  # waits until the file is hashed
-        self._end = sys.maxsize  # bytes that belong to the input, of a file that may grow
+        self._end = self._left = sys.maxsize  # bytes that belong to the input, and those that `readinto` has not read
         self._unpacked_bytes = 0
         self._file: Any = _open(path)
         self._regular = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
@@ -88,14 +88,17 @@ class Source:
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the buffer, or the start of it, with more unpacked bytes; returns how many."""
+        buffer = buffer[: self._left]
         if self.head or self.packing or not self._regular:
             data = self.read(len(buffer))
-            buffer[: len(data)] = data
-            return len(data)
-        try:
-            size: int = self._raw.readinto(buffer)
-        except OSError as error:
-            raise InputError.at(self.path, f"cannot be read ({error})") from None
+            size = len(data)
+            buffer[:size] = data
+        else:
+            try:
+                size = self._raw.readinto(buffer)
+            except OSError as error:
+                raise InputError.at(self.path, f"cannot be read ({error})") from None
+        self._left -= size
         return size
 
     def readinto_hashed(self, buffer: memoryview) -> int:

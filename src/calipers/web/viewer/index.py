@@ -519,14 +519,7 @@ class _UpTo(Source):
 
     def __init__(self, path: str, end: int) -> None:
         super().__init__(path)
-        self.size = end
-        self.head = self.head[:end]
-        self._left = end
-
-    def readinto(self, buffer: memoryview) -> int:
-        size = super().readinto(buffer[: self._left])
-        self._left -= size
-        return size
+        self.size = self._left = end
 
     def readinto_hashed(self, buffer: memoryview) -> int:
         return self.readinto(buffer)  # the hash is not needed
