@@ -215,8 +215,9 @@ def test_an_unknown_name_lists_no_more_names_than_one_can_read(tmp_path):
         Tasks([tmp_path]).find("task")
 
 
-def test_a_group_by_its_file_alone_says_where_its_tasks_could_come_from(tmp_path):
-    (tmp_path / "g.yaml").write_text("group: g\ntask: [a]\n")
+@pytest.mark.parametrize("member", ["a", "{task: a, num_fewshot: 1}"])
+def test_a_group_by_its_file_alone_says_where_its_tasks_could_come_from(tmp_path, member):
+    (tmp_path / "g.yaml").write_text(f"group: g\ntask: [{member}]\n")
     with pytest.raises(InputError, match=r"named 'a'; known: \(none\); give the folder of the group's tasks with"):
         Tasks().find(str(tmp_path / "g.yaml"))
 

@@ -398,11 +398,11 @@ class Tasks:
         if name in self.tags:
             tagged = sorted(self.tags[name])
             return [node for task in tagged for node in self._named(task, overrides, location, depth)]
-        error = self.unknown(name)
-        if location == query:
-            raise error
+        raise self.unknown(name) if location == query else self._unknown_member(name, location)
+
+    def _unknown_member(self, name: str, location: str) -> UnknownName:
         advice = "" if self.heads else "; give the folder of the group's tasks with --include-path"
-        raise UnknownName(f"{location}: {error}{advice}")
+        return UnknownName(f"{location}: {self.unknown(name)}{advice}")
 
     def _from_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
         file = read_task_file(path)
@@ -462,7 +462,7 @@ class Tasks:
         if not name:
             raise InputError.at(location, f"a member is {shown(member)}", "expected task: NAME or group: NAME")
         if not own.keys() & {"dataset_path", "include", "custom_dataset"} and "dataset_path" not in inherited:
-            raise UnknownName(f"{location}: {self.unknown(name)}")
+            raise self._unknown_member(name, location)
         inline = with_includes(TaskFile(file.path, own, lines), {})
         values = {**inherited, **inline.values, "task": f"{group}::{name}"}
         return [_leaf(TaskFile(file.path, values, inline.lines), {}, None)]
