@@ -49,6 +49,14 @@ def test_the_command_of_the_page_prints_the_numbers_of_the_page(tmp_path):
             ["result.json", "--by", "x"],
             "result.json: a result is finished, and --by cannot change it; expected its rollouts",
         ),
+        (
+            ["result.json", "--confidence", "0.9"],
+            "result.json: a result is finished, and --confidence cannot change it; expected its rollouts",
+        ),
+        (
+            ["result.json", "--columns", "reward=f1"],
+            "result.json: a result is finished, and --columns cannot change it; expected its rollouts",
+        ),
         (["bad.jsonl"], 'bad.jsonl:2: reward is "high"; expected a number or null'),
     ],
 )

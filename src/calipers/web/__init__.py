@@ -17,14 +17,13 @@ from calipers.pipeline import Progress
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
 from calipers.web.page import HtmlPage, html
-from calipers.web.report_data import PairData, ReportData, RunData, report_data, with_less_text
+from calipers.web.report_data import USUAL, PairData, ReportData, RunData, report_data, with_less_text
 
 if TYPE_CHECKING:
     from calipers.web.watch_page import WatchData
 
 LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
 OF_STEPS = ("columns", "truth", "reward", "cluster", "confidence")  # settings that a page by step supports
-USUAL = {"confidence": 0.95}  # defaults that are not falsy
 SPARE = 20_000  # bytes to leave out beyond the excess, because texts take more room in a file than by themselves
 
 

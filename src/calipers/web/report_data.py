@@ -55,6 +55,7 @@ MOST_CHANGED: Final = 20  # the largest losses, and gains, whose texts have prio
 LARGEST_K: Final = 64  # the largest k of metrics that are chosen by default
 UNFLAGGED: Final = "expected the rollouts of one run, or of two runs of one dataset"
 CHANGING: Final = ("cluster", "dialect", "missing", "reward")  # settings that do not apply to a finished document
+USUAL: Final = {"confidence": 0.95, "seed": 0}  # others, which do not unless they have their default or its value
 
 States = NDArray[np.uint8]
 
@@ -83,17 +84,13 @@ def is_running(folder: str) -> bool:
 
 
 def progress_of(path: str, table: Rollouts, numbers: Column, confidence: float) -> RunProgress | None:
-    """The progress of the run in a folder; None if it is not running, or if the path is not a run.
+    """The progress of the run in a folder; None if it is not running, has finished, or if the path is not a run.
 
-    ``numbers`` are the contributions of its R rollouts; a missing rollout is a gap.
+    The table has a row for each planned rollout. ``numbers`` are the contributions of its R rollouts; a missing rollout
+    is a gap.
     """
     if not is_run(path) or not is_running(path):
         return None
-    return progress_in(table, numbers, confidence)
-
-
-def progress_in(table: Rollouts, numbers: Column, confidence: float) -> RunProgress | None:
-    """The progress in a table with a row for each planned rollout; None if all of them have finished."""
     waiting = table.outcome == CODE["not_run"]
     finished = int((~waiting).sum())
     if finished == len(table):
@@ -124,7 +121,6 @@ class TaskCounts:
     """The numbers of rollouts of each task, by state; every field is [T]."""
 
     ids: Sequence[str]
-    planned: Ints
     given: Ints  # rollouts with a number
     passed: Ints
     missing: Ints
@@ -236,13 +232,17 @@ def report_data(
     named = all(isinstance(source, str | os.PathLike) for source in sources)
     given = [str(source) for source in sources] if named else []
     sources = unfolded(sources)
-    changes = {"--metric": metrics, "--by": by, **{f"--{key}": settings.get(key) for key in CHANGING}}
+    changes = {"metric": metrics, "by": by, "columns": columns, "truth": truth}
+    changes |= {key: settings.get(key) for key in CHANGING}
     for source in sources:
         document = _document(source)
-        changed = [option for option, value in changes.items() if value]
-        if document is not None and len(sources) == 1 and changed:
-            problem = f"a {type(document).__name__.lower()} is finished, and {changed[0]} cannot change it"
-            raise InputError.at(str(source), problem, "expected its rollouts")
+        if document is not None and len(sources) == 1:
+            numbers = [
+                key for key, usual in USUAL.items() if settings.get(key) not in (None, usual, getattr(document, key))
+            ]
+            if changed := [*(key for key, value in changes.items() if value), *numbers]:
+                problem = f"a {type(document).__name__.lower()} is finished, and --{changed[0]} cannot change it"
+                raise InputError.at(str(source), problem, "expected its rollouts")
         if isinstance(document, Result):
             runs += [run_of_document(document, group, str(source)) for group in document.groups]
         elif document is None:
@@ -375,7 +375,6 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
     with quietly():
         tasks = TaskCounts(
             table.tasks,
-            np.diff(table.by_task.starts),
             n,
             c,
             np.diff(table.by_task.starts) - n,
