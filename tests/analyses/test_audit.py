@@ -61,6 +61,12 @@ def test_a_huge_sample_number_is_a_hole_that_is_not_counted_out():
     assert finding.examples == ["task 't' has no sample 1, 2, 3"]
 
 
+def test_huge_rewards_are_audited_without_a_warning(tmp_path):
+    rows = [{"task": "t", "sample": at, "reward": 1e308} for at in range(2)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert audit(tmp_path / "a.jsonl", tmp_path / "a.jsonl").rollouts == 2
+
+
 def test_a_probability_above_one_is_one():
     records = [{"task": "t", "sample": at, "reward": 1, "completion": "7", "sum_logprob": 1e5} for at in range(2)]
     assert not look(records).findings

@@ -25,6 +25,10 @@ def pilots(*paths, correlation=None, paired=True, **chosen):
     return from_pilots(paths, Chosen(**chosen), correlation, paired=paired)
 
 
+def test_costs_whose_mean_is_no_number_are_no_price(tmp_path):
+    assert pilots(written(tmp_path, "a", [[1, 0], [0, 1]], cost_usd=1e308)).cost is None
+
+
 def test_the_parts_come_back(tmp_path):
     """Chances uniform on [0, 1]: a variance of 1/12 between tasks, 1/6 of one sample."""
     rng = np.random.default_rng(3)

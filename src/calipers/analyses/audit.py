@@ -28,6 +28,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.rollouts.record import CODE, FIRST_GAP
 from calipers.rollouts.table import Part
 from calipers.stats import audit as tests
+from calipers.tally import quietly
 
 PASS: Final = 1.0
 STARTS, ENDS, IDS = ("started_at", "start_time"), ("finished_at", "end_time"), ("request_id", "response_id")
@@ -291,10 +292,11 @@ def audit(
     refuse_pipes(given)
     names = Named(columns or {})
     runs = [_evidence(path, names, reward, seed) for path in given]
-    more = [*against_strong_runs(runs)] if len(runs) > 1 else []
-    if rejudge:
-        more.append(_rejudged(given[0]))
-    return audited(runs[0], given, more)
+    with quietly():  # means of huge rewards overflow
+        more = [*against_strong_runs(runs)] if len(runs) > 1 else []
+        if rejudge:
+            more.append(_rejudged(given[0]))
+        return audited(runs[0], given, more)
 
 
 def audited(evidence: AuditEvidence, paths: Sequence[str] = (), more: Sequence[Verdict] = ()) -> Audit:

@@ -64,6 +64,7 @@ from calipers.stats.power import (
     tasks_needed,
 )
 from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
+from calipers.tally import quietly
 
 SCHEMA = "calipers.plan/1"
 RANGE = "95 % range"
@@ -372,7 +373,8 @@ def _size(runs: Sequence[_Run]) -> tuple[int, int, float | None]:
     tasks = int(np.all([count > 0 for count in counts], axis=0).sum())
     samples = min(round(float(count[count > 0].mean())) for count in counts)
     spent = [run.rollouts.columns["cost_usd"].kept() for run in runs if "cost_usd" in run.rollouts.columns]
-    known = [float(cost.mean()) for cost in spent if len(cost) and np.isfinite(cost).all()]
+    with quietly():  # the mean of huge costs overflows, and is no price
+        known = [mean for cost in spent if len(cost) and math.isfinite(mean := float(cost.mean()))]
     cost = sum(known) / len(known) if known else None
     return tasks, max(samples, 1), cost if cost and cost > 0 else None
 
