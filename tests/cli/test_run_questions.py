@@ -148,6 +148,12 @@ def test_a_file_that_is_not_there(home):
     )
 
 
+@pytest.mark.parametrize("path", ["qa.csv", "run.yaml", "tasks/a,b"])
+def test_a_benchmark_in_a_store_is_not_fetched(home, path):
+    wrong = refused("run", f"https://me:word@host/{path}", "--model", "python/m.py:answer", cwd=home)
+    assert wrong == f"https://host/{path}: a benchmark is read from this machine; download it first"
+
+
 def test_a_yaml_file_says_it_all(home):
     config = "benchmark: qa.csv\nmodel: python/m.py:answer\nprompt: question\nverifier: contains\nmetadata: [level]\n"
     (home / "run.yaml").write_text(config)

@@ -444,6 +444,8 @@ def job_in_memory(name: str, given: Mapping[str, Any]) -> Job:
 def _separate(benchmarks: Sequence[str]) -> Iterator[str]:
     """The benchmarks in texts such as ``gsm8k,arc_easy``; an existing file or folder with a comma is not split."""
     for benchmark in benchmarks:
+        if is_remote(benchmark):
+            raise not_local(benchmark, "a benchmark is read from this machine", "download it first")
         if "," in benchmark and not os.path.lexists(benchmark):
             yield from (name for part in benchmark.split(",") if (name := part.strip()))
         else:

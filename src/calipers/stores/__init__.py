@@ -67,10 +67,13 @@ def check_target(target: str) -> None:
         raise InputError.at(shown(target), "is a folder", "expected the address of a file")
 
 
-def not_local(address: object) -> InputError:
-    """The error for an address given for a run's log, which must be on this machine."""
-    expected = "copy it to the store when it is complete"
-    return InputError.at(shown(str(address)), "the log of a run needs a local folder", expected)
+def not_local(
+    address: object,
+    problem: str = "the log of a run needs a local folder",
+    expected: str = "copy it to the store when it is complete",
+) -> InputError:
+    """The error for an address of something that must be on this machine; by default, of a run's log."""
+    return InputError.at(shown(str(address)), problem, expected)
 
 
 def checked(address: str) -> str:
