@@ -6,6 +6,8 @@ from contextlib import suppress
 
 import pytest
 from cli.running import calipers
+from harbor_datasets import write_dataset
+from rooms import needs_rooms
 from watch_steps import write_run
 
 PAGE = 4096
@@ -61,3 +63,19 @@ def test_a_store_that_may_only_be_read_is_told(tiny_disk):
     again = calipers("publish", "bench", cwd=tiny_disk)
     assert again.returncode == 2
     assert "cannot be written (Read-only file system); expected a writable place to publish to" in again.stderr
+
+
+@needs_rooms
+def test_the_result_of_a_run_of_agents_is_complete_or_absent(tiny_disk, tmp_path):
+    write_dataset(tmp_path / "set", 1)
+    metrics = ("--metric", "mean_reward", "--metric", "pass_rate", "--metric", "pass@1", "--metric", "any_of_first_1")
+    command = ("run", str(tmp_path / "set"), "--agent", "nop", "--environment", "room", "--out", "out", *metrics)
+    assert calipers(*command, cwd=tiny_disk, CALIPERS_HARBOR="").returncode == 0
+    result = tiny_disk / "out" / "result.json"
+    assert result.stat().st_size > PAGE
+    result.unlink()
+    filled(tiny_disk, 1)
+    full = calipers(*command, cwd=tiny_disk, CALIPERS_HARBOR="")
+    assert full.returncode == 3
+    assert "out/result.json: cannot be written (No space left on device); what was finished" in full.stderr
+    assert not result.exists()

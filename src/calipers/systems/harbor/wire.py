@@ -541,7 +541,7 @@ class JobFolder:
 
     def retries(self) -> list[str]:
         """The directories of attempts that later attempts replaced, relative to the job, in order."""
-        if not self.is_job or not _is_directory(f"{self.root}/{RETRIES}"):
+        if not self.is_job or os.path.islink(f"{self.root}/{RETRIES}"):
             return []
         return sorted(_results_below(self.root, RETRIES, _DEEPEST), key=_by_number)
 
@@ -656,10 +656,6 @@ def _folders(path: str) -> list[str]:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
-
-
-def _is_directory(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _results_below(root: str, folder: str, levels: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.errors import InputError, LogError
+from calipers.errors import InputError
 from calipers.formats.run_folder import IDENTITY
 from calipers.running.folder import PRIVATE
 from calipers.running.log import mode_in, put
@@ -343,7 +343,4 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: Any) -> None:
-    try:
-        put(path, [msgspec.json.format(msgspec.json.encode(content), indent=4)])
-    except OSError as error:
-        raise LogError(f"{path}: {error.strerror}; finished trials are kept") from None
+    put(path, [msgspec.json.format(msgspec.json.encode(content), indent=4)])

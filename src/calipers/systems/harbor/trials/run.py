@@ -177,7 +177,7 @@ class AgentRuns:
                 folder = str(done.folder)
                 scripts = requested_scripts(folder, trust=bool(given.get("trust")), reward=given.get("reward"))
                 result = score_plan(folder, make_plan(**scoring, afterwards=scripts))
-                Path(folder, "result.json").write_text(safe_json(result.to_json()), encoding="utf-8")
+                put(Path(folder, "result.json"), [safe_json(result.to_json()).encode()])
                 gaps = done.left_out > 0 or any(group.ledger.gaps or group.ledger.lacking for group in result.groups)
                 yield AgentReport(result, folder, done.environment, not (gaps or result.failed))
 
