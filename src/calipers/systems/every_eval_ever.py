@@ -199,9 +199,9 @@ def _rollouts(rows: SystemPart) -> SystemPart:
     rewards = {}
     for name in dict.fromkeys(value or SCORE for value in (*result.values, None)):
         named = [code for code, value in enumerate(result.values) if (value or SCORE) == name]
-        own = np.flatnonzero(np.isin(result.code, [*named, -1] if name == SCORE else named))
-        if VALUE in rows.columns and rows.columns[VALUE].given[own].any():
-            rewards[name] = _last_values(rows.columns[VALUE], own, owner, len(first))
+        scored = np.flatnonzero(np.isin(result.code, [*named, -1] if name == SCORE else named))
+        if VALUE in rows.columns and rows.columns[VALUE].given[scored].any():
+            rewards[name] = _last_values(rows.columns[VALUE], scored, owner, len(first))
     return replace(
         some_rows(rows, first),
         sample=sample[first],

@@ -238,8 +238,8 @@ def _rewards(events: SystemPart, starts: Ints, size: int) -> dict[str, Column]:
         values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
         has_value = column.given[rows]
         values[rollouts[has_value]], given[rollouts[has_value]] = column.values[rows[has_value]], True
-        if name in rewards and (both := np.flatnonzero(given & rewards[name].given)).size:
-            line = events.places.lines(len(events))[rows[rollouts == both[0]][0]]
+        if name in rewards and (doubled := np.flatnonzero(given & rewards[name].given)).size:
+            line = events.places.lines(len(events))[rows[rollouts == doubled[0]][0]]
             problem = f"the metric {name} is there, and match events of the same sample"
             raise InputError.at(f"{events.places.path}:{line}", problem, "expected one of them")
         if name in rewards:

@@ -35,7 +35,7 @@ from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.record import ABSENT, GROUP, MISSING
 from calipers.rollouts.table import Labels, Part, Places, Rollouts, assemble
-from calipers.systems.evsys.cache import evsys_lookup
+from calipers.systems.evsys.cache import evsys_lookup, workspace
 from calipers.systems.evsys.predictions import check_sink
 from calipers.systems.evsys.predictions import eval_predictions as eval_predictions
 from calipers.systems.evsys.predictions import upload_eval_rollouts as upload_eval_rollouts
@@ -312,15 +312,15 @@ class Benchmark:
         >>> Benchmark.from_table([{"question": "2 + 2?", "answer": 4}], verifier="numeric_match").tasks[0].instruction
         '2 + 2?'
         """
-        own: dict[str, NamedVerifier] = {}
+        verifiers: dict[str, NamedVerifier] = {}
         verifier_name: str | None
         if verifier is None or isinstance(verifier, str):
             verifier_name = verifier
             if verifier is not None and is_code(verifier):
-                own = {verifier: user_code.code_verifier(verifier)}
+                verifiers = {verifier: user_code.code_verifier(verifier)}
         else:
             verifier_name = str(getattr(verifier, "__name__", type(verifier).__name__))
-            own = {verifier_name: user_code.wrap(verifier_name, verifier)}
+            verifiers = {verifier_name: user_code.wrap(verifier_name, verifier)}
         questions = Questions(
             prompt=prompt,
             target=target,
@@ -338,10 +338,10 @@ class Benchmark:
         rows = read_table(os.fspath(table)) if is_path else table_of(table, name)
         suite = questions_suite(rows, questions)
         chosen = roles_of(rows, questions).verifier
-        if not own and chosen is not None and chosen in VERIFIERS.entries and chosen not in user_code.BUILT_IN:
-            own = {chosen: VERIFIERS.load(chosen)}
+        if not verifiers and chosen is not None and chosen in VERIFIERS.entries and chosen not in user_code.BUILT_IN:
+            verifiers = {chosen: VERIFIERS.load(chosen)}
         benchmark = cls(suite.name, [from_task(task) for task in suite.tasks])
-        benchmark.verifiers = own
+        benchmark.verifiers = verifiers
         return benchmark
 
     @classmethod
@@ -472,8 +472,8 @@ class Benchmark:
         for number, task in enumerate(tasks):
             try:
                 name = getattr(task.verifier, "fn_name", None)
-                own = self.verifiers.get(name) if isinstance(name, str) else None
-                judges.append(_judge(task) if own is None else _own_judge(task, own))
+                given = self.verifiers.get(name) if isinstance(name, str) else None
+                judges.append(_judge(task) if given is None else _judge_with(task, given))
             except CalipersError as error:
                 location = place_of(self.root, number, task.task_id) if self.root else None
                 if location is None:
@@ -585,7 +585,7 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
     raise WrongType(f"task {task.task_id!r}: unknown verifier type: {type_name}; expected an InProcessVerifier")
 
 
-def _own_judge(task: HarborTask, verifier: NamedVerifier) -> Callable[[str], float]:
+def _judge_with(task: HarborTask, verifier: NamedVerifier) -> Callable[[str], float]:
     """The function from a completion of a task to its reward, by a verifier that was given with the benchmark."""
     calipers_task = as_task(task)
     verifier.check(calipers_task)
@@ -612,7 +612,7 @@ def _function(name: str) -> user_code.VerifierFn:
 
 def _workspace(benchmark: str, model: str) -> Path:
     name = f"{benchmark}_{model}".replace("/", "_").replace(" ", "_")
-    return Path(os.environ.get("EVSYS_WORKSPACE") or ".evsys") / "outputs" / "benchmark_runs" / name
+    return workspace() / "outputs" / "benchmark_runs" / name
 
 
 def _writable(folder: Path) -> Path:

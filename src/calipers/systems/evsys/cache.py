@@ -56,11 +56,12 @@ def cached(id: str) -> Path | None:
 
 def _cache_files(id: str) -> tuple[Path, Path]:
     """The files of a benchmark's tasks and of its metadata."""
-    folder = _root() / "benchmarks"
+    folder = workspace() / "benchmarks"
     return folder / f"{id}.jsonl", folder / f"{id}.meta.json"
 
 
-def _root() -> Path:
+def workspace() -> Path:
+    """The folder in which EvSys keeps its files."""
     return Path(os.environ.get("EVSYS_WORKSPACE") or ".evsys")
 
 
@@ -144,7 +145,7 @@ def _downloaded(store: Any, id: str) -> Path:
     file, meta_file = _cache_files(id)
     if _is_complete(meta_file, meta.get("n_rows")) and file.is_file():
         return file
-    make_root(_root(), file.parent)
+    make_root(workspace(), file.parent)
     with atomic_file(file) as lines:
         written = 0
         for row in _rows(store, id):

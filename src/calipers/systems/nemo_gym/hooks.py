@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import ModuleType
@@ -180,8 +181,7 @@ def _folder_of(module: ModuleType) -> str:
 def _run(path: str) -> ModuleType:
     _, code = compiled_file(path, _EXPECTED)
     name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
-    spec = importlib.util.spec_from_loader(name, loader=None, origin=path)
-    module = ModuleType(name) if spec is None else importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(ModuleSpec(name, None, origin=path))
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look up a class's module there
     activate(GYM)  # before the tree is importable, because the tree's own nemo_gym has more dependencies

@@ -331,11 +331,10 @@ def _with_planned_agents(parts: Sequence[GymPart], planned: Part) -> list[GymPar
     agent = np.where(counts == 1, plan.code[first], -1)  # an ambiguous task and rollout gets no agent
     completed = []
     for part, gym, key in zip(parts, tables, keys, strict=True):
-        index = np.minimum(np.searchsorted(distinct, key), len(distinct) - 1)
-        planned_agent = np.where(distinct[index] == key, agent[index], -1)
+        planned_agent = _looked_up(key, distinct, agent, -1)
         agents, code = join_codes([gym.agents, plan.values], [gym.agent, planned_agent])
-        own, from_plan = np.split(code, [len(gym)])
-        code = np.where(own < 0, from_plan, own)
+        from_row, from_plan = np.split(code, [len(gym)])
+        code = np.where(from_row < 0, from_plan, from_row)
         labels = {**part.labels, "agent": Labels(code, agents)}
         completed.append(replace(part, labels=labels, gym=replace(gym, agents=agents, agent=code)))
     return completed
@@ -427,12 +426,12 @@ def _attempts(keys: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     return ranks(code) + 1, (distinct, counts)
 
 
-def _looked_up(keys: Ints, distinct: Ints, counts: Ints) -> Ints:
-    """The count of each key, 0 for a key that is not among the ``distinct`` ones."""
+def _looked_up(keys: Ints, distinct: Ints, values: Ints, default: int = 0) -> Ints:
+    """The value of each key, where ``values`` are those of the ``distinct`` keys; the default for any other key."""
     if not len(distinct):
-        return np.zeros(len(keys), dtype=np.int64)
+        return np.full(len(keys), default)
     index = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
-    return np.where(distinct[index] == keys, counts[index], 0)
+    return np.where(distinct[index] == keys, values[index], default)
 
 
 INDICES = frozenset({TASK, ROLLOUT})

@@ -149,25 +149,17 @@ class NeMoGymResponseReasoningItem(Opened):
     content: list[Opened] | None = None
 
 
-NeMoGymResponseOutputItem = Annotated[
+_OutputItem = (
     NeMoGymResponseOutputMessage
     | NeMoGymResponseFunctionToolCall
     | NeMoGymFunctionCallOutput
     | NeMoGymResponseReasoningItem
-    | Opened,
-    Field(union_mode="left_to_right"),
-]
+)
+NeMoGymResponseOutputItem = Annotated[_OutputItem | Opened, Field(union_mode="left_to_right")]
 """An item of a response. An item of an unknown type is an `Opened` object."""
 
 NeMoGymResponseInputItem = Annotated[
-    NeMoGymResponseOutputMessage
-    | NeMoGymResponseFunctionToolCall
-    | NeMoGymFunctionCallOutput
-    | NeMoGymResponseReasoningItem
-    | NeMoGymEasyInputMessage
-    | NeMoGymMessage
-    | Opened,
-    Field(union_mode="left_to_right"),
+    _OutputItem | NeMoGymEasyInputMessage | NeMoGymMessage | Opened, Field(union_mode="left_to_right")
 ]
 NeMoGymResponseInput = list[NeMoGymResponseInputItem]
 

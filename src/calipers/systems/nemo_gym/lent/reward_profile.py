@@ -147,8 +147,8 @@ class RewardProfiler:
         if REWARD in result:
             info[REWARD] = result[REWARD]
         usage = (result.get("response") or {}).get("usage") or {}
-        own = {name: value for name, value in result.items() if name not in (TASK, ROLLOUT, REWARD, "response")}
-        return {**info, **_numbers(usage), **_numbers(own)}
+        others = {name: value for name, value in result.items() if name not in (TASK, ROLLOUT, REWARD, "response")}
+        return {**info, **_numbers(usage), **_numbers(others)}
 
     def profile_from_data(
         self,

@@ -66,12 +66,8 @@ STATUSES: Final = {
 }
 """The meaning of every status of a refusal."""
 
-_WORDS: Final = {401: "unauthorized", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type"}
-
-
-def word(status: int) -> str:
-    """The default error code of a status."""
-    return _WORDS.get(status, "failed" if status >= 500 else "refused")
+_CODES: Final = {401: "unauthorized", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type"}
+"""The error codes of FastAPI's own refusals; any other status is "refused", or "failed" from 500 on."""
 
 
 class Fault(BaseModel):
@@ -551,7 +547,8 @@ def _add_error_handlers(app: FastAPI, path: str | None) -> None:
             message = f"no route {request.url.path}; {expected}"
         elif status == 405:
             message = f"{request.url.path} does not accept {request.method}; see the Allow header"
-        return respond(ServerRefusal(status, word(status), message, detail, getattr(error, "headers", None)))
+        code = _CODES.get(status, "failed" if status >= 500 else "refused")
+        return respond(ServerRefusal(status, code, message, detail, getattr(error, "headers", None)))
 
     async def of_request(request: Request, error: Exception) -> Response:
         faults = _faults(error)

@@ -329,9 +329,9 @@ def _entrypoint(configuration: Configuration, server: ConfiguredServer) -> Path:
     raise InputError.at(configuration.files, f"{server.name}: no file {relative}", expected)
 
 
-def handed_on(own: ConfiguredServer, others: Sequence[ConfiguredServer]) -> str:
+def handed_on(served: ConfiguredServer, others: Sequence[ConfiguredServer]) -> str:
     """The YAML that a server is given: its settings, and those of the servers it names, without their secrets."""
-    blocks = {own.name: {own.kind: {own.implementation: own.settings}}}
+    blocks = {served.name: {served.kind: {served.implementation: served.settings}}}
     for server in others:
         public = {key: value for key, value in server.settings.items() if not SECRET.search(str(key))}
         blocks[server.name] = {server.kind: {server.implementation: public}}
