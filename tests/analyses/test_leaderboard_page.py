@@ -111,10 +111,10 @@ def test_more_than_17_models_are_cut_unless_all_are_asked_for():
 
 def test_a_tie_on_top_says_so():
     tied = {"a": spread(0.52), "b": spread(0.5), "c": spread(0.1), "d": spread(0.02)}
-    first, second = sentences(calipers.leaderboard(rows_of(tied)).boards[0], 0.95)
+    first, second = sentences(calipers.leaderboard(rows_of(tied)).boards[0])
     assert first == "a leads 4 models, tied with 1 of them."
     assert second.startswith("2 of 6 pairs are ties. As the pick of 4 it is about 0.0")
-    both = sentences(calipers.leaderboard(rows_of({"a": spread(0.52), "b": spread(0.5)})).boards[0], 0.95)
+    both = sentences(calipers.leaderboard(rows_of({"a": spread(0.52), "b": spread(0.5)})).boards[0])
     assert both[0] == "a leads 2 models, tied with the other."
     assert both[1].startswith("The only pair is a tie. As the pick of 2 it is about 0.0")
 

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from calipers.analyses.compare import Question, make_question
-from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, no_common, runs_of
+from calipers.analyses.compare.align import Identity, ReadRun, chosen_pairs, names_of, no_common, runs_of
 from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.page import MARKS
@@ -283,18 +283,21 @@ def _standings(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tupl
 
 
 def _standing(run: ReadRun, part: Rollouts, estimate: Estimate | None, why: str | None = None) -> Standing:
-    return Standing(
-        name=run.name,
-        source=run.path,
-        agent=run.identity[0],
-        model=run.identity[1],
-        value=None if estimate is None else estimate.value,
-        interval=None if estimate is None else estimate.interval,
-        missing=Ledger.of(run.rollouts).gaps,
-        planned=Ledger.of(run.rollouts).planned,
-        cost_usd=cost_of(part),
-        why=why if why is not None or estimate is None else estimate.why,
-    )
+    why = why if why is not None or estimate is None else estimate.why
+    return _standing_of(run.name, run.path, run.identity, estimate, Ledger.of(run.rollouts), cost_of(part), why)
+
+
+def _standing_of(
+    name: str,
+    source: str,
+    identity: Identity,
+    estimate: Estimate | None,
+    ledger: Ledger,
+    cost: float | None,
+    why: str | None,
+) -> Standing:
+    value, interval = (None, None) if estimate is None else (estimate.value, estimate.interval)
+    return Standing(name, source, *identity, value, interval, ledger.gaps, ledger.planned, cost, why=why)
 
 
 def _unranked(run: ReadRun, request: RequestedMetric, plan: Plan, why: str) -> Standing:
@@ -306,20 +309,10 @@ def _unranked(run: ReadRun, request: RequestedMetric, plan: Plan, why: str) -> S
 
 def _finished_standing(source: FinishedResult, group: Group, metric: str, plan: Plan) -> Standing:
     """The standing of a finished result, without its interval if that has another confidence."""
-    estimate = group.metrics.get(metric)
-    same_confidence = source.result.confidence == plan.confidence
-    return Standing(
-        name=group.model or group.agent or source.path or "(unnamed)",
-        source=source.path,
-        agent=group.agent,
-        model=group.model,
-        value=None if estimate is None else estimate.value,
-        interval=estimate.interval if estimate is not None and same_confidence else None,
-        missing=group.ledger.gaps,
-        planned=group.ledger.planned,
-        cost_usd=group.totals.get(COST),
-        why=FINISHED if estimate is not None else f"{FINISHED}; it has no {metric}",
-    )
+    name, identity = group.model or group.agent or source.path or "(unnamed)", (group.agent, group.model)
+    estimate, cost = source.estimate(group, metric, plan), group.totals.get(COST)
+    why = FINISHED if estimate is not None else f"{FINISHED}; it has no {metric}"
+    return _standing_of(name, source.path, identity, estimate, group.ledger, cost, why)
 
 
 def _best_first(standings: Sequence[Standing], higher_is_better: bool) -> list[Standing]:
@@ -544,7 +537,7 @@ class Leaderboard(Page):
         if not self.boards:
             return Glance("No leaderboard.")
         board = self.boards[0]
-        answer, *others = sentences(board, self.confidence)
+        answer, *others = sentences(board)
         names, shown = shown_names(board), range(len(board.places))
         more = [f"{counted(len(self.boards) - 1, 'more leaderboard')}."] if len(self.boards) > 1 else []
         missing = sum(standing.missing for standing in board.places)
@@ -558,7 +551,7 @@ class Leaderboard(Page):
         if len(self.boards) != 1:
             return counted(len(self.boards), "leaderboard")
         board = self.boards[0]
-        return " ".join([title_of(board) + ":", sentences(board, self.confidence)[0]])
+        return f"{title_of(board)}: {sentences(board)[0]}"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -651,7 +644,7 @@ def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
 
 
 def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, last: bool) -> Iterator[Block]:
-    first, *others = sentences(board, report.confidence)
+    first, *others = sentences(board)
     yield Title("", markdown=title_of(board))
     yield Sentence(title_of(board), right=caption(board, report), markdown=caption(board, report))
     yield Sentence(first, "strong", markdown=(Styled(first),))
@@ -694,7 +687,7 @@ def caption(board: Board, report: Leaderboard) -> str:
     return ", ".join([clean(board.metric) + way, *tasks, f"{percent(report.confidence)} confidence"])
 
 
-def sentences(board: Board, confidence: float) -> list[str]:
+def sentences(board: Board) -> list[str]:
     """The leaderboard in sentences: the answer first, then how certain it is."""
     models = board.ranked
     if not models:

@@ -42,7 +42,7 @@ from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 from calipers.pipeline import Progress, Source, read, score_rollouts
 from calipers.reports.figures import POLICY, counted
 from calipers.reports.page import load as load_document
-from calipers.reports.result import Result
+from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.request import Plan, RequestedMetric, make_plan
 from calipers.rollouts.column import Bools, Ints, total
@@ -179,6 +179,14 @@ class FinishedResult:
 
     path: str  # "" for a result in memory
     result: Result
+
+    def estimate(self, group: Group, metric: str, plan: Plan) -> Estimate | None:
+        """The estimate of a metric in a group, without its interval if that has another confidence than the plan."""
+        estimate = group.metrics.get(metric)
+        if estimate is None or self.result.confidence == plan.confidence:
+            return estimate
+        why = f"the result has an interval of {100 * self.result.confidence:.4g} %"
+        return replace(estimate, interval=None, stderr=None, why=why)
 
 
 def finished_results(sources: Sequence[Source]) -> tuple[list[FinishedResult], list[Source]]:

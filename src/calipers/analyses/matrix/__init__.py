@@ -156,8 +156,7 @@ class _Entry:
     identity: Identity
     path: str
     run: ReadRun | None = None
-    group: Group | None = None
-    confidence: float = 0.95  # of a finished result
+    finished: tuple[FinishedResult, Group] | None = None
 
 
 def _entries(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> Iterator[_Entry]:
@@ -170,7 +169,7 @@ def _entries(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> 
         for group in document.result.groups:
             identity = (group.agent, group.model)
             identity = identity if any(identity) else (None, _stem(document.path, 0))
-            yield _Entry(group.dataset, identity, document.path, group=group, confidence=document.result.confidence)
+            yield _Entry(group.dataset, identity, document.path, finished=(document, group))
 
 
 def _stem(path: str, index: int) -> str:
@@ -312,14 +311,16 @@ def _row(
                 for first, second in combinations(range(len(runs)), 2)
             ]
     estimates = {
-        model: estimate_of(parts[model], requests[model], plan) if entry.run is not None else _finished(entry, plan)
+        model: estimate_of(parts[model], requests[model], plan)
+        if entry.finished is None
+        else entry.finished[0].estimate(entry.finished[1], plan.requests[0].text, plan)
         for model, entry in entries.items()
     }
-    if any(entry.run is None for entry in entries.values()) and len(entries) > 1:
+    if any(entry.finished for entry in entries.values()) and len(entries) > 1:
         why = FINISHED
     stops = [(run.name, run.rollouts.stop) for run in runs]
     notes += [f"{run}: {stop.fact}: no difference on this benchmark is tested" for run, stop in stops if stop]
-    cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name), parts) for column in columns]
+    cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name)) for column in columns]
     tasks = max((cell.tasks for cell in cells), default=0)
     metric = next((request.text for request in requests.values()), None)
     return _Row(MatrixRow(name, tasks, excluded, cells, why=why), estimates, differences, metric, notes)
@@ -397,23 +398,14 @@ def _measure_metric(
     return measure(MetricPair(metric, common, columns, codes, question))
 
 
-def _finished(entry: _Entry, plan: Plan) -> Estimate | None:
-    """The estimate of a finished result, without its interval if that has another confidence."""
-    estimate = entry.group.metrics.get(plan.requests[0].text) if entry.group else None
-    if estimate is None or entry.confidence == plan.confidence:
-        return estimate
-    why = f"the result has an interval of {100 * entry.confidence:.4g} %"
-    return replace(estimate, interval=None, stderr=None, why=why)
-
-
-def _cell(model: str, entry: _Entry | None, estimate: Estimate | None, parts: Mapping[str, Rollouts]) -> Cell:
+def _cell(model: str, entry: _Entry | None, estimate: Estimate | None) -> Cell:
     if entry is None:
         return _cell_of(model, None, 0, 0, why=NOT_RUN)
     if entry.run is not None:
         ledger, cost = Ledger.of(entry.run.rollouts), cost_of(entry.run.rollouts)
     else:
-        assert entry.group is not None
-        ledger, cost = entry.group.ledger, entry.group.totals.get(COST)
+        assert entry.finished is not None
+        ledger, cost = entry.finished[1].ledger, entry.finished[1].totals.get(COST)
     return _cell_of(
         model, estimate, ledger.gaps, ledger.planned, cost, entry.path, "the result does not have this metric"
     )
