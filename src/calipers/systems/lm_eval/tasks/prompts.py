@@ -350,9 +350,7 @@ def regex_replace(value: Any, pattern: str, repl: str, count: int = 0) -> str:
 _has_alarm: ContextVar[bool] = ContextVar("has_alarm", default=False)  # whether an alarm limits the rendering's time
 
 
-@cache
-def _environment() -> BoundedEnvironment:
-    return BoundedEnvironment()
+_environment = cache(BoundedEnvironment)  # made when the first template is compiled
 
 
 @lru_cache(1024)
