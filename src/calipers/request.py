@@ -240,9 +240,8 @@ def per_reward(
         return [replace(requested, params={**requested.params, "reward": wanted})]
     usual = rollouts.usual_reward
     if (usual and not every) or len(keys) < 2:
-        return [
-            replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else usual or "reward"})
-        ]
+        key = keys[0] if len(keys) == 1 else usual or "reward"
+        return [replace(requested, params={**requested.params, "reward": key})]
     head, parenthesis, params_text = requested.text.partition("(")
     inner = f"{params_text.removesuffix(')')}, " if parenthesis else ""
     return [

@@ -561,11 +561,9 @@ def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
 
 def _facts(value: Any) -> SourceFacts:
     """The `SourceFacts` object of a row; any other value under this key is the user's own, and is kept as a key."""
-    if isinstance(value, SourceFacts):
-        return value
-    return (
-        msgspec.convert(value, complete(SourceFacts)) if isinstance(value, dict) else SourceFacts(keys={FACTS: value})
-    )
+    if isinstance(value, dict):
+        return msgspec.convert(value, complete(SourceFacts))
+    return value if isinstance(value, SourceFacts) else SourceFacts(keys={FACTS: value})
 
 
 def _value_kind(value: Any) -> str:

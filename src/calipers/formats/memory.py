@@ -41,15 +41,9 @@ def _as_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
     for number, record in enumerate(records, 1):
         try:
             yield json.dumps(record, default=_plain, ensure_ascii=False).encode(errors="surrogatepass")
-        except (
-            TypeError,
-            ValueError,
-            RecursionError,
-        ) as error:  # a key that is a tuple, an object that contains itself
-            problem = f"cannot be written as JSON ({error})"
-            raise InputError.at(
-                f"records:row {number}", problem, "expected keys that are text, and flat values"
-            ) from None
+        except (TypeError, ValueError, RecursionError) as error:  # such as a key that is a tuple
+            problem, expected = f"cannot be written as JSON ({error})", "expected keys that are text, and flat values"
+            raise InputError.at(f"records:row {number}", problem, expected) from None
 
 
 def _plain(value: Any) -> Any:

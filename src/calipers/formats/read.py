@@ -281,10 +281,9 @@ def check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequenc
     met = frozenset[str]().union(*(part.named for part in parts))
     for role, key in columns.items():
         if key not in met and (role, key) != ("sample", NUMBERED):
-            problem = f"no row has {key!r}" + (
-                f", and neither has a row of {len(paths) - 1} more files" if len(paths) > 1 else ""
-            )
-            raise InputError.at(paths[0], problem, f"expected it as {role} (--columns {role}={key})")
+            more = f", and neither has a row of {len(paths) - 1} more files" if len(paths) > 1 else ""
+            expected = f"expected it as {role} (--columns {role}={key})"
+            raise InputError.at(paths[0], f"no row has {key!r}{more}", expected)
 
 
 def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
@@ -353,11 +352,8 @@ def format_of(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format
         folder = os.path.dirname(source.path) or "."
         expected = f"expected its folder, {folder}" if _is_of_a_system(folder) else "expected one JSON object per line"
         if schema := _SCHEMA.match(source.head):
-            problem, expected = (
-                f"is a document of Calipers ({schema[1].decode()})",
-                "expected the rollouts that it is of",
-            )
-            raise InputError.at(source.path, problem, expected)
+            problem = f"is a document of Calipers ({schema[1].decode()})"
+            raise InputError.at(source.path, problem, "expected the rollouts that it is of")
         raise InputError.at(source.path, "is one JSON object over several lines", expected)
     is_json = line[:1] in b"[{"
     if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
@@ -514,10 +510,8 @@ def files_of_one_format(folder: str, columns: Mapping[str, str] = NOTHING) -> tu
         kinds[name], notes = (paths, []) if choose is None else map(list, choose(paths))
     if kinds and others:
         [name] = kinds
-        shown = ", ".join(others[:MOST_SHOWN]) + (
-            f" and {len(others) - MOST_SHOWN:,} more" if others[MOST_SHOWN:] else ""
-        )
-        notes.append(f"{folder}: no rollouts of {name}, so not scored: {shown}")
+        more = f" and {len(others) - MOST_SHOWN:,} more" if others[MOST_SHOWN:] else ""
+        notes.append(f"{folder}: no rollouts of {name}, so not scored: {', '.join(others[:MOST_SHOWN])}{more}")
     return [path for paths in kinds.values() for path in paths], notes
 
 

@@ -256,10 +256,9 @@ def _first_repeated(pairs: _Pairs) -> str | None:
 
 def _within(value: Any) -> str | None:
     """The first key that is repeated in an object of a value, at any depth."""
-    if not isinstance(value, list):
-        return None
-    repeated = _first_repeated(value) if isinstance(value, _Pairs) else None
-    inner = (item[1] for item in value) if isinstance(value, _Pairs) else iter(value)
-    return (
-        repeated if repeated is not None else next((key for item in inner if (key := _within(item)) is not None), None)
-    )
+    inner = value if isinstance(value, list) else ()
+    if isinstance(value, _Pairs):
+        if (repeated := _first_repeated(value)) is not None:
+            return repeated
+        inner = [item for _, item in value]
+    return next((key for item in inner if (key := _within(item)) is not None), None)
