@@ -86,8 +86,6 @@ DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
 CHAT_AGENT: Final = "chat"
 ELSEWHERE: Final = "--environment docker runs it with Harbor"
-# reasons that apply to every engine: the image cannot be built, or a variable is not set
-EVERYWHERE: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ does not exist$| not set here; ")
 NAMED: Final = 5  # tasks that a note lists by name
 KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service")
 """The beginnings of reasons that are grouped; the text after them is about a single task."""
@@ -284,8 +282,8 @@ def _with_environment(request: AgentRequest, chosen: ChosenTasks, who: str) -> t
 def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
     """Why a task is not run, or None."""
     reason = declined(task) if in_containers(request) else None
-    if reason:
-        return reason if EVERYWHERE.search(reason) or declined_by_docker(task) else f"{reason}; {ELSEWHERE}"
+    if reason:  # no engine can copy a file that does not exist
+        return reason if reason.endswith(" does not exist") or declined_by_docker(task) else f"{reason}; {ELSEWHERE}"
     return unsolved(task) if request.agent == ORACLE else None
 
 
