@@ -128,6 +128,11 @@ def test_checkpoints_are_evaluated_one_by_one(tmp_path):
         (["--notify", ""], "--notify: is empty"),
         (["--accept", "99"], "--accept: step 99 is not there yet"),
         (["--input-format", "verll"], "no format named 'verll'"),
+        (["--metric", "pass@1"], "--metric: is the metric of --best; add --best"),
+        (
+            ["--best", "--format", "junit"],
+            "--format junit: has alarms, not steps; --junit FILE writes them beside --best",
+        ),
     ],
 )
 def test_wrong_input_is_told_by_name(quiet, arguments, message):
@@ -224,6 +229,22 @@ def test_a_damaged_history_is_refused(quiet, damage):
     (quiet / "n.json").write_text(json.dumps(history | damage))
     refusal = calipers("gate", "run/step_1.jsonl", "--history", "n.json", cwd=quiet)
     assert (refusal.returncode, "n.json: is damaged; restore it" in refusal.stderr) == (2, True)
+
+
+def test_a_history_reads_rewards_that_are_words(quiet):
+    (quiet / "words.jsonl").write_text('{"task": "a", "ok": "yes"}\n{"task": "b", "ok": "no"}\n')
+    options = ("--columns", "reward=ok", "--truth", "yes=1,no=0", "--require", "mean_reward > 0.4")
+    found = calipers("gate", "words.jsonl", "--history", "n.json", *options, cwd=quiet)
+    assert (found.returncode, found.stdout.count("PASS")) == (0, 2), found.stderr
+
+
+def test_a_history_from_standard_input_has_no_requirements(quiet):
+    rollouts = (quiet / "run" / "step_0.jsonl").read_bytes()
+    both = ("gate", "-", "--history", "n.json", "--require", "mean_reward > 0")
+    refusal = calipers(*both, cwd=quiet, stdin=rollouts)
+    assert (refusal.returncode, "--history: standard input can be read only once" in refusal.stderr) == (2, True)
+    assert not (quiet / "n.json").exists()
+    assert calipers(*both[:4], cwd=quiet, stdin=rollouts).returncode == 0
 
 
 def test_a_history_keeps_its_rules_and_refuses_what_is_none(quiet):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Final
@@ -30,6 +30,7 @@ from calipers.analyses.watch.sums import StepSums, matched, shared_tasks, summed
 from calipers.errors import InputError, LogError, UnknownName
 from calipers.formats import BAD, Named
 from calipers.formats.read import begin
+from calipers.formats.source import STDIN
 from calipers.reports.result import finite
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
@@ -157,10 +158,9 @@ class History:
         )
 
 
-def tonight(path: str, columns: Mapping[str, str] | None = None, reward: str | None = None) -> StepSums:
+def tonight(path: str, columns: Named, reward: str | None) -> StepSums:
     """The sums of a run's rollouts; InputError if they have several models or datasets."""
-    named = columns if isinstance(columns, Named) else Named(columns or {})
-    rollouts, _ = begin([path], columns=named)
+    rollouts, _ = begin([path], columns=columns)
     parts = list(rollouts.groups())
     if len(parts) > 1:
         raise InputError.at(path, f"has {len(parts)} groups", "expected the rollouts of one model on one dataset")
@@ -255,8 +255,11 @@ def gate_with_history(
     """The gate of a nightly run: first the check of its history, which is updated, then its requirements, if any."""
     if result is None:
         raise InputError("RESULT is missing; --history needs the rollouts of tonight's run")
+    if result == STDIN and (require or policy is not None):
+        raise InputError.at("--history", "standard input can be read only once", "expected a file, or no requirements")
     loaded = load_history(history, alarm, false_alarms, online, nights)
-    sums = tonight(result, settings.get("columns"), settings.get("reward"))
+    columns = Named(settings.get("columns") or {}, settings.get("truth"), settings.get("input_format") or "")
+    sums = tonight(result, columns, settings.get("reward"))
     count_before = len(loaded.nights)
     night = loaded.take(sums)
     notes = list(loaded.monitor.notes)
