@@ -10,6 +10,7 @@ from running.scene import MODEL, digest, records, served, sums, weather
 
 import calipers
 from calipers.analyses.rescore import Rescoring, rejudge
+from calipers.clients import Price
 from calipers.errors import ClientError, InputError, SandboxError
 from calipers.isolate.launch import attempt
 from calipers.running import Job
@@ -55,6 +56,13 @@ def test_the_same_command_again_asks_nothing(tmp_path):
         assert served(url)["calls"] == calls == 30
     assert second.result.digest == first.result.digest
     assert ("0 requested, 30 read from the log" in second.notes, first.notes) == (True, ())
+
+
+@pytest.mark.parametrize(("tasks", "stopped"), [(1, ""), (2, "the cost limit of $1e-09 per start was reached")])
+def test_a_limit_that_the_last_rollout_reaches_stops_nothing(tmp_path, tasks, stopped):
+    with weather() as url:
+        report = perform(job(tmp_path, url, tasks, price=Price(1.0, 1.0), max_cost=1e-9))
+    assert (report.stopped, report.complete) == (stopped, not stopped)
 
 
 def written(folder):

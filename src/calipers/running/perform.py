@@ -290,6 +290,8 @@ def perform(
             if isinstance(error, ClientError):
                 raise _first_call_failed(job.model, error) from None
             raise
+        if status.done == status.planned and status.stopped != INTERRUPTED:
+            status.stopped = ""  # the last rollout has reached the limit
         watcher.last(status)
         stop = watcher.stop
         if stop is not None and watcher.headline is not None:
