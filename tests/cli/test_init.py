@@ -43,6 +43,8 @@ def test_a_task_in_a_new_dataset(tmp_path):
         (["--dataset", "a/b", "--task", "a/c"], "a dataset and a task at once; expected one of --dataset"),
         (["--dataset", "arith"], "--dataset: the name is 'arith'; expected org/name"),
         (["--task", "a/b", "--with-metric"], "--with-metric: a task has no metric; use it with --dataset"),
+        (["--task", "a/b", "--param", "x=1"], "--param: is for a benchmark from a table; add --from FILE"),
+        (["--dataset", "a/b", "--seed", "1"], "--seed: is for a benchmark from a table; add --from FILE"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path, arguments, said):

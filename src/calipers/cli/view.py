@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from click.core import ParameterSource
 
 from calipers.cli import options
 from calipers.cli.output import print_err
@@ -66,9 +65,9 @@ def view(
     from calipers.web.viewer.library import Library
     from calipers.web.viewer.server import serve
 
-    given = click.get_current_context().get_parameter_source
-    if label is None and given("labels") is not ParameterSource.DEFAULT:
-        raise InputError.at("--labels", "is for blind labelling", "add --label N, the number of rollouts to label")
+    given = options.given_options(click.get_current_context(), {"labels": labels, "seed": seed})
+    for name in given if label is None else ():
+        raise InputError.at(f"--{name}", "is for blind labelling", "add --label N, the number of rollouts to label")
     library = Library(paths or (".",))
     labelling = None
     if label is not None:

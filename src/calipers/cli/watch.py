@@ -145,6 +145,10 @@ def watch(
     PATH is a folder where a file of rollouts appears for each step, in any format that calipers score reads. Exit
     code: 0 no alarm, 1 an alarm, 2 wrong input, 3 nothing readable.
     """
+    if metric is not None and not best:
+        raise InputError.at("--metric", "is the metric of --best", "add --best")
+    if best and shape == "junit":
+        raise InputError.at("--format junit", "has alarms, not steps", "--junit FILE writes them beside --best")
     files = targets((junit, out))
     from calipers.analyses.watch import alarms_of
     from calipers.analyses.watch.watch import RunWatch

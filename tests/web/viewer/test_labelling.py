@@ -238,5 +238,6 @@ def test_nothing_but_labels_is_served_until_the_end(tmp_path):
 
 
 def test_a_file_for_labels_needs_a_number_of_labels(tmp_path):
-    said = refused("view", ARITH, "--labels", "x.csv", cwd=tmp_path)
-    assert "--labels: is for blind labelling; add --label N, the number of rollouts to label" in said
+    for option, value in (("--labels", "x.csv"), ("--seed", "1")):
+        said = refused("view", ARITH, option, value, cwd=tmp_path)
+        assert f"{option}: is for blind labelling; add --label N, the number of rollouts to label" in said
