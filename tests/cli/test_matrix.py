@@ -38,6 +38,19 @@ def test_a_folder_of_runs_is_a_matrix(home):
     assert len(page) == 21
 
 
+@pytest.mark.parametrize("command", ["score", "compare"])
+def test_rewards_of_a_matrix_may_be_words(tmp_path, command):
+    (tmp_path / "runs").mkdir()
+    for model, word in (("a", "yes"), ("b", "no")):
+        for dataset in "xy":
+            rows = [{"task": f"t{n}", "model": model, "dataset": dataset, "ok": word} for n in range(6)]
+            lines(tmp_path / "runs", *rows, name=f"{model}-{dataset}.jsonl")
+    options = ("--columns", "reward=ok", "--truth", "yes=1,no=0", "--format", "json")
+    done = calipers(command, "runs", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [cell["value"] for cell in json.loads(done.stdout)["mean"]["cells"]] == [1, 0]
+
+
 def test_every_format_and_the_file_agree(home, tmp_path):
     path = str(tmp_path / "matrix.json")
     done = calipers("score", "runs", "--format", "json", "--out", path, cwd=home)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from calipers.running.perform import Report
 
 FOR_PEOPLE = ("table", "md")
-OF_MATRIX = ("cluster", "dialect", "missing", "reward", "range", "exclude", "interval", "confidence", "seed", "margin")
+OF_MATRIX = (
+    *("cluster", "dialect", "missing", "reward", "truth"),
+    *("range", "exclude", "interval", "confidence", "seed", "margin"),
+)
 """Options of score and compare that apply to a matrix."""
 ONE_BENCHMARK = ("by", "force", "test", "anytime", "adjust", "primary", "baseline", "flips", "pairs")
 """Options of a comparison that do not apply to a matrix of several benchmarks."""
