@@ -122,7 +122,7 @@ def test_checkpoints_are_evaluated_one_by_one(tmp_path):
         (["--steps", "0"], "0"),
         (["--confidence", "1"], "confidence is 1.0; expected a number between 0 and 1"),
         (["--range", "1,0"], "range is 1,0; expected two numbers, the lower one first"),
-        (["--eval", "run {model} {out}"], "no place {model}; expected {name}, {path}, {out}"),
+        (["--eval", "run {model} {out}"], "no placeholder {model}; expected {name}, {path}, {out}"),
         (["--eval", "run {name}"], "has no {out}"),
         (["--log", "wandbb"], "no tracker named 'wandbb'; did you mean 'wandb'"),
         (["--notify", ""], "--notify: is empty"),

@@ -516,7 +516,7 @@ class ScoringModel(ServedModel):
         )
 
 
-def call_failed(error: Exception, location: str, timeout: float, secrets: Secrets) -> ClientError:
+def call_failed(error: Exception, server: str, timeout: float, secrets: Secrets) -> ClientError:
     """The error for a request without a response, in our own words: aiohttp's may contain URLs and headers."""
     if "content-encoding" in str(error).lower():  # aiohttp raises different types of errors for it
         return reply.malformed("the response uses a compression that cannot be read")
@@ -524,26 +524,26 @@ def call_failed(error: Exception, location: str, timeout: float, secrets: Secret
         case aiohttp.ClientPayloadError():
             return reply.malformed("the connection closed in the middle of the response")
         case aiohttp.ConnectionTimeoutError():
-            return _unreachable(f"cannot connect to {location}: connection refused")
+            return _unreachable(f"cannot connect to {server}: connection refused")
         case TimeoutError():
             return ClientError(f"no answer within {timeout:g} s", kind="timeout", retry=True)
         case aiohttp.ClientProxyConnectionError():
-            return _unreachable(f"cannot connect to {location}: the proxy cannot be reached")
+            return _unreachable(f"cannot connect to {server}: the proxy cannot be reached")
         case aiohttp.ClientHttpProxyError(status=status):
-            return _unreachable(f"cannot connect to {location}: the proxy returned HTTP {status}")
+            return _unreachable(f"cannot connect to {server}: the proxy returned HTTP {status}")
         case aiohttp.ClientConnectorDNSError():
-            return _unreachable(f"cannot connect to {location}: no such host")
+            return _unreachable(f"cannot connect to {server}: no such host")
         case aiohttp.ClientConnectorCertificateError():
-            return _unreachable(f"cannot connect to {location}: its certificate is not trusted")
+            return _unreachable(f"cannot connect to {server}: its certificate is not trusted")
         case aiohttp.ClientSSLError(os_error=why):  # its errno is not one of the system
             reason = getattr(why, "reason", None) or "no reason given"
-            return _unreachable(f"cannot connect to {location}: TLS failed ({cleaned(str(reason), secrets)})")
+            return _unreachable(f"cannot connect to {server}: TLS failed ({cleaned(str(reason), secrets)})")
         case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
             problem = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
             return ClientError(problem, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
         case aiohttp.ClientConnectorError(os_error=why):
             reason = os.strerror(why.errno) if why.errno else cleaned(str(why), secrets)
-            return _unreachable(f"cannot connect to {location}: {reason.lower()}")
+            return _unreachable(f"cannot connect to {server}: {reason.lower()}")
         case aiohttp.ClientResponseError():
             return reply.malformed("the response is not HTTP")
         case _:

@@ -23,7 +23,7 @@ from typing import Final
 
 from calipers.errors import InputError
 
-PLACES: Final = ("{name}", "{path}", "{out}")
+PLACEHOLDERS: Final = ("{name}", "{path}", "{out}")
 DONE: Final = ".evaluated"  # a file in the folder of an evaluation that has ended
 FAILED: Final = ".failed"  # a file with the number of its failures
 TRIES: Final = 3
@@ -39,8 +39,8 @@ def evaluation_command(text: str) -> list[str]:
         raise InputError.at("--eval", f"the command cannot be read ({error})", _RIGHT) from None
     if not words:
         raise InputError.at("--eval", "is empty", _RIGHT)
-    if unknown := [location for location in re.findall(r"\{[a-z_]*\}", text) if location not in PLACES]:
-        raise InputError.at("--eval", f"no place {unknown[0]}", f"expected {', '.join(PLACES)}")
+    if unknown := [name for name in re.findall(r"\{[a-z_]*\}", text) if name not in PLACEHOLDERS]:
+        raise InputError.at("--eval", f"no placeholder {unknown[0]}", f"expected {', '.join(PLACEHOLDERS)}")
     if "{name}" not in text and "{path}" not in text:
         raise InputError.at("--eval", "has neither {name} nor {path}", _RIGHT)
     if "{out}" not in text:
@@ -74,7 +74,7 @@ def evaluate(command: Sequence[str], checkpoint: Path, evals: Path, stopped: Cal
     out = evals / checkpoint.name
     out.mkdir(parents=True, exist_ok=True)
     values = {"{name}": checkpoint.resolve().name, "{path}": str(checkpoint.resolve()), "{out}": str(out.resolve())}
-    words = [re.sub(r"\{(name|path|out)\}", lambda location: values[location[0]], word) for word in command]
+    words = [re.sub(r"\{(name|path|out)\}", lambda match: values[match[0]], word) for word in command]
     log = out / ".output"
     try:
         with open(log, "wb") as output:

@@ -356,8 +356,8 @@ def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:
 
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
     """The error of the first request, with advice."""
-    location = "" if is_local(model) else " --base-url, the key, and"
-    advice = f"no other request was sent; check{location} the model's name"
+    connection = "" if is_local(model) else " --base-url, the key, and"
+    advice = f"no other request was sent; check{connection} the model's name"
     if error.kind == NONE_HERE:
         advice = "no request was sent; use a server that returns prompt logprobs, or hf/PATH"
     return ClientError(f"{model}: {error}; {advice}", kind=error.kind, hopeless=True)
@@ -446,8 +446,8 @@ def _judged_at(tasks: Sequence[Task], judges: Mapping[str, NamedVerifier]) -> di
     """The endpoints of the judge models of these tasks, if only the environment determines them."""
     endpoints: dict[str, str] = {}
     for task in tasks:
-        location = getattr(judges.get(task.verifier or ""), "endpoints", None)
-        endpoints |= location(task) if location is not None else {}
+        endpoints_of = getattr(judges.get(task.verifier or ""), "endpoints", None)
+        endpoints |= endpoints_of(task) if endpoints_of is not None else {}
     return dict(sorted(endpoints.items()))
 
 

@@ -102,8 +102,8 @@ def shown(address: str) -> str:
     >>> shown("https://me:word@host/a.jsonl?X-Amz-Signature=12")
     'https://host/a.jsonl'
     """
-    scheme, _, location = address.partition("://")
-    host, slash, path = location.partition("/")
+    scheme, _, rest = address.partition("://")
+    host, slash, path = rest.partition("/")
     plain = f"{scheme}://{host.rpartition('@')[2]}{slash}{re.split('[?#]', path)[0] if scheme[:4] == 'http' else path}"
     if plain != address:
         show_as(address, plain)

@@ -157,9 +157,9 @@ class LoadOptions:
 
     def local(self) -> dict[str, Any]:
         """Arguments for transformers: subfolder and revision, no download, and no code unless it is trusted."""
-        location: dict[str, Any] = {"subfolder": self.subfolder} if self.subfolder else {}
-        location |= {} if self.revision is None else {"revision": self.revision}
-        return {"local_files_only": True, "trust_remote_code": self.trust_remote_code, **location}
+        optional = {"subfolder": self.subfolder or None, "revision": self.revision}
+        given = {name: value for name, value in optional.items() if value is not None}
+        return {"local_files_only": True, "trust_remote_code": self.trust_remote_code, **given}
 
     def _packages(self) -> Iterator[tuple[str, str, str]]:
         """Each option that needs a package, the package, and the command that installs it."""
