@@ -341,6 +341,9 @@ def test_tasks_that_are_none_or_twice(home):
     said = refused("lm-eval", *DUMMY, "--tasks", "mc_all,mc_one", cwd=home)
     assert said == "--tasks: mc_one is requested twice, in mc_all and in mc_one; expected each task once"
     assert refused("lm-eval", "--model", "dummy", "--limit", "2", cwd=home).startswith("--tasks: does not name a task")
+    for names in ("sums,,mc_one", "sums, "):
+        said = refused("lm-eval", *DUMMY, "--tasks", names, cwd=home)
+        assert said == f"--tasks: is [{names!r}]; expected names: a,b"
     assert (
         refused("lm-eval", "rnu", "--tasks", "x", cwd=home) == "no command of lm-eval named 'rnu'; did you mean 'run'?"
     )

@@ -218,14 +218,6 @@ def _unknown_words(parser: _Parser, words: Sequence[str]) -> InputError:
     return InputError(f"no option {option!r}; {right}")
 
 
-class _Names(argparse.Action):
-    """The parser of ``--tasks a b,c``: names separated by spaces or commas."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        names = [*(getattr(namespace, self.dest) or ()), *(name for value in values for name in value.split(","))]
-        setattr(namespace, self.dest, names)
-
-
 class _KeyValues(argparse.Action):
     """The parser of ``--model_args a=1,b=2 c=3``, or of a JSON object; the last value of a key counts."""
 
@@ -317,7 +309,7 @@ def _run_parser() -> _Parser:
     option("--max_batch_size", type=int, metavar="N", help="Largest batch size of --batch_size auto.")
     option = group("Tasks")
     tasks_help = "Tasks, groups, tags, patterns such as mmlu_*, or files such as FILE.yaml."
-    option("--tasks", "-t", nargs="+", action=_Names, metavar="NAME", help=tasks_help)
+    option("--tasks", "-t", nargs="+", action="extend", metavar="NAME", help=tasks_help)
     option("--include_path", metavar="DIR", help="Folder with more task files.")
     option("--num_fewshot", "-f", type=int, metavar="N", help="Number of few-shot examples in a prompt.")
     option("--metadata", **KEY_VALUES, help="Metadata for tasks that need it, such as ruler.")
@@ -453,11 +445,12 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
         if options[name] is not None and not isinstance(options[name], str):
             raise InputError.at(f"--{name}", f"is {shown(options[name])}", "expected a path")
     tasks = options["tasks"]
-    listed = tasks.split(",") if isinstance(tasks, str) else tasks
-    if not listed or not isinstance(listed, list) or not all(isinstance(name, str) and name for name in listed):
+    listed = tasks if isinstance(tasks, list) else [tasks]
+    names = [name.strip() for item in listed for name in str(item).split(",")]
+    if not names or not all(names) or not all(isinstance(item, str) for item in listed):
         problem = f"is {shown(tasks)}" if tasks else "does not name a task"
         raise InputError.at("--tasks", problem, "expected names: a,b")
-    options["tasks"] = [name.strip() for item in listed for name in item.split(",")]
+    options["tasks"] = names
     options["seed"] = _seeds(options["seed"])
     options["cache_requests"] = _cache_use(options["cache_requests"])
     options["fewshot_as_multiturn"] = _multiturn(options["fewshot_as_multiturn"], options["apply_chat_template"])
