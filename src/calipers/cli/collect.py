@@ -71,9 +71,7 @@ TASKS, AGENTS = "Tasks", "Agents"  # groups of options
 @options.flag(options.OUTPUT, "--disable-aggregation", "Do not write a metrics file.", default=None)
 @options.metrics()
 @options.shape()
-@options.details
-@options.economics
-@options.every_row
+@options.page_options
 @options.plugins
 @click.pass_context
 def collect(

@@ -19,9 +19,7 @@ from calipers.cli.output import Target, plugins_loaded, print_result_notes, show
 )
 @options.out
 @options.shape(*options.FORMATS, "latex", "github")
-@options.details
-@options.economics
-@options.every_row
+@options.page_options
 @options.plugins
 def merge(
     paths: tuple[str, ...],
@@ -30,9 +28,7 @@ def merge(
     plugins: tuple[str, ...],
     out: str | None,
     shape: str,
-    details: bool,
-    economics: bool,
-    every: bool,
+    **page: bool,
 ) -> None:
     """Compute the score of all files that each PARTIAL was made of, without reading these files.
 
@@ -45,5 +41,5 @@ def merge(
 
         result = merge_partials(paths, metrics or None, expect=expect)
     write_json(target, result)
-    show_result(result, shape, paths, details=details, economics=economics, every=every)
+    show_result(result, shape, paths, **page)
     print_result_notes(result, shape)

@@ -501,6 +501,8 @@ pick_group = _combined(
     option(ROLLOUTS, "--model", "NAME", "Use only the groups of this model."),
     option(ROLLOUTS, "--dataset", "NAME", "Use only the groups of this dataset."),
 )
+page_options = _combined(details, economics, every_row)
+"""Options of commands that show the page of a result."""
 rollout_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
 """Options of ``score``, ``compare`` and ``certify`` that select the rollouts and their rewards."""
 scoring_options = _combined(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
@@ -543,7 +545,7 @@ def unescaped(text: str) -> str:
 
 
 TABLE = "Your own questions"
-COLUMN_OPTIONS = (
+_OF_TABLES = (
     option(TABLE, "--prompt", "COLUMN", "Column with the question.  [default: guessed from its name]"),
     option(TABLE, "--target", "COLUMN", "Column with the right answer.  [default: guessed from its name]"),
     option(
@@ -581,8 +583,6 @@ COLUMN_OPTIONS = (
         "Index of the first choice, used if targets are indices.",
         callback=lambda context, option, text: None if text is None else int(text),
     ),
-)
-VERIFIER_OPTIONS = (
     option(
         TABLE,
         "--verifier",
@@ -598,16 +598,13 @@ VERIFIER_OPTIONS = (
         callback=lambda context, option, texts: params_of(texts),
     ),
 )
-
-
-def question_options(command: Any) -> Any:
-    """The options of ``run`` for questions in a table, and for your own verifier."""
-    dry_run = flag(TABLE, "--dry-run", "Show five prompts with their targets and send no request.")
-    return _combined(*COLUMN_OPTIONS, *VERIFIER_OPTIONS, dry_run)(command)
-
-
-def table_options(command: Any) -> Any:
-    """The options of ``init`` that create a benchmark from a table."""
-    source = option(TABLE, "--from table", "FILE", "Make the benchmark NAME from a table: CSV, TSV, JSON or Parquet.")
-    seed = integer(TABLE, "--seed", "N", "Random seed of --shuffle-choices.", default=0)
-    return _combined(source, *COLUMN_OPTIONS, *VERIFIER_OPTIONS, seed)(command)
+question_options = _combined(
+    *_OF_TABLES, flag(TABLE, "--dry-run", "Show five prompts with their targets and send no request.")
+)
+"""The options of ``run`` for questions in a table, and for your own verifier."""
+table_options = _combined(
+    option(TABLE, "--from table", "FILE", "Make the benchmark NAME from a table: CSV, TSV, JSON or Parquet."),
+    *_OF_TABLES,
+    integer(TABLE, "--seed", "N", "Random seed of --shuffle-choices.", default=0),
+)
+"""The options of ``init`` that create a benchmark from a table."""

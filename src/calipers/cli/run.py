@@ -65,9 +65,7 @@ SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a 
     type=options.FolderPath(path_type=Path),
 )
 @options.shape()
-@options.details
-@options.economics
-@options.every_row
+@options.page_options
 @options.option(
     options.OUTPUT,
     "--notify",

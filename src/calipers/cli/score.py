@@ -43,9 +43,7 @@ INCOMPLETE = 3
 @options.engine
 @options.out
 @options.shape(*options.FORMATS, *options.PAPER_AND_CI)
-@options.details
-@options.economics
-@options.every_row
+@options.page_options
 @options.dialect
 @options.option(
     options.OTHERS,
