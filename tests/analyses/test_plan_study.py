@@ -196,6 +196,13 @@ def test_a_budget_goes_to_tasks_until_they_are_dear_or_run_out():
     assert (told.best.tasks, told.best.samples, told.best_here) == (100, 10, None)
 
 
+@pytest.mark.parametrize(("name", "value"), [("power", 1 - 2**-53), ("alpha", 1e-300)])
+def test_levels_that_rounding_makes_certain_are_refused(name, value):
+    """A power this near to 1 was searched for without end."""
+    with pytest.raises(InputError, match=f"--{name}: is .*; expected a share between 0 and 1"):
+        calipers.plan(baseline_rate=0.5, detect=0.1, **{name: value})
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

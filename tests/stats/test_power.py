@@ -63,6 +63,7 @@ def test_the_test_that_ships_needs_a_few_tasks_more():
         needed = tasks_needed(variance, 0.03)
         assert 0 < needed - tasks_by_formula(variance, 0.03) <= 3
         assert power_of(variance, 0.03, needed) >= 0.8 > power_of(variance, 0.03, needed - 1)
+    assert tasks_needed(MILLER.of(1), 0.3, confidence=1 - 2**-53) is None  # its quantile is infinite
     floored = tasks_needed(MILLER.of(1), 0.3, largest=1.0)
     assert floored > tasks_needed(MILLER.of(1), 0.3)
 

@@ -167,6 +167,7 @@ PASS = 1.0
 MOST_PILOTS = 2
 SAMPLES = (1, 2, 4, 8, 16)  # samples per task of the designs that are shown
 MOST_SAMPLES = 1 << 20
+NEAR = 1e-12  # a power this near to 1 is beyond the rounding of its computation, and so is a level this near to 0
 FAR = 10  # a range of tasks whose ends differ by more than this factor is too wide to plan by
 IF_SO = "if the variance between tasks is as estimated, "
 GAIN = 0.05  # if more samples reduce the smallest difference by less than this share, the advice says so
@@ -517,8 +518,8 @@ def _check_ranges(request: StudyRequest, numbers: Mapping[str, float | None]) ->
     """Raise InputError for a number out of range."""
     ranges = {
         "detect": (0.0, math.inf, "a difference above 0"),
-        "power": (0.0, 1.0, "a share between 0 and 1, such as 0.8"),
-        "alpha": (0.0, 1.0, "a share between 0 and 1, such as 0.05"),
+        "power": (0.0, 1 - NEAR, "a share between 0 and 1, such as 0.8"),
+        "alpha": (NEAR, 1.0, "a share between 0 and 1, such as 0.05"),
         "baseline_rate": (0.0, 1.0, "a share between 0 and 1"),
         "tasks": (1, math.inf, "two tasks or more"),
         "samples": (0, math.inf, "one sample or more"),

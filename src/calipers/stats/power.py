@@ -191,7 +191,7 @@ def tasks_needed(
         return power_of(variance, difference, tasks, confidence, largest=largest, clusters=clusters) >= power
 
     # tested without squares, which may overflow
-    if difference == 0 or math.sqrt(variance) > MOST_TASKS * abs(difference):
+    if difference == 0 or quantiles(power, confidence) * math.sqrt(variance) > MOST_TASKS * abs(difference):
         return None
     guess = math.ceil(tasks_by_formula(variance, difference, power, confidence) / clusters.size)
     units = fewest(enough, guess, int(MOST_TASKS / clusters.size))

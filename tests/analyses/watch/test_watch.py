@@ -1,6 +1,7 @@
 """A watch on a folder: what is read once, what an alarm says, and what a bad folder does to it."""
 
 import json
+import math
 import os
 import shlex
 import shutil
@@ -16,6 +17,7 @@ from watch_steps import watch, write_run, write_step
 from calipers.analyses.watch import alarms_of
 from calipers.analyses.watch import watch as module
 from calipers.analyses.watch.best import best_in, best_steps
+from calipers.analyses.watch.document import sparkline
 from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, SeriesTasks
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
 from calipers.analyses.watch.watch import RunWatch
@@ -671,6 +673,28 @@ def test_the_best_step(tmp_path):
     assert len(pick.again) == 5
     assert pick.new_tasks > 60
     assert f"Step {pick.step} has the highest reward" in found.headline()
+
+
+def test_steps_beyond_64_bits_are_refused(tmp_path):
+    for step in ("9" * 400, str(2**63), str(2**63 - 1)):
+        rows = [json.dumps({"task": f"t{task}", "reward": 1.0, "step": step}) for task in range(2)]
+        (tmp_path / f"{step[:30]}.jsonl").write_text("\n".join(rows) + "\n")
+    found = look(tmp_path)
+    assert len(found.unreadable) == 2
+    assert found.last_step == 2**63 - 1
+
+
+def test_means_beyond_a_float_have_no_curve_on_a_terminal(tmp_path):
+    for step in range(2):
+        write_step(tmp_path, step, np.full((4, 2), 1.7e308))
+    assert "No alarm" in str(look(tmp_path, alarms_of(["rate(truncated) > 0.1"])))
+    assert sparkline([-1.7e308, 1.7e308]) == "▁█"
+    assert sparkline([1.0, math.inf]) == ""
+
+
+def test_a_confidence_too_near_to_one_for_its_steps_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"--confidence: is .*, too near to 1 for 1,000 steps"):
+        look(tmp_path, confidence=1 - 2**-53)
 
 
 def test_no_best_step_says_why(tmp_path):

@@ -395,8 +395,10 @@ def sparkline(values: Sequence[float]) -> str:
         return ""
     size = min(COLUMNS, len(values))
     cuts = [values[len(values) * at // size : len(values) * (at + 1) // size] for at in range(size)]
-    means = [sum(cut) / len(cut) for cut in cuts]
+    means = [sum(cut) / len(cut) / 2 for cut in cuts]  # halved, so that no difference of two overflows
     low, high = min(means), max(means)
+    if not math.isfinite(high - low):
+        return ""
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 

@@ -32,6 +32,7 @@ TRUNCATED: Final = "truncated"
 LABELS: Final = (STEP, SPLIT, TRUNCATED)
 SPLITS: Final = ("train", "eval", "val", "valid", "validation", "test", "heldout")
 MOST_COLUMNS: Final = 64  # that are stored of a file
+MOST_STEP: Final = 2**63 - 1  # of 64 bits, such as a time in nanoseconds
 UnitHashes = np.ndarray[Any, np.dtype[np.uint64]]
 _PASS_AT: Final = re.compile(r"pass([@^])([1-9][0-9]{0,3})")
 _GENERIC: Final = ("rollouts", "completions", "steps", "checkpoints", "dumped_evals")  # folders that name no split
@@ -263,11 +264,12 @@ def _cuts(part: Rollouts, path: str, root: str) -> Iterator[tuple[Any, int, str]
     pairs = np.unique(split_code * len(steps) + step_code)
     for pair in pairs.tolist():
         split, step = splits[pair // len(steps)], steps[pair % len(steps)]
-        if re.fullmatch(r"[0-9]+(\.0*)?", step) is None:
+        number = re.fullmatch(r"0*([0-9]{1,19})(\.0*)?", step)
+        if number is None or int(number[1]) > MOST_STEP:
             expected = "expected a step in its rows, or a number in its name"
-            raise InputError.at(path, f"the step is {step!r}" if step else "has no step", expected)
+            raise InputError.at(path, f"the step is {step!r:.80}" if step else "has no step", expected)
         rows = None if len(pairs) == 1 else split_code * len(steps) + step_code == pair
-        yield rows, int(float(step)), split
+        yield rows, int(number[1]), split
 
 
 def _step_text(path: str, root: str) -> str:

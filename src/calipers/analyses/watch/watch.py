@@ -61,6 +61,7 @@ from calipers.rollouts.column import Column, Floats
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
+from calipers.stats.steps import step_confidence
 
 SETTLE: Final = 2.0  # seconds without a change after which a file is considered complete
 MOST_FILES: Final = 200_000
@@ -133,6 +134,9 @@ class RunWatch:
         first = next(self.state.of_kind(SETTINGS), None)
         if first is None:
             settings = MonitorSettings(**{"alarms": alarms_of(["rl"]), **wanted})
+            if step_confidence(settings.confidence, settings.steps) >= 1:
+                problem = f"is {settings.confidence}, too near to 1 for {settings.steps:,} steps"
+                raise InputError.at("--confidence", problem, "expected a number such as 0.95")
             document = {**asdict(settings), "alarms": [[alarm.text, alarm.preset] for alarm in settings.alarms]}
             self.state.append({"kind": SETTINGS, "schema": SCHEMA, "settings": {**document, "reward": self.reward}})
             self.state.flush()
