@@ -125,7 +125,7 @@ def test_a_link_out_of_the_job_is_not_followed(tmp_path):
     table, _ = read([path])
     assert [(row["task"], row["outcome"]) for row in seen(table)] == [("a", "scored"), ("a", "missing")]
     link, unread = table.notes[-2:]
-    assert f"{path}/_retries: a link; it is not followed; 1 more links (linked)" in table.notes
+    assert f"{path}/_retries: a link; it is not followed; 1 more link (linked)" in table.notes
     assert unread == f"{path}/a__2/result.json: it is a link, and links are not followed; the trial counts as missing"
     assert link.startswith(path)
 

@@ -503,6 +503,7 @@ def _without_provider(model: str | None) -> str | None:
 
 NAMED: Final = 10  # exceptions or rewards that a note names
 FEW: Final = 5  # trials or tasks that a note names, of many
+NOT_FINITE: Final = "a reward that is not a finite number"
 PROGRESS_EVERY: Final = 64  # trials
 BLAME_FILE: Final = "calipers.json"  # our container's finding about a trial that Harbor ran in it
 LARGEST_BLAME: Final = 1 << 12  # bytes
@@ -634,10 +635,10 @@ class _JobReading:
         if job.started_at and not job.finished_at:
             yield f"{path}: the job is not finished: it is still running, or it was interrupted"
         links = [(name, f"{path}/{name}: a link") for name in self._folder.links]
-        yield from self._listed(links, "it is not followed", "links")
-        yield from self._listed(self._unread, "the trial counts as missing", "results cannot be read")
-        yield from self._listed(lost, "the attempt is not counted", "earlier attempts cannot be read")
-        yield from self._listed(self._odd, "it counts as missing", "trials have a reward that is not a finite number")
+        yield from _listed(links, "it is not followed", "link", "links")
+        yield from _listed(self._unread, "the trial counts as missing", "result", "results", "cannot be read")
+        yield from _listed(lost, "the attempt is not counted", "earlier attempt", "earlier attempts", "cannot be read")
+        yield from _listed(self._odd, "it counts as missing", "trial has", "trials have", NOT_FINITE)
         yield from self._uneven()
         if self._invalid:
             types = ", ".join(f"{name} {count}" for name, count in self._invalid.most_common(NAMED))
@@ -668,12 +669,17 @@ class _JobReading:
         if parts:
             yield f"{self._folder.path}: scored trials have different rewards: {'; '.join(parts[:NAMED])}"
 
-    def _listed(self, items: list[tuple[str, str]], effect: str, plural: str) -> Iterator[str]:
-        """One note for all items of a kind, each (name, note): the first in full, the others by number and name."""
-        if items:
-            (_, note), *others = items
-            more = f"; {len(others)} more {plural} ({_few([name for name, _ in others])})" if others else ""
-            yield f"{note}; {effect}{more}"
+
+def _listed(items: list[tuple[str, str]], effect: str, one: str, several: str, what: str = "") -> Iterator[str]:
+    """One note for all items of a kind, each (name, note): the first in full, the others by number and name.
+
+    The others are named by ``one`` or ``several``, which depends on their number, and then ``what``.
+    """
+    if items:
+        (_, note), *others = items
+        words = " ".join(filter(None, (one if len(others) == 1 else several, what)))
+        more = f"; {len(others)} more {words} ({_few([name for name, _ in others])})" if others else ""
+        yield f"{note}; {effect}{more}"
 
 
 def _few(names: Sequence[str]) -> str:
