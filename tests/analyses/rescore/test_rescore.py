@@ -14,6 +14,7 @@ from running.scene import MODEL, records, sums, weather
 import calipers
 from calipers.analyses.rescore import Rescoring, flips, outcome_counts, rejudge
 from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
+from calipers.formats import Named
 from calipers.isolate.launch import attempt
 from calipers.names import VERIFIERS
 from calipers.rollouts.record import CODE
@@ -357,6 +358,8 @@ def test_what_is_not_safe_to_run_again_is_refused(tmp_path):
         ({}, {"out": "no/such"}, "no/such: there is no folder 'no'; create it first"),
         ({}, {"scores": "x.csv"}, "--scores: does not go with --benchmark; give one or the other"),
         ({}, {"columns": {"task": "id"}}, "--columns: there is no file of scores; expected --scores FILE"),
+        ({}, {"columns": Named({}, {"yes": 1.0})}, "--truth: there is no file of scores; expected --scores FILE"),
+        ({}, {"columns": Named({}, format="native")}, "--input-format: there is no file of scores; expected --scores"),
         ({}, {"concurrency": 0}, "--concurrency: is 0; expected an integer >= 1"),
     ],
 )

@@ -41,7 +41,7 @@ from calipers.analyses.rescore.judging import (
 )
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
-from calipers.formats import Named
+from calipers.formats import Named, worths
 from calipers.formats.read import uncollected
 from calipers.formats.rows import PartBuilder
 from calipers.formats.run_folder import (
@@ -412,7 +412,8 @@ class Rescoring:
                 if given:
                     raise InputError.at("--scores", f"does not go with {option}", "give one or the other")
         elif self.columns:
-            raise InputError.at("--columns", "there is no file of scores", "expected --scores FILE with it")
+            option = "--columns" if len(self.columns) else "--truth" if worths(self.columns) else "--input-format"
+            raise InputError.at(option, "there is no file of scores", "expected --scores FILE with it")
         if not NAME.fullmatch(self.new_reward) or self.new_reward in ("reward", "__missing__"):
             expected = "expected letters, digits, '_', '-' and '.', and not 'reward'"
             raise InputError.at("--name", f"{self.new_reward!r} cannot be the name of a reward", expected)
