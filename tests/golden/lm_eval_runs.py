@@ -29,14 +29,16 @@ def run(vector):
     expected = json.loads((folder / "results.json").read_text())
     tasks = Tasks([Path("inputs")])
     nodes = [node for name in asked["tasks"] for node in tasks.find(name)]
-    ran, samples, made = [], {}, {}
+    ran, rows, made = [], {}, {}
     for leaf in leaves(nodes):
         one, lines, args = _task(leaf, said, asked)
         ran.append(one)
-        samples[leaf.name] = [json.loads(line_text(line)) for line in lines]
+        rows[leaf.name] = lines
         made |= args
+    samples = {name: [json.loads(line_text(line)) for line in lines] for name, lines in rows.items()}
     about = {key: expected[key] for key in ABOUT if key in expected}
-    results = run_results(ran, every_group(nodes), asked["bootstrap_iters"], **about)
+    task_hashes = {name: task_hash(lines) for name, lines in rows.items()}
+    results = run_results(ran, every_group(nodes), task_hashes=task_hashes, **about)
     found = {
         "requests": made,
         "results.json": json.loads(file_text(results)),
@@ -86,7 +88,8 @@ def _task(leaf, said, asked):
             target = task.target(doc, number)
             name, values = one.scoring.pipeline.name, one.scores[at]
             lines.append(sample_row(number, doc, target, arguments, resps[number], one.answers[at], name, values))
-    ran = RanTask(config, leaf.file.path.name, scores, len(task.docs), len(made), task_hash(lines))
+    numbers = scores.numbers(asked["bootstrap_iters"])
+    ran = RanTask(config, leaf.file.path.name, scores, numbers, len(task.docs), len(made))
     args = {(leaf.name, number, one.idx): list(one.args) for number, held in made.items() for one in held}
     return ran, lines, args
 

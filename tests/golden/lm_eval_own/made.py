@@ -30,12 +30,18 @@ def scores(values: Values, better: Mapping[str, bool] | None = None) -> TaskScor
 
 
 def ran(
-    name: str, values: Values, *, documents: int = 100, better: Mapping[str, bool] | None = None, **fields: Any
+    name: str,
+    values: Values,
+    *,
+    documents: int = 100,
+    better: Mapping[str, bool] | None = None,
+    iterations: int = 0,
+    **fields: Any,
 ) -> RanTask:
     """A task with these values, of so many documents."""
     found = scores(values, better)
     asked = max(map(len, values.values()), default=0)
-    return RanTask(TaskFields(task=name, **fields), "inline", found, documents, asked)
+    return RanTask(TaskFields(task=name, **fields), "inline", found, found.numbers(iterations), documents, asked)
 
 
 def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) -> TaskGroup:
@@ -46,6 +52,6 @@ def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) 
     return TaskGroup(name, name, held, entries)
 
 
-def results(tasks: Sequence[RanTask], groups: Sequence[TaskGroup] = (), iterations: int = 0) -> dict[str, Any]:
+def results(tasks: Sequence[RanTask], groups: Sequence[TaskGroup] = ()) -> dict[str, Any]:
     """The results object of them."""
-    return run_results(tasks, groups, iterations)
+    return run_results(tasks, groups)

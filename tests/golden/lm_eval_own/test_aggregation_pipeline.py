@@ -84,7 +84,8 @@ def test_numbers_of_tasks_and_groups(tasks, groups, expected):
     },
 )
 def test_the_standard_error_of_a_group_needs_those_of_its_tasks(tasks, known):
-    found = results([ran(name, values) for name, values in tasks.items()], [group("g", *tasks)], 100)["results"]
+    held = [ran(name, values, iterations=100) for name, values in tasks.items()]
+    found = results(held, [group("g", *tasks)])["results"]
     for name in (*tasks, "g"):
         error = found[name]["acc_stderr,none"]
         assert error > 0 if known else error == "N/A"

@@ -22,7 +22,7 @@ def ran(name, answers, **fields):
     config = task_config(file)
     documents = [AnsweredDocument({}, "a", [[answer]]) for answer in answers]
     scores = score_documents(documents, scorings("generate_until", metric_list=config.metric_list), ScoringSettings())
-    return RanTask(config, "inline", scores, 9, len(answers), "hash"), Leaf(name, file, config)
+    return RanTask(config, "inline", scores, scores.numbers(0), 9, len(answers)), Leaf(name, file, config)
 
 
 def metrics(better):
@@ -34,7 +34,7 @@ def test_groups_in_groups_are_rows_over_all_their_tasks():
     two, second = ran("two", "aaax", metric_list=metrics(False), metadata={"version": 3})
     inner = TaskGroup("inner", "Inner", [second])
     outer = TaskGroup("outer", "Outer", [first, inner], [{"metric": "exact_match"}], {"version": 1.0})
-    found = run_results([one, two], [outer], 0, config={"model": "m"})
+    found = run_results([one, two], [outer], config={"model": "m"})
     assert found["results"]["outer"] == {
         **{"alias": "Outer", "name": "outer", "sample_len": 6, "exact_match,none": (0.5 * 2 + 0.75 * 4) / 6},
         **{"exact_match_stderr,none": "N/A", "sample_count": {"exact_match,none": 6}},
@@ -62,7 +62,7 @@ def test_functions_have_no_address():
     steps = [{"function": processed}, {"function": Answers}, {"function": Answers(), "kwargs": {"key": processed}}]
     one, leaf = ran("one", "a")
     config = replace(one.config, filter_list=[{"name": "own", "filter": steps}], doc_to_text=Answers())
-    found = run_results([replace(one, config=config)], [leaf], 0)["configs"]["one"]
+    found = run_results([replace(one, config=config)], [leaf])["configs"]["one"]
     (pipeline,) = found["filter_list"]
     name = f"{__name__}.Answers"
     assert [step["function"] for step in pipeline["filter"]] == [
@@ -78,13 +78,13 @@ def test_functions_have_no_address():
 def test_directions_that_differ_are_not_the_groups():
     one, first = ran("one", "ab", metric_list=metrics(True))
     two, second = ran("two", "ab", metric_list=metrics(False))
-    found = run_results([one, two], [TaskGroup("g", "g", [first, second])], 0)
+    found = run_results([one, two], [TaskGroup("g", "g", [first, second])])
     assert found["higher_is_better"]["g"] == {"exact_match": None}
 
 
 def test_shots_that_differ_are_not_the_groups():
     one, first = ran("one", "a")
     two, second = ran("two", "a", num_fewshot=0)
-    found = run_results([one, two], [TaskGroup("g", "g", [first, second])], 0)
+    found = run_results([one, two], [TaskGroup("g", "g", [first, second])])
     assert found["n-shot"] == {"one": 2, "two": 0}
     assert "groups" not in found

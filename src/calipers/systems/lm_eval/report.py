@@ -479,7 +479,7 @@ def _ran(run: TaskPart) -> RanTask:
     source = task.file.path.name if task.file.path else "inline"
     if task.own is not None:
         source = ""  # the metadata of a class contains its config_source already
-    return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=run.numbers)
+    return RanTask(task.config, source, scored.scores, run.numbers, len(task.docs), len(scored.responses))
 
 
 def _finite(value: float) -> float | None:
