@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from calipers.systems.nemo_gym.hooks import load_server
+from calipers.systems.nemo_gym.serve import LIMITS, BodyLimits, Workers, WorkerSettings
 from calipers.systems.nemo_gym.serve.app import Door, Offer, make_app
-from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits, Workers, WorkerSettings
 
 HERE = Door()
 HEADERS = {"host": "localhost", "content-type": "application/json"}

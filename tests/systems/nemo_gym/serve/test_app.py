@@ -227,7 +227,7 @@ def test_a_full_disk_is_said(tmp_path):
 
 
 def test_an_oversize_body_is_not_kept():
-    from calipers.systems.nemo_gym.serve.workers import BodyLimits
+    from calipers.systems.nemo_gym.serve import BodyLimits
 
     with asking(limits=BodyLimits(body=100)) as ask:
         found = ask.run(_in_pieces(ask.app, [b"x" * 60, b"x" * 60]))

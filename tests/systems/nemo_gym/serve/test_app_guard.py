@@ -4,8 +4,8 @@ import logging
 import pytest
 from systems.nemo_gym.serve.asking import HEADERS, HERE, asked
 
+from calipers.systems.nemo_gym.serve import LIMITS, BodyLimits
 from calipers.systems.nemo_gym.serve.app import QUICK, Door, Guard
-from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits
 
 
 async def echo(scope, receive, send):

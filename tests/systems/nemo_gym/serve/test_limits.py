@@ -1,6 +1,6 @@
 import pytest
 
-from calipers.systems.nemo_gym.serve.workers import BodyLimits, ServerRefusal, decode, deeper
+from calipers.systems.nemo_gym.serve import BodyLimits, ServerRefusal, decode, deeper
 
 LIMITS = BodyLimits(depth=4)
 

@@ -7,7 +7,7 @@ from systems.nemo_gym.serve.asking import strict
 from calipers.errors import PluginError
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Hooks, aggregate
 from calipers.systems.nemo_gym.hooks import hooks_of
-from calipers.systems.nemo_gym.serve.workers import BodyLimits, answer
+from calipers.systems.nemo_gym.serve import BodyLimits, answer
 
 LIMITS = BodyLimits(rows=4, depth=8)
 ROWS = [row(1, 0), row(0, 1, 0.0), row(0, 0, 0.5)]

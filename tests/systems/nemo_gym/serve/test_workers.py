@@ -8,8 +8,8 @@ from gym import row
 from systems.nemo_gym.serve.asking import server_file
 from waiting import PATIENCE
 
-from calipers.systems.nemo_gym.serve import workers
-from calipers.systems.nemo_gym.serve.workers import LIMITS, Workers, WorkerSettings
+from calipers.systems.nemo_gym import serve
+from calipers.systems.nemo_gym.serve import LIMITS, Workers, WorkerSettings
 
 BODY = json.dumps({"verify_responses": [row(0, 0)]}).encode()
 HANGS = """def compute_metrics(self, tasks):
@@ -149,7 +149,7 @@ def test_a_worker_ends_with_whoever_asked_it(tmp_path, capfd):
 
 
 def test_a_worker_that_has_grown_is_replaced(monkeypatch):
-    monkeypatch.setattr(workers, "LARGE", 10)
+    monkeypatch.setattr(serve, "LARGE", 10)
 
     async def work():
         async with Workers(settings(), most=1) as pool:

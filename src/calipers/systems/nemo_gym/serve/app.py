@@ -34,7 +34,7 @@ from calipers.systems.nemo_gym import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.systems.nemo_gym.aggregate import encoded
 from calipers.systems.nemo_gym.hooks import failure
 from calipers.systems.nemo_gym.lent.models import AggregateMetrics, output_text
-from calipers.systems.nemo_gym.serve.workers import (
+from calipers.systems.nemo_gym.serve import (
     LIMITS,
     BodyLimits,
     ServerRefusal,

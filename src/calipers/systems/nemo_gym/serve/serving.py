@@ -30,6 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from calipers.errors import InputError
 from calipers.systems.nemo_gym.hooks import load_server
 from calipers.systems.nemo_gym.lent.server_utils import hang_up
+from calipers.systems.nemo_gym.serve import LIMITS, Workers, WorkerSettings
 from calipers.systems.nemo_gym.serve.app import Door, Offer, make_app
 from calipers.systems.nemo_gym.serve.configuration import (
     SERVER,
@@ -40,7 +41,6 @@ from calipers.systems.nemo_gym.serve.configuration import (
     own_settings,
     read_configuration,
 )
-from calipers.systems.nemo_gym.serve.workers import LIMITS, Workers, WorkerSettings
 from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage
 from calipers.verifiers import ready
 from calipers.verifiers.user_code import find_verifier
