@@ -307,6 +307,20 @@ def test_what_is_collected_before_the_verdict(tmp_path):
     assert said == "'exit 3' ended with 3\n'sleep 30' took longer than 0.2 s\n"
 
 
+def test_what_fails_in_each_step_is_kept(tmp_path):
+    collects = [
+        f'[[steps]]\nname = "{name}"\n[[steps.verifier.collect]]\ncommand = "exit {code}"\n'
+        for name, code in (("first", 4), ("second", 5))
+    ]
+    task = write_task(tmp_path / "one", "task", toml="".join(collects))
+    for name in ("first", "second"):
+        (task / "steps" / name).mkdir(parents=True)
+        (task / "steps" / name / "instruction.md").write_text("do")
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    said = (tmp_path / "job" / "task__0001" / "collect-failed.txt").read_text()
+    assert said == "'exit 4' ended with 4\n'exit 5' ended with 5\n"
+
+
 STEPS = """
 [[steps]]
 name = "first"

@@ -544,8 +544,9 @@ class _Trial:
         return self.folder / "steps" / step.name / name if step else self.folder / name
 
     def _write_lines(self, name: str, lines: list[str]) -> None:
-        text = "".join(f"{line}\n" for line in lines)
-        (self.folder / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
+        """Add lines to one of the trial's own files, after those of earlier steps."""
+        with open(self.folder / f"{name}.txt", "a", encoding="utf-8", errors="replace") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
 
 @contextmanager
