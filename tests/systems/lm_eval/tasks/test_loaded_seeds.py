@@ -11,6 +11,7 @@ from waiting import PATIENCE
 
 from calipers.running import LOAD_SEEDS
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
+from calipers.systems.lm_eval.tasks import Function, load_function, rewind
 from calipers.systems.lm_eval.tasks.loaded import has_drawn, requests, reseed, seeded
 
 
@@ -84,6 +85,26 @@ def test_a_field_is_worked_out_once(folder):
     first = [task.target(doc, number) for number, doc in enumerate(task.docs)]
     assert [task.target(doc, number) for number, doc in enumerate(task.docs)] == first
     assert list(requests(task)) == list(requests(task))
+
+
+GENERATORS = """\
+import random, numpy
+mine, other, old = random.Random(3), numpy.random.default_rng(4), numpy.random.RandomState(5)
+old.random_sample()
+system = random.SystemRandom()
+def draw():
+    return [mine.random(), other.random(), old.random_sample()]
+"""
+
+
+def test_every_kind_of_generator_of_a_module_is_rewound(tmp_path):
+    (tmp_path / "generators.py").write_text(GENERATORS)
+    draw = load_function(Function("generators", "draw", tmp_path), "here")
+    first = [draw(), draw()]
+    for _ in range(2):
+        rewind()
+        assert [draw(), draw()] == first
+    assert first[0] != first[1]
 
 
 def test_the_callers_generators_are_left_as_they_were():

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -194,7 +195,7 @@ def _syntax(path: Path, error: yaml.YAMLError) -> InputError:
 
 
 _loaded: dict[Path, ModuleType] = {}
-_generators: dict[Path, list[tuple[Any, Any]]] = {}  # the generators of each module with their states after its import
+_restorers: list[Callable[[], None]] = []  # each resets a generator of a module to its state after the import
 
 
 class Trusted(dict[str, Any]):
@@ -258,9 +259,8 @@ def rewind() -> None:
 
     Several tasks may share a module, and the documents of a task must not depend on the tasks loaded before it.
     """
-    for states in _generators.values():
-        for generator, state in states:
-            set_state(generator, state)
+    for restore in _restorers:
+        restore()
 
 
 def is_installed(package: str) -> bool:
@@ -290,9 +290,7 @@ def _module(function: Function) -> ModuleType:
             del sys.modules[name]
             raise
         _loaded[real] = module
-        _generators[real] = [
-            (generator, state) for generator in vars(module).values() if (state := state_of(generator)) is not None
-        ]
+        _restorers.extend(filter(None, map(_restorer, vars(module).values())))
     return _loaded[real]
 
 
@@ -307,24 +305,16 @@ def _importable_from(folder: Path | None) -> Iterator[None]:
         sys.path[:] = before
 
 
-def state_of(value: Any) -> Any:
-    """The state of one of Python's or numpy's random generators; None for any other value."""
+def _restorer(value: Any) -> Callable[[], None] | None:
+    """The function that resets one of Python's or numpy's random generators to its state now; None for other values."""
     if isinstance(value, random.Random):
-        return None if isinstance(value, random.SystemRandom) else value.getstate()
+        return None if isinstance(value, random.SystemRandom) else partial(value.setstate, value.getstate())
     numpy = sys.modules.get("numpy.random")
     if numpy is not None and isinstance(value, numpy.Generator):
-        return value.bit_generator.state
-    return value.get_state() if numpy is not None and isinstance(value, numpy.RandomState) else None
-
-
-def set_state(generator: Any, state: Any) -> None:
-    """Restore a state that `state_of` returned."""
-    if isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)
+        return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
+    if numpy is not None and isinstance(value, numpy.RandomState):
+        return partial(value.set_state, value.get_state())
+    return None
 
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
