@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, Protocol
 
@@ -99,15 +100,29 @@ async def judged(verifier: Verifier, task: Task, completion: Completion, *, chec
 
     Without ``check``, the verdict is returned as the verifier gave it.
     """
-    try:
+    with failures_of(name_of(verifier)):
         verdict = await verifier.verify(task, completion)
         return checked(verdict) if check else verdict
+
+
+@contextmanager
+def failures_of(name: str) -> Iterator[None]:
+    """A context in which each exception of a verifier becomes a VerifierError, except those meant for the run."""
+    try:
+        yield
     except VerifierError:
         raise
-    except BaseException as error:
-        if (failed := failure(name_of(verifier), error)) is error:
+    except RegexTimeout as error:
+        raise VerifierError(str(error), outcome="filter_timeout") from error
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current is None or current.cancelling():  # the run itself is being cancelled
             raise
-        raise failed from error
+        problem = f"verifier {name!r} failed: something inside it was cancelled"
+        raise VerifierError(problem, blameless=True) from error
+    except (Exception, SystemExit) as error:  # a verifier that exits must not end the run
+        lost = isinstance(error, (TimeoutError, ConnectionError))  # from a server that the verifier uses
+        raise VerifierError(f"verifier {name!r} failed: {message_of(error)}", blameless=lost) from error
 
 
 def ready(verifiers: Iterable[Verifier]) -> None:
@@ -119,21 +134,6 @@ def ready(verifiers: Iterable[Verifier]) -> None:
         check: Callable[[], None] | None = getattr(verifier, "ready", None)
         if check is not None:
             check()
-
-
-def failure(name: str, error: BaseException) -> BaseException:
-    """The VerifierError for an exception of a verifier; an exception meant for the run is returned unchanged."""
-    if isinstance(error, RegexTimeout):
-        return VerifierError(str(error), outcome="filter_timeout")
-    if isinstance(error, asyncio.CancelledError):
-        current = asyncio.current_task()
-        if current is None or current.cancelling():  # the run itself is being cancelled
-            return error
-        return VerifierError(f"verifier {name!r} failed: something inside it was cancelled", blameless=True)
-    if isinstance(error, (Exception, SystemExit)):  # a verifier that exits must not end the run
-        lost = isinstance(error, (TimeoutError, ConnectionError))  # from a server that the verifier uses
-        return VerifierError(f"verifier {name!r} failed: {message_of(error)}", blameless=lost)
-    return error
 
 
 def name_of(verifier: Verifier) -> str:

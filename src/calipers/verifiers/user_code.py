@@ -23,7 +23,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
 from calipers.names import VERIFIERS, is_code, load_code
 from calipers.tasks import Task
-from calipers.verifiers import NamedVerifier, Verdict, Verifier, checked, failure, fault, message_of, shown
+from calipers.verifiers import NamedVerifier, Verdict, Verifier, checked, failures_of, fault, message_of, shown
 from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
 
 __all__ = [  # the names in ``evsys_sdk.verifiers.fns``
@@ -253,15 +253,9 @@ def _instance(name: str, thing: Any) -> Any:
 
 
 async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    try:
+    with failures_of(name):
         result = fn(*args, **named)
         return await result if isinstance(result, Awaitable) else result
-    except VerifierError:
-        raise
-    except BaseException as error:
-        if (failed := failure(name, error)) is error:
-            raise
-        raise failed from error
 
 
 def _number(name: str, value: Any) -> float:
@@ -275,11 +269,11 @@ def _number(name: str, value: Any) -> float:
 def _numbers(info: Any) -> dict[str, float]:
     """The numbers of an info, without its other values."""
     items = info.items() if isinstance(info, Mapping) else ()
-    return {str(key): float(value) for key, value in items if isinstance(value, (bool, float)) or _small(value)}
-
-
-def _small(value: Any) -> bool:
-    return isinstance(value, int) and abs(value) < 2**63
+    return {
+        str(key): float(value)
+        for key, value in items
+        if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+    }
 
 
 VerifierFn = Callable[[str, Any, Mapping[str, Any]], float]
