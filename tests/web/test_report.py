@@ -208,3 +208,17 @@ def test_a_file_that_cannot_be_written(tmp_path):
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == made.html
     with pytest.raises(calipers.InputError, match="cannot be written"):
         made.write(tmp_path / "no" / "report.html")
+
+
+def test_one_of_something_is_singular():
+    page = calipers.report([[1, 0, 1], [1, 1, 0], [1]], metrics=["mean_reward", "pass@3"], texts=False).html
+    assert "1 task has fewer than 3 samples" in page
+    assert "1 has fewer than 3 samples" in page
+    rows = [{"task": "a", "sample": 0, "reward": 1}, {"task": "b", "sample": 0, "outcome": "client_failed"}]
+    rows += [{"task": "c", "sample": 0, "attempt": attempt, "reward": 0} for attempt in (1, 2)]
+    other = [{"task": task, "sample": 0, "reward": 1} for task in "ab"]
+    page = calipers.report(rows, other, texts=False).html
+    assert "1 rollout of A and 0 of B are missing" in page
+    assert "1 task is only in A and 0 only in B: excluded" in page
+    assert "<p>The switches need JavaScript.</p>" in page  # there is no command for values in memory
+    assert "1 earlier attempt was replaced by a later one." in calipers.report(rows, texts=False).html

@@ -367,7 +367,9 @@ def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
 
 
 def _question_lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
-    yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
+    from calipers.reports.figures import counted
+
+    yield suite.opening[0] if suite.opening else f"{suite.name}: {counted(len(questions), 'task')}"
     for task in questions[:FIRST]:
         yield ""
         location = suite.places.get(task.id)
@@ -379,7 +381,8 @@ def _question_lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
             yield f"metadata: {json.dumps(dict(task.metadata), ensure_ascii=False, default=str)}"
     more = len(questions) - FIRST
     yield ""
-    yield f"no request was sent{f'; {more:,} more questions like these' if more > 0 else ''}"
+    others = f"; {counted(more, 'more question')} like these" if more > 0 else ""
+    yield f"no request was sent{others}"
 
 
 def _text(name: str, value: Any) -> Iterator[str]:

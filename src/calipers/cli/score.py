@@ -227,7 +227,9 @@ def write_partial(
             progress=progress.callback,
             **settings,
         )
-    click.echo(f"wrote {target.path}: {header.rollouts:,} rollouts of {header.tasks:,} tasks")
+    from calipers.reports.figures import counted
+
+    click.echo(f"wrote {target.path}: {counted(header.rollouts, 'rollout')} of {counted(header.tasks, 'task')}")
 
 
 class Exported:

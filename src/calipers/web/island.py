@@ -102,12 +102,12 @@ def what_if_section(shown: RunData | PairData, island: dict[str, Any] | None) ->
     command = shlex.join([*island["command"], "--metric", island["metrics"][0]["text"]]) if island["command"] else ""
     missing = " --missing zero" if island["missing"] == "gap" else " --missing gap"
     example = element("code", command + missing) if command else None
+    advice = " Run the command for this: " if example else ""  # rewards in memory have no command
     if island["why"]:
-        advice = " Run the command for this: " if example else ""  # rewards in memory have no command
         words = f"These numbers are not computed again in the page: {island['why']}.{advice}"
         return Section("What if", element("p", words, example), id="what-if")
     panel = element("div", id="what-if-panel", class_="what-if", hidden=True)
-    without = element("noscript", element("p", "The switches need JavaScript. Run the command for this: ", example))
+    without = element("noscript", element("p", f"The switches need JavaScript.{advice}", example))
     note = "Recomputed here, in the page. The result above does not change."
     return Section("What if", joined([panel, without, _flagged_tasks(shown, island)]), note, "what-if")
 

@@ -219,8 +219,9 @@ def _runs(runs: Sequence[RunData]) -> Section:
             _report_command(run),
         ]
         folded.append(element("details", summary, parts, class_="folded"))
-    left = len(runs) - len(folded)
-    folded += [element("p", f"{counted(left, 'run')} more are not shown one by one.", class_="small")] if left else []
+    if left := len(runs) - len(folded):
+        verb = "is" if left == 1 else "are"
+        folded.append(element("p", f"{counted(left, 'more run')} {verb} not shown one by one.", class_="small"))
     note = "calipers report RUN shows one run in full, with its rollouts and texts."
     return Section("Each run", joined(folded), note, "runs")
 

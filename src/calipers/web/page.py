@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from calipers.cards import METRIC_CARDS, STATISTIC_CARDS, filled
-from calipers.reports.figures import POLICY, counted, figure
+from calipers.reports.figures import POLICY, counted, figure, too_few
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, decimals_of, duration, level, money, places, to
 from calipers.rollouts.ledger import Ledger
@@ -255,11 +255,7 @@ def _missing(estimate: Estimate, ledger: Ledger, missing: str) -> str:
     parts = [f"{counted(ledger.gaps, 'rollout')} {POLICY.get(missing, missing)}" if ledger.gaps else "none"]
     if estimate.bounds:
         parts.append(f"{to(estimate.bounds, DIGITS)} if all failed / passed")
-    if estimate.undefined_tasks:
-        k = estimate.made.k
-        few = f"have fewer than {k} samples" if k and k > 1 else "have no value"
-        parts.append(f"{counted(estimate.undefined_tasks, 'task')} {few}")
-    return "; ".join(parts)
+    return "; ".join([*parts, *too_few(estimate)])
 
 
 def _samples(estimate: Estimate) -> str:
@@ -378,14 +374,10 @@ def estimate_row(
     if estimate.interval:
         interval = " to ".join(show(end).replace("-", MINUS) for end in estimate.interval)
     tasks: list[Markup | str] = [counted(estimate.tasks, "task")]
-    if estimate.undefined_tasks:
-        k = estimate.made.k
-        few = (
-            f"{estimate.undefined_tasks:,} have fewer than {k} samples"
-            if k and k > 1
-            else f"{estimate.undefined_tasks:,} without"
-        )
-        tasks.append(element("small", few))
+    if few := estimate.undefined_tasks:
+        k, verb = estimate.made.k, "has" if few == 1 else "have"
+        words = f"{few:,} {verb} fewer than {k} samples" if k and k > 1 else f"{few:,} without"
+        tasks.append(element("small", words))
     opener = shown if card is None else term(card, shown, value=True)
     return axis_row(head, opener, picture, interval, tasks, extra=extra)
 

@@ -162,7 +162,7 @@ def _basis(comparison: Comparison, pair: Pair, finding: Finding) -> list[Child]:
     missing = finding.missing
     if any(missing):
         policy = POLICY.get(comparison.missing, comparison.missing)
-        words.append(f"{missing[0]:,} rollouts of A and {missing[1]:,} of B are missing and {policy}. ")
+        words.append(f"{counted(missing[0], 'rollout')} of A and {missing[1]:,} of B are missing and {policy}. ")
     if finding.bounds and finding.bounds[0] != finding.bounds[1]:
         words.append(f"Depending on them the difference is {signed_to(finding.bounds)}. ")
     if finding.worst_verdict and finding.worst_verdict != finding.verdict:
@@ -442,11 +442,10 @@ def _cost(data: PairData, finding: Finding) -> Section | None:
 def _notes(pair: Pair, comparison: Comparison) -> Section | None:
     """The notes of a comparison: other differences between the runs, and excluded tasks."""
     lines = list(dict.fromkeys([*pair.notes, *comparison.notes]))
-    if pair.alignment.only_first.count or pair.alignment.only_second.count:
-        only = pair.alignment
-        lines.insert(
-            0, f"{only.only_first.count:,} tasks are only in A and {only.only_second.count:,} only in B: excluded"
-        )
+    in_first, in_second = pair.alignment.only_first.count, pair.alignment.only_second.count
+    if in_first or in_second:
+        tasks = f"{counted(in_first, 'task')} {'is' if in_first == 1 else 'are'} only in A"
+        lines.insert(0, f"{tasks} and {in_second:,} only in B: excluded")
     if not lines:
         return None
     items = [element("li", f"{line.rstrip('.')}.") for line in lines]
@@ -506,7 +505,7 @@ def _cards(data: PairData, finding: Finding, names: tuple[str, str]) -> list[Num
             ("Interval", ends),
             ("p", "" if finding.p is None else f"{p_value(finding.p)}{f', adjusted {adjusted}' if adjusted else ''}"),
             ("Tasks", f"{finding.tasks:,} in both, {counted(finding.undefined_tasks, 'other')} without a value"),
-            ("Missing", f"{finding.missing[0]:,} rollouts of A, {finding.missing[1]:,} of B"),
+            ("Missing", f"{counted(finding.missing[0], 'rollout')} of A, {finding.missing[1]:,} of B"),
             ("Verdict", finding.sentence),
             ("Signature", finding.signature),
         ],

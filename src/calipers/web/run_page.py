@@ -186,8 +186,9 @@ def _filter(part: LedgerPart, works: bool) -> Markup:
 def _ledger_remarks(ledger: Ledger) -> list[str]:
     """Remarks on the ledger: replaced attempts, repeated rollouts, missing rewards and exceptions."""
     lines = []
-    if ledger.attempts > ledger.planned:
-        lines.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} were replaced by later ones.")
+    if (earlier := ledger.attempts - ledger.planned) > 0:
+        replaced = "was replaced by a later one" if earlier == 1 else "were replaced by later ones"
+        lines.append(f"{counted(earlier, 'earlier attempt')} {replaced}.")
     if ledger.asked_again:
         lines.append(f"{asked_again(ledger.asked_again)}.")
     lines += [f"{number:,} scored without reward {key!r}." for key, number in ledger.lacking.items()]

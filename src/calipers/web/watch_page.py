@@ -135,8 +135,9 @@ def _series(series: WatchedSeries, watched: Watched, pick: Pick | None) -> Secti
     if pick is not None:
         notes.append("Ring: the step with the highest value.")
     shown = [_metric(curve, series, watched, pick, at == 0) for at, curve in enumerate(series.curves[:MOST_METRICS])]
-    if len(series.curves) > MOST_METRICS:
-        shown.append(element("p", f"{len(series.curves) - MOST_METRICS} more metrics are not drawn.", class_="small"))
+    if (left := len(series.curves) - MOST_METRICS) > 0:
+        verb = "is" if left == 1 else "are"
+        shown.append(element("p", f"{counted(left, 'more metric')} {verb} not drawn.", class_="small"))
     return Section(series.name or "By step", joined(shown), notes, id="")
 
 
