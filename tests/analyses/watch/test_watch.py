@@ -687,7 +687,9 @@ def test_steps_beyond_64_bits_are_refused(tmp_path):
 def test_means_beyond_a_float_have_no_curve_on_a_terminal(tmp_path):
     for step in range(2):
         write_step(tmp_path, step, np.full((4, 2), 1.7e308))
-    assert "No alarm" in str(look(tmp_path, alarms_of(["rate(truncated) > 0.1"])))
+    found = look(tmp_path, alarms_of(["rate(truncated) > 0.1"]))
+    assert "No alarm" in str(found)
+    assert [name for name in json.loads(found.to_json())["series"][0]["curves"] if name["metric"] == "reward"] == []
     assert sparkline([-1.7e308, 1.7e308]) == "▁█"
     assert sparkline([1.0, math.inf]) == ""
 

@@ -27,6 +27,7 @@ from calipers.rollouts.labels import SPLIT, STEP, has, named_clusters, slices
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import ABSENT, FIRST_GAP, OUTCOMES, STOPPED_EARLY, label
 from calipers.rollouts.table import Rollouts
+from calipers.stats.estimate import HUGE
 
 TRUNCATED: Final = "truncated"
 LABELS: Final = (STEP, SPLIT, TRUNCATED)
@@ -108,12 +109,12 @@ class StepSums:
         """The task values of a metric, and which tasks have a value, [G] each; InputError if the step lacks the metric.
 
         ``what`` is a reward by name (`reward` for the headline), pass@k or pass^k of the headline, a column,
-        rate(OUTCOME), or share(zero_variance). A task whose value is not finite has no value.
+        rate(OUTCOME), or share(zero_variance). A task has no value if it is not finite, or too large to be squared.
         """
         if (known := self._known.get(what)) is None:
             with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are left out here
                 values, given = self._values(what)
-            known = self._known[what] = (values, given & np.isfinite(values))
+            known = self._known[what] = (values, given & (np.abs(values) <= HUGE))
         return known
 
     def units(self, what: str) -> tuple[UnitHashes, Floats, Bools]:
