@@ -80,11 +80,15 @@ class Registry:
 
     def get(self, name: str) -> type:
         """The class registered under a name; a KeyError lists the known names."""
+        failure = ""
         if name not in self._classes:
-            failure = self._load_plugin(name)
-            if name not in self._classes:
-                known = ", ".join(sorted(self._classes)) or "(none)"
-                raise KeyError(f"No {self.kind} registered under {name!r}. Available: {known}{failure}")
+            try:
+                self._index.plugin(name)  # lets installed packages register it
+            except PluginError as error:
+                failure = f" ({error})"
+        if name not in self._classes:
+            known = ", ".join(sorted(self._classes)) or "(none)"
+            raise KeyError(f"No {self.kind} registered under {name!r}. Available: {known}{failure}")
         return self._classes[name]
 
     def has(self, name: str) -> bool:
@@ -111,14 +115,6 @@ class Registry:
         """Remove a name; an unknown name is ignored."""
         self._classes.pop(name, None)
         self._index.discard(name)
-
-    def _load_plugin(self, name: str) -> str:
-        """Let installed packages register a name. Returns the error in parentheses if a package fails, or ""."""
-        try:
-            self._index.plugin(name)
-        except PluginError as error:
-            return f" ({error})"
-        return ""
 
 
 def _qualified_name(plugin: Any) -> str:

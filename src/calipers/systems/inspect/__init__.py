@@ -406,7 +406,8 @@ _KIND: Final = re.compile(r"([A-Za-z_][\w.]*)\(")
 def record(sample: InspectSample, spec: Spec) -> dict[str, Any]:
     """The record of a sample, with its metadata if it was decoded."""
     scores = sample.scores or {}
-    rewards = dict(_rewards(scores))
+    values = [pair for name, score in scores.items() for pair in _values(name, score)]
+    rewards = {name: reward for name, value in values if (reward := number(value)) is not None}
     row: dict[str, Any] = {
         "task": str(sample.id),
         "sample": sample.epoch - 1,
@@ -477,13 +478,6 @@ def _values(name: str, score: InspectScore) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{index}", value) for index, value in enumerate(score.value))
     else:
         yield name, score.value
-
-
-def _rewards(scores: Mapping[str, InspectScore]) -> Iterator[tuple[str, float]]:
-    for name, score in scores.items():
-        for key, value in _values(name, score):
-            if (reward := number(value)) is not None:
-                yield key, reward
 
 
 def _outcome(sample: InspectSample, valued: bool) -> str:
@@ -726,20 +720,19 @@ def _samples_of(path: str, kind: type[Kind], log_kind: type[InspectLog[Kind]]) -
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
     """The texts of a log. The answer is the one that a scorer extracted."""
     for spec, sample in _samples_of(path, TextSample, InspectLog[TextSample]):
-        yield _text(spec, sample)
+        answers = (score.answer for score in (sample.scores or {}).values() if score.answer is not None)
+        yield Text(
+            *(spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1),
+            target=target_hash(sample.target),
+            completion=_completion(sample),
+            prompt=sample.input,
+            answer=next(answers, None),
+            error=_error_of(sample),
+        )
 
 
-def _text(spec: Spec, sample: TextSample) -> Text:
-    answers = (score.answer for score in (sample.scores or {}).values() if score.answer is not None)
-    keys = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
-    return Text(
-        *keys,
-        target=target_hash(sample.target),
-        completion=_completion(sample),
-        prompt=sample.input,
-        answer=next(answers, None),
-        error=None if sample.error is None else {"message": sample.error.message},
-    )
+def _error_of(sample: TextSample) -> dict[str, str] | None:
+    return None if sample.error is None else {"message": sample.error.message}
 
 
 def _completion(sample: TextSample) -> Any:
@@ -754,20 +747,14 @@ def _extras(part: Part, columns: Columns) -> Extras:
         yield from ({} for _ in range(len(part)))
         return
     for _, sample in _samples_of(path, FullSample, InspectLog[FullSample]):
-        yield _extra(sample)
-
-
-def _extra(sample: FullSample) -> Mapping[str, Any]:
-    roles = {
-        "prompt": sample.input,
-        "completion": _completion(sample),
-        "answer": _answer((sample.scores or {}).values()),
-        "error": None if sample.error is None else {"message": sample.error.message},
-        "metadata": sample.metadata if isinstance(sample.metadata, dict) else None,
-    }
-    others = {} if sample.target is None else {TARGET: sample.target}
-    extra: Mapping[str, Any] = _plain(placed(roles, others))
-    return extra
+        roles = {
+            "prompt": sample.input,
+            "completion": _completion(sample),
+            "answer": _answer((sample.scores or {}).values()),
+            "error": _error_of(sample),
+            "metadata": sample.metadata if isinstance(sample.metadata, dict) else None,
+        }
+        yield _plain(placed(roles, {} if sample.target is None else {TARGET: sample.target}))
 
 
 LOG = Format(
