@@ -355,7 +355,7 @@ def _page(result: Result, heading: Callable[[str], str], shown: Callable[[Table]
 
 def _title(group: Group) -> str:
     """The known ones of dataset, agent and model, in Harbor's order."""
-    return " • ".join(part for part in (group.dataset or "adhoc", group.agent, group.model) if part)
+    return " • ".join(part for part in (group.dataset or ADHOC, group.agent, group.model) if part)
 
 
 def _tables(group: Group) -> Iterator[Table]:

@@ -16,7 +16,6 @@ from calipers.systems.harbor.task import StepSettings, TaskDirectory, resolve_en
 from calipers.systems.harbor.trials.environment import COMMAND
 
 LOGS: Final = "/logs/agent"
-NAMES: Final = ("oracle", "nop")
 UNSOLVED: Final = "it has no solution for the oracle to run"
 
 
@@ -87,6 +86,7 @@ class CommandAgent:
 
 
 ContainerAgent = Oracle | Nop | CommandAgent
+AGENTS: Final[Mapping[str, type[Oracle | Nop]]] = {"oracle": Oracle, "nop": Nop}
 
 
 def unsolved(task: TaskDirectory) -> str | None:
@@ -119,15 +119,13 @@ def copy_in(container: Container, task: TaskDirectory, folder: Path, target: str
 
 def find_agent(spec: str) -> ContainerAgent:
     """The agent ``oracle``, ``nop`` or ``command:LINE``; InputError for any other, which needs Harbor."""
-    if spec == "oracle":
-        return Oracle()
-    if spec == "nop":
-        return Nop()
+    if spec in AGENTS:
+        return AGENTS[spec]()
     if spec.startswith(COMMAND):
         if not spec.removeprefix(COMMAND).strip():
             raise InputError.at("--agent", f"{spec!r} has no command", "expected command:LINE, as a shell reads it")
         return CommandAgent(spec.removeprefix(COMMAND).strip())
-    similar = " or ".join(map(repr, nearest(spec, NAMES)))
+    similar = " or ".join(map(repr, nearest(spec, AGENTS)))
     close = f" (did you mean {similar}?)" if similar else ""
     raise InputError.at(
         "--agent",
