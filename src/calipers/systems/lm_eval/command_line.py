@@ -105,8 +105,14 @@ class HarnessCommand:
         task = part.scored.task
         if task.config.output_type != "generate_until" or not self.options["gen_kwargs"]:
             return part
+        shown_requests = []
+        for request in requests(task):
+            if request.request_type == "generate_until":  # a class may also request likelihoods
+                prompt, *kwargs = request.args
+                settings = {**(kwargs[0] if kwargs else {}), **self.options["gen_kwargs"]}
+                request = replace(request, args=(prompt, settings))
+            shown_requests.append(request)
         settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
-        shown_requests = [replace(request, args=(request.args[0], settings)) for request in requests(task)]
         config = replace(task.config, generation_kwargs=settings)
         shown_task = replace(task, config=config, cache={**task.cache, ("requests", task.manner): shown_requests})
         return replace(part, scored=replace(part.scored, task=shown_task))

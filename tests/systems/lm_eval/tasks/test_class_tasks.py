@@ -160,3 +160,13 @@ def test_real_classes_give_what_they_give_there(tmp_path):
     for name, sides in json.loads(done.stdout.splitlines()[-1]).items():
         assert sides["ours"] == sides["theirs"], name
         assert len(sides["ours"]["requests"]) == 5
+
+
+def test_settings_of_lm_eval_are_shown_in_the_requests_for_text_alone(home):
+    asked = ("--tasks", "quiz.yaml", "--trust", "--gen_kwargs", "temperature=0.5", "--output_path", "out", "-s")
+    calipers("lm-eval", "--model", "dummy", *asked, cwd=home)
+    (samples,) = (home / "out").rglob("samples_quiz_*.jsonl")
+    first = json.loads(samples.read_text().splitlines()[0])["arguments"]
+    shown = {"until": ["."], "max_gen_toks": 7, "temperature": 0.5}
+    assert first["gen_args_0"] == {"arg_0": "Say 0: the cat 0 is", "arg_1": shown}
+    assert first["gen_args_1"] == {"arg_0": "Say 0: the cat 0 is", "arg_1": " not"}
