@@ -186,14 +186,11 @@ def _plan(partial: Partial, metrics: Any) -> Plan:
     names = [name for name in PartSettings.__struct_fields__ if name != "labels"]
     given = partial.header.settings
     settings: dict[str, Any] = {name: given[name] for name in names if given.get(name) is not None}
-    stored, limits = settings.pop("metrics", None) or None, settings.pop("range", None)
+    stored = settings.pop("metrics", None) or None
     if metrics is None and (code := next((name for name in stored or () if is_code(name)), None)):
         expected = f"give it again: --metric {code}"
         raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", expected)
-    try:
-        return make_plan(stored if metrics is None else metrics, range=limits and (limits[0], limits[1]), **settings)
-    except TypeError as error:
-        raise InputError.at(partial.path, f"its settings cannot be read ({error})", "make it again") from None
+    return make_plan(stored if metrics is None else metrics, **settings)
 
 
 def score_partials(parts: Sequence[Partial], plan: Plan) -> Result:

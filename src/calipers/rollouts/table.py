@@ -341,8 +341,8 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
     for part in parts:
         if len(retries := np.flatnonzero(part.attempt != 1)):
             problem = "an attempt, and samples without numbers"
-            first = part.places.of(int(retries[0]))
-            raise InputError.at(first, problem, "expected a sample number beside each attempt")
+            expected = "expected a sample number beside each attempt"
+            raise InputError.at(part.places.of(int(retries[0])), problem, expected)
         groups = [part.labels.get(name) or Labels.absent(len(part)) for name in GROUP]
         unit = part.task
         for labels in groups:  # renumbered at each step, so that the codes do not overflow
