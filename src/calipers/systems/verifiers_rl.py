@@ -194,7 +194,9 @@ _USAGE_COLUMNS: Final = {
 
 def take(rows: RowBlock) -> Ints:
     """Add a block of episodes: a rollout for each trace, and one for an episode that failed before any agent began."""
-    origin, traces = _flat(rows["traces"])
+    # the episode's row and the trace of each rollout; an episode without traces is a rollout without one
+    owned = [(row, trace) for row, own_traces in enumerate(rows["traces"]) for trace in own_traces or (None,)]
+    origin, traces = [row for row, _ in owned], [trace for _, trace in owned]
     builder = rows.builder
     tasks = [_task(task) for task in rows["task"]]
     builder.tasks([tasks[row] for row in origin])
@@ -223,12 +225,6 @@ def take(rows: RowBlock) -> Ints:
     ids = [rows["id"][row] if trace is None else trace.id for row, trace in zip(origin, traces, strict=True)]
     rows.ids.extend([-1 if rollout_id is None else hashed(rollout_id) for rollout_id in ids])
     return np.array(origin, dtype=np.int64)
-
-
-def _flat(column: Sequence[Sequence[Trace]]) -> tuple[list[int], list[Trace | None]]:
-    """The row of each rollout's episode, and each rollout's trace; None for an episode without traces."""
-    origin = [row for row, traces in enumerate(column) for _ in traces or (None,)]
-    return origin, [trace for traces in column for trace in traces or (None,)]
 
 
 def _task(task: TaskOf) -> str:

@@ -37,7 +37,6 @@ USAGE: Mapping[str, str] = {
 """The usage keys in a prediction row's metadata -> Calipers' names."""
 
 _ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_USAGE: Final = ("latency_s", "prompt_tokens", "completion_tokens")
 _UPLOADED: Final = ("eval_id", "task_id", "instruction", "expected", "reward", "step")
 
 
@@ -126,7 +125,7 @@ def eval_predictions(
                     "expected": getattr(task.verifier, "expected", None),
                     "reward": trajectory.reward,
                     "completion_token_ids": trajectory.turns[-1].completion_tokens if trajectory.turns else [],
-                    "metadata": {**task.metadata, **{key: usage.get(key) for key in _USAGE}},
+                    "metadata": {**task.metadata, **{key: usage.get(key) for key in USAGE}},
                 }
             )
     return rows
