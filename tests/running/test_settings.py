@@ -59,6 +59,7 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
         ("samples: true", "c.yaml: samples: is True; expected an integer"),
         ("temperature: hot", "c.yaml: temperature: is 'hot'; expected a number or null"),
         ("api: chut", "c.yaml: api: is 'chut'; expected chat or completions"),
+        ("index_from: 2", "c.yaml: index_from: is 2; expected 0 or 1 or null"),
         ("out: 5", "c.yaml: out: is 5; expected text"),
         ("by: [1]", "c.yaml: by: is [1]; expected text or a list of texts"),
         (

@@ -32,7 +32,7 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -314,7 +314,7 @@ def _meant(kind: Any) -> str:
         return words[kind]
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
-    return " or ".join(map(_meant, get_args(kind))) if get_origin(kind) is UnionType else "a mapping"
+    return " or ".join(map(_meant, get_args(kind))) if get_origin(kind) in (UnionType, Union) else "a mapping"
 
 
 @cache
