@@ -340,6 +340,9 @@ def test_tasks_that_are_none_or_twice(home):
     assert said == "no task, group or tag named 'sumz'; did you mean 'sums'?"
     said = refused("lm-eval", *DUMMY, "--tasks", "mc_all,mc_one", cwd=home)
     assert said == "--tasks: mc_one is requested twice, in mc_all and in mc_one; expected each task once"
+    (home / "other.yaml").write_text(SUMS)
+    said = refused("lm-eval", *DUMMY, "--tasks", "tasks/sums.yaml,other.yaml", cwd=home)
+    assert said.startswith("--tasks: tasks/sums.yaml and other.yaml are both called sums; expected tasks of different")
     assert refused("lm-eval", "--model", "dummy", "--limit", "2", cwd=home).startswith("--tasks: does not name a task")
     for names in ("sums,,mc_one", "sums, "):
         said = refused("lm-eval", *DUMMY, "--tasks", names, cwd=home)

@@ -714,14 +714,18 @@ def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[s
         if not files:
             raise InputError.at("--tasks", f"no file {name}", "expected a task's name, or its .yaml file")
         names += files
-    sources: dict[str, str] = {}
+    sources: dict[str, tuple[str, Path]] = {}
     for name in names:
         for node in nodes_of(name, tuple(include_path)):
             for leaf in leaves([node]):
-                source = sources.setdefault(leaf.name, node.name)
+                file = leaf.file.path or Path()
+                source, first_file = sources.setdefault(leaf.name, (node.name, file))
                 if source != node.name:
                     problem = f"{leaf.name} is requested twice, in {source} and in {node.name}"
                     raise InputError.at("--tasks", problem, "expected each task once")
+                if file.resolve() != first_file.resolve():
+                    problem = f"{first_file} and {file} are both called {leaf.name}"
+                    raise InputError.at("--tasks", problem, "expected tasks of different names")
     return names
 
 
