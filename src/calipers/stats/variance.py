@@ -206,12 +206,8 @@ class Samples:
 
 def joined_samples(parts: Sequence[Samples]) -> Samples:
     """The summary of several sets of tasks together."""
-    return Samples(
-        np.concatenate([part.n for part in parts]),
-        np.concatenate([part.passes for part in parts]),
-        np.concatenate([part.last_passes for part in parts]),
-        np.concatenate([part.mean for part in parts]),
-    )
+    columns = zip(*((part.n, part.passes, part.last_passes, part.mean) for part in parts), strict=True)
+    return Samples(*map(np.concatenate, columns))
 
 
 def dependence_of(samples: Samples) -> Retries | Dependence | None:

@@ -236,8 +236,8 @@ def _certified(
     if plan is not None:
         from calipers.analyses.certify.preregister import bound, others_planned
 
-        stated, differences = bound(plan, result, run_plans, None if tree is None else predicate["scoring"])
-        predicate["preregistration"] = stated
+        stated = bound(plan, result, run_plans, None if tree is None else predicate["scoring"])
+        predicate["preregistration"], differences = stated, stated["differences"]
         others = others_planned(stated, len(result.groups))
         notes = [*notes, *([others] if others else [])]
     return Certified(state(CERTIFICATE, subject, predicate), tree, result, notes, differences)

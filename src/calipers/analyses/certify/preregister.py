@@ -142,12 +142,11 @@ def as_planned(path: str, scoring: CertifiedScoring) -> CertifiedScoring:
 
 def bound(
     path: str, result: Result, plans: Sequence[Mapping[str, Any]], scoring: Mapping[str, Any] | None
-) -> tuple[dict[str, Any], list[str]]:
-    """The entry of a certificate about a plan (its hash and the differences), and the differences alone."""
+) -> dict[str, Any]:
+    """The entry of a certificate about a plan: its hash, the differences from it, and the number of its runs."""
     plan = read_preregistration(path)
     differing = differences(plan.predicate, json.loads(covered(result)), plans, scoring)
-    runs = len(plan.predicate["runs"])
-    return {"sha256": plan.envelope.digest, "differences": differing, "runs": runs}, differing
+    return {"sha256": plan.envelope.digest, "differences": differing, "runs": len(plan.predicate["runs"])}
 
 
 def others_planned(stated: Mapping[str, Any], groups: int) -> str:
@@ -184,7 +183,7 @@ def differences(
         if run is None:
             differing.append(f"{name}: the run has no plan of its own, so its prompts and its tasks are not known")
             continue
-        differing += _run_differences(name, wanted, run, plan["created_at"])
+        differing += [f"{name}: {difference}" for difference in _run_differences(wanted, run, plan["created_at"])]
     return differing
 
 
@@ -217,23 +216,19 @@ def _setting_text(value: Any) -> str:
     return "not set" if value is None else f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
-def _run_differences(name: str, wanted: Mapping[str, Any], run: Mapping[str, Any], registered: str) -> list[str]:
+def _run_differences(wanted: Mapping[str, Any], run: Mapping[str, Any], registered: str) -> Iterator[str]:
     """The differences between a planned run and the plan in the folder of the run."""
-    differing = []
     if run["samples"] != wanted["samples"]:
-        differing.append(f"{name}: {counted(run['samples'], 'sample')} per task, planned {wanted['samples']}")
+        yield f"{counted(run['samples'], 'sample')} per task, planned {wanted['samples']}"
     for key in sorted({*wanted["identity"], *IF_SET}):
         value, now = wanted["identity"].get(key), run["identity"].get(key)
         if now == value:
             continue
         if key in ("sampling", "prompt") and isinstance(now, dict) and isinstance(value, dict):
             changed = [inner for inner in sorted({*value, *now}) if now.get(inner) != value.get(inner)]
-            differing += [f"{name}: {inner} is {now.get(inner)!r}, planned {value.get(inner)!r}" for inner in changed]
-        elif key == "tasks":
-            differing.append(f"{name}: the tasks have changed")
+            yield from (f"{inner} is {now.get(inner)!r}, planned {value.get(inner)!r}" for inner in changed)
         else:
-            differing.append(f"{name}: {key} has changed")
+            yield "the tasks have changed" if key == "tasks" else f"{key} has changed"
     began = run.get("created_at")
     if began and began < registered:
-        differing.append(f"{name}: the run began at {began}, before the plan was registered at {registered}")
-    return differing
+        yield f"the run began at {began}, before the plan was registered at {registered}"
