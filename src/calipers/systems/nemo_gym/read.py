@@ -27,7 +27,6 @@ from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, o
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws
 from calipers.formats.rows import Buffer, LabelBuffer, PartBuilder, count_given
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
-from calipers.formats.system_rows import ranks
 from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
@@ -423,7 +422,10 @@ def _keys(parts: Sequence[Part]) -> list[Ints]:
 def _attempts(keys: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     """The number of each failed attempt within its rollout, from 1; and each rollout's key with its count of them."""
     distinct, code, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    return ranks(code) + 1, (distinct, counts)
+    rows = np.argsort(code, kind="stable")
+    attempt = np.empty(len(keys), dtype=np.int64)
+    attempt[rows] = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts) + 1
+    return attempt, (distinct, counts)
 
 
 def _looked_up(keys: Ints, distinct: Ints, values: Ints, default: int = 0) -> Ints:
