@@ -188,8 +188,8 @@ class Frames:
         self.refuse(meaning, words, code.is_null() & words.is_not_null())
         return code.fill_null(UNSTATED)
 
-    def finish(self, named: frozenset[str], others: Sequence[str], *, alone: bool = False) -> Part:
-        """All rows, as one `Part`; ``others`` are the keys without a role. With ``alone``, the tasks are left out."""
+    def finish(self, named: frozenset[str], others: Sequence[str]) -> Part:
+        """All rows, as one `Part`, without tasks if none were added; ``others`` are the keys without a role."""
         import polars as pl
 
         integers: dict[str, Ints] = {}
@@ -206,7 +206,7 @@ class Frames:
                 labels[meaning.name] = coded(column)
         for name, batches in self._json.items():
             labels[name] = coded_json(pl.concat(batches))
-        tasks = Labels(np.zeros(self.rows, dtype=np.int64), []) if alone else labels.pop("task")
+        tasks = labels.pop("task", Labels(np.zeros(self.rows, dtype=np.int64), []))
         part = Part(
             places=self.places,
             tasks=[str(task) for task in tasks.values],

@@ -374,7 +374,7 @@ def _task_ids(table: pl.LazyFrame, task: _Leaf, rows: int) -> NumberIds | TextId
 
 def _packed_batch(frames: Frames, named: frozenset[str], others: Sequence[str], keep: Collection[str] | None) -> Loose:
     try:
-        piece = pack(frames.finish(named, others, alone=True), keep)
+        piece = pack(frames.finish(named, others), keep)
     except InputError as error:  # reading the rows unpacked gives a better message
         raise NotPackable(str(error)) from None
     if len(piece.kinds) > MOST_KINDS:
@@ -400,18 +400,15 @@ class NumberIds:
         lowest, most = int(self._numbers.min()), int(self._numbers.max())
         if most - lowest <= SPARSE * len(self._numbers):
             occurs = np.zeros(most - lowest + 1, dtype=bool)
-            for start in range(0, len(self._numbers), PACKED_BATCH):
-                occurs[self._numbers[start : start + PACKED_BATCH] - lowest] = True
+            starts = range(0, len(self._numbers), PACKED_BATCH)
+            pieces = [self._numbers[start : start + PACKED_BATCH] for start in starts]
+            for piece in pieces:
+                occurs[piece - lowest] = True
             self._ids = Ids.of_numbers(np.flatnonzero(occurs) + lowest)
             if lowest == 0 and len(self._ids) == len(occurs):
                 return self._numbers
             rank = small(np.cumsum(occurs) - 1)
-            return np.concatenate(
-                [
-                    rank[self._numbers[start : start + PACKED_BATCH] - lowest]
-                    for start in range(0, len(self._numbers), PACKED_BATCH)
-                ]
-            )
+            return np.concatenate([rank[piece - lowest] for piece in pieces])
         distinct, code = np.unique(self._numbers, return_inverse=True)
         self._ids = Ids.of_numbers(distinct.astype(np.int64))
         return small(code)

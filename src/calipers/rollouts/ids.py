@@ -200,7 +200,6 @@ def _order_of_text(ids: Ids) -> Ints:
         texts = list(ids)
         if any(task.isdecimal() and not task.isascii() for task in texts):
             return np.array(sorted(range(len(texts)), key=lambda row: id_order(texts[row])), dtype=np.int64)
-    rows = np.arange(len(ids))
     number = _is_number(ids, sizes)
     if number.any():
         numbers, others = np.flatnonzero(number), np.flatnonzero(~number)
@@ -209,7 +208,7 @@ def _order_of_text(ids: Ids) -> Ints:
         width = np.where(values > 0, -sizes[numbers], sizes[numbers])
         first = numbers[np.lexsort((width, values))]
         return np.concatenate([first, others[_by_bytes(ids, others)]])
-    return _by_bytes(ids, rows)
+    return _by_bytes(ids, np.arange(len(ids)))
 
 
 def _is_number(ids: Ids, sizes: Ints) -> Bools:

@@ -385,13 +385,9 @@ def _slots(
     last = most - np.argmax(taken[:, ::-1], axis=1)
     if not least and bool((last[counts > 0] == counts[counts > 0]).all()):
         return starts, None, slots[taken.reshape(-1)]
-    sample = np.concatenate(
-        [
-            small(np.nonzero(taken[first : first + AT_A_TIME // most + 1])[1] + least)
-            for first in range(0, tasks, AT_A_TIME // most + 1)
-        ]
-    )
-    return starts, small(sample), slots[taken.reshape(-1)]
+    step = AT_A_TIME // most + 1
+    samples_taken = [small(np.nonzero(taken[n : n + step])[1] + least) for n in range(0, tasks, step)]
+    return starts, small(np.concatenate(samples_taken)), slots[taken.reshape(-1)]
 
 
 def _sorted(
