@@ -321,6 +321,7 @@ def test_what_means_nothing_here_is_refused_by_name(home, words, said):
     [
         ("output_path: 5", "--output_path: is 5; expected a path"),
         ("use_cache: true", "--use_cache: is True; expected a path"),
+        ("write_out: 'no'", "--write_out: is 'no'; expected true or false"),
         ("include_path: 5", "--include_path: is 5; expected text or a list of texts"),
         ("num_fewshot: x", "--num_fewshot: is 'x'; expected an integer or null"),
         ("limit: [1]", "--limit: is [1]; expected"),

@@ -371,11 +371,14 @@ def _validate_parser() -> _Parser:
     return parser
 
 
+FLAGS: Final = (
+    *("check_integrity", "write_out", "log_samples", "predict_only", "show_config"),
+    *("trust_remote_code", "confirm_run_unsafe_code", "trust"),
+)
 DEFAULTS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("tasks", "num_fewshot", "max_batch_size", "use_cache", "limit", "samples", "output_path")),
     **dict.fromkeys(("system_instruction", "fewshot_as_multiturn", "include_path", "verbosity")),
-    **dict.fromkeys(("check_integrity", "write_out", "log_samples", "predict_only", "show_config"), False),
-    **dict.fromkeys(("trust_remote_code", "confirm_run_unsafe_code", "apply_chat_template", "trust"), False),
+    **dict.fromkeys((*FLAGS, "apply_chat_template"), False),
     **{"model": "hf", "model_args": {}, "batch_size": 1, "device": "cuda:0", "gen_kwargs": {}, "metadata": {}},
     **{"cache_requests": None, "seed": LOAD_SEEDS},
     **dict.fromkeys(UPLOADS),
@@ -441,6 +444,9 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     for name in UPLOADS:
         if options[name]:
             raise InputError.at(f"--{name}", "has no effect here", "expected none: results go to --output_path")
+    for name in FLAGS:
+        if not isinstance(options[name], bool):
+            raise InputError.at(f"--{name}", f"is {shown(options[name])}", "expected true or false")
     for name in MAPPINGS:
         if isinstance(options[name], str):
             options[name] = _pairs(f"--{name}", options[name])
