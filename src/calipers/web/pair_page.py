@@ -68,6 +68,7 @@ BADGES: Final = {
     "undecided": "~ Undecided",
 }
 TONES: Final[dict[str, Tone]] = {"better": "blue", "higher": "blue", "worse": "orange", "lower": "orange"}
+RUN_TONES: Final[tuple[Tone, Tone]] = ("grey", "blue")  # of the baseline A, and of B
 SPARE: Final = 0.2  # share of the range that the axis of the difference leaves free at both ends
 APART: Final = (
     "Each alone. Compare by the difference above, not by whether these two overlap: the runs share their tasks."
@@ -220,7 +221,6 @@ def _runs_section(
     estimates = [group[finding.metric] for group in groups]
     scale = scale_of(end for each in estimates for end in ends_of(each))
     digits = places(*(each.interval for each in estimates))
-    tones: tuple[Tone, Tone] = ("grey", "blue")
     rows = [
         estimate_row(
             [element("b", label), " ", name(run_name, 20)],
@@ -232,7 +232,7 @@ def _runs_section(
             label=f"{label} {run_name}: {finding.metric}",
             tone=tone,
         )
-        for label, group, tone, run_name in zip("AB", groups, tones, names, strict=True)
+        for label, group, tone, run_name in zip("AB", groups, RUN_TONES, names, strict=True)
     ]
     note = [APART]
     if any(group.ledger.tasks != pair.alignment.common for group in groups):
@@ -425,8 +425,8 @@ def _mcnemar(finding: Finding) -> Section | None:
 
 def _cost(data: PairData, finding: Finding) -> Section | None:
     points = []
-    for label, run, tone in zip("AB", (data.first, data.second), ("grey", "blue"), strict=True):
-        spent = spent_of(run, label, finding.metric, tone) if run else None  # type: ignore[arg-type]  # zip forgets that the tones are literals
+    for label, run, tone in zip("AB", (data.first, data.second), RUN_TONES, strict=True):
+        spent = spent_of(run, label, finding.metric, tone) if run else None
         points += [spent] if spent else []
     better = finding.higher_is_better is not False
     ahead = {"better": (1, 0), "worse": (0, 1)}.get(finding.verdict)
