@@ -192,10 +192,8 @@ class Labelling:
         """The result of `judge-check` so far; None if there are no labels, or too few."""
         if self._rated is None:
             [table] = read_of(self.source, self.index).rollouts.groups()
-            self._rated = Rated(
-                table, self.index.usual_reward, contributed(table, self.index.usual_reward),
-                np.zeros((len(table), 1)), np.zeros((len(table), 1), dtype=bool), [""],
-            )  # fmt: skip
+            reward, none = self.index.usual_reward, np.zeros((len(table), 1))
+            self._rated = Rated(table, reward, contributed(table, reward), none, none.astype(bool), [""])
             self._table_rows = self._rows_in(table)
         rated = np.zeros_like(self._rated.rated)
         ratings = np.zeros_like(self._rated.ratings)
