@@ -132,8 +132,12 @@ def checked_parts(parts: Iterable[Any]) -> Iterator[Any]:
 
 def joined(parts: Iterable[Any]) -> str:
     """The parts as one text; TooLong if it is too long."""
-    texts = (part if isinstance(part, str) else charged(str(part)) for part in checked_parts(parts))
-    text: str = charged("".join(texts))
+    text: str = charged("".join(map(_as_text, checked_parts(parts))))
+    return text
+
+
+def _as_text(part: Any) -> str:
+    text: str = part if isinstance(part, str) else charged(str(part))
     return text
 
 
