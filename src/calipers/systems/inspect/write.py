@@ -145,7 +145,7 @@ class _Archive:
 
     def __init__(self, content: _Content, file: OutFile, path: str) -> None:
         self._content, self._file, self._path = content, file, path
-        self._zip = zipfile.ZipFile(_Stream(file), "w", zipfile.ZIP_DEFLATED)
+        self._zip = zipfile.ZipFile(_AppendedFile(file), "w", zipfile.ZIP_DEFLATED)
         self._summaries: list[dict[str, Any]] = []
 
     def add(self, record: Record) -> None:
@@ -325,7 +325,7 @@ class _StepContent(_Content):
         return self._planned
 
 
-class _Stream(io.RawIOBase):
+class _AppendedFile(io.RawIOBase):
     """An `OutFile` as `zipfile` needs it: a file that can only be appended to."""
 
     def __init__(self, file: OutFile) -> None:
