@@ -51,9 +51,13 @@ def test_the_digest_does_not_change(tmp_path):
     assert plain["digest"] == bounded["digest"]
 
 
-def test_what_is_no_self_test(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '{"selftest": {"probes": [{"rate": "false positives", "wrong": [], "failed": [], "asked": Infinity}]}}'],
+)
+def test_what_is_no_self_test(tmp_path, text):
     rollouts(tmp_path / "run.jsonl")
-    (tmp_path / "check.json").write_text("{}")
+    (tmp_path / "check.json").write_text(text)
     message = refused("score", "run.jsonl", "--verifier-errors", "check.json", cwd=tmp_path)
     assert message.startswith("check.json: is not the self-test of a benchmark; expected the output of calipers check")
 

@@ -383,7 +383,7 @@ def _probes(path: str) -> list[dict[str, Any]]:
                 raise ValueError("a probe is none")
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise InputError.at(path, "is not the self-test of a benchmark", expected) from None
     return list(probes)
 
