@@ -409,6 +409,9 @@ def _excluded(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+WIDEST: Final = 1e150  # the square of a wider range, or a sum of such squares, can overflow
+
+
 def _range(limits: tuple[float, float] | None) -> tuple[float, float] | None:
     if limits is None:
         return None
@@ -418,6 +421,8 @@ def _range(limits: tuple[float, float] | None) -> tuple[float, float] | None:
         raise InputError(f"range is {limits!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
     if not (low < high and math.isfinite(high - low)):
         raise InputError(f"range is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
+    if high - low > WIDEST:
+        raise InputError(f"range is {low:g},{high:g}; expected ends that are at most {WIDEST:g} apart")
     return low, high
 
 

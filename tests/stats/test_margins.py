@@ -216,6 +216,10 @@ def test_clusters_are_the_units():
 def test_how_many_tasks_alike_would_do():
     assert unseen_loss(50, 0.05, 0.975) == 73
     assert unseen_loss(80, 0.05, 0.975) is None
+    assert [unseen_loss(80, margin, 0.975) for margin in (1e-300, 0.0)] == [
+        10**15,
+        10**15,
+    ]  # a margin over a huge range
     few = too_few(table(50, 0, 0), 0.05, 0.975)
     assert few >= 73
     assert non_inferiority(table(few, 0, 0), 0.05).shown

@@ -147,14 +147,16 @@ def unseen_loss(units: float, margin: float, level: float) -> int | None:
     """The number of units without any difference that rules out a loss of ``margin``; None if ``units`` is enough.
 
     ``z²(1 - m)/m`` for a one-sided test at 1 - ``level``; with fewer units only observed gains can rule the loss out.
+    `MOST_UNITS` if the margin needs more than that.
 
     >>> unseen_loss(50, 0.05, 0.975)
     73
     """
-    needed = t_quantile(level, math.inf) ** 2 * (1 - margin) / margin
-    return None if units >= needed else math.ceil(needed)
+    needed = t_quantile(level, math.inf) ** 2 * (1 - margin) / margin if margin else math.inf
+    return None if units >= needed else math.ceil(min(needed, MOST_UNITS))
 
 
+MOST_UNITS = 10**15  # number of units that is counted: nobody has as many, and more are not exact as floats
 PRINTED_HALVINGS = 20  # of the bisection for an end that is printed: to a millionth of the range
 WHOLE = 1e-9  # how near to -1, 0 or 1 a difference must be to count as that integer
 
@@ -248,7 +250,7 @@ def too_few(difference: Difference, margin: float, level: float) -> int | None:
     if tango_p(count, 0, 0, share) <= 1 - level:
         return None
     count = max(count + 1, needed or 0)
-    while tango_p(count, 0, 0, share) > 1 - level:  # the exact p needs a few more than the plain score
+    while count < MOST_UNITS and tango_p(count, 0, 0, share) > 1 - level:  # a few more than the plain score needs
         count += 1
     return count
 

@@ -277,6 +277,27 @@ def test_a_rounding_error_that_all_tasks_share_is_no_difference(test):
     assert (found.delta, found.p, found.verdict) == (0, 1, "undecided")
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "settings"),
+    [
+        (-5e307, 5e307, {}),
+        (0, 1e305, {"anytime": True}),
+        (0, 1, {"margin": 1e-300, "range": (0, 1e150)}),
+        (0, 1, {"test": "strict", "range": (0, 1e150)}),
+    ],
+)
+def test_huge_rewards_and_ranges_are_strict_json(low, high, settings):
+    runs = [[[high if n % k else low] for n in range(12)] for k in (2, 3, 4)]
+    found = calipers.compare(*runs, **settings)
+    assert type(found).from_json(found.to_json()).digest == found.digest
+    assert len(found.to_polars()) == 6  # its integers fit into 64 bits
+
+
+def test_a_range_whose_square_overflows_is_refused():
+    with pytest.raises(InputError, match="expected ends that are at most"):
+        calipers.compare([[0], [1]], [[1], [1]], range=(0, 1e308))
+
+
 def test_a_rounding_error_makes_no_run_the_best():
     exact, rounded = [[0.3], [0.6]] * 10, [[0.1 + 0.2], [0.6]] * 10
     (ranks,) = calipers.compare(exact, rounded, exact, metric="mean_reward").contests[0].ranks

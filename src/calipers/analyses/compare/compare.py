@@ -94,7 +94,7 @@ from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import Stop, without_sentences
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING
-from calipers.stats.estimate import TOO_LARGE
+from calipers.stats.estimate import HUGE, TOO_LARGE
 from calipers.stats.intervals import ONE_CLUSTER, least_p
 from calipers.stats.paired import apart
 from calipers.stats.ranks import Ranking, RankSets, Winner, rank_sets, ranking, winner
@@ -645,7 +645,7 @@ def _common_values_of(
             weights, values = values[0, :, 1], values[..., 0] / values[..., 1]
         else:
             why = UNEQUAL
-    if why is None and not np.isfinite(np.abs(values).sum()):
+    if why is None and np.abs(values).max() > HUGE:
         why = TOO_LARGE
     if why is None:
         codes = _units(contest, indices, plan.cluster, complete)

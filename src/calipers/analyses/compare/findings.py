@@ -43,6 +43,7 @@ from calipers.analyses.compare.measure import (
 )
 from calipers.errors import InputError, UnknownName
 from calipers.metrics import UNIT, Metric
+from calipers.reports.result import finite
 from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.ledger import contributed
@@ -204,7 +205,7 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         first=measured.first,
         second=measured.second,
         delta=difference.value,
-        stderr=difference.stderr if difference.plain_stderr is None else difference.plain_stderr,
+        stderr=finite(difference.stderr if difference.plain_stderr is None else difference.plain_stderr),
         interval=difference.interval,
         p=difference.p,
         p_holm=measured.p_holm,
