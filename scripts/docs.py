@@ -36,7 +36,7 @@ from typing import Any
 import click
 
 import calipers
-from calipers.cards import METRIC_CARDS
+from calipers.cards import METRIC_CARDS, Card, filled
 from calipers.cli import COMMANDS, commands
 
 ROOT = Path(__file__).parents[1]
@@ -225,7 +225,26 @@ def metrics_page() -> str:
         "formulas T is the number of tasks, n the number of samples of a task, c the number of passes among them,\n"
         "and r a reward.\n\n"
     )
-    return head + "\n".join(card.to_markdown() for card in METRIC_CARDS.values())
+    return head + "\n".join(metric_section(card) for card in METRIC_CARDS.values())
+
+
+def metric_section(card: Card) -> str:
+    """The card of a metric as a section of a page."""
+    lines = [f"## `{filled(card.name, None)}`", "", _escaped(filled(card.one_line, None)), ""]
+    for label, text in card.parts():
+        lines.append(f"- **{label}**: {f'`{text}`' if label == 'formula' else _escaped(text)}")
+    lines += [f"- **note**: {_escaped(filled(edge, None))}" for edge in card.edges]
+    if card.others:
+        lines += ["", "| system | meaning there |", "|---|---|"]
+        lines += [f"| {system} | {_escaped(filled(text, None))} |" for system, text in card.others.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text with Markdown's special characters escaped."""
+    for mark in ("\\", "`", "*", "_", "|", "<"):
+        text = text.replace(mark, "\\" + mark)
+    return text
 
 
 def commands_page() -> str:

@@ -74,18 +74,6 @@ class Card:
             ]
         return "\n".join(lines) + "\n"
 
-    def to_markdown(self) -> str:
-        """The card as a section of a page."""
-        lines = [f"## `{filled(self.name, None)}`", "", escaped(filled(self.one_line, None)), ""]
-        for label, text in self.parts():
-            value = f"`{text}`" if label == "formula" else escaped(text)
-            lines.append(f"- **{label}**: {value}")
-        lines += [f"- **note**: {escaped(filled(edge, None))}" for edge in self.edges]
-        if self.others:
-            lines += ["", "| system | meaning there |", "|---|---|"]
-            lines += [f"| {system} | {escaped(filled(text, None))} |" for system, text in self.others.items()]
-        return "\n".join(lines) + "\n"
-
 
 def filled(text: str, k: int | None) -> str:
     """Fill in ``{k}``: the requested k, or the letter k if there is none.
@@ -96,13 +84,6 @@ def filled(text: str, k: int | None) -> str:
     if k == 1:
         text = re.sub(r"(\{k\} (?:fresh )?sample)s\b", r"\1", text.replace("first {k} samples", "first sample"))
     return text.replace("{k}", "k" if k is None else str(k))
-
-
-def escaped(text: str) -> str:
-    """Text with Markdown's special characters escaped."""
-    for mark in ("\\", "`", "*", "_", "|", "<"):
-        text = text.replace(mark, "\\" + mark)
-    return text
 
 
 def _wrapped(text: str, label: str) -> list[str]:
