@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from calipers.errors import InputError
 from calipers.running import LOAD_SEEDS, Job, count_within, limit_of, selected
 from calipers.systems.lm_eval.tasks import TaskFile, read_task_file, task_config, with_functions
 from calipers.systems.lm_eval.tasks.documents import Splits
@@ -38,14 +39,22 @@ def yaml_include(vector):
 
 def doc_selection(vector):
     """The logged id is the row's own; theirs follows the caller's order, a quirk."""
-    total, limit, samples = vector["input"]["n_docs"], vector["params"]["limit"], vector["params"]["samples"]
-    limit = limit_of("--limit", limit)
-    rows = selected(range(total), Job("made", "m", limit=limit, documents=samples and tuple(samples)))
+    total, params = vector["input"]["n_docs"], vector["params"]
+    limit = limit_of("--limit", params["limit"])
+    rows = chosen(range(total), limit, params["samples"])
     found = [{"internal_id": at, "logged_doc_id": row, "dataset_row": row} for at, row in enumerate(rows)]
     return {"effective_limit": None if limit is None else count_within(total, limit), "rows": found}, vector["expected"]
 
 
+def chosen(docs, limit, samples):
+    """The documents of a run with a limit, or with the numbers of documents; the command refuses both at once."""
+    if samples and limit is not None:
+        raise InputError.at("--samples", "is given together with --limit", "expected one of the two")
+    return selected(docs, Job("made", "m", limit=limit, documents=tuple(samples) if samples else None))
+
+
 def made_requests(vector):
+    """The examples are drawn for the chosen documents only, as lm-evaluation-harness does."""
     params, data = vector["params"], vector["input"]
     given = {"task": "made", "test_split": "test", **params["config"], "num_fewshot": params["num_fewshot"]}
     functions = {}
@@ -53,12 +62,16 @@ def made_requests(vector):
     file = TaskFile(None, {key: _function(value, functions) for key, value in given.items()})
     splits = {"test": data["docs"], "train": data["train"]}
     readers = {name: lambda rows=rows: rows for name, rows in splits.items() if rows is not None}
-    manner = Manner(system=(params.get("build") or {}).get("system_instruction"))
+    build = params.get("build") or {}
+    manner = Manner(system=build.get("system_instruction"))
     seeds = (*LOAD_SEEDS[:3], params["fewshot_seed"])
     task = load_task(task_config(with_functions_of(file)), file, Splits("made", readers), seeds)
-    made = requests(replace(task, manner=manner))
+    numbers = chosen(range(len(task.docs)), limit_of("--limit", build.get("limit")), build.get("samples"))
+    numbers = numbers[build.get("rank", 0) :: build.get("world_size", 1)]
+    made = requests(replace(task, docs=[task.docs[number] for number in numbers], manner=manner, cache={}))
     found = [
-        {"request_type": one.request_type, "doc_id": one.doc_id, "idx": one.idx, "args": list(one.args)} for one in made
+        {"request_type": one.request_type, "doc_id": numbers[one.doc_id], "idx": one.idx, "args": list(one.args)}
+        for one in made
     ]
     return found, vector["expected"]
 
