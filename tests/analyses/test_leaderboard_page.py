@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from analyses.leaderboard_rows import MODELS, problem_rows
@@ -222,3 +223,14 @@ def test_leaderboards_of_several_benchmarks_fit_a_page():
     assert len(lines) <= 25
     assert lines[-1] == "… 3 more benchmarks: --all"
     assert "more benchmark" not in render(document(report, every=True))
+
+
+def test_differences_of_values_in_the_thousands_have_no_decimals():
+    rows = [
+        {"task": task, "model": model, "reward": 1000.0 * (task % 7) + extra * (task % 3)}
+        for model, extra in (("a", 0), ("b", 500))
+        for task in range(40)
+    ]
+    page = render(document(calipers.leaderboard(rows, baseline="a")))
+    assert "+488 " in page
+    assert re.search(r"\[\+?\d+, \+\d+\]", page)

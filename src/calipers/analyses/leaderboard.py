@@ -792,7 +792,8 @@ def _difference_cells(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
         return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
-    ends = f"[{_interval_end(interval[0], digits - 1)}, {_interval_end(interval[1], digits - 1)}]" if interval else NONE
+    shorter = max(digits - 1, 0)
+    ends = f"[{_interval_end(interval[0], shorter)}, {_interval_end(interval[1], shorter)}]" if interval else NONE
     number = signed(standing.difference, digits)
     return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 
