@@ -5,7 +5,7 @@ import pytest
 
 from calipers.metrics import Metric, each, mean, median, task_mean
 from calipers.rollouts.column import Column, Groups
-from calipers.stats.estimate import Settings, Signature, estimate
+from calipers.stats.estimate import Settings, Signature, estimate_of, reduce_tasks
 
 
 def middle_half(values):
@@ -21,7 +21,9 @@ MIDDLE = Metric("middle_half", task_mean, middle_half)
 
 def found(values, metric=MIDDLE, by=None, **more):
     by = Groups.of(np.arange(len(values)), len(values)) if by is None else by
-    return estimate(metric, {}, [Column.of(values)], Settings(by=by, **more), Signature(metric.name, drawn=("seed:0",)))
+    settings = Settings(by=by, **more)
+    reduced = reduce_tasks(metric, {}, [Column.of(values)], settings)
+    return estimate_of(metric, {}, reduced, settings, Signature(metric.name, drawn=("seed:0",)))
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says():

@@ -15,7 +15,15 @@ from calipers.request import make_plan
 from calipers.rollouts.column import Column, Groups
 from calipers.running.watcher import Headline, Until
 from calipers.stats.curve import CLUSTERED, pass_curves, sequence_curve
-from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE, Settings, Signature, estimate, sequence_only
+from calipers.stats.estimate import (
+    NO_SEQUENCE,
+    STOPPED_NO_RANGE,
+    Settings,
+    Signature,
+    estimate_of,
+    reduce_tasks,
+    sequence_only,
+)
 from calipers.stats.intervals import interval
 from calipers.stats.sequence import population
 from calipers.stats.suite import NO_MEAN, Member, suites, without_means
@@ -25,9 +33,9 @@ BY = Signature("by", drawn=("seed:0",))
 
 def found(values, how="default"):
     settings = Settings(by=Groups.of(np.arange(len(values)), len(values)), interval=how)
-    return estimate(
-        MEAN_REWARD, {"reward": "reward"}, [Column.of(values)], settings, Signature("by", drawn=("seed:0",))
-    )
+    params = {"reward": "reward"}
+    reduced = reduce_tasks(MEAN_REWARD, params, [Column.of(values)], settings)
+    return estimate_of(MEAN_REWARD, params, reduced, settings, Signature("by", drawn=("seed:0",)))
 
 
 def test_only_a_sequence_is_left_to_a_stopped_run():

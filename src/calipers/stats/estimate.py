@@ -187,7 +187,7 @@ class Reduced:
 def reduce_tasks(
     metric: Metric | Opaque, params: Mapping[str, Any], columns: Sequence[Column], settings: Settings
 ) -> Reduced:
-    """Reduce columns of rollouts, in the order of ``metric.reads``, to task values."""
+    """Reduce columns of rollouts with gaps, in the order of ``metric.reads``, to task values."""
     by = settings.by
     counted = [
         column.filled(0.0) if settings.zero and name == "reward" else column
@@ -242,21 +242,13 @@ def joined(parts: Sequence[Reduced]) -> Reduced:
     )
 
 
-def estimate(
-    metric: Metric | Opaque, params: Mapping[str, Any], columns: Sequence[Column], settings: Settings, made: Signature
-) -> Estimate:
-    """Reduce, aggregate, and compute the interval.
-
-    ``columns`` are in the order of ``metric.reads``, with gaps; ``made`` is the signature without the method of the
-    interval.
-    """
-    return estimate_of(metric, params, reduce_tasks(metric, params, columns, settings), settings, made)
-
-
 def estimate_of(
     metric: Metric | Opaque, params: Mapping[str, Any], of: Reduced, settings: Settings, made: Signature
 ) -> Estimate:
-    """Aggregate task values, and compute the interval; ``settings.by`` is not read."""
+    """Aggregate task values, and compute the interval; ``settings.by`` is not read.
+
+    ``made`` is the signature without the method of the interval.
+    """
     if isinstance(metric, Opaque):
         return _opaque(metric, of, settings, made)
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
@@ -378,10 +370,11 @@ def _scaled(interval: Interval, power: int) -> Interval:
 
 
 def _range(rewards: ValueEnds, settings: Settings) -> tuple[float, float] | None:
-    """The range of rewards: the given range, [0, 1] if all rewards are in it, else None."""
-    if settings.range is not None:
-        return settings.range
-    return UNIT if rewards.in_unit else None
+    """The range of rewards: the given range, [0, 1] without one; None if values, as of a column, are outside of it."""
+    if settings.range is None:
+        return UNIT if rewards.in_unit else None
+    low, high = settings.range
+    return settings.range if low <= rewards.low and rewards.high <= high else None
 
 
 def _bounds(aggregate: Callable[[Floats], Floats], of: Reduced, settings: Settings) -> tuple[float, float] | None:

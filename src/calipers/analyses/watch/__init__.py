@@ -33,7 +33,6 @@ SHARES: Final = (ZERO_VARIANCE, "all_pass", "all_fail")
 RATES: Final = tuple(word for word in OUTCOMES if word not in ("scored", "stopped_early"))
 SLICES: Final = ("split", "dataset")
 SHAPE: Final = "expected FUNCTION(WHAT) > NUMBER, such as 'drop(pass@1) > 0.02'"
-HEADLINE: Final = "reward"  # the name of the reward that is read by default
 _WHOLE: Final = re.compile(
     r"\s*(?P<kind>[A-Za-z_]+)\s*\((?P<inner>.*)\)\s*(?P<op>[<>=!]+)\s*(?P<limit>.+?)\s*", re.DOTALL
 )
