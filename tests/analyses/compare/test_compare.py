@@ -293,6 +293,16 @@ def test_huge_rewards_and_ranges_are_strict_json(low, high, settings):
     assert len(found.to_polars()) == 6  # its integers fit into 64 bits
 
 
+def test_the_range_of_rewards_says_nothing_about_a_column_beyond_it():
+    rows = [{"task": f"t{n}", "reward": n % 2, "words": float(n)} for n in range(10)]
+    longer = [{**row, "words": row["words"] * 2} for row in rows]
+    for settings in ({"range": (0, 1)}, {}):
+        estimate = calipers.score(rows, "mean(column=words)", **settings)["mean(column=words)"]
+        assert estimate.interval == pytest.approx((2.334149, 6.665851), abs=1e-6)
+        found = calipers.compare(rows, longer, metrics="mean(column=words)", **settings)["mean(column=words)"]
+        assert found.interval == pytest.approx((2.106849, 6.893151), abs=1e-6)
+
+
 def test_a_range_whose_square_overflows_is_refused():
     with pytest.raises(InputError, match="expected ends that are at most"):
         calipers.compare([[0], [1]], [[1], [1]], range=(0, 1e308))

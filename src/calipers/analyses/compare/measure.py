@@ -19,7 +19,7 @@ import numpy as np
 from calipers.analyses.compare import Question
 from calipers.analyses.compare.align import Common
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.metrics import Metric, Opaque, largest, mean, passed, smallest, task_mean
+from calipers.metrics import UNIT, Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.rewards import passes
 from calipers.request import RequestedMetric, column_of, is_reward, per_column
@@ -511,14 +511,14 @@ def value_limits(
 ) -> tuple[float, float] | None:
     """The range of a metric's values; None if it is unknown.
 
-    ``known`` is the range of the rewards. Without it the range is [0, 1] if all rewards lie in it.
+    ``known`` is the range of the rewards, [0, 1] without it. It says nothing about a column with values outside of it.
     """
     if metric.range is not None or not metric.of_rewards:
         return metric.range
-    if known is not None:
-        return metric.reach(known)
+    low, high = known or UNIT
     kept = (column.kept() for column in rewards)
-    return (0.0, 1.0) if all(bool(((values >= 0) & (values <= 1)).all()) for values in kept) else None
+    inside = all(bool(((values >= low) & (values <= high)).all()) for values in kept)
+    return metric.reach((low, high)) if inside else None
 
 
 def _task_values(metric: Metric, reduced: tuple[Column, Column]) -> tuple[Floats, Floats] | None:
