@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from types import SimpleNamespace
 
 import polars as pl
@@ -47,6 +48,17 @@ def test_every_format_has_an_example():
     systems = ("verl", "trl", "verifiers", "verifiers_v0", "skyrl", "nemo_rl", "open_instruct", "tinker_eval")
     systems += ("tinker_rl", "promptfoo", "openai_evals", "every_eval_ever")
     assert (*EXAMPLES, *others, *systems) == tuple(FORMATS.entries)
+
+
+ODD = [b"", b"\n", b"{}", b"[]", b"[1]", b'{"a":1}\n', b"a,b\n1,2\n", b"PAR1", parquet({"a": [1, 2]}), b"\xff"]
+
+
+@pytest.mark.parametrize("kind", FORMATS.entries)
+@pytest.mark.parametrize("content", ODD)
+def test_a_file_of_another_format_than_the_given_one_is_read_or_refused(tmp_path, kind, content):
+    path = written(tmp_path, content, "rollouts.xls")
+    with suppress(InputError):
+        calipers.score(path, input_format=kind)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])

@@ -43,6 +43,9 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     with explained(source.path):
         table = scanned(source)
         schema = table.collect_schema()
+        if absent := KEYS - {*schema}:
+            problem = f"no column {min(absent)!r}"
+            raise InputError.at(source.path, problem, f"expected TRL's columns: {', '.join(sorted(KEYS))}")
         rewards = reward_columns(schema)
         extras = [name for name in schema if name not in KEYS and name not in rewards]
         numeric = [name for name in extras if schema[name].is_numeric() or str(schema[name]) == "Boolean"]

@@ -389,7 +389,11 @@ def _with_policy(parts: Sequence[SystemPart]) -> tuple[list[SystemPart], str | N
     policy = dict(zip(("agent", "model"), names, strict=True))
     labelled = []
     for part in parts:
-        policy_labels = {name: _without_placeholder(part.labels[name], value) for name, value in policy.items()}
+        policy_labels = {
+            name: _without_placeholder(part.labels[name], value)
+            for name, value in policy.items()
+            if name in part.labels  # an empty file has none
+        }
         labelled.append(replace(part, labels={**part.labels, **policy_labels}))
     return labelled, policy["agent"], policy["model"]
 
