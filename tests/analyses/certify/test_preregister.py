@@ -228,3 +228,10 @@ def test_what_is_no_plan(tmp_path, ran):
     run = str(ran / run_in(ran))
     message = refused("certify", run, "-o", "c.json", "--plan", "odd.json", cwd=tmp_path)
     assert message == "odd.json: payloadType is None; expected 'application/vnd.in-toto+json'"
+
+
+@pytest.mark.parametrize(("name", "problem"), [("absent", "no such file"), ("sums.csv", "is no YAML file")])
+def test_only_a_yaml_file_has_a_plan(tmp_path, name, problem):
+    suite(tmp_path)
+    message = refused("preregister", name, cwd=tmp_path)
+    assert message == f"{name}: {problem}; expected a suite for calipers run, such as suite.yaml"

@@ -85,6 +85,9 @@ def _planned(path: str) -> Preregistration:
     from calipers.running.provenance import identity
     from calipers.running.settings import jobs_of, suite_file
 
+    if Path(path).suffix not in (".yaml", ".yml"):
+        problem = "is no YAML file" if os.path.exists(path) else "no such file"
+        raise InputError.at(path, problem, "expected a suite for calipers run, such as suite.yaml")
     jobs, _ = jobs_of([path], {})
     tasks = loaded_for(jobs)
     runs = []
