@@ -73,3 +73,17 @@ def test_the_bundled_benchmark_passes_its_own_test(tmp_path):
 def test_an_option_that_a_task_of_lm_eval_does_not_have_is_refused(tmp_path, option):
     said = refused("check", "task.yaml", *option, cwd=tmp_path)
     assert said.startswith(f"{option[0]}: task.yaml is a task of lm-evaluation-harness; remove it")
+
+
+def test_a_task_of_lm_eval_as_json(tmp_path):
+    (tmp_path / "docs.jsonl").write_text('{"q": "1 + 1 =", "a": "2"}\n' * 3)
+    (tmp_path / "sums.yaml").write_text(
+        "task: sums\ndataset_path: json\ndataset_kwargs: {data_files: {test: docs.jsonl}}\ntest_split: test\n"
+        "output_type: generate_until\ndoc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\n"
+        "metric_list: [{metric: exact_match}]\n"
+    )
+    lines = calipers("check", "sums.yaml", cwd=tmp_path).stdout
+    assert lines == "sums: generate_until, 3 documents, 1 repeat, 0 examples\n"
+    document = json.loads(calipers("check", "sums.yaml", "--format", "json", cwd=tmp_path).stdout)
+    sizes = {"output_type": "generate_until", "documents": 3, "repeats": 1, "examples": 0}
+    assert document == {"benchmark": "sums.yaml", "tasks": [{"task": "sums", **sizes, "notes": []}]}

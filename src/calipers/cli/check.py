@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -43,7 +44,7 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
     if shape == "json":
         document = {item.name: getattr(dataset, item.name) for item in fields(dataset) if item.name != "directories"}
         runs = {"tasks": here.able, **{name: value for name, value in asdict(here).items() if name != "tasks"}}
-        write(safe_json(json.dumps({**document, "runs_here": runs}, indent=1, ensure_ascii=False) + "\n"))
+        _write_json({**document, "runs_here": runs})
         return not dataset.faults
     version = f" {dataset.version}" if dataset.version else ""
     tasks = f"{dataset.tasks:,} task{'s' if dataset.tasks != 1 else ''}"
@@ -136,8 +137,11 @@ def check(
                 raise InputError.at(option, problem, "remove it: all tasks are checked, and none is run")
         with redirect_stdout(sys.stderr):  # keeps text that the task's code prints out of the output
             request = {"trust": trust, "default_metrics": default_metrics, **_seeds(load_seeds)}
-            lines = library().checked(benchmark, include_path, request)
-        write(as_lines(lines))
+            library_tasks = library().checked(benchmark, include_path, request)
+        if shape == "json":
+            _write_json({"benchmark": benchmark, "tasks": [asdict(task) for task in library_tasks]})
+        else:
+            write(as_lines(line for task in library_tasks for line in task.lines()))
         return
     with plugins_loaded(plugins):
         from calipers.analyses.selftest import checked
@@ -159,7 +163,7 @@ def check(
     if test is not None:
         document["selftest"] = test.to_dict()
     if shape == "json":
-        write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
+        _write_json(document)
     else:
         from calipers.analyses.selftest import document as document_of
         from calipers.reports.figures import counted
@@ -173,6 +177,10 @@ def check(
     print_notes([*suite.opening, *suite.notes, *(test.notes if test else ())])
     if test is not None and not test.clean:
         ctx.exit(FAULT)
+
+
+def _write_json(document: Mapping[str, Any]) -> None:
+    write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
 
 
 def _seeds(text: str | None) -> dict[str, Any]:

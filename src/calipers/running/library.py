@@ -23,6 +23,7 @@ from calipers.clients.address import file_sha256
 from calipers.clients.secrets import Secrets
 from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, code_file, is_code, load
+from calipers.reports.figures import counted
 from calipers.reports.result import Result
 from calipers.running import Job
 from calipers.tasks import Suite, Task
@@ -126,13 +127,30 @@ class OwnReport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedTask:
+    """A task of another system that was loaded without a model."""
+
+    task: str
+    output_type: str
+    documents: int
+    repeats: int
+    examples: int  # few-shot examples of each document
+    notes: Sequence[str]
+
+    def lines(self) -> list[str]:
+        """The size of the task in a line, and its notes."""
+        sizes = counted(self.documents, "document"), counted(self.repeats, "repeat"), counted(self.examples, "example")
+        return [f"{self.task}: {self.output_type}, {', '.join(sizes)}", *(f"note: {note}" for note in self.notes)]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskLibrary:
     """The functions that a run needs for another system's tasks."""
 
     name: str  # the key of its parts of a result and of a suite's metadata
     is_known: Callable[[str, Sequence[str]], bool]  # (benchmark, folders of tasks)
     settings: Callable[[str, Sequence[str], Mapping[str, Any]], list[dict[str, Any]]]  # likewise, and the options
-    checked: Callable[[str, Sequence[str], Mapping[str, Any]], list[str]]  # notes of checks that need no model
+    checked: Callable[[str, Sequence[str], Mapping[str, Any]], list[CheckedTask]]
     loaded: Callable[[str], Loaded]  # (how prompts are cached on disk: true, refresh, delete, or "" for not at all)
     suite: Callable[[Job, Loaded], tuple[Suite, Mapping[str, NamedVerifier]]]
     check_documents: Callable[[Path, Suite], None]  # InputError if a run was made with other documents

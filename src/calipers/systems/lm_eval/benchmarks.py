@@ -27,8 +27,8 @@ import msgspec
 from calipers.clients import Completion, Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.formats.run_folder import PLAN
-from calipers.reports.figures import counted
 from calipers.running import LOAD_SEEDS, Job, Seeds
+from calipers.running.library import CheckedTask
 from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.aggregations import NAMES, aggregate
 from calipers.systems.lm_eval.client import manner, prompts, read_answers, request_kinds, sampling
@@ -488,27 +488,23 @@ def shown_config(job: Job, tasks: LoadedTasks) -> str:
 def integrity(job: Job, tasks: LoadedTasks) -> list[str]:
     """A line on the size of a job's task, and notes, before the first request; InputError for a task with an error."""
     task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
-    return _summary(task, scored=not job.predict_only)
+    return _checked_task(task, scored=not job.predict_only).lines()
 
 
-def _summary(task: LoadedTask, *, scored: bool) -> list[str]:
+def _checked_task(task: LoadedTask, *, scored: bool) -> CheckedTask:
     config, task_suite = task.config, suite(task, scored=scored)
     kind = config.output_type if task.own is None else f"class {task.own.name}"
-    sizes = [
-        counted(len(task_suite.tasks), "document"),
-        counted(config.repeats, "repeat"),
-        counted(config.num_fewshot or 0, "example"),
-    ]
-    return [f"{config.task}: {kind}, {', '.join(sizes)}", *(f"note: {note}" for note in task_suite.notes)]
+    documents, examples = len(task_suite.tasks), config.num_fewshot or 0
+    return CheckedTask(str(config.task), kind, documents, config.repeats, examples, task_suite.notes)
 
 
-def checked(benchmark: str, request: TaskRequest) -> list[str]:
-    """Check the tasks of a name or file without calling a model: a line on the size of each task, and its notes."""
-    lines = []
+def checked(benchmark: str, request: TaskRequest) -> list[CheckedTask]:
+    """Check the tasks of a name or file without calling a model."""
+    tasks = []
     for leaf in leaves(nodes_of(benchmark, request.include_path)):
         _check_supported(leaf)
-        lines += _summary(load(leaf, request), scored=not request.predict_only)
-    return lines
+        tasks.append(_checked_task(load(leaf, request), scored=not request.predict_only))
+    return tasks
 
 
 def listed(kind: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ from calipers.reports.figures import counted
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running import Job, provenance
-from calipers.running.library import TaskLibrary
+from calipers.running.library import CheckedTask, TaskLibrary
 from calipers.running.settings import setting
 from calipers.systems import OwnPage
 from calipers.systems.lm_eval import benchmarks, client
@@ -541,7 +541,7 @@ def _settings(benchmark: str, include_path: Sequence[str], given: Mapping[str, A
     return benchmarks.settings(benchmark, benchmarks.TaskRequest(tuple(include_path), **known))
 
 
-def _checked(benchmark: str, include_path: Sequence[str], given: Mapping[str, Any]) -> list[str]:
+def _checked(benchmark: str, include_path: Sequence[str], given: Mapping[str, Any]) -> list[CheckedTask]:
     return benchmarks.checked(benchmark, benchmarks.TaskRequest(tuple(include_path), **given))
 
 

@@ -14,6 +14,7 @@ from systems.lm_eval.tasks.classes import write_classes, write_documents, write_
 from systems.lm_eval.test_likelihood_runs import likely
 
 from calipers.errors import InputError, PluginError
+from calipers.running.library import CheckedTask
 from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, checked, nodes_of, settings, suite
 from calipers.systems.lm_eval.tasks.loaded import requests
 from calipers.systems.lm_eval.tasks.prompts import Manner
@@ -70,14 +71,12 @@ def test_examples_and_chats_are_asked_of_the_class(home):
 
 
 def test_check_tells_of_a_class(home):
-    assert checked(str(home / "quiz.yaml"), TaskRequest(trust=True)) == [
-        "quiz: class Quiz, 4 documents, 1 repeat, 0 examples"
-    ]
+    assert checked(str(home / "quiz.yaml"), TaskRequest(trust=True)) == [CheckedTask("quiz", "class Quiz", 4, 1, 0, [])]
 
 
 def test_an_aggregation_that_fails_is_said_before_the_first_call(home):
-    (_, note) = checked(str(home / "costly.yaml"), TaskRequest(trust=True))
-    assert note.endswith("the aggregation of pair failed (OSError: the metric is to be downloaded)")
+    (task,) = checked(str(home / "costly.yaml"), TaskRequest(trust=True))
+    assert task.notes[-1].endswith("the aggregation of pair failed (OSError: the metric is to be downloaded)")
 
 
 @pytest.mark.parametrize(
