@@ -3,6 +3,7 @@ from systems.lm_eval.tasks.given import TASK, task_folder
 
 from calipers.errors import InputError
 from calipers.running import Job
+from calipers.running.library import CheckedTask
 from calipers.systems.lm_eval.benchmarks import (
     LoadedTasks,
     TaskRequest,
@@ -194,7 +195,7 @@ def test_groups_hold_groups(home):
     nodes = nodes_of("outer", wanted.include_path)
     assert [group.name for group in every_group(nodes)] == ["outer", "inner"]
     assert [one["lm_eval"] for one in settings("outer", wanted)] == ["made"]
-    assert checked("outer", wanted) == ["made: generate_until, 6 documents, 1 repeat, 0 examples"]
+    assert checked("outer", wanted) == [CheckedTask("made", "generate_until", 6, 1, 0, [])]
 
 
 def test_a_field_that_is_read_and_not_used_is_mentioned(home):
