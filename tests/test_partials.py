@@ -203,6 +203,16 @@ class TestRefused:
             merge_partials(tmp_path / "mine.partial")
         assert merge_partials(tmp_path / "mine.partial", f"{code}:worst").groups
 
+    @pytest.mark.parametrize("name", ["{code}:worst()", " {code}:worst", "{code}:worst(reward=1)"])
+    def test_code_is_not_run_however_its_name_is_written(self, tmp_path, own_parts, name):
+        code, traces = tmp_path / "mine.py", tmp_path / "traces"
+        code.write_text(f"open({str(traces)!r}, 'w').close()\ndef worst(rewards):\n    return 0.0\n")
+        _, paths = own_parts
+        changed(paths[0], settings={"metrics": [name.format(code=code)]})
+        with pytest.raises(InputError, match=r"metric .*mine\.py:worst"):
+            merge_partials(paths[0])
+        assert not traces.exists()
+
     @settings(phases=[Phase.generate], max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.data())
     def test_damage(self, own_parts, data):

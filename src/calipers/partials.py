@@ -190,7 +190,7 @@ def _plan(partial: Partial, metrics: Any) -> Plan:
     if metrics is None and (code := next((name for name in stored or () if is_code(name)), None)):
         expected = f"give it again: --metric {code}"
         raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", expected)
-    return make_plan(stored if metrics is None else metrics, **settings)
+    return make_plan(stored if metrics is None else metrics, trusted=metrics is not None, **settings)
 
 
 def score_partials(parts: Sequence[Partial], plan: Plan) -> Result:

@@ -355,10 +355,12 @@ def make_plan(
     afterwards: Afterwards | None = None,
     source: Any = None,
     exclude: str | Sequence[str] = (),
+    trusted: bool = True,
 ) -> Plan:
     """Resolve and check the settings of a score; InputError if one is invalid.
 
-    ``source`` is the data that will be read: a dialect may choose its default metrics by it.
+    ``source`` is the data that will be read: a dialect may choose its default metrics by it. Metrics whose names come
+    from data are not ``trusted``, see `resolve`.
     """
     resolved_dialect = _dialect(dialect or "native")
     if missing is not None and missing not in get_args(Missing):
@@ -374,7 +376,7 @@ def make_plan(
     wanted: list[Any] = [metrics] if is_single else list(cast(Sequence[Any], metrics or defaults))
     requested: dict[str, RequestedMetric] = {}
     asked_as: dict[str, Any] = {}
-    for metric, requested_metric in _resolved(wanted, resolved_dialect, trusted=bool(metrics)):
+    for metric, requested_metric in _resolved(wanted, resolved_dialect, trusted=trusted and bool(metrics)):
         if asked_as.setdefault(requested_metric.text, metric) != metric:
             raise InputError(f"two metrics are called {requested_metric.text!r}; give one of them another name")
         requested[requested_metric.text] = requested_metric
