@@ -340,6 +340,9 @@ def integer(name: str, value: Any) -> int:
         raise InputError(f"{name} is {value!r:.60}; expected an integer") from None
 
 
+NEAREST: Final = 1e-12  # nearer to 0 or 1, a confidence has no quantile: it rounds to one of them, or to a half
+
+
 def make_plan(
     metrics: Wanted | Sequence[Wanted] | None = None,
     *,
@@ -365,8 +368,9 @@ def make_plan(
     resolved_dialect = _dialect(dialect or "native")
     if missing is not None and missing not in get_args(Missing):
         raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
+    if not NEAREST <= confidence <= 1 - NEAREST:
+        expected = "expected a number between 0 and 1" + (", not so near to them" if 0 < confidence < 1 else "")
+        raise InputError(f"confidence is {confidence}; {expected}, such as 0.95")
     if (number := integer("seed", seed)) < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
     method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
