@@ -410,6 +410,47 @@ def test_a_file_of_rollouts_that_somebody_has_changed_is_refused(tmp_path, extra
             collect(asked(tmp_path, places))
 
 
+PLANNED = {"_ng_task_index": 9, "_ng_rollout_index": 0, "agent_ref": {"name": "math"}, "responses_create_params": {}}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"agent_ref": "math"},
+        {"agent_ref": None},
+        {"_ng_task_index": [9]},
+        {"_ng_task_index": None},
+        {"_ng_rollout_index": "a"},
+        {"_ng_rollout_index": 0.5},
+        {"_ng_rollout_index": -1},
+        {"responses_create_params": None},
+    ],
+)
+def test_a_plan_that_somebody_has_changed_is_refused(tmp_path, changed):
+    """Some of these lines ended as an internal error; others only after the agents had been called for them."""
+    server = AgentServer()
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+        calls = len(server.runs)
+        with open(tmp_path / "r_materialized_inputs.jsonl", "a") as file:
+            file.write(json.dumps({**PLANNED, **changed}) + "\n")
+        with pytest.raises(InputError, match=r"r_materialized_inputs.jsonl:13: is not a planned rollout; fix the line"):
+            collect(asked(tmp_path, places))
+    assert len(server.runs) == calls
+
+
+def test_text_indices_are_not_added_to_a_plan_of_numbers(tmp_path):
+    """They were collected, and then none of the rollouts could be read: their indices were of two kinds."""
+    server = AgentServer()
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        text = put(tmp_path / "text.jsonl", {**PLANNED, "_ng_task_index": "9"})
+        with pytest.raises(InputError, match=r"r.jsonl: contains a different collection: task indices are text"):
+            collect(asked(tmp_path, places, input=text))
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
 @pytest.mark.parametrize("torn", [b'{"_ng_task_index": 3, "_ng_rol', b'{"_ng_task_index": 3', b"\0\0\0\0\n"])
 @pytest.mark.parametrize("name", ["r.jsonl", "r_failures.jsonl"])
 def test_a_torn_last_line_is_made_again(tmp_path, torn, name):

@@ -40,6 +40,7 @@ from calipers.systems.nemo_gym import (
     LEAST_INT,
     METRICS,
     MOST_INT,
+    PARAMS,
     REWARD,
     ROLLOUT,
     TASK,
@@ -48,7 +49,7 @@ from calipers.systems.nemo_gym import (
     outcome_of,
 )
 from calipers.systems.nemo_gym.collect.request import Key, Row, agent_of, key_of
-from calipers.systems.nemo_gym.wire import StoredRow
+from calipers.systems.nemo_gym.wire import MIXED, StoredRow, agent_name, index_fault
 from calipers.typed import complete
 
 # -- the files
@@ -81,18 +82,23 @@ def merged_plan(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]
             raise InputError.at(str(path), f"contains a different collection: {rollout}: {difference}", ANOTHER)
     if not only_before and [*map(key_of, before)] == [*map(key_of, plan)]:
         return before, before, 0
-    return [*plan, *only_before], before, len(only_before)
+    merged = [*plan, *only_before]
+    if len({isinstance(row[TASK], str) for row in merged}) > 1:  # its rollouts could not be read together
+        raise InputError.at(str(path), f"contains a different collection: {MIXED.partition('; ')[0]}", ANOTHER)
+    return merged, before, len(only_before)
 
 
 def _planned(inputs: Path) -> Iterator[Row]:
     with reading(inputs), open(inputs, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                row = msgspec.json.decode(line)
-                key_of(row)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError):
+                row = msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                row = {}
+            faults = [index_fault(index, row.get(index, msgspec.UNSET)) for index in (TASK, ROLLOUT)]
+            if any(faults) or row[ROLLOUT] < 0 or not agent_name(row) or not isinstance(row.get(PARAMS), dict):
                 problem = "is not a planned rollout"
-                raise InputError.at(f"{inputs}:{number}", problem, f"fix the line, or {ANOTHER}") from None
+                raise InputError.at(f"{inputs}:{number}", problem, f"fix the line, or {ANOTHER}")
             yield row
 
 
