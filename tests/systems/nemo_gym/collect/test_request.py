@@ -40,6 +40,8 @@ NOBODY = "http://127.0.0.1:1"
         # the first comma belongs to the inner object
         ("{metadata:{a:1,b:2},top_p:1}", {"metadata": {"a": 1, "b": 2}, "top_p": 1}),
         ("{stop:[a,b],n:2}", {"stop": ["a", "b"], "n": 2}),
+        # keys are text, as in JSON
+        ("{[1]:2, 3:4, 'null':5, null:6}", {"[1]": 2, "3": 4, "null": 6}),
     ],
 )
 def test_the_value_of_a_word(text, value):
@@ -129,6 +131,7 @@ def test_the_rest_of_what_is_asked():
             [],
             ("bad.yaml: is not valid YAML; expected YAML with user, and optionally system"),
         ),
+        ({"prompt_config": "date.yaml"}, [], "date.yaml: is not valid YAML; expected YAML with user"),
         ({"prompt_config": "empty.yaml"}, [], "empty.yaml: there is no text under user"),
     ],
 )
@@ -136,6 +139,7 @@ def test_what_cannot_be_asked_is_one_sentence(tmp_path, monkeypatch, options, wo
     monkeypatch.chdir(tmp_path)
     tasks(tmp_path, 2)
     (tmp_path / "bad.yaml").write_text("user: [")
+    (tmp_path / "date.yaml").write_text("user: x\nwritten: 2024-02-30")
     (tmp_path / "empty.yaml").write_text("system: x")
     before = sorted(tmp_path.iterdir())
     agents = {"agents": ("math=openai/m",)} if "verifier" in options else {"agents": (f"math={NOBODY}",)}
@@ -161,7 +165,9 @@ def test_where_a_head_server_says_the_agents_are(body, found):
     assert addresses(body) == found
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b'"a: ["', b"\xff", b'"a: !!python/object/apply:os.system [id]"'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'"a: ["', b"\xff", b'"a: 2024-02-30"', b'"a: !!python/object/apply:os.system [id]"']
+)
 def test_a_head_server_that_talks_rubbish(body):
     with pytest.raises(ClientError, match="the head server's configuration cannot be read"):
         addresses(body)

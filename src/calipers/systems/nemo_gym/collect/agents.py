@@ -193,7 +193,7 @@ def addresses(configuration: bytes) -> dict[str, str]:
 
     try:
         blocks = yaml.safe_load(msgspec.json.decode(configuration, type=str))
-    except (msgspec.MsgspecError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, yaml.YAMLError, RecursionError):  # ValueError: such as an invalid date
         raise ClientError("the head server's configuration cannot be read", kind="malformed") from None
     urls = {}
     for name, block in blocks.items() if isinstance(blocks, Mapping) else ():

@@ -172,13 +172,19 @@ def value_of(text: str) -> Any:
     if text.startswith("{") and text.endswith("}"):
         pairs = [part.partition(":") for part in _parts(text[1:-1])]
         if all(colon for _, colon, _ in pairs):
-            return {value_of(key): value_of(value) for key, _, value in pairs}
+            return {_key(key): value_of(value) for key, _, value in pairs}
     if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.IGNORECASE):
         return float(text)
     plain = {"null": None, "none": None, "true": True, "false": False}
     if text.lower() in plain:
         return plain[text.lower()]
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+
+
+def _key(text: str) -> str:
+    """A key of a Hydra object, without its quotes."""
+    key = value_of(text)
+    return key if isinstance(key, str) else text.strip()
 
 
 def _parts(text: str) -> list[str]:
@@ -231,7 +237,7 @@ def _prompt(value: Any) -> dict[str, str] | None:
         templates = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})", expected) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: not UTF-8, or a value such as an invalid date
         raise InputError.at(path, "is not valid YAML", expected) from None
     if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
         raise InputError.at(path, "there is no text under user", expected)
