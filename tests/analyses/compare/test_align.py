@@ -27,6 +27,15 @@ def test_tasks_of_one_side_are_counted_and_named(tmp_path):
     assert (found.findings[0].first, found.findings[0].second) == (0.5, 1.0)  # of t2 and t3 alone
 
 
+def test_a_run_that_one_of_three_sources_lacks_is_named_once(tmp_path):
+    models = {"one": "ab", "two": "ab", "three": "a"}
+    paths = [
+        put(tmp_path / f"{name}.jsonl", *({"task": task, "model": m, "reward": 1} for m in given for task in "xyz"))
+        for name, given in models.items()
+    ]
+    assert f"'b' is only in {paths[0]} and {paths[1]} and is excluded" in calipers.compare(*paths).notes
+
+
 def test_other_ids_are_paired_by_the_prompt(tmp_path):
     asked = [f"What is {n} plus {n}?" for n in range(6)]
     a = put(tmp_path / "a.jsonl", *({"task": f"a{n}", "prompt": p, "reward": n % 2} for n, p in enumerate(asked)))

@@ -72,7 +72,10 @@ def contests_of(sources: Sequence[Sequence[ReadRun]]) -> tuple[list[Sequence[Rea
     matched = _match_runs(sources)
     matched_ids = {id(run) for runs in matched for run in runs}
     unmatched = [run for runs in sources for run in runs if id(run) not in matched_ids]
-    notes = [f"{_quoted_name(run)} is only in {_source_name(run)} and is excluded" for run in unmatched]
+    sources_of: dict[str, list[str]] = {}  # by the name of a run that not every source has
+    for run in unmatched:
+        sources_of.setdefault(_quoted_name(run), []).append(_source_name(run))
+    notes = [f"{name} is only in {' and '.join(paths)} and is excluded" for name, paths in sources_of.items()]
     contests: list[Sequence[ReadRun]] = []
     for runs in matched:
         by_dataset, dataset_notes = _split_by_dataset(_with_names(runs))
