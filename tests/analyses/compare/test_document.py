@@ -194,6 +194,22 @@ def test_several_pairs_have_a_row_each():
     assert re.search(r"^B − A +0.900 +0.650 +−0.250 +−0.357 to −0.143 +< 0.0001 +▼ worse$", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({}, r"About [\d,]+ new tasks would show a difference this large with 80 % chance\."),
+        ({"cluster": "topic"}, r"About [\d,]+ new clusters would show a difference this large with 80 % chance\."),
+        # fewer tasks show that it is within the margin than show the difference itself
+        ({"margin": 0.2}, r"If this is the true difference, about [\d,]+ new tasks would decide it with 80 % chance\."),
+    ],
+)
+def test_the_advice_says_what_new_tasks_would_show(settings, advice):
+    old = [{"task": n, "topic": n // 2, "reward": n % 2} for n in range(20)]
+    new = [row | {"reward": 1} if row["task"] in (2, 8) else row for row in old]
+    page = " ".join(terminal.render(document(compare(old, new, metrics="mean_reward", **settings))).split())
+    assert re.search(advice, page), page
+
+
 def test_a_comparison_in_a_notebook():
     found = compare(ARITH, NEXT, metric="mean_reward")
     text = found._repr_html_().replace("\xa0", " ")

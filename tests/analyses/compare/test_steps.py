@@ -15,12 +15,12 @@ from calipers.reports.terminal import render
 from calipers.rollouts.column import Column
 
 
-def rollouts(folder, scores, tasks=30, samples=2):
+def rollouts(folder, scores, tasks=30, samples=2, **columns):
     """A folder of verl's rollouts at several steps, with the given share of passes at each step."""
     folder.mkdir()
     for step, share in scores.items():
         rows = [
-            {"input": f"question {task}", "output": "a", "gts": str(task), "score": score, "step": step}
+            {"input": f"question {task}", "output": "a", "gts": str(task), "score": score, "step": step, **columns}
             for task in range(tasks)
             for sample in range(samples)
             for score in [float((task * 7 + 3 * sample) % 10 < 10 * share)]
@@ -144,3 +144,38 @@ def test_false_claims_about_steps_are_as_rare_as_promised(tmp_path):
         assert comparison.primary == "mean_reward[step=3]"
         claims += any(verdict != "undecided" for verdict in comparison.verdicts)
     assert claims / runs <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_missing_rollouts_do_not_undo_a_verdict_that_is_not_adjusted(tmp_path):
+    """The last step keeps its level, although Holm's p of all steps together would be above it."""
+    old, new = rollouts(tmp_path / "old", {1: 0.2, 2: 0.2, 3: 0.2}), rollouts(tmp_path / "new", {1: 0.2, 2: 0.2})
+    again = [json.loads(line) for line in (old / "3.jsonl").read_text().splitlines()]
+    for row in again[:10]:
+        row["score"] = 1.0
+    again[59]["score"] = None
+    (new / "3.jsonl").write_text("".join(json.dumps(row) + "\n" for row in again))
+    finding = calipers.compare(old, new, metrics="mean_reward")["mean_reward[step=3]"]
+    assert finding.p < 0.05 < finding.p_holm
+    assert (finding.verdict, finding.worst_verdict) == ("better", "better")
+    assert (finding.tipping.most, finding.tipping.missing) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("adjust", "words"),
+    [
+        ("sidak", "both runs have; the other steps are adjusted for each other."),
+        ("bh", "both runs have; all steps are adjusted for each other."),
+        ("none", "both runs have."),
+    ],
+)
+def test_the_page_says_how_the_steps_are_adjusted(two, adjust, words):
+    page = " ".join(render(document(calipers.compare(*two, adjust=adjust))).split())
+    assert f"This is step 10, the last that {words}" in page
+
+
+def test_no_task_is_better_at_a_step_where_no_way_is_better(tmp_path):
+    old = rollouts(tmp_path / "old", {1: 0.2, 2: 0.2}, turns=3)
+    new = rollouts(tmp_path / "new", {1: 0.2, 2: 0.2}, turns=5)
+    page = render(document(calipers.compare(old, new, metrics="mean(column=turns)")))
+    assert "(mean(column=turns)[step=2]): 30 higher, 0 same, 0 lower" in page
+    assert "furthest up" in page

@@ -252,6 +252,11 @@ class Finding:
     tipping: Tipping | None = None  # likewise
     new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number suffices
 
+    @property
+    def question(self) -> str:
+        """The question in the syntax of ``--primary``."""
+        return self.metric if self.by is None else f"{self.metric}[{self.by}={self.slice}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:
@@ -346,7 +351,7 @@ class Comparison(Page):
         if len(self.pairs) != 1:
             raise KeyError(f"{len(self.pairs)} pairs of runs were compared; use .contests[i].pairs[j]")
         by_metric = {finding.metric: finding for finding in self.findings if finding.by is None}
-        by_metric = by_metric or {f"{each.metric}[{each.by}={each.slice}]": each for each in self.findings}
+        by_metric = by_metric or {finding.question: finding for finding in self.findings}
         if metric not in by_metric:
             raise UnknownName.of("metric in this comparison", metric, by_metric)
         return by_metric[metric]

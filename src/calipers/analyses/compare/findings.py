@@ -387,10 +387,10 @@ def _missing_masks(metric_pair: MetricPair) -> tuple[Bools, Bools]:
 
 def _level(finding: Finding, question: Question, tests: int) -> float:
     """The largest unadjusted p with which this finding is decided, if the adjustment scales p as it did here."""
-    if question.adjust not in ("holm", "bh"):
+    if question.adjust not in (HOLM, "bh"):
         return 1 - finding.confidence
     alpha = 1 - question.plan.confidence
-    adjusted_p = finding.p_holm if question.adjust == "holm" else finding.p_bh
+    adjusted_p = finding.p_adjusted
     return alpha / max(tests, 1) if not finding.p or not adjusted_p else alpha * finding.p / adjusted_p
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from calipers.analyses.compare import (
+    HOLM,
     STRICT_ALLOWS,
     Changed,
     Comparison,
@@ -78,23 +79,39 @@ def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
     (first, second), finding = _names(contest, pair), primary(pair)
     if finding is None:
         return Answer(f"{second} and {first} have no metric in common.")
+    return at_step(answer_to(finding, (first, second), comparison), pair, finding)
+
+
+def answer_to(finding: Finding, names: tuple[str, str], comparison: Comparison) -> Answer:
+    """The answer of a finding; ``names`` are the names of the first and the second run."""
     answer = of_difference(
-        first,
-        second,
+        *names,
         finding.verdict,
         finding.delta,
         finding.interval,
         confidence=finding.confidence,
         margin=comparison.margin,
         why=plain_why(finding.why) if finding.why else None,
-        more_tasks=finding.more_tasks,
     )
-    return at_step(answer, pair, finding)
+    advice = _advice(finding, comparison)
+    return replace(answer, detail=". ".join(filter(None, (answer.detail, advice))), rest=advice)
+
+
+def _advice(finding: Finding, comparison: Comparison) -> str:
+    """How many new tasks or clusters would decide an undecided difference; "" if that is not known."""
+    if finding.verdict != "undecided" or not finding.more_tasks:
+        return ""
+    new = counted(finding.more_tasks, "new cluster" if comparison.cluster else "new task")
+    chance = f"with 80{_NO_BREAK}% chance"
+    if comparison.margin is None:
+        return f"About {new} would show a difference this large {chance}"
+    # they show the difference, or that it is within the margin, whichever takes fewer
+    return f"If this is the true difference, about {new} would decide it {chance}"
 
 
 def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
     """The answer, with its training step if steps are compared."""
-    if not _step_sentence(pair, finding):
+    if not _is_at_step(pair, finding):
         return answer
     return replace(
         answer, sentence=f"{answer.sentence.removesuffix('.')} at {finding.by} {clean(finding.slice or '')}."
@@ -109,8 +126,8 @@ def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int
         *head_blocks(about, _question_line(pair, finding)),
         *answer_blocks(answer_of(comparison, contest, pair)),
     ]
-    if finding and (words := _step_sentence(pair, finding)):
-        head.append(Sentence(words))
+    if finding and _is_at_step(pair, finding):
+        head.append(Sentence(_step_sentence(comparison, pair, finding)))
     if finding and finding.undone_by_one:
         unseen = one_more(finding.delta, comparison.cluster).capitalize()
         head.append(Sentence(f"{unseen} would undo this verdict; {STRICT_ALLOWS}."))
@@ -130,15 +147,24 @@ def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int
     yield from fitted(head, _findings(pair, labels, comparison), [*tail, Blank(), _foot(comparison)], "--details")
 
 
-def _step_sentence(pair: Pair, finding: Finding) -> str:
-    """A sentence that names the training step of the verdict; "" if the runs are compared over all tasks."""
-    if finding.by is None or STEP not in finding.by or any(each.by is None for each in pair.findings):
-        return ""
+def _is_at_step(pair: Pair, finding: Finding) -> bool:
+    """Whether the finding is for one training step, because the runs are not compared over all tasks."""
+    return finding.by is not None and STEP in finding.by and all(each.by is not None for each in pair.findings)
+
+
+def _step_sentence(comparison: Comparison, pair: Pair, finding: Finding) -> str:
+    """A sentence that names the training step of the verdict, and how the p values of the steps are adjusted."""
     steps = list(dict.fromkeys(each.slice or "" for each in pair.findings if each.by == finding.by))
     last = max(steps, key=step_order) == finding.slice
     which = ", the last that both runs have" if last else ""
-    others = "; the other steps are adjusted for each other" if len(steps) > 1 else ""
+    others = _STEPS_ADJUSTED.get(comparison.adjust, "") if len(steps) > 1 else ""
     return f"This is {finding.by} {clean(finding.slice or '')}{which}{others}."
+
+
+_STEPS_ADJUSTED: Final = {
+    HOLM: "; the other steps are adjusted for each other",
+    "bh": "; all steps are adjusted for each other",
+}
 
 
 def _question_line(pair: Pair, finding: Finding | None) -> str:
@@ -188,8 +214,8 @@ def _tally(pair: Pair) -> str:
 
 def ways(pair: Pair) -> tuple[str, str]:
     """The titles of the two lists of changed tasks: worse and better, or lower and higher."""
-    metric = pair.flips.metric if pair.flips else None
-    directions = [each.higher_is_better for each in pair.findings if each.by is None and each.metric == metric]
+    question = pair.flips.metric if pair.flips else None
+    directions = [each.higher_is_better for each in pair.findings if each.question == question]
     return ("lower", "higher") if directions == [None] else ("worse", "better")
 
 
@@ -541,4 +567,4 @@ def glance(comparison: Comparison) -> Glance:
 
 def _in_glance(finding: Finding, pair: Pair) -> bool:
     """Whether a finding is in the notebook's table: over all tasks, or at a step if nothing is over all tasks."""
-    return finding.by is None or bool(_step_sentence(pair, finding))
+    return finding.by is None or _is_at_step(pair, finding)
