@@ -53,6 +53,15 @@ def test_a_task_is_its_own_cluster():
     assert (plain.interval, plain.stderr) == (clustered.interval, clustered.stderr)
 
 
+def test_a_pair_of_keys_is_a_cluster_and_both_must_be_there():
+    """A mistyped key left the clusters of the other one, and the signature named both."""
+    rows = [{"task": n, "reward": n % 2, "book": n // 4, "page": n // 2} for n in range(8)]
+    table = rollouts(*rows, labels=["book", "page", "pgae"])
+    assert clusters(table, "book+page").tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    with pytest.raises(InputError, match="--cluster pgae: task '0' has no 'pgae'; expected one cluster for each task"):
+        clusters(table, "book+pgae")
+
+
 def test_the_full_path_of_a_metadata_key_leads_there(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text(

@@ -160,7 +160,12 @@ def clusters(rollouts: Rollouts, key: str) -> Ints:
 
 
 def named_clusters(rollouts: Rollouts, key: str) -> tuple[Ints, list[str]]:
-    """The cluster of each task, [T], and the names of the clusters. InputError unless every task has exactly one."""
+    """The cluster of each task, [T], and the names of the clusters. InputError unless every task has exactly one.
+
+    ``book+chapter`` makes a cluster of each pair of values, and every task must have exactly one of each.
+    """
+    if _is_pair(rollouts, key):
+        return _pairs([named_clusters(rollouts, part) for part in key.split(PAIR)])
     code, names = slices(rollouts, key, label)
     tasks = len(rollouts.tasks)
     lowest, highest = np.full(tasks, len(names)), np.full(tasks, -1)
