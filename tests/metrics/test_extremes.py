@@ -87,6 +87,13 @@ def test_bounds_are_over_all_tasks():
     assert calipers.score([[0, 1], [0, 0]], "pass@2")["pass@2"].bounds is None
 
 
+def test_a_task_that_is_judged_by_fewer_samples_lacks_none():
+    """EvSys' pass@3 fails a task whose only sample failed; its bounds said that the task might pass."""
+    tasks = [[0, GAP, 0], [0]]
+    assert calipers.score(tasks, "pass@3", dialect="evsys")["pass@3"].bounds == (0, 0.5)
+    assert calipers.score(tasks, "any_of_first_3")["any_of_first_3"].bounds == (0, 1)
+
+
 def test_retried_tasks_are_bounded_by_what_they_are_known_to_be():
     stopped = [[0] * (n - 1) + [1] for n in (*[1] * 15, *[2] * 10, *[3] * 6, 4, 4, 4, 5, 5, 6, 7)]
     tasks = [*stopped, *[[0] * 7 + [1]] * 12, *[[0] * 8] * 10]

@@ -45,9 +45,12 @@ def planned(by: Groups) -> Ints:
 def of_passes(
     reduce: Reduce, worth: Worth, rewards: Column, by: Groups, ends: Ends, k: int, threshold: float, **params: Any
 ) -> tuple[Column, Column]:
-    """The extremes of a metric that counts passes among k samples, [T] each; it must be non-decreasing in passes."""
+    """The extremes of a metric that counts passes among k samples, [T] each; it must be non-decreasing in passes.
+
+    No samples up to k are missing if the metric judges tasks by fewer.
+    """
     n, c = pass_counts(rewards, by, threshold)
-    short = planned(by) < k
+    short = (planned(by) < k) & (params.get("short") != JUDGED)
     columns = []
     for end in ends:
         filled = reduce(rewards.filled(end), by=by, k=k, threshold=threshold, **params)
