@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from making import GAP, rewards
 
-from calipers.rollouts.column import CHUNK, FEW, sum_by, total
+from calipers.rollouts.column import CHUNK, FEW, sum_by, terms, total, total_of
 
 
 def test_counts_and_sums_leave_gaps_out_and_keep_empty_tasks():
@@ -87,6 +87,21 @@ def test_total_at_the_edges(values, expected):
 @pytest.mark.parametrize("values", [[math.nan, 1.0], [math.inf, -math.inf], [math.inf, math.nan]])
 def test_total_of_what_has_no_sum(values):
     assert np.isnan(both_ways(values)).all()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "expected"),
+    [
+        ([[1e16, 1.0], [-1e16]], 1.0),
+        ([[1e308], [1e308], [-1e308]], 1e308),
+        ([[1.7e308], [1.7e308]], math.inf),  # its sum is beyond all numbers
+        ([[math.inf], [1.0]], math.inf),
+        ([], 0.0),
+    ],
+)
+def test_the_total_of_several_arrays(arrays, expected):
+    with np.errstate(over="ignore"):
+        assert total_of([term for array in arrays for term in terms(np.array(array))]) == expected
 
 
 def test_nan_and_opposite_infinities_are_nan_where_they_stand_and_nowhere_else():

@@ -113,7 +113,7 @@ def terms(values: Floats) -> list[float]:
 
 def total_of(sums: Sequence[float]) -> float:
     """The exact sum of numbers from `terms`, rounded once; NaN and infinities propagate as in ordinary addition."""
-    return math.fsum(sums) + 0.0 if all(map(math.isfinite, sums)) else float(sum(sums))
+    return float(total(np.asarray(sums)))
 
 
 def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floats:
