@@ -98,6 +98,29 @@ def test_a_worker_that_dies_at_work_is_said_to_have(tmp_path, hook, said):
         assert said in refusal.message
 
 
+@pytest.mark.parametrize(
+    ("hook", "task", "status", "said"),
+    [
+        (None, "x" * 70_000, 422, "verify_responses: rows 1 and 2: both are _ng_task_index xxx"),
+        ("def compute_metrics(self, tasks):\n        raise ValueError('y' * 70_000)\n", "a", 500, "ValueError: yyy"),
+        ("def compute_metrics(self, tasks):\n        raise ValueError('\\ud800')\n", "a", 500, "ValueError: \ufffd"),
+    ],
+)
+def test_a_refusal_is_short_and_can_be_written(tmp_path, hook, task, status, said):
+    """A long one was an internal error, and its worker was never used again, nor ended."""
+    rows = [row(task, 0)] * (1 if hook else 2)
+
+    async def work():
+        async with Workers(settings(hook and server_file(tmp_path, hook)), most=1) as pool:
+            refusal = await aggregated(pool, json.dumps({"verify_responses": rows}).encode())
+            return refusal, len(pool._all), len(pool._idle)
+
+    refusal, *workers = asyncio.run(work())
+    assert (refusal.status, workers) == (status, [1, 1])
+    assert said in refusal.message
+    assert len(refusal.message) <= serve.LONGEST_MESSAGE
+
+
 def test_a_hook_that_reads_standard_input_finds_nothing_there(tmp_path):
     """Otherwise it would wait endlessly, and consume the next request."""
 

@@ -28,6 +28,7 @@ import msgspec
 
 from calipers.errors import CalipersError, InputError, PluginError
 from calipers.formats import BAD
+from calipers.reports.untrusted_text import clean
 from calipers.systems.nemo_gym import ROLLOUT, TASK
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate, encoded
 from calipers.systems.nemo_gym.wire import AggregateRequest
@@ -124,6 +125,7 @@ def deeper(values: Iterable[Any], depth: int) -> bool:
 
 
 KEY = "verify_responses"
+LONGEST_MESSAGE: Final = 2000  # characters of a refusal; the server reads a worker's reply up to 64 KiB
 _AROUND = 2  # the levels around a row: it is in a list in an object
 
 
@@ -153,6 +155,8 @@ def main() -> None:
     for line in _lines(requests):
         request = msgspec.json.decode(line)
         refusal = broken or answer(request["body"], request["answer"], settings.limits, hooks)
+        if refusal is not None:  # the message may contain a row's own text, or that of a hook's exception
+            refusal.message = clean(refusal.message, LONGEST_MESSAGE)
         replies.write(msgspec.json.encode(refusal or {"status": 200}) + b"\n")
         gc.collect()
 
