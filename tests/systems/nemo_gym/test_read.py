@@ -262,6 +262,27 @@ def test_a_failure_in_the_main_file_is_kept_apart(tmp_path):
     assert entry["key_metrics"] == {"mean/reward": 1.0}
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_failure_in_the_main_file_is_an_attempt_at_its_rollout(tmp_path, beside):
+    """It was the same attempt twice, so that a collection resumed after it could not be read."""
+    lost = row(0, 0, 0.0, _ng_failure_class="timeout")
+    path = put(tmp_path / "rollouts.jsonl", lost, lost, row(0, 0), row(0, 1, 0.0))
+    if beside:
+        put(tmp_path / "rollouts_failures.jsonl", lost)
+    table, _ = read([path])
+    ledger = Ledger.of(table)
+    assert (ledger.planned, ledger.outcomes, ledger.attempts) == (2, {"scored": 2}, 4 + beside)
+
+
+def test_a_failure_without_an_agent_has_that_of_its_plan(tmp_path):
+    """It was counted once in a group without a name, and once more as not run."""
+    path = put(tmp_path / "run.jsonl", row(0, 0, agent=None))
+    put(tmp_path / "run_failures.jsonl", row(1, 0, agent=None, _ng_failure_class="timeout"))
+    put(tmp_path / "run_materialized_inputs.jsonl", planned(0, 0), planned(1, 0))
+    (group,) = read([path])[0].groups()
+    assert (group.keys[0][0], Ledger.of(group).outcomes) == ("a", {"scored": 1, "client_failed": 1})
+
+
 def test_values_to_slice_by_and_answers_to_vote_on(tmp_path):
     rows = [row(0, 0, level="easy", final="4", info={"deep": {"er": 1}}), row(0, 1, 0.0, level=2, final=None)]
     path = put(tmp_path / "rollouts.jsonl", *rows)

@@ -298,44 +298,49 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
 
     A rollout that failed and then succeeded is one rollout with several attempts.
     """
-    if not has_companions(path):
+    # the rollouts of older versions of NeMo Gym contain failed attempts
+    aside = np.concatenate([part.gym.aside for part in parts if part.gym is not None])
+    if not has_companions(path) and not aside.any():
         return [part for part in parts if len(part)]
-    failed, planned = _companion(path, FAILURES), _companion(path, INPUTS)
-    parts = _with_planned_agents(parts, planned)
-    keys = _keys([*parts, failed, planned])
-    succeeded_keys, failed_keys, planned_keys = np.concatenate(keys[:-2]), keys[-2], keys[-1]
-    attempt, failure_counts = _attempts(failed_keys)
-    failed = replace(failed, attempt=attempt)
-    not_run = np.flatnonzero(~np.isin(planned_keys, np.concatenate([succeeded_keys, failed_keys])))
+    planned = _companion(path, INPUTS)
+    *main, failed = _with_planned_agents([*parts, _companion(path, FAILURES)], planned)
+    keys = _keys([*main, failed, planned])
+    main_keys, failed_keys, planned_keys = np.concatenate(keys[:-2]), keys[-2], keys[-1]
+    failures, failure_counts = _attempts(np.concatenate([main_keys[aside], failed_keys]))
+    attempt = 1 + _looked_up(main_keys, *failure_counts)
+    attempt[aside], failed_attempt = np.split(failures, [np.count_nonzero(aside)])
+    attempts = [*np.split(attempt, np.cumsum([len(part) for part in main])[:-1]), failed_attempt]
+    ended = [replace(part, attempt=numbers) for part, numbers in zip([*main, failed], attempts, strict=True)]
+    not_run = np.flatnonzero(~np.isin(planned_keys, np.concatenate([main_keys, failed_keys])))
     not_run = not_run[np.unique(planned_keys[not_run], return_index=True)[1]]
     lines = planned.places.lines(len(planned))[not_run]
     outstanding = planned.take(not_run, Places(planned.places.path, blocks=[(0, lines)]))
-    main = [replace(part, attempt=1 + _looked_up(key, *failure_counts)) for part, key in zip(parts, keys, strict=False)]
     planned_from = PLANNED_FROM if len(planned) else "rows"
-    return [replace(part, planned_from=planned_from) for part in (*main, failed, outstanding) if len(part)]
+    return [replace(part, planned_from=planned_from) for part in (*ended, outstanding) if len(part)]
 
 
-def _with_planned_agents(parts: Sequence[GymPart], planned: Part) -> list[GymPart]:
+def _with_planned_agents(parts: Sequence[Part], planned: Part) -> list[Part]:
     """The parts, in which a rollout without an agent gets the agent of its planned rollout, as in NeMo Gym's profile.
 
     The first versions of NeMo Gym wrote no agents into rollouts.
     """
-    tables = [part.gym for part in parts if part.gym is not None]
-    if not len(planned) or all((gym.agent >= 0).all() for gym in tables):
+    if not len(planned) or all((part.labels["agent"].code >= 0).all() for part in parts):
         return list(parts)
     without_agents = [replace(part, labels={"agent": Labels.absent(len(part))}) for part in (*parts, planned)]
     *keys, planned_keys = _keys(without_agents)
     distinct, first, counts = np.unique(planned_keys, return_index=True, return_counts=True)
     plan = planned.labels["agent"]
     agent = np.where(counts == 1, plan.code[first], -1)  # an ambiguous task and rollout gets no agent
-    completed = []
-    for part, gym, key in zip(parts, tables, keys, strict=True):
-        planned_agent = _looked_up(key, distinct, agent, -1)
-        agents, code = join_codes([gym.agents, plan.values], [gym.agent, planned_agent])
-        from_row, from_plan = np.split(code, [len(gym)])
+    completed: list[Part] = []
+    for part, key in zip(parts, keys, strict=True):
+        own = part.labels["agent"]
+        agents, code = join_codes([own.values, plan.values], [own.code, _looked_up(key, distinct, agent, -1)])
+        from_row, from_plan = np.split(code, [len(part)])
         code = np.where(from_row < 0, from_plan, from_row)
-        labels = {**part.labels, "agent": Labels(code, agents)}
-        completed.append(replace(part, labels=labels, gym=replace(gym, agents=agents, agent=code)))
+        part = replace(part, labels={**part.labels, "agent": Labels(code, agents)})
+        if isinstance(part, GymPart) and part.gym is not None:
+            part = replace(part, gym=replace(part.gym, agents=agents, agent=code))
+        completed.append(part)
     return completed
 
 

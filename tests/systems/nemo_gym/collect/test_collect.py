@@ -318,6 +318,17 @@ def test_a_failed_attempt_among_the_rollouts_is_no_rollout(tmp_path):
     assert server.tries["2:0"] == 1
 
 
+def test_a_rollout_that_failed_among_the_rollouts_is_made_again(tmp_path):
+    with agents(math=AgentServer(metrics="plain")) as places:
+        collect(asked(tmp_path, places))
+        lines = (tmp_path / "r.jsonl").read_text().splitlines()
+        failed = json.dumps({**json.loads(lines[0]), "_ng_failure_class": "timeout"})
+        (tmp_path / "r.jsonl").write_text("\n".join([failed, *lines[1:], ""]))
+        found = collect(asked(tmp_path, places))
+    assert found.complete
+    assert ledger(found) == {"scored": 12}
+
+
 def test_another_collection_is_refused_and_overwrite_replaces_all_of_it(tmp_path):
     server = AgentServer({"1": "500"})
     with agents(math=server) as places:
