@@ -20,6 +20,7 @@ from statistics import NormalDist
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from calipers.analyses.gate import CRITICAL, Check, Gate
 from calipers.analyses.gate.gate import gate
@@ -31,6 +32,7 @@ from calipers.errors import InputError, LogError, UnknownName
 from calipers.formats import BAD, Named
 from calipers.formats.read import begin
 from calipers.formats.source import STDIN
+from calipers.metrics import UNIT
 from calipers.reports.result import finite
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
@@ -58,6 +60,7 @@ class Night:
     level: float | None = None  # of their test
     raised: bool = False  # whether the night raised an alarm
     since: int | None = None  # the night since which the e-process sees the change
+    why: str = ""  # why the night could not be tested
 
 
 @dataclass(slots=True)
@@ -79,9 +82,9 @@ class History:
         return self.compared_at(self.nights[-1]) if self.nights else 0
 
     def compared_at(self, night: Night) -> int:
-        """How often the baseline had been compared by the end of a night: the nights since the first or last alarm."""
+        """How often the baseline had been compared by a night: the tested nights since it or the last alarm."""
         starts = [1, *(earlier.number for earlier in self.nights if earlier.raised and earlier.number < night.number)]
-        return night.number - starts[-1]
+        return sum(starts[-1] < each.number <= night.number and not each.why for each in self.nights)
 
     def take(self, sums: StepSums) -> Night:
         """Add a night and test it. Rollouts that are already in the history return their night and add nothing."""
@@ -111,6 +114,7 @@ class History:
         night.raised = monitor.alarms > alarms
         night.evidence = raised.evidence if raised else monitor.evidence
         night.since = raised.since if raised else None
+        night.why = monitor.watchers[0].why
 
     def _test_one_night(self, night: Night, sums: StepSums) -> None:
         """Test the night by itself against the first night, at a level that depends on earlier tests."""
@@ -120,8 +124,13 @@ class History:
         if not has_baseline or base is None:
             return  # the first night is the baseline
         now, before, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
-        sign = -1.0 if self.alarm.kind == RISE else 1.0
-        night.p = paired(sign * (now - before), limits=(0.0, 1.0)).p_at_least(-self.alarm.limit)
+        both = np.concatenate([now, before])
+        limits = UNIT if bool(((both >= 0) & (both <= 1)).all()) else None
+        difference = paired(before - now if self.alarm.kind == RISE else now - before, limits=limits)
+        night.p = difference.p_at_least(-self.alarm.limit)
+        if night.p is None:
+            night.why = f"compared with the first night, {difference.why}"
+            return
         alpha = self.monitor.settings.false_alarms
         p_values = [each.p for each in (*self.nights, night) if each.p is not None]
         if self.rule == LORD:
@@ -140,10 +149,11 @@ class History:
         if self.rule == E_PROCESS:
             evidence = f"evidence {night.evidence:.3g} of {night.needed:.3g} needed for an alarm"
         elif night.p is None:
-            evidence = "the first night is the baseline"
+            evidence = "the first night is the baseline" if night.number == 1 else "not tested"
         else:
             evidence = f"p {night.p:.3g}, level {night.level:.3g}"
-        since = f"; lower since night {night.since}" if night.since is not None else ""
+        changed = "higher" if self.alarm.kind == RISE else "lower"
+        since = f"; {changed} since night {night.since}" if night.since is not None else ""
         return Check(
             require=f"no {self.alarm.text}",
             tier=CRITICAL,
@@ -151,9 +161,10 @@ class History:
             agent=None,
             model=None,
             dataset=None,
-            word="failed" if night.raised else "passed",
+            word="failed" if night.raised else "undefined" if night.why else "passed",
             value=night.value,
             estimate=night.value,
+            why=night.why or None,
             remark=f"night {night.number} of {len(self.nights)}: {evidence}{since}; {times}",
         )
 

@@ -1,0 +1,63 @@
+"""The nights of a gate: what a night is tested against, and nights that cannot be tested."""
+
+import json
+
+import pytest
+
+from calipers.analyses.gate.history import gate_with_history
+
+TASKS = [f"t{n}" for n in range(40)]
+
+
+@pytest.fixture
+def night(tmp_path):
+    """A function that checks a night's rewards by task, and returns the gate; one history for all nights."""
+    count = iter(range(100))
+
+    def check(rewards, alarm=None, online=None):
+        path = tmp_path / f"night-{next(count)}.jsonl"
+        path.write_text(
+            "".join(json.dumps({"task": task, "reward": reward}) + "\n" for task, reward in rewards.items())
+        )
+        history = str(tmp_path / "nights.json")
+        return gate_with_history(str(path), history, alarm=alarm, false_alarms=None, online=online)
+
+    return check
+
+
+def rewards(mean, tasks=TASKS):
+    """A reward for each task with about the given mean, and a spread of one."""
+    return {task: mean + number % 2 - 0.5 for number, task in enumerate(tasks)}
+
+
+def test_a_rise_is_said_to_be_one(night):
+    for share in (0.1, 0.9, 0.95):
+        gate = night({task: float(n < 40 * share) for n, task in enumerate(TASKS)}, alarm="rise(reward) > 0.02")
+    assert gate.word == "failed"
+    assert "; higher since night " in gate.checks[0].remark
+
+
+@pytest.mark.parametrize("rule", ["lord++", "e-lond"])
+def test_a_drop_of_rewards_outside_0_to_1_is_found(night, rule):
+    words = [night(rewards(mean), "drop(reward) > 1.5", rule).word for mean in (9.5, 9.0, 1.5)]
+    assert words == ["passed", "passed", "failed"]
+
+
+@pytest.mark.parametrize("rule", [None, "lord++", "e-lond"])
+def test_a_night_of_other_tasks_has_no_answer(night, rule):
+    night(rewards(0.5), online=rule)
+    night({**rewards(0.5), "t0": 1.0}, online=rule)
+    others = rewards(0.5, [f"u{n}" for n in range(40)])
+    gate = night(others, online=rule)
+    assert (gate.word, gate.exit_code) == ("undefined", 3)
+    assert "compared once" in gate.checks[0].remark
+    again = night(others, online=rule)  # the same rollouts are the same night of the history
+    assert again.checks[0].why == gate.checks[0].why
+    assert "compared 2 times" in night({**rewards(0.5), "t2": 1.0}, online=rule).checks[0].remark
+
+
+def test_the_alarm_of_a_night_is_not_raised_again_by_a_night_that_cannot_be_tested(night):
+    words = [night(rewards(mean), online="lord++").word for mean in (0.5, -0.5)]
+    one_task = night({"t0": 0.0, "u1": 1.0}, online="lord++")
+    assert [*words, one_task.word] == ["passed", "failed", "undefined"]
+    assert one_task.checks[0].why == "compared with the first night, one task says nothing about others"
