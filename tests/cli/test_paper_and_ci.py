@@ -5,6 +5,7 @@ import json
 from importlib.resources import files
 from xml.etree import ElementTree as Xml
 
+import polars as pl
 import pytest
 from cli.running import ARITH, calipers, refused
 
@@ -31,16 +32,24 @@ def test_latex_has_the_rows_of_markdown(tmp_path, command):
 
 def test_no_name_is_a_command_in_latex(tmp_path):
     rows = [
-        {"task": "a", "reward": 1, "model": model}
+        {"task": "a", "reward": 1, "model": model, "level": "\t[2em]"}
         for model in (r"\input{a}", "5% $x_1^2$ &#~{}", '*"starred"', HOSTILE)
     ]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    latex = calipers("score", "r.jsonl", "--format", "latex", cwd=tmp_path).stdout
+    latex = calipers("score", "r.jsonl", "--by", "level", "--format", "latex", cwd=tmp_path).stdout
     assert r"\textbackslash{}input\{a\}" in latex
     assert r"5\% \$x\_1\textasciicircum{}2\$ \&\#\textasciitilde{}\{\}" in latex
     assert r"{}*\char34{}starred\char34{}" in latex  # \textquotedbl is unknown in LaTeX's own encoding
+    assert "{} [2em]" in latex  # LaTeX skips blanks before the argument of a line's end
     assert "\u202e" not in latex
     assert not [line for line in latex.splitlines() if line.startswith("::")]
+
+
+def test_a_time_that_is_not_finite_is_no_time_of_a_case(tmp_path):
+    frame = {"task": ["a", "b", "c"], "reward": [1, 1, 1], "latency_s": [float("nan"), float("inf"), 2.0]}
+    pl.DataFrame(frame).write_parquet(tmp_path / "r.parquet")
+    suite = Xml.fromstring(calipers("score", "r.parquet", "--format", "junit", cwd=tmp_path).stdout)
+    assert [case.get("time") for case in suite.iter("testcase")] == [None, None, "2.000"]
 
 
 def steps_of_a_training(folder):

@@ -142,6 +142,11 @@ def test_a_sum_of_times_beyond_the_largest_number_is_said():
     assert sentences.spent({"latency_s": float("inf")}, {}) == "inf\N{NO-BREAK SPACE}s"
 
 
+def test_usage_that_is_nan_in_a_table_is_said():
+    totals = dict.fromkeys(("input_tokens", "cost_usd", "latency_s"), float("nan"))
+    assert sentences.spent(totals, {}).replace("\N{NO-BREAK SPACE}", " ") == "nan tokens, $nan, nan s"
+
+
 def price(value, metric="cost_per_solved"):
     return Estimate(value, None, None, None, 40, 320, 0, None, False, None, Signature(metric))
 

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from calipers.metrics import PASS_THRESHOLD
-from calipers.reports.result import Group, Result
+from calipers.reports.result import Group, Result, finite
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import sliced
@@ -135,9 +135,10 @@ def _cases(table: Rollouts, key: str, suite: str, label: str) -> Iterator[Case]:
 
 
 def _sum(seconds: Column | None, rows: slice) -> float | None:
+    """The time of a task's rollouts; None if it is unknown, or not finite, which readers of JUnit XML refuse."""
     if seconds is None or not seconds.given[rows].any():
         return None
-    return float(seconds.take(rows).kept().sum())
+    return finite(float(seconds.take(rows).kept().sum()))
 
 
 def _case(name: str, suite: str, numbers: Column, outcome: np.ndarray, seconds: float | None) -> Case:

@@ -61,8 +61,8 @@ def _table(table: Table, caption: str) -> str:
 
 def _row(cells: list[str]) -> str:
     line = " & ".join(cells)
-    # A row that begins with [ or * would be read as an argument of the \\ before it.
-    return f"{{}}{line} \\\\" if line.startswith(("[", "*")) else f"{line} \\\\"
+    # A row that begins with [ or *, also after blanks, would be read as an argument of the \\ before it.
+    return f"{{}}{line} \\\\" if line.lstrip().startswith(("[", "*")) else f"{line} \\\\"
 
 
 def _text(text: Text) -> str:

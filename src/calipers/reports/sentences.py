@@ -393,7 +393,7 @@ def money(amount: float) -> str:
     if size == 0:
         return "$0"
     sign = MINUS if amount < 0 else ""
-    if size >= 1000:
+    if size >= 1000 or math.isnan(size):  # a table may have NaN
         return f"{sign}${size:,.0f}"
     if size >= 0.995:
         return f"{sign}${size:.2f}"
@@ -424,7 +424,7 @@ def duration(seconds: float) -> str:
     ('2.4 s', '14 min 16 s', '27.6 s', '4.2 ms', '2 h 2 min')
     """
     seconds = max(seconds, 0.0)
-    if seconds == 0 or math.isinf(seconds):  # a sum of times may overflow
+    if seconds == 0 or not math.isfinite(seconds):  # a sum of times may overflow, and a table may have NaN
         return f"{seconds:.0f} s"
     if seconds < 0.0995:
         return f"{1000 * seconds:.2g} ms"
