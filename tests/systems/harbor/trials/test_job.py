@@ -103,6 +103,19 @@ def test_tasks_with_similar_names_have_trials_of_their_own(tmp_path):
     assert names == {"a__0001": "acme/a", "a_2__0001": "acme/a_2", "a_3__0001": "other/a"}
 
 
+def test_a_task_keeps_its_trials_when_a_task_with_a_similar_name_is_added(tmp_path):
+    """The new task had the earlier trial of the other, and the other had a second one."""
+    write_task(tmp_path / "write", "two", toml='[task]\nname = "other/a"\n')
+    run_here(job(tmp_path / "write", tmp_path / "job", "nop"))
+    write_task(tmp_path / "write", "one", toml='[task]\nname = "acme/a"\n')
+    run_here(job(tmp_path / "write", tmp_path / "job", "nop", samples=2))
+    names = {trial: result["task_name"] for trial, result in results(tmp_path / "job").items()}
+    assert names == {
+        **{"a__0001": "other/a", "a__0002": "other/a"},
+        **{"a_2__0001": "acme/a", "a_2__0002": "acme/a"},
+    }
+
+
 SLOW = "[agent]\ntimeout_sec = 0.5\n[verifier]\ntimeout_sec = 0.5\n"
 TO = "/logs/verifier"
 

@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -129,8 +129,8 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
 
     Ctrl-C stops the running trials, which become outstanding again, and keeps the others.
     """
-    planned = list(_plan(job))
     with locked(job.folder):
+        planned = list(_plan(job))
         _write_job_files(job, planned)
         if job.identity is not None:
             keep_identity(job.folder.parent, job.identity)
@@ -205,23 +205,31 @@ def _is_finished(trial: Path) -> bool:
 
 def _plan(job: ContainerJob) -> Iterator[_Planned]:
     """The trials of a job, in Harbor's order: all tasks once, then all tasks again; names end in the sample number."""
-    stems = _stems(job.tasks)
+    stems = _stems(job.folder, job.tasks)
     for number in range(1, job.samples + 1):
         for task, stem in zip(job.tasks, stems, strict=True):
             yield _Planned(task, f"{stem}__{number:04}")
 
 
-def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
-    """The beginning of the trial names of each task; no two tasks have the same."""
-    stems: dict[str, None] = {}
+def _stems(job: Path, tasks: Sequence[TaskDirectory]) -> list[str]:
+    """The beginning of the trial names of each task; no two tasks have the same, and a task keeps that of its trials.
+
+    Otherwise the trials of one task would count as those of another when the tasks that can run have changed.
+    """
+    by_path: dict[str, str] = {}
+    for path in sorted([*job.glob("*__*/config.json"), *job.glob(f"{RETRIES}/*/*/config.json")]):
+        config = read_json(path)
+        with suppress(KeyError, TypeError, AttributeError):  # cut off, or not written by this module
+            by_path[config["task"]["path"]] = config["trial_name"].rpartition("__")[0]
+    taken = set(by_path.values())
     for task in tasks:
         stem = name = task.name.rpartition("/")[2][:LONGEST_STEM].rstrip("_-") or "task"
         number = 1
-        while stem in stems:
+        while stem in taken:
             number += 1
             stem = f"{name[: LONGEST_STEM - 4]}_{number}"
-        stems[stem] = None
-    return list(stems)
+        taken.add(by_path.setdefault(_path(task), stem))
+    return [by_path[_path(task)] for task in tasks]
 
 
 def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> None:
@@ -314,8 +322,12 @@ def _write_result(folder: Path, done: int, total: int, *, finished: bool) -> Non
 
 
 def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
-    entry = {"name": task.name, "type": "local", "digest": task.digest, "path": str(task.path.absolute())}
+    entry = {"name": task.name, "type": "local", "digest": task.digest, "path": _path(task)}
     return {**entry, "source": source} if source else entry
+
+
+def _path(task: TaskDirectory) -> str:
+    return str(task.path.absolute())
 
 
 @contextmanager
