@@ -695,8 +695,8 @@ def test_means_beyond_a_float_have_no_curve_on_a_terminal(tmp_path):
 
 
 def test_a_confidence_too_near_to_one_for_its_steps_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"--confidence: is .*, too near to 1 for 1,000 steps"):
-        look(tmp_path, confidence=1 - 2**-53)
+    with pytest.raises(InputError, match=r"--confidence: is .*, too near to 1 for 100,000 steps"):
+        look(tmp_path, confidence=1 - 2e-12, steps=100_000)
 
 
 def test_no_best_step_says_why(tmp_path):
@@ -800,3 +800,34 @@ def test_a_task_has_one_hash_whatever_stands_beside_it():
     assert len(set(together.values())) == len(names)
     assert all(task_hashes([name]).tolist() == [number] for name, number in together.items())
     assert task_hashes(["a", "b"]).tolist() == [together["a"], together["b"]]  # all of them ASCII
+
+
+@pytest.mark.parametrize(
+    ("alarm", "scale", "range", "amount"),
+    [
+        ("drop(reward, base=0) > 0", 1, None, "drops below 5.8 points"),
+        ("rise(reward, base=0) > 0", 1, None, "rises below 5.8 points"),
+        ("drop(reward, base=0) > 0", 10, (0.0, 10.0), "drops below 0.579"),  # in the unit of the rewards
+    ],
+)
+def test_the_advice_says_which_changes_a_base_step_hides(tmp_path, alarm, scale, range, amount):
+    rewards = np.tile([0.0, 1.0], (100, 2))
+    for step in (0, 1):
+        write_step(tmp_path, step, scale * rewards)
+    (advice,) = look(tmp_path, alarms_of([alarm]), range=range, steps=20).advice
+    assert f"the base step alone hides {amount}; evaluate it" in advice
+
+
+def test_a_watch_of_rewards_that_are_too_large_is_shown_in_a_notebook(tmp_path):
+    write_step(tmp_path, 0, np.full((3, 1), 1e200))
+    found = look(tmp_path, alarms_of(["drop(reward) > 0"]))
+    assert found.series[0].curves == []
+    assert found.glance().table is None
+
+
+def test_steps_of_other_tasks_are_not_left_out_of_the_best_in_silence(tmp_path):
+    write_run(tmp_path, 4)
+    write_step(tmp_path, 9, np.ones((100, 4)), tasks=[f"other-{task}" for task in range(100)])
+    found = best_in([str(tmp_path)])
+    assert [candidate.step for candidate in found.picks[0].candidates] == [0, 1, 2, 3]
+    assert found.notes == ["the run: steps that share few tasks with the others are left out: 9"]

@@ -138,6 +138,8 @@ def best_steps(path: str, all_steps: Sequence[StepSums], metric: str | None, con
         except InputError as error:
             notes.append(f"{shown}: {error}")
             continue
+        if left := [str(sums.step) for sums in ordered if sums.step not in steps]:
+            notes.append(f"{shown}: steps that share few tasks with the others are left out: {', '.join(left)}")
         if len(steps) < 2:
             notes.append(f"{shown}: fewer than two steps, so there is nothing to pick from")
         elif values.shape[1] < 2:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised, StepCurve, shown_value
+from calipers.analyses.watch.monitor import UNIT, AlarmWatcher, Monitor, Raised, StepCurve, shown_value
 from calipers.reports import junit
 from calipers.reports.document import (
     Block,
@@ -144,7 +144,7 @@ class Watched(Page):
 
     def glance(self) -> Glance:
         """The alarms, the curves of the first series, and the bound on false alarms, for a notebook."""
-        table = _table(self.series[0]) if self.series else None
+        table = _table(self.series[0]) if self.series and self.series[0].curves else None
         return Glance(self.headline(), table, promise(self))
 
     def to_dict(self) -> dict[str, Any]:
@@ -230,7 +230,8 @@ def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
         low, high = watcher.limits or (0.0, 1.0)
         if alarm.kind in ("drop", "rise"):
             if watched.jitter is not None and watched.jitter > alarm.limit:
-                yield f"{alarm.text}: d below the run's own jitter of {100 * watched.jitter:.1f} points will alarm"
+                moved = _amount(watched.jitter, watcher)
+                yield f"{alarm.text}: d below the run's own jitter of {moved} will alarm"
             if watched.tasks == "fresh" and not watcher.difficulty:
                 yield (
                     f"{alarm.text}: the prompts are new at every step, so an alarm is about the policy or the prompts; "
@@ -244,11 +245,16 @@ def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
         if watcher.beyond:
             yield f"{alarm.text}: values outside {low:g} to {high:g} count as these ends; --range LOW,HIGH sets them"
         if alarm.base is not None and watcher.bound is not None and watcher.base_mean is not None:
-            hidden = watcher.base_mean - watcher.bound
+            hidden = _amount((high - low) * (watcher.base_mean - watcher.bound), watcher)
             yield (
-                f"{alarm.text}: the base step alone hides drops below {100 * hidden:.1f} points; evaluate it with four "
-                "times the samples to halve that"
+                f"{alarm.text}: the base step alone hides {alarm.kind}s below {hidden}; evaluate it with four times "
+                "the samples to halve that"
             )
+
+
+def _amount(size: float, watcher: AlarmWatcher) -> str:
+    """The size of a change: in points of a metric from 0 to 1, else as a number."""
+    return f"{size:.3g}" if watcher.limits not in (None, UNIT) else f"{100 * size:.1f} points"
 
 
 def promise(watched: Watched) -> str:
