@@ -88,6 +88,7 @@ def test_every_kind_of_value_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("code", "said"),
     [
+        ("leave({})", 'metric.json has no values; expected an object such as {"mean": 0.5}'),
         ("leave({str(number): 0 for number in range(1001)})", "metric.json has 1,001 values; expected at most 1,000"),
         ("leave({'x' * 201: 0})", "expected at most 200 characters that can be shown"),
         ("leave({'\\x1b[m': 0})", "expected at most 200 characters that can be shown"),

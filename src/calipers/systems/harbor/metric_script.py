@@ -589,7 +589,9 @@ def distinct_names(scripts: Mapping[Path, Datasets]) -> list[str]:
 
 
 def _checked(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values; ScriptError if there are too many, or if a name is too long or not printable."""
+    """The values; ScriptError if there are none or too many, or if a name is too long or not printable."""
+    if not values:
+        raise ScriptError('metric.json has no values; expected an object such as {"mean": 0.5}', "no_object")
     if len(values) > MOST_VALUES:
         raise ScriptError(f"metric.json has {len(values):,} values; expected at most {MOST_VALUES:,}", "no_object")
     for name in values:
