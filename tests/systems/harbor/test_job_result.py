@@ -31,6 +31,15 @@ def test_the_file_of_a_finished_job_is_written_again_to_the_byte():
     assert lost(read_job(str(SMALL)), found) == []
 
 
+def test_the_file_is_strict_json_even_if_a_sum_is_infinite(tmp_path):
+    huge = {"rewards": {"reward": 1e308}}
+    path = job(tmp_path / "job", huge, huge, config={"metrics": [{"type": "sum"}, {"type": "min"}]})
+    written = encoded(document(read_job(str(tmp_path / path))))
+    assert b"Infinity" not in written
+    (values,) = json.loads(written)["stats"]["evals"].values()
+    assert values["metrics"] == [{"sum": None}, {"min": 1e308}]
+
+
 def test_a_job_that_was_cut_off_before_it_could_sum_up(tmp_path):
     copy = tmp_path / "job"
     shutil.copytree(SMALL, copy)

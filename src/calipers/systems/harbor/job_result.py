@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from calipers.errors import InputError, UnknownName
@@ -288,8 +289,11 @@ def document(job: JobRead) -> dict[str, Any]:
 
 
 def encoded(result: Mapping[str, Any]) -> bytes:
-    """The bytes of a job's result file as Harbor writes it: indented by four spaces, without a final newline."""
-    return json.dumps(result, indent=4, ensure_ascii=False).encode()
+    """The bytes of a job's result file as Harbor writes it: indented by four spaces, without a final newline.
+
+    NaN and infinite numbers, such as a sum of huge rewards, become null.
+    """
+    return msgspec.json.format(msgspec.json.encode(result), indent=4)
 
 
 def lost(job: JobRead, result: Mapping[str, Any]) -> list[str]:
