@@ -307,6 +307,35 @@ def test_a_key_of_the_users_own_that_has_our_name_is_kept(tmp_path):
     assert [row["_calipers"] for row in back] == [5, "x"]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("column", "cell", "expected"),
+    [
+        ("metadata", "easy", {"metadata": {"metadata": "easy"}}),
+        ("metadata", '{"level": 1}', {"metadata": {"level": 1}}),  # as --by reads it
+        ("metadata", [1, 2], {"metadata": {"metadata": [1, 2]}}),
+        ("metadata", 3, {"metadata": {"metadata": 3}}),
+        ("error", 2, {"error": "2"}),
+        ("answer", {"x": 1}, {"answer": '{"x":1}'}),
+        ("prompt", 1.5, {"prompt": "1.5"}),
+        ("completion", True, {"completion": "true"}),
+    ],
+)
+def test_a_cell_that_a_record_cannot_have_is_one_that_it_can_have(tmp_path, column, cell, expected, suffix):
+    path, out = str(tmp_path / "in.parquet"), str(tmp_path / f"out{suffix}")
+    pl.DataFrame({"task": ["a", "b"], "reward": [1, 0], column: [cell, cell]}).write_parquet(path)
+    before, after = digests(path, out)
+    assert before == after
+    calipers.convert(out, records := str(tmp_path / "records.jsonl"))
+    assert {"task": "a", "sample": 0, "reward": 1.0, **expected} == json.loads(Path(records).read_text().split("\n")[0])
+
+
+def test_metadata_as_text_and_as_columns_of_its_own_is_one_object(tmp_path):
+    path = written(tmp_path, "task,reward,metadata.level,metadata,metadata.kind\na,1,hard,note,k\n", "in.csv")
+    calipers.convert(path, out := str(tmp_path / "out.jsonl"))
+    assert json.loads(Path(out).read_text())["metadata"] == {"metadata": "note", "level": "hard", "kind": "k"}
+
+
 def test_a_table_has_nan_and_json_lines_have_not(tmp_path):
     path = str(tmp_path / "in.parquet")
     pl.DataFrame({"task": ["a", "b"], "reward": [1.0, math.nan]}).write_parquet(path)

@@ -838,15 +838,28 @@ def _parquet_rows(source: Source, names: Columns) -> Extras:
                 yield {**record, **((facts or {}).get("keys") or {})}
 
 
+NOT_IN_RECORDS: dict[str, tuple[type, ...]] = {"error": (int, float, list), "answer": (dict,)}
+NOT_IN_RECORDS |= dict.fromkeys(TEXTS, (int, float))
+"""Role -> the types of cells that a record cannot have in it; these become JSON text."""
+
+
 def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:
-    """The row with columns such as metadata.level inside the object metadata; without those of rewards and usage."""
+    """The row with columns such as metadata.level inside the object metadata; without those of rewards and usage.
+
+    A column may have values that its role cannot have in a record, which become text, or keys of the metadata.
+    """
     roles = meant(names)
     nested: dict[str, Any] = {}
     for key, value in row.items():
         first, _, path = key.partition(".")
-        inside = roles.get(first) if path and key not in roles else None
+        role = roles.get(key)
+        inside = roles.get(first) if path and role is None else None
         if inside in ("rewards", "usage"):
             continue
+        if role == "metadata" and not isinstance(value, Raw):
+            value = {**_as_object(key, value), **nested.get(key, {})}
+        elif role in NOT_IN_RECORDS and isinstance(value, NOT_IN_RECORDS[role]):
+            value = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
         if inside != "metadata":
             nested[key] = value
             continue
@@ -857,6 +870,12 @@ def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:
         if isinstance(parent, dict):
             parent[last] = value
     return nested
+
+
+def _as_object(key: str, value: Any) -> dict[str, Any]:
+    """The metadata in a cell: an object, also as JSON text; any other value under the key of its column."""
+    inside = _object(value) if isinstance(value, str) else value
+    return inside if isinstance(inside, dict) else {key: value}
 
 
 CSV = Format(
