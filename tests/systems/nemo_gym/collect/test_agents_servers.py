@@ -48,6 +48,22 @@ def says(status=200, body=b"{}", **headers):
     return handler
 
 
+@pytest.mark.parametrize("cookie", ["a=1", "a[b]=1", "path=1", 'a="b c"', "A___my-server=x%20y"])
+def test_a_cookie_is_sent_back_as_the_server_wrote_it(cookie):
+    """Python's own cookies refuse some of these names, which ended the collection with an internal error."""
+
+    async def handler(request):
+        return web.json_response({"sent": request.headers.get("Cookie")}, headers={"Set-Cookie": f"{cookie}; Path=/"})
+
+    async def call(server):
+        first = await server.post("/seed_session", ROW)
+        return [
+            json.loads(reply.raw)["sent"] for reply in (first, await server.post("/verify", ROW, cookies=first.cookies))
+        ]
+
+    assert asked(handler, call=call) == [None, cookie]
+
+
 @pytest.mark.parametrize(
     ("handler", "text", "kind", "retry", "hopeless"),
     [

@@ -59,7 +59,7 @@ class GymReply:
     """The successful response of a server."""
 
     raw: bytes = field(repr=False)
-    cookies: Mapping[str, str] = field(repr=False, default_factory=dict)
+    cookies: Mapping[str, str] = field(repr=False, default_factory=dict)  # name -> value, quoted as in the header
 
 
 def checked(url: str, option: str) -> str:
@@ -109,14 +109,13 @@ class Server:
             async with http.post(
                 URL(self.url + route),
                 data=data if len(data) <= _LARGE_BODY else io.BytesIO(data),
-                headers=self._headers,
-                cookies=cookies,
+                headers={**self._headers, **_cookie_header(cookies or {})},
                 allow_redirects=False,
             ) as response:
                 success = response.status < 300
                 raw = await read_body(response.content, most if success else LARGEST_ERROR, whole=success)
                 if success:
-                    return GymReply(raw, {name: morsel.value for name, morsel in response.cookies.items()})
+                    return GymReply(raw, {name: morsel.coded_value for name, morsel in response.cookies.items()})
                 raise from_status(response.status, read_refusal(raw), response.headers, self._reach.secrets)
         except (aiohttp.ClientError, TimeoutError) as error:
             failed = call_failed(error, self.shown, self._reach.timeout, self._reach.secrets)
@@ -150,6 +149,11 @@ class Server:
             cookie_jar=aiohttp.DummyCookieJar(),  # no shared cookies, because a session belongs to one rollout
         )
         return self._http
+
+
+def _cookie_header(cookies: Mapping[str, str]) -> dict[str, str]:
+    """The header with cookies as the server wrote them: aiohttp itself sends fewer names than it reads."""
+    return {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())} if cookies else {}
 
 
 def decoded(raw: bytes) -> dict[str, Any]:
