@@ -200,3 +200,25 @@ def test_differences_below_twelve_decimals_have_no_picture():
     for report in (calipers.matrix(rows), calipers.compare(rows)):  # the rounded ends of their axis are equal
         assert "<svg" not in report._repr_html_()
         assert terminal.render(report.page(), columns=150)
+
+
+@pytest.mark.parametrize(
+    ("gains", "word", "sentence"),
+    [((0.5, -0.5), "undecided", "Each benchmark is decided alone."), ((0.5, 0.5), "better", "alone, too.")],
+)
+def test_benchmarks_are_decided_too_only_if_their_mean_is(gains, word, sentence):
+    parts = {f"part-{n}": (60, 10, 0, 30) if gain > 0 else (60, 10, 30, 0) for n, gain in enumerate(gains)}
+    found = calipers.matrix(suite_rows(parts))
+    assert found.mean.pairs[0].verdict == word
+    assert sentence in page(found)
+
+
+def test_the_highest_value_is_undecided_equivalent_or_not_compared():
+    def rows(model, passed, tasks=60):
+        return [{"dataset": "x", "task": t, "model": model, "reward": float(t < passed)} for t in range(tasks)]
+
+    equal = [*rows("a", 30), *rows("b", 30), *rows("c", 30)]
+    assert "a has the highest value, 0.500; undecided against b, c." in page(calipers.matrix(equal))
+    assert "a has the highest value, 0.500; equivalent to b, c." in page(calipers.matrix(equal, margin=0.3))
+    finished = calipers.score(rows("c", 50))
+    assert "0.833; not compared with every other." in page(calipers.matrix(equal[:120], finished))

@@ -365,10 +365,11 @@ def alone(matrix: Matrix) -> str:
     if matrix.mean is None or len(matrix.mean.pairs) != 1:
         return ""
     decided = [row for row in matrix.benchmarks if any(pair.verdict in DECIDED for pair in row.pairs)]
+    mean_is_decided = matrix.mean.pairs[0].verdict in DECIDED
     if not decided:
-        return "No single benchmark decides it." if matrix.mean.pairs[0].verdict in DECIDED else ""
+        return "No single benchmark decides it." if mean_is_decided else ""
     if len(decided) == len(matrix.benchmarks):
-        return "Each benchmark is decided alone, too."
+        return f"Each benchmark is decided alone{', too' if mean_is_decided else ''}."
     named = ", ".join(clean(row.benchmark) for row in decided[:FEW]) + (", …" if len(decided) > FEW else "")
     are = "is" if len(decided) == 1 else "are"
     return f"{len(decided):,} of {counted(len(matrix.benchmarks), 'benchmark')} {are} decided alone: {named}."
@@ -391,17 +392,20 @@ def _answer_of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
         return Answer(f"The {count} are not compared {over}.", plain_why(_why_not_compared(matrix)))
     sign = 1 if matrix.higher_is_better else -1
     first = max(with_value, key=lambda cell: sign * (cell.value or 0.0))
-    ties = [
-        shown_name[pair.second if pair.first == first.model else pair.first]
-        for pair in row.pairs
-        if first.model in (pair.first, pair.second) and pair.verdict not in DECIDED
-    ]
-    listed = ", ".join(ties[:FEW]) + (f" and {len(ties) - FEW:,} more" if len(ties) > FEW else "")
-    return Answer(
-        f"No model is better than every other {over}.",
-        f"{shown_name[first.model]} has the {'highest' if sign > 0 else 'lowest'} value, "
-        f"{figure(first.value, digits)}; undecided against {listed}",
-    )
+    others: dict[str, list[str]] = {"undecided against": [], "equivalent to": []}
+    for pair in row.pairs:
+        if first.model in (pair.first, pair.second) and pair.verdict not in DECIDED:
+            other = shown_name[pair.second if pair.first == first.model else pair.first]
+            others["equivalent to" if pair.verdict == "equivalent" else "undecided against"].append(other)
+    value = f"{'highest' if sign > 0 else 'lowest'} value, {figure(first.value, digits)}"
+    ties = [f"{how} {_listed(ties)}" for how, ties in others.items() if ties]
+    detail = "; ".join([f"{shown_name[first.model]} has the {value}", *(ties or ["not compared with every other"])])
+    return Answer(f"No model is better than every other {over}.", detail)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``a, b, c and 2 more``."""
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW:,} more" if len(names) > FEW else "")
 
 
 def decimals(matrix: Matrix) -> int:
