@@ -2,6 +2,7 @@ import struct
 from functools import cache
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from making import rollouts
 
@@ -134,3 +135,12 @@ def test_rewards_too_large_for_their_spread_have_no_band(reward):
     assert point.why == "the values are too large for their spread to be a number"
     assert curves["pass@k"].points[0].interval is not None
     assert curves.digest.startswith("sha256:")  # no number in it is infinite
+
+
+def test_the_headline_has_no_value_beyond_the_samples():
+    """Such a value holds only if chances follow the fitted law, which a headline has no room to say."""
+    rng = np.random.default_rng(0)
+    curves = curve((rng.random((60, 8)) < rng.beta(0.5, 0.7, 60)[:, None]).astype(float).tolist(), upto=64)
+    assert curves["pass@k"].points[-1].value is not None
+    assert " and a pass@8 of " in curves.headline()
+    assert "pass@64" not in f"{curves.headline()}{curves.glance().sentence}"

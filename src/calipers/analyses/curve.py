@@ -205,8 +205,9 @@ class Curves(Page):
 
 
 def rising(group: CurveGroup) -> str:
-    """A sentence with pass@k at the first and the last k that all tasks have; "" if there is no such k."""
-    points = [point for point in group["pass@k"].points if point.tasks == group.tasks and point.value is not None]
+    """A sentence with pass@k at the first and the last k that all tasks have samples for; "" if there is no such k."""
+    sampled = [point for point in group["pass@k"].points if not point.model_based]
+    points = [point for point in sampled if point.tasks == group.tasks and point.value is not None]
     if not points or group.tasks == 0:
         return ""
     name = clean(group.model or group.agent or "The run", 60)
