@@ -140,6 +140,15 @@ def test_head_reads_what_it_wants(tmp_path):
     assert done.stdout.count(b"\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["score", ARITH], ["list", "metrics"], ["explain", "wilson"]])
+def test_a_closed_output_is_one_line(tmp_path, arguments):
+    """As in ``calipers list metrics >&-``, for which Python has no standard output at all."""
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", MAIN, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=SECONDS, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode() == "standard output: is closed; expected an open standard output\n"
+
+
 @pytest.mark.parametrize("arguments", [["score", ARITH], ["list", "metrics"], ["--help"]])
 def test_a_full_disk_is_one_line(tmp_path, arguments):
     with open("/dev/full", "wb") as full:

@@ -91,6 +91,21 @@ def test_a_live_watch_finds_what_comes_and_ends_with_its_answer(quiet):
             process.wait()
 
 
+def test_a_live_watch_without_a_standard_output_looks_until_it_is_stopped(quiet):
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", MAIN, "watch", "run", "--every", "0.1"]
+    with open(quiet / "log", "wb") as file:
+        process = subprocess.Popen(command, cwd=quiet, stderr=file)
+    try:
+        until(lambda: b"step 7: No alarm in 8 steps." in (quiet / "log").read_bytes(), "the first look")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 2
+        assert b"standard output: is closed" in (quiet / "log").read_bytes()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
 def test_checkpoints_are_evaluated_one_by_one(tmp_path):
     """A user's command runs on names that a shell would split; one of its evaluations fails."""
     for name in ("step 1; rm x", "step_2", "step_3"):

@@ -104,8 +104,9 @@ def aligned(lines: Mapping[str, str]) -> list[str]:
     """A line for each name; on a terminal, a long description is wrapped in its column."""
     widest = max(map(len, lines))
     room = shutil.get_terminal_size().columns - widest - 2
+    wrapped = room >= LEAST and sys.stdout is not None and is_terminal(sys.stdout)
     rows = []
     for name, text in lines.items():
-        pieces = textwrap.wrap(text, room) if is_terminal(sys.stdout) and room >= LEAST else [text]
+        pieces = textwrap.wrap(text, room) if wrapped else [text]
         rows += [f"{head:<{widest}}  {piece}" for head, piece in zip_longest([name], pieces or [""], fillvalue="")]
     return rows

@@ -300,7 +300,7 @@ class _Screen:
     """The page of a watch: redrawn at each change on a terminal; elsewhere a line per change on standard error."""
 
     def __init__(self) -> None:
-        self._drawn = is_terminal(sys.stdout) and is_terminal(sys.stderr)
+        self._drawn = all(stream is not None and is_terminal(stream) for stream in (sys.stdout, sys.stderr))
         self._live: Any = None
         self._notes = 0  # the number of notes that have been printed
 
