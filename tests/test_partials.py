@@ -372,6 +372,15 @@ class TestManyRollouts:
         assert packs
         assert bool(expected) == (not any(datasets))
 
+    def test_the_ledger_is_of_the_same_of_several_rewards(self, tmp_path, plain, packs):
+        """It was of the first in the file, in small files of the first by name."""
+        rows = [{"task": n, "rewards": {"style": 0.5, "acc": n % 2}} for n in range(6)]
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        expected = plain(tmp_path / "rows.jsonl", "max(column=style)").groups[0].ledger
+        assert calipers.score(tmp_path / "rows.jsonl", "max(column=style)").groups[0].ledger == expected
+        assert packs
+        assert expected.passed == 3
+
     @pytest.mark.parametrize("packing_name", ["gz", "zst"])
     def test_compressed_lines(self, tmp_path, plain, packs, packing_name):
         import gzip

@@ -135,8 +135,8 @@ def table_of(packed: Packed) -> PackedRollouts:
         np.zeros(len(packed.kinds), dtype=np.int64),
         np.zeros(len(packed.kinds), dtype=np.int64),
         packed.kinds.outcome,
-        packed.kinds.rewards,
-        packed.kinds.columns,
+        dict(sorted(packed.kinds.rewards.items())),  # a single file has them in its own order
+        dict(sorted(packed.kinds.columns.items())),
         labels,
         tries=None if bool((packed.tries == 1).all()) else packed.tries,
         planned_from=packed.kinds.planned_from,
