@@ -57,7 +57,8 @@ async def read_body(content: aiohttp.StreamReader, most: int, *, whole: bool) ->
     """Read a body of limited size; a larger body is an error if ``whole``, else only its start is returned."""
     chunks, size = [], 0
     try:
-        while size <= most and (chunk := await content.readany()):
+        while size <= most and not content.at_eof():
+            chunk = await content.readany()
             chunks.append(chunk)
             size += len(chunk)
     except aiohttp.ClientPayloadError:

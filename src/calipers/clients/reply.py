@@ -236,18 +236,16 @@ def _usage(counts: Any, latency_s: float, price: Price | None) -> Mapping[str, f
     usage: dict[str, float] = {}
     if isinstance(counts, dict):
         for theirs, ours in _COUNTS.items():
-            if (value := counts.get(theirs)) is not None:
-                _put(usage, ours, value)
+            if _is_count(value := counts.get(theirs)):
+                usage[ours] = value
         for group, theirs, ours in _DETAILS:
-            if (details := counts.get(group)) and isinstance(details, dict):
-                _put(usage, ours, details.get(theirs))
+            if group in counts and isinstance(details := counts[group], dict) and _is_count(details.get(theirs)):
+                usage[ours] = details[theirs]
     return {**priced(usage, price), "latency_s": latency_s}
 
 
-def _put(usage: dict[str, float], name: str, value: Any) -> None:
-    """Add a value if it is a valid count."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST:
-        usage[name] = value
+def _is_count(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST
 
 
 def _message(error: Any) -> str:

@@ -83,9 +83,10 @@ class Finished(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """The cost in dollars, if known; verification included."""
-        usage = {} if self.completion is None else self.completion.usage
-        costs = [part["cost_usd"] for part in (usage, self.judging) if "cost_usd" in part]
-        return sum(costs) if costs else None
+        usage, judging = {} if self.completion is None else self.completion.usage, self.judging
+        if "cost_usd" not in usage and "cost_usd" not in judging:
+            return None
+        return usage.get("cost_usd", 0.0) + judging.get("cost_usd", 0.0)
 
     @property
     def judging(self) -> Mapping[str, float]:

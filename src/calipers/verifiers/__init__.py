@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
 from typing import Any, Protocol
 
@@ -100,29 +99,39 @@ async def judged(verifier: Verifier, task: Task, completion: Completion, *, chec
 
     Without ``check``, the verdict is returned as the verifier gave it.
     """
-    with failures_of(name_of(verifier)):
+    with VerifierGuard(name_of(verifier)):
         verdict = await verifier.verify(task, completion)
         return checked(verdict) if check else verdict
 
 
-@contextmanager
-def failures_of(name: str) -> Iterator[None]:
-    """A context in which each exception of a verifier becomes a VerifierError, except those meant for the run."""
-    try:
-        yield
-    except VerifierError:
-        raise
-    except RegexTimeout as error:
-        raise VerifierError(str(error), outcome="filter_timeout") from error
-    except asyncio.CancelledError as error:
-        current = asyncio.current_task()
-        if current is None or current.cancelling():  # the run itself is being cancelled
-            raise
-        problem = f"verifier {name!r} failed: something inside it was cancelled"
-        raise VerifierError(problem, blameless=True) from error
-    except (Exception, SystemExit) as error:  # a verifier that exits must not end the run
-        lost = isinstance(error, (TimeoutError, ConnectionError))  # from a server that the verifier uses
-        raise VerifierError(f"verifier {name!r} failed: {message_of(error)}", blameless=lost) from error
+class VerifierGuard:
+    """A context in which each exception of a verifier becomes a VerifierError, except those meant for the run.
+
+    A class, because a generator would add a microsecond to every verdict.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, VerifierError):
+            return
+        if isinstance(error, RegexTimeout):
+            raise VerifierError(str(error), outcome="filter_timeout") from error
+        if isinstance(error, asyncio.CancelledError):
+            current = asyncio.current_task()
+            if current is None or current.cancelling():  # the run itself is being cancelled
+                return
+            problem = f"verifier {self._name!r} failed: something inside it was cancelled"
+            raise VerifierError(problem, blameless=True) from error
+        if isinstance(error, (Exception, SystemExit)):  # a verifier that exits must not end the run
+            lost = isinstance(error, (TimeoutError, ConnectionError))  # from a server that the verifier uses
+            raise VerifierError(f"verifier {self._name!r} failed: {message_of(error)}", blameless=lost) from error
 
 
 def ready(verifiers: Iterable[Verifier]) -> None:

@@ -23,7 +23,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
 from calipers.names import VERIFIERS, is_code, load_code
 from calipers.tasks import Task
-from calipers.verifiers import NamedVerifier, Verdict, Verifier, checked, failures_of, fault, message_of, shown
+from calipers.verifiers import NamedVerifier, Verdict, Verifier, VerifierGuard, checked, fault, message_of, shown
 from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
 
 __all__ = [  # the names in ``evsys_sdk.verifiers.fns``
@@ -253,7 +253,7 @@ def _instance(name: str, thing: Any) -> Any:
 
 
 async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    with failures_of(name):
+    with VerifierGuard(name):
         result = fn(*args, **named)
         return await result if isinstance(result, Awaitable) else result
 
