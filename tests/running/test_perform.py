@@ -65,6 +65,14 @@ def test_a_limit_that_the_last_rollout_reaches_stops_nothing(tmp_path, tasks, st
     assert (report.stopped, report.complete) == (stopped, not stopped)
 
 
+def test_a_plan_that_no_reader_accepts_is_refused_before_the_first_request(tmp_path):
+    with pytest.raises(
+        InputError, match="--samples: 200,000,000 rollouts would be planned; expected at most 100,000,0"
+    ):
+        perform(job(tmp_path, "http://127.0.0.1:9/v1", 2, samples=10**8))
+    assert not (tmp_path / "run").exists()
+
+
 def written(folder):
     return json.loads((folder / "plan.json").read_text())
 

@@ -28,7 +28,7 @@ from calipers.clients import NONE_HERE, Client, Price, Request, connect, is_loca
 from calipers.clients.address import endpoint
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
-from calipers.formats.run_folder import DOCUMENTS, PLAN, RunStop
+from calipers.formats.run_folder import DOCUMENTS, MOST_PLANNED, PLAN, RunStop
 from calipers.names import AGENT_RUNS, ENGINES, engine_of, load
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
@@ -343,8 +343,12 @@ def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
 
 
 def _questions(job: Job, suite: Suite) -> list[Task]:
-    """The tasks that a job runs, in the order of their file."""
-    return [replace(task, verifier=None) if job.predict_only else task for task in selected(suite.tasks, job)]
+    """The tasks that a job runs, in the order of their file; InputError if no reader would accept its plan."""
+    tasks = [replace(task, verifier=None) if job.predict_only else task for task in selected(suite.tasks, job)]
+    if (planned := len(tasks) * job.samples) > MOST_PLANNED:
+        problem = f"{planned:,} rollouts would be planned"
+        raise InputError.at(job.location("samples"), problem, f"expected at most {MOST_PLANNED:,}")
+    return tasks
 
 
 def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:
