@@ -100,6 +100,26 @@ def test_what_a_functions_keys_inherit():
     assert found.numbers(0).metrics["two,none"] == 2.0
 
 
+def test_the_keys_of_each_of_several_functions_inherit_its_own():
+    def both(references, predictions):
+        return {"one": 1.0, "two": 2.0}
+
+    def length(references, predictions):
+        return len(predictions[0])
+
+    def half(values):
+        return sum(values) / 2
+
+    metrics = [
+        {"metric": length, "aggregation": "mean", "higher_is_better": False},
+        {"metric": both, "aggregation": half, "higher_is_better": True},
+    ]
+    found = scored([["x"], ["y"], ["z"]], ["x", "y", "z"], metric_list=metrics)
+    assert found.higher_is_better() == {"length": False, "both": True, "one": True, "two": True}
+    numbers = found.numbers(0).metrics
+    assert [numbers[f"{name},none"] for name in ("length", "one", "two")] == [1.0, 1.5, 3.0]
+
+
 def test_a_metric_that_process_results_adds_has_no_better_way():
     way = ScoringSettings(process_results=lambda doc, results: {"exact_match": 1.0, "length": 3})
     found = scored([["x"]], ["x"], way, metric_list=[{"metric": "exact_match"}])

@@ -479,6 +479,7 @@ class ScoredPipeline:
     outcomes: list[str]  # [D] outcome words
     repeats: list[dict[str, list[Any]]]  # [D] each metric's score per repeat; empty for a gap
     scores: list[dict[str, Any]]  # [D] each metric's score; empty for a gap
+    sources: Mapping[str, Entry] = field(default_factory=dict)  # metric -> the entry that it was computed for
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,21 +499,18 @@ class TaskScores:
 
     def numbers(self, iterations: int = ITERATIONS) -> TaskNumbers:
         """The task's numbers."""
-        return aggregate_task(self.values(), self._aggregations(), iterations)
+        return aggregate_task(self.values(), self._known("aggregation"), iterations)
 
     def aggregation(self, metric: str) -> Any:
         """The aggregation of a metric: a name, or a user's function."""
-        known = self._aggregations()
+        known = self._known("aggregation")
         return known.get(metric, known.get(base(metric), "mean"))
-
-    def _aggregations(self) -> dict[str, Any]:
-        return {**self._inherited("aggregation"), **self._listed("aggregation")}
 
     def higher_is_better(self) -> dict[str, bool | None]:
         """Whether higher is better: for each listed metric, then for each computed one for which it is known."""
-        listed, inherited = self._listed("higher_is_better"), self._inherited("higher_is_better")
+        listed, known = self._listed("higher_is_better"), self._known("higher_is_better")
         computed = [metric for key in self.values() if (metric := key.rpartition(",")[0]) not in listed]
-        directions = {metric: listed.get(base(metric), inherited.get(metric)) for metric in computed}
+        directions = {metric: known.get(metric, known.get(base(metric))) for metric in computed}
         return listed | {metric: higher for metric, higher in directions.items() if higher is not None}
 
     def _listed(self, attribute: str) -> dict[str, Any]:
@@ -520,20 +518,10 @@ class TaskScores:
         entries = (entry for scored in self.pipelines for entry in scored.scoring.metrics)
         return {entry.name: getattr(entry, attribute) for entry in entries}
 
-    def _inherited(self, attribute: str) -> dict[str, Any]:
-        """An attribute of each metric that is a key of a function's result: the function's own attribute.
-
-        It is known only if the function is the only one among a pipeline's metrics.
-        """
-        inherited = {}
-        for scored in self.pipelines:
-            functions = [entry for entry in scored.scoring.metrics if entry.function is not None]
-            if len(functions) != 1:
-                continue
-            names = {entry.name for entry in scored.scoring.metrics}
-            for metric in {key for scores in scored.scores for key in scores} - names:
-                inherited[metric] = getattr(functions[0], attribute)
-        return inherited
+    def _known(self, attribute: str) -> dict[str, Any]:
+        """An attribute of each metric: as listed, else for a key of a function's result that of the function."""
+        sources = (source for scored in self.pipelines for source in scored.sources.items())
+        return {metric: getattr(entry, attribute) for metric, entry in sources} | self._listed(attribute)
 
 
 def answered_documents(task: LoadedTask, resps: Mapping[int, Sequence[Sequence[Any]]]) -> list[AnsweredDocument]:
@@ -584,6 +572,7 @@ def _pipeline(documents: Sequence[AnsweredDocument], scoring: Scoring, settings:
     if matched is not None:
         return matched
     answers, outcomes, repeats, scores, start = [], [], [], [], 0
+    sources: dict[str, Entry] = {}
     for number, document in enumerate(documents):
         rows = range(start, start + len(document.resps))
         start = rows.stop
@@ -594,7 +583,7 @@ def _pipeline(documents: Sequence[AnsweredDocument], scoring: Scoring, settings:
         if outcome != STOPPED:
             results = [_without_gaps(filtered_answers, row) for row in rows]
             try:
-                by_repeat, document_scores = _document(document, results, scoring, settings)
+                by_repeat, document_scores = _document(document, results, scoring, settings, sources)
             except RegexTimeout:  # of a pattern in regexes_to_ignore
                 outcome = STOPPED
             except InputError as error:
@@ -602,7 +591,7 @@ def _pipeline(documents: Sequence[AnsweredDocument], scoring: Scoring, settings:
         outcomes.append(outcome)
         repeats.append(by_repeat)
         scores.append(document_scores)
-    return ScoredPipeline(scoring, answers, outcomes, repeats, scores)
+    return ScoredPipeline(scoring, answers, outcomes, repeats, scores, sources)
 
 
 def _matched(
@@ -639,9 +628,13 @@ def _without_gaps(filtered_answers: FilteredAnswers, row: int) -> Any:
 
 
 def _document(
-    document: AnsweredDocument, results: list[Any], scoring: Scoring, settings: ScoringSettings
+    document: AnsweredDocument,
+    results: list[Any],
+    scoring: Scoring,
+    settings: ScoringSettings,
+    sources: dict[str, Entry],
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """A document's scores: of each repeat, and reduced over the repeats."""
+    """A document's scores: of each repeat, and reduced over the repeats; ``sources`` gets the entry of each metric."""
     if settings.process_results is not None:
         return _once(process(settings.process_results, document.doc, results))
     names = [entry.name for entry in scoring.metrics]
@@ -672,6 +665,7 @@ def _document(
                 values.setdefault(key, []).append(score)
         by_repeat |= values
         for key in values:
+            sources.setdefault(key, entry)
             scores |= reduced(key, values[key], how or "take_first", entry.k, document.target)
     return by_repeat, scores
 
