@@ -237,7 +237,19 @@ def replace_by_copy(path):
     os.replace(copy, path)
 
 
-@pytest.mark.parametrize("damage", [lambda path: shutil.rmtree(path.parent), Path.unlink, replace_by_copy])
+def move(path):
+    os.rename(path, path.with_name("moved"))
+
+
+def replace_with_backup(path):
+    """What an editor does that keeps a backup: the file under the old name is the new one."""
+    move(path)
+    shutil.copy(path.with_name("moved"), path)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: shutil.rmtree(path.parent), Path.unlink, replace_by_copy, move, replace_with_backup]
+)
 def test_a_log_that_was_removed_or_replaced_is_told(tmp_path, damage):
     path = tmp_path / "r" / "log"
     path.parent.mkdir()
@@ -250,9 +262,22 @@ def test_a_log_that_was_removed_or_replaced_is_told(tmp_path, damage):
         await log.append(b"2")
         await log.flush()
 
-    with pytest.raises(LogError, match=r"log: was removed or replaced while it was written"):
+    with pytest.raises(LogError, match=r"log: was removed, moved or replaced while it was written"):
         asyncio.run(write())
     assert log.written == 1
+
+
+def test_user_code_may_change_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def write():
+        log = Log(Path("log"), untouched)
+        monkeypatch.chdir("/")
+        await log.append(b"1")
+        await log.close()
+
+    asyncio.run(write())
+    assert (tmp_path / "log").read_bytes() == b"1\n"
 
 
 def test_a_full_disk_keeps_its_whole_lines(tiny_disk):

@@ -44,6 +44,7 @@ class Log:
             sync_directory(path.parent)
         except OSError as error:
             raise LogError.of(path, error) from None
+        self._absolute = path.absolute()  # the same file, also if user code changes the working directory
         self._size = os.fstat(self._file).st_size  # the offset of the next line
         self._lock = threading.Lock()  # protects all fields below
         self._changed = threading.Condition(self._lock)
@@ -157,8 +158,8 @@ class Log:
             return 0, error
         written_bytes = 0
         try:
-            if not os.fstat(self._file).st_nlink and not is_at(self._file, self.path):  # the lines would be lost
-                problem = "was removed or replaced while it was written; put it back, or begin again"
+            if not is_at(self._file, self._absolute):  # the lines would be lost
+                problem = "was removed, moved or replaced while it was written; put it back, or begin again"
                 return 0, LogError(f"{self.path}: {problem}")
             while written_bytes < len(batch):
                 written_bytes += os.write(self._file, batch[written_bytes:])
