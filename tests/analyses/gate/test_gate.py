@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calipers.analyses.gate import Check, Gate
-from calipers.analyses.gate.gate import check_policy
+from calipers.analyses.gate.gate import check_policy, gate
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 
 
@@ -59,3 +59,20 @@ def test_tasks_that_are_left_out_may_decide_and_retries_are_said(tmp_path):
         in found.checks[0].remark
     )
     assert found.notes[0].startswith("warning: 7 of 10 tasks stop at their first pass")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "value", "ends"),
+    [("pass^2 >= 0.6", 1.0, "0.5000 to 0.5000"), ("lower(pass^2) >= 0.6", 0.839, "0.3520 to 0.3520")],
+)
+def test_a_requirement_that_no_missing_rollout_lets_a_value_meet_says_so(tmp_path, requirement, value, ends):
+    """Tasks with a failure and a missing rollout have no pass^2 yet, and it is 0 whatever that rollout was."""
+    rows = [{"task": f"t{n}", "sample": sample, "reward": 1.0} for n in range(20) for sample in (0, 1)]
+    rows += [{"task": f"u{n}", "sample": 0, "reward": 0.0} for n in range(20)]
+    rows += [{"task": f"u{n}", "sample": 1, "outcome": "client_failed"} for n in range(20)]
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (found,) = gate(str(path), require=requirement).checks
+    assert (found.word, found.value) == ("failed", pytest.approx(value, abs=1e-3))
+    missing = "20 of 80 rollouts are missing, and it is not met whatever their outcomes"
+    assert found.remark == f"{missing}: with them the value is {ends}"

@@ -469,7 +469,10 @@ class _GroupCheck:
             word, why = decide(requirement, word, missing, too_many)
         if why is not None:
             return replace(start, why=why)
-        return replace(start, value=value, word=word, remark=_remark(requirement, number, word, better))
+        remark = _remark(requirement, number, better)
+        if word == "failed" and requirement.met(value) and missing is not None and missing.ends is not None:
+            remark = _unmet_remark(missing.text, missing.ends)
+        return replace(start, value=value, word=word, remark=remark)
 
     def _start(self, part: GateGroup | GateSlice | None) -> Check:
         """An undefined check, to which an answer or the reason why there is none is added."""
@@ -583,9 +586,9 @@ def _compared_value(requirement: Requirement, number: Number) -> tuple[float | N
     return number.interval[requirement.end == "upper"], None
 
 
-def _remark(requirement: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
+def _remark(requirement: Requirement, number: Number, better: bool | None) -> str | None:
     """Remarks on an answer: its uncertainty, and whether the requirement asks for the worse direction."""
-    remarks = [_interval_remark(requirement, number, word), _bounds_remark(requirement, number), number.remark]
+    remarks = [_interval_remark(requirement, number), _bounds_remark(requirement, number), number.remark]
     if better is not None and requirement.op != "==" and requirement.op.startswith(">") is not better:
         remarks.append(
             f"{'higher' if better else 'lower'} is better for {requirement.metric}, but this asks for the opposite"
@@ -605,12 +608,17 @@ def _bounds_remark(requirement: Requirement, number: Number) -> str | None:
     return f"the missing rollouts may decide the answer: the value is {low} to {high} depending on them"
 
 
-def _interval_remark(requirement: Requirement, number: Number, word: Word) -> str | None:
+def _unmet_remark(missing: str, ends: tuple[float, float]) -> str:
+    """The remark on a requirement that the value meets, and that no outcome of the missing rollouts lets it meet."""
+    low, high = (figure(end) for end in sorted(ends))
+    return f"{missing} are missing, and it is not met whatever their outcomes: with them the value is {low} to {high}"
+
+
+def _interval_remark(requirement: Requirement, number: Number) -> str | None:
     """A remark if the interval includes values with the other answer; for a difference without one, the reason."""
     if requirement.end is not None or number.interval is None or requirement.op == "==":
         return number.why if requirement.delta and number.interval is None else None
-    sides = [requirement.met(end) for end in number.interval]
-    if all(side == (word == "passed") for side in sides):
+    if len({requirement.met(end) for end in number.interval}) == 1:
         return None
     return "the interval contains both answers"
 
