@@ -208,6 +208,27 @@ def test_a_metric_of_the_tasks_own_function_keeps_its_number(tmp_path):
     assert found["results"]["t"]["odd,none"] == 7.0  # and not the mean of 0 and 1
 
 
+ODD = {"metric": "def odd(references, predictions):\n    return 1.0\n", "aggregation": "median"}
+KEYS = {"metric": "def keys(references, predictions):\n    return {'odd': 1.0}\n", "aggregation": "median"}
+OTHER = {"metric": "<class 'utils.Other'>", "aggregation": "mean"}
+
+
+@pytest.mark.parametrize(
+    ("config", "number"),
+    [
+        ({"metric_list": [ODD]}, 1.0),  # the larger of 0 and 1
+        ({"metric_list": [OTHER, ODD]}, 1.0),
+        ({"metric_list": [KEYS]}, 1.0),  # a key of the function's result
+        ({"metric_list": [KEYS, OTHER]}, 7.0),  # a key of either: the number of the results file
+        ({"metric_list": [KEYS], "process_results": "def own(doc, results): ..."}, 0.5),
+        ({"metric_list": [{"metric": [1]}, 5]}, 0.5),
+    ],
+)
+def test_a_metric_that_is_a_function_is_aggregated_as_its_entry_says(tmp_path, config, number):
+    found = results_of([str(written(tmp_path, configs={"t": config}))])
+    assert found["results"]["t"]["odd,none"] == number
+
+
 @pytest.mark.parametrize(
     ("block", "content", "wrong"),
     [

@@ -251,12 +251,28 @@ def inner(block: Any, *keys: str | None) -> Mapping[str, Any]:
     return block if isinstance(block, dict) else {}
 
 
+_DEFINITION: Final = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)|^<(?:function|class) '?(?:\S*\.)?(\w+)", re.M)
+
+
 def listed_aggregation(config: Mapping[str, Any], metric: str) -> str | None:
-    """The aggregation of a metric in a task's configuration: a name, or a function's source; None if not given."""
+    """The aggregation of a metric in a task's configuration: a name, or a function's source; None if not given.
+
+    A listed function is written as its source. A metric that is not listed is a key of a function's result, which has
+    the aggregation of its function; if the functions have several, it is not known, and the source of one is returned.
+    """
     listed = config.get("metric_list")
-    entries = [entry for entry in listed if inner(entry).get("metric") == metric] if isinstance(listed, list) else []
-    how = entries[-1].get("aggregation") if entries else None
-    return how if isinstance(how, str) else None
+    how_by_name: dict[str, str | None] = {}
+    of_functions: dict[str | None, str] = {}
+    for entry in map(inner, listed if isinstance(listed, list) else []):
+        name, aggregation = entry.get("metric"), entry.get("aggregation")
+        how = aggregation if isinstance(aggregation, str) else None
+        if isinstance(name, str) and (definition := _DEFINITION.search(name)):
+            of_functions[how] = name
+            name = definition[1] or definition[2]
+        how_by_name[str(name)] = how
+    if metric in how_by_name or "process_results" in config:
+        return how_by_name.get(metric)
+    return next(iter(of_functions if len(of_functions) < 2 else of_functions.values()), None)
 
 
 class _FileContext(NamedTuple):
