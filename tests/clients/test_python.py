@@ -146,6 +146,49 @@ def test_a_number_of_too_many_digits(mine):
     assert str(end).startswith("it returned an invalid Completion: Exceeds the limit (4300 digits)")
 
 
+class Text(str):
+    __slots__ = ()
+
+
+class Untellable(ClientError):
+    def __str__(self):
+        raise ValueError
+
+
+class Bare(ClientError):
+    def __init__(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ClientError("x", kind=object()), "ClientError: x"),
+        (ClientError("x", kind=Text("mine")), "ClientError: x"),  # a log cannot have a subclass of str
+        (ClientError("x", wait="soon", retry=True), "ClientError: x"),
+        (ClientError("x", retry=None), "ClientError: x"),
+        (Untellable("x"), "Untellable"),
+        (Bare(), "Bare:"),
+    ],
+)
+@pytest.mark.parametrize("method", ["complete", "score"])
+def test_an_error_of_its_own_that_a_run_cannot_use_fails_one_call(error, said, method):
+    class Model:
+        async def complete(self, request):
+            raise error
+
+        score = complete
+
+    async def main():
+        client = guarded(Model(), "mine", Connection())
+        with pytest.raises(ClientError) as raised:
+            await getattr(client, method)(request())
+        return raised.value
+
+    end = asyncio.run(main())
+    assert (str(end), end.kind, end.retry, end.wait, end.hopeless) == (said, "python", False, None, False)
+
+
 @pytest.mark.parametrize("name", ["text_of_a_library", "completion_of_a_library"])
 def test_text_of_another_type_is_text(mine, name):
     """A log cannot have a subclass of ``str``, such as numpy's."""

@@ -105,10 +105,8 @@ class OwnScorer:
                 result = await self._score(requests)
             elif isinstance(result := await self._thread.call(lambda: self._score(requests)), BaseException):
                 raise result
-        except ClientError:
-            raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            raise ClientError(described(error, self._secrets), kind="python") from error
+            raise _call_failed(error, self._secrets) from None
         scored = list(result) if isinstance(result, (list, tuple)) else []
         if len(scored) != len(requests) or not all(isinstance(item, Scored) for item in scored):
             message = f"score() returned {type(result).__name__} for {len(requests)} texts; expected a Scored for each"
@@ -118,6 +116,26 @@ class OwnScorer:
         except (TypeError, ValueError, OverflowError) as error:
             message = f"score() returned an invalid Scored: {described(error, self._secrets)}"
             raise ClientError(message, kind="python", hopeless=True) from error
+
+
+class _ErrorFields(msgspec.Struct):
+    """The fields of a `ClientError`, with the types that the loop and the log need."""
+
+    kind: str
+    retry: bool
+    wait: float | None
+    slow_down: bool
+    hopeless: bool
+
+
+def _call_failed(error: BaseException, secrets: Secrets) -> ClientError:
+    """The error of a call for an exception of user code: itself if it is a valid `ClientError`."""
+    if isinstance(error, ClientError):
+        with suppress(Exception):  # from the error's own code, or an invalid field, which would end the run
+            msgspec.json.encode(msgspec.convert(error, complete(_ErrorFields), from_attributes=True))
+            str(error)
+            return error
+    return ClientError(described(error, secrets), kind="python")
 
 
 def _plain(scored: Scored) -> Scored:
@@ -227,10 +245,8 @@ class OwnModel:
             except (Exception, SystemExit) as error:
                 answer = error
             latency_s = perf_counter() - started
-        if isinstance(answer, ClientError):
-            raise answer
         if isinstance(answer, BaseException):
-            raise ClientError(described(answer, self._connection.secrets), kind="python") from answer
+            raise _call_failed(answer, self._connection.secrets)
         if isinstance(answer, str):
             return Completion(str(answer), usage={"latency_s": latency_s})  # a log cannot have a subclass of str
         if not isinstance(answer, Completion):
