@@ -301,6 +301,8 @@ def test_a_cache_asks_nothing_twice(home, server):
             "--samples: documents: there is no document 9 among the 8 of sums",
         ),
         (["--model", "dummy", "--samples", "nowhere"], "--samples: 'nowhere' is neither; expected JSON"),
+        (["--model", "dummy", "--metadata", '{"a": ' + "1" * 5000 + "}"], "--metadata: is not JSON (Exceeds the limit"),
+        (["--model", "dummy", "--metadata", '{"a": ' + "[" * 9000], "--metadata: is not JSON (maximum recursion depth"),
         (["--model", "dummy", "--metadata", "a={1}"], "--metadata: is {'a': {1}}; expected a JSON value"),
         (
             ["--model", "dummy", "--gen_kwargs", "temperature=²"],

@@ -157,6 +157,19 @@ def test_a_step_that_cannot_be_is_refused_with_what_could(step, kind, said):
         step_of(step)
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([{"regex_pattern": "x"}], "filter_list: a step is {'regex_pattern': 'x'}; expected a key 'function'"),
+        (5, "filter_list: filter is 5; expected a list"),
+        ("take_first", "filter_list: filter is 'take_first'; expected a list"),
+    ],
+)
+def test_a_pipeline_that_is_no_list_of_steps_is_refused(steps, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        pipeline({"filter": steps})
+
+
 def test_a_choice_with_a_blank_at_its_end_without_punctuation_is_itself_the_answer():
     step = {"function": "multi_choice_regex", "regex_pattern": "#([0-9])", "ignore_punctuation": True}
     doc = {"choices": ["yes", "– no"]}

@@ -256,7 +256,7 @@ def _pairs(where: str, text: str) -> dict[str, Any]:
 def _json_object(where: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, and deep nesting
         expected = "expected an object, with names in double quotes"
         raise InputError.at(where, f"is not JSON ({error})", expected) from None
     if not isinstance(value, dict):

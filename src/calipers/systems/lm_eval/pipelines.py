@@ -443,11 +443,12 @@ def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipelin
     >>> calipers.lm_eval_pipeline(entry).functions
     ('regex', 'take_first')
     """
-    steps = entry.get("filter") or ()
-    if isinstance(steps, (str, Mapping)) or not all(isinstance(step, Mapping) for step in steps):
-        raise InputError.at(location, f"filter is {steps!r}", "expected a list of {function: NAME, ...}")
-    names = tuple(str(getattr(step["function"], "__name__", step["function"])) for step in steps)
-    return Pipeline(str(entry.get("name", "none")), tuple(step_of(step, location) for step in steps), names)
+    listed = entry.get("filter") or ()
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(step, Mapping) for step in listed):
+        raise InputError.at(location, f"filter is {listed!r}", "expected a list of {function: NAME, ...}")
+    steps = tuple(step_of(step, location) for step in listed)
+    names = tuple(str(getattr(step["function"], "__name__", step["function"])) for step in listed)
+    return Pipeline(str(entry.get("name", "none")), steps, names)
 
 
 def step_of(entry: Mapping[str, Any], location: str = "filter_list") -> Step:
