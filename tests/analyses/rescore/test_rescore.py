@@ -17,6 +17,7 @@ from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
 from calipers.formats import Named
 from calipers.isolate.launch import attempt
 from calipers.names import VERIFIERS
+from calipers.reports.terminal import render
 from calipers.rollouts.record import CODE
 from calipers.running import Job
 from calipers.running.perform import perform
@@ -436,6 +437,14 @@ def test_a_score_for_what_never_came_is_not_used(tmp_path):
     (tmp_path / "s.jsonl").write_text('{"task":"z","reward":1}\n')
     with pytest.raises(InputError, match="has no score for any rollout of the run"):
         rejudge(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
+
+
+def test_equally_many_rewards_of_different_rollouts_are_told(tmp_path):
+    _, run = files(tmp_path, {}, [("a", "4", 1), ("b", "4", None), ("c", "4", 0)], outcomes={"b": "judge_failed"})
+    (tmp_path / "s.jsonl").write_text('{"task":"b","reward":1}\n{"task":"c","reward":0}\n')
+    found = rejudge(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
+    assert counts(found) == {"number to gap": 1, "gap to number": 1, "the same": 1}
+    assert render(found.page()).count("not every rollout has both rewards") == 1
 
 
 def files(folder, targets, rollouts, outcomes=None, own=False):

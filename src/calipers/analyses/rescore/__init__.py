@@ -283,6 +283,7 @@ def _old_code(row: Any) -> int:
 
 NAMED = 1000  # rollouts of a kind of change that are listed
 SAME: Final = "the same"  # the kind of change of rollouts whose reward did not change
+TO_GAP, FROM_GAP = "number to gap", "gap to number"  # the kinds of rollouts with one of the two rewards
 
 
 def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
@@ -296,8 +297,8 @@ def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
         "pass to fail": numbered & passed_before & ~passed_after,
         "fail to pass": numbered & ~passed_before & passed_after,
         "other reward": numbered & (passed_before == passed_after) & ~same,
-        "number to gap": before.given & ~after.given,
-        "gap to number": ~before.given & after.given,
+        TO_GAP: before.given & ~after.given,
+        FROM_GAP: ~before.given & after.given,
     }
     changes = []
     for kind, rows in kinds.items():
@@ -696,8 +697,8 @@ def _outstanding_lines(plan: RunPlan, outstanding: PlanCoverage, stop: RunStop |
 SHOWN = 8  # rollouts of a kind of change that are listed in the table
 _TITLES = {
     "other reward": "reward changed",
-    "number to gap": "reward to missing",
-    "gap to number": "missing to reward",
+    TO_GAP: "reward to missing",
+    FROM_GAP: "missing to reward",
 }
 
 
@@ -791,6 +792,10 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
         if name := title(group, rescored.after):
             yield Title(Name(name, None))
         yield from _metric_table(rescored, number)
+    one_reward = sum(flip.count for flip in rescored.flips if flip.what in (TO_GAP, FROM_GAP))
+    if rescored.before and one_reward and rescored.after.missing != "zero":
+        note = "not every rollout has both rewards, so a difference is partly between different rollouts"
+        yield Sentence(note, whole=True)
 
 
 def _metric_table(rescored: Rescored, number: int) -> Iterator[Block]:
@@ -817,9 +822,6 @@ def _metric_table(rescored: Rescored, number: int) -> Iterator[Block]:
         cells = [name, *(_cells(old, places) if rewards else []), *_cells(new, places)]
         rows.append(Row([*cells, _difference(old, new, places)] if before else cells))
     yield Table(columns, rows, ruled=False)
-    if any(old and old.samples != new.samples for _, old, new in pairs):
-        note = "not every rollout has both rewards, so a difference is partly between different rollouts"
-        yield Sentence(note, whole=True)
 
 
 def _estimate_of(part: Slice | None, name: str) -> Estimate | None:
