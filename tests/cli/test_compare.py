@@ -176,7 +176,7 @@ def test_an_ascii_terminal_gets_ascii(tmp_path, runs):
         (["a.jsonl", "b.jsonl", "--baseline", "c.jsonl"], "no run named 'c.jsonl'; did you mean"),
         (
             ["a.jsonl", "b.jsonl", "--out", "a.jsonl"],
-            "a.jsonl: is one of the files to be scored; expected another file",
+            "a.jsonl: is one of the files to be read; expected another file",
         ),
         (["a.jsonl", "b.jsonl", "--confidence", "95"], "confidence is 95.0; expected a number between 0 and 1"),
         (["a.jsonl", "b.jsonl", "--tset", "strict"], "no option '--tset'; did you mean '--test'"),

@@ -129,7 +129,7 @@ def test_a_hook_that_fails_leaves_no_file(here, name):
         (["--export", "nemo_gm"], "no system to export to named 'nemo_gm'; did you mean 'nemo_gym' or"),
         (["--export", "nemo_gym="], "--export: 'nemo_gym=' has no file name; expected nemo_gym, or nemo_gym=PATH"),
         (["--export", "nemo_gym=no/such.json"], "no/such.json: there is no folder 'no'; create it first"),
-        (["--export", "nemo_gym=rollouts.jsonl"], "rollouts.jsonl: is one of the files to be scored"),
+        (["--export", "nemo_gym=rollouts.jsonl"], "rollouts.jsonl: is one of the files to be read"),
         (["--hooks", "app.py:MathServer"], "--hooks: nothing is exported; add --export nemo_gym"),
         (["--force"], "--force: nothing is exported; add --export nemo_gym"),
         (

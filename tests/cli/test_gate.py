@@ -226,7 +226,7 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
         (["gone.json", "--require", "mean_reward > 0"], "gone.json: no such file"),
         (["broken.json", "--require", "mean_reward > 0"], "broken.json: is not a complete result document"),
         (["newer.json", "--require", "mean_reward > 0"], "newer.json: its schema is 'calipers.result/9'; expected"),
-        (["result.json", "--require", "mean_reward > 0", "--junit", "j", "--out", "j"], "j: is named by two options"),
+        (["result.json", "--require", "mean_reward > 0", "--junit", "j", "--out", "j"], "j: would be written twice"),
         (
             ["result.json", "--require", "mean_reward > 0", "--max-gaps", "-inf"],
             "--max-gaps: '-inf' cannot be read; expected a number of rollouts such as 5, or a share such as 2%",

@@ -5,6 +5,7 @@ import stat
 import sys
 
 import pytest
+from cli.running import ARITH, refused
 from making import rollouts
 
 import calipers
@@ -55,14 +56,50 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
         ("", "is a directory"),
         ("no/result.json", "there is no folder 'no'"),
         ("-", "'-' is not a file"),
-        ("in.jsonl", "is one of the files to be scored"),
-        ("./in.jsonl", "is one of the files to be scored"),
+        ("in.jsonl", "is one of the files to be read"),
+        ("./in.jsonl", "is one of the files to be read"),
     ],
 )
 def test_where_no_result_can_go(tmp_path, monkeypatch, path, wrong):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=wrong):
         Target(path, ["-", "in.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lost"),
+    [
+        (["gate", ARITH, "--history", "f", "--out", "./f"], "all nights"),
+        (["merge", "p.partial", "--expect", "f", "--out", "./f"], "the list of inputs"),
+        (["score", ARITH, "--verifier-errors", "f", "--out", "./f"], "the self-test"),
+        (["certify", ARITH, "--key", "f", "-o", "./f", "--force"], "the private key"),
+        (["certify", ARITH, "--plan", "f", "--time-stamp-request", "./f", "--force"], "the plan"),
+        (["certify", ARITH, "--show", "add-00", "--tree", "f", "-o", "./f", "--force"], "the salts"),
+        (["preregister", "suite.yaml", "--key", "f", "-o", "./f", "--force"], "the private key"),
+    ],
+)
+def test_a_file_that_an_option_reads_is_not_replaced(tmp_path, arguments, lost):
+    (tmp_path / "f").write_text(lost)
+    assert refused(*arguments, cwd=tmp_path) == "./f: is one of the files to be read; expected another file"
+    assert (tmp_path / "f").read_text() == lost
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gate", ARITH, "--require", "mean_reward > 0", "--junit", "f", "--out", "./f"],
+        ["watch", "run", "--once", "--junit", "f", "--out", "./f"],
+        ["curve", ARITH, "--out", "f", "--plot", "./f"],
+        ["certify", ARITH, "-o", "f", "--time-stamp-request", "./f"],
+    ],
+)
+def test_two_options_do_not_write_the_same_file(tmp_path, arguments):
+    assert refused(*arguments, cwd=tmp_path) == "./f: would be written twice; expected a file for each"
+
+
+def test_a_certificate_is_not_written_to_the_file_of_its_tree(tmp_path):
+    refusal = refused("certify", ARITH, "-o", "./result.tree", cwd=tmp_path)
+    assert refusal == "./result.tree: would be written twice; expected a file for each"
 
 
 def test_a_program_gets_utf8_whatever_the_terminal_speaks(monkeypatch):

@@ -43,7 +43,7 @@ def test_the_command_of_the_page_prints_the_numbers_of_the_page(tmp_path):
     [
         (["no.jsonl"], "no.jsonl: no such file; expected a file of rollouts, or - for standard input"),
         (["rows.jsonl", "--metric", "pas@3"], "no metric named 'pas@3'; did you mean 'pass@{k}' or 'gpass@{k}'?"),
-        (["rows.jsonl", "-o", "rows.jsonl"], "rows.jsonl: is one of the files to be scored; expected another file"),
+        (["rows.jsonl", "-o", "rows.jsonl"], "rows.jsonl: is one of the files to be read; expected another file"),
         (["rows.jsonl", "-o", "no/x.html"], "no/x.html: there is no folder 'no'; create it first"),
         (
             ["result.json", "--by", "x"],

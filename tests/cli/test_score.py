@@ -118,7 +118,7 @@ def test_missing_rollouts_can_be_refused(tmp_path):
 def test_the_input_is_not_overwritten(tmp_path):
     name = rewards(tmp_path)
     os.symlink(name, tmp_path / "link.json")
-    said = "link.json: is one of the files to be scored; expected another file"
+    said = "link.json: is one of the files to be read; expected another file"
     assert refused("score", name, "--out", "link.json", cwd=tmp_path) == said
 
 

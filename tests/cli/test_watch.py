@@ -176,7 +176,7 @@ def test_the_best_step_with_and_without_a_watch(quiet):
     assert missing.returncode == 2
     assert "has no 'f1'" in missing.stderr
     twice = calipers("watch", "run", "--once", "--junit", "j", "--out", "j", cwd=quiet)
-    assert (twice.returncode, twice.stderr) == (2, "j: is named by two options; expected a file for each\n")
+    assert (twice.returncode, twice.stderr) == (2, "j: would be written twice; expected a file for each\n")
     gone = calipers("leaderboard", "--steps", "run", "--plugin", "gone.py", cwd=quiet)
     assert (gone.returncode, gone.stderr.startswith("gone.py: ")) == (2, True)
 

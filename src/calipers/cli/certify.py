@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, print_notes
+from calipers.cli.output import Target, print_notes, targets
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
@@ -90,19 +91,18 @@ def certify(
         raise InputError.at("--tree", "it is written, not read", f"{TREE} is beside the certificate; --show reads it")
     path = out or "result.cert.json"
     tree_path = os.path.join(os.path.dirname(path), TREE)
-    files = [path, tree_path, *([request] if request else [])]
-    targets = {name: target_of(name, paths, force) for name in files}
+    files = new_files((path, tree_path, request), (*paths, key, plan), force)
     from calipers.analyses.certify import certify
     from calipers.reports.figures import counted
 
     certificate = certify(paths, columns=names or None, key=key, plan=plan, **settings)
-    targets[path].write(certificate.envelope.encoded())
+    files[path].write(certificate.envelope.encoded())
     click.echo(f"{clean(path, None)}: {clean(certificate.result.headline(), 200)}")
     if certificate.tree is not None:
-        targets[tree_path].write_all(certificate.tree.encoded())
+        files[tree_path].write_all(certificate.tree.encoded())
         click.echo(f"{clean(tree_path, None)}: the salts and hashes of {counted(certificate.tree.count, 'rollout')}")
     if request:
-        targets[request].write(envelopes.request_for(certificate.envelope))
+        files[request].write(envelopes.request_for(certificate.envelope))
         click.echo(f"{clean(request, None)}: a request for a time stamp")
     if certificate.differences is not None:
         for difference in certificate.differences or ["as planned"]:
@@ -120,16 +120,17 @@ def _show(
 ) -> None:
     if tree is None:
         raise InputError.at("--show", "there is no tree file", "expected --tree FILE, as calipers certify wrote it")
-    target = target_of(out or "shown.json", paths, force)
+    [target] = new_files((out or "shown.json",), (*paths, tree), force).values()
     from calipers.analyses.certify.verify import show_rollouts
 
     target.write(show_rollouts(paths, tree, shown, names or None).encode())
     click.echo(f"{clean(target.path, None)}: the proof of {', '.join(clean(name, 60) for name in shown)}")
 
 
-def target_of(path: str, inputs: tuple[str, ...], force: bool) -> Target:
-    """The file to write; InputError if it exists, unless ``force`` is set."""
-    target = Target(path, inputs)
-    if os.path.lexists(path) and not force:
-        raise InputError.at(path, "already exists", "--force replaces it")
-    return target
+def new_files(paths: Iterable[str | None], inputs: Sequence[str | None], force: bool) -> dict[str, Target]:
+    """The files to write; InputError if one exists, unless ``force`` is set."""
+    files = targets(paths, inputs)
+    for path in files:
+        if os.path.lexists(path) and not force:
+            raise InputError.at(path, "already exists", "--force replaces it")
+    return files

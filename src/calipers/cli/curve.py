@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, print_notes, show, write_json
+from calipers.cli.output import Progress, print_notes, show, targets, write_json
 
 
 @click.command(cls=options.Command)
@@ -39,22 +39,22 @@ def curve(
     Each PATH is anything that calipers score reads. If the rollouts have cost_usd, the page also shows the expected
     cost of a first pass.
     """
-    target = Target(out, paths) if out is not None else None
+    files = targets((out, plot), paths)
     names = options.roles(columns)
-    picture = None
     if plot is not None:
         from calipers.analyses.curve import kind_of, need_matplotlib
 
-        picture = Target(plot, paths), kind_of(plot)
+        kind = kind_of(plot)
         need_matplotlib()
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.curve import curve as draw
 
         curves = draw(paths, columns=names, progress=progress.callback, **settings)
-    write_json(target, curves)
-    if picture:
-        from calipers.analyses.curve import picture as drawn
+    if out is not None:
+        write_json(files[out], curves)
+    if plot is not None:
+        from calipers.analyses.curve import picture
 
-        picture[0].write(drawn(curves, picture[1]))
+        files[plot].write(picture(curves, kind))
     show(curves.page(), shape)
     print_notes(curves.notes)

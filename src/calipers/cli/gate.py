@@ -111,7 +111,7 @@ def gate(
     group must meet every requirement, unless --agent, --model or --dataset selects groups. A null value never
     passes a gate.
     """
-    files = targets((junit, out), [path for path in (result, settings["policy"], settings["baseline"]) if path])
+    files = targets((junit, out), (result, settings["policy"], settings["baseline"], history))
     settings["columns"] = options.roles(columns)
     nightly: dict[str, Any] = {"alarm": alarm, "online": online, "false_alarms": false_alarms, "nights": nights}
     with plugins_loaded(plugins):

@@ -35,7 +35,7 @@ def merge(
     calipers score --partial makes partials, on as many machines as you like. The numbers and the digest are those of
     scoring all files at once, in any order and any split.
     """
-    target = Target(out, paths) if out is not None else None
+    target = Target(out, [*paths, *([expect] if expect else [])]) if out is not None else None
     with plugins_loaded(plugins):
         from calipers.partials import merge_partials
 

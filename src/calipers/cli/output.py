@@ -224,7 +224,7 @@ class Target:
         if not os.access(self._real if os.path.exists(self._real) else folder, os.W_OK):
             raise InputError.at(path, "is not writable", "expected a file that you can write")
         if any(os.path.realpath(name) == self._real for name in inputs if name != "-"):
-            raise InputError.at(path, "is one of the files to be scored", "expected another file")
+            raise InputError.at(path, "is one of the files to be read", "expected another file")
 
     def write(self, content: bytes) -> None:
         """Write the content to the file, as `write_all` does."""
@@ -249,14 +249,16 @@ class Target:
             raise InputError.at(self.path, f"cannot be written ({error.strerror})") from None
 
 
-def targets(paths: Iterable[str | None], inputs: Sequence[str] = ()) -> dict[str, Target]:
-    """The target of each path that an option gives; InputError if two options give the same path."""
+def targets(paths: Iterable[str | None], inputs: Sequence[str | None] = ()) -> dict[str, Target]:
+    """The target of each path that is given; InputError if two of them are the same file."""
     files: dict[str, Target] = {}
+    real = set[str]()
     for path in paths:
         if path is not None:
-            if path in files:
-                raise InputError.at(path, "is named by two options", "expected a file for each")
-            files[path] = Target(path, inputs)
+            files[path] = Target(path, [name for name in inputs if name is not None])
+            if os.path.realpath(path) in real:
+                raise InputError.at(path, "would be written twice", "expected a file for each")
+            real.add(os.path.realpath(path))
     return files
 
 

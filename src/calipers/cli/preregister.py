@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calipers.cli import options
-from calipers.cli.certify import target_of
+from calipers.cli.certify import new_files
 from calipers.cli.output import print_note
 from calipers.reports.figures import counted
 from calipers.reports.untrusted_text import clean
@@ -22,7 +22,7 @@ def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     SUITE is a file for calipers run, such as suite.yaml. No model is called. After the runs, calipers certify --plan
     says what differs.
     """
-    target = target_of(out, (suite,), force)
+    [target] = new_files((out,), (suite, key), force).values()
     from calipers.analyses.certify.preregister import preregister
 
     plan = preregister(suite, key=key)

@@ -118,7 +118,7 @@ def score(
     remote = engine_of("--engine", engine)
     if remote is None and any(map(is_remote, paths)):  # with an engine, each machine downloads its own files
         paths = local(paths)
-    target = Target(out, paths) if out is not None else None
+    target = Target(out, [*paths, *([errors] if errors else [])]) if out is not None else None
     names = options.roles(columns)
     others = {"--export": export, "--metric-script": scripts, "--partial": partial, "--cache": cache}
     for option in [name for name, value in {**others, "--format junit": shape == "junit"}.items() if value]:
