@@ -29,6 +29,17 @@ def test_few_tasks_have_no_ranks(tmp_path):
     assert ranks.why == "4 are too few to draw ranks from: by chance all may point one way"
 
 
+def test_a_stopped_run_has_no_ranks_and_is_no_winner(tmp_path):
+    paths = models(tmp_path, 12)
+    rewards = {f"t{task}": [1.0] for task in range(12)}
+    last = run(tmp_path / "last.jsonl", rewards, model="last")
+    with open(last, "a") as file:
+        file.write(json.dumps({"task": "t99", "model": "last", "outcome": "stopped_early"}) + "\n")
+    (ranks,) = calipers.compare(*paths, last, metric="mean_reward").contests[0].ranks
+    assert (list(ranks.places), ranks.winner) == ([], None)
+    assert ranks.why.startswith("a run was stopped by what it showed")
+
+
 def rows(text):
     """Runs whose tasks pass or fail by the marks in the text."""
     return [[[int(mark)] for mark in row] for row in text.split()]

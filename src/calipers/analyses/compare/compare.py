@@ -457,7 +457,7 @@ def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list
     """The ranks of a contest, or empty ones with a reason if a stopping rule ended one of the runs."""
     if all(run.rollouts.stop is None for run in contest):
         return list(ranks)
-    return [replace(by_metric, places=[], optimism=None, corrected=None, why=UNRANKED) for by_metric in ranks]
+    return [Ranks(by_metric.metric, by_metric.tasks, [], None, None, UNRANKED) for by_metric in ranks]
 
 
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
