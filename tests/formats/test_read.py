@@ -365,3 +365,12 @@ def test_a_file_is_no_format_of_folders(tmp_path, name):
     with pytest.raises(InputError) as error:
         calipers.score(path, input_format=name)
     assert str(error.value) == f"{path}: is a file, and {name} is a format of folders; expected a folder"
+
+
+@pytest.mark.parametrize("kind", ["native", "verl", "tinker_rl"])
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_a_file_without_rows_of_the_given_format_has_no_rollouts(tmp_path, kind, content):
+    path = written(tmp_path, content)
+    with pytest.raises(InputError, match="no rollouts; expected at least one"):
+        calipers.score(path, input_format=kind)
+    assert calipers.score(written(tmp_path, "[[], []]"), input_format="evsys_rewards").groups[0].ledger.tasks == 2

@@ -119,7 +119,8 @@ def begin(
     with uncollected(), closing(_sources(given, columns, progress)) as sources:
         for path, source, kind, tell in sources:
             read_parts = kind.read(source, columns, labels, tell)
-            if not read_parts:
+            # without the option, a file without rows has no format
+            if not any(len(part) or part.tasks for part in read_parts) and (not read_parts or insisted(columns)):
                 raise InputError.at(path, "no rollouts", "expected at least one")
             if any(part.unnumbered for part in read_parts):
                 _once(source.path, unnumbered, source.path, "appears twice, first as", "expected each file once")
