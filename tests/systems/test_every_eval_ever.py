@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
+import polars as pl
 import pytest
 from cli.running import ARITH, calipers, refused
 
@@ -136,3 +138,16 @@ def test_an_epoch_in_the_metadata_of_a_rollout_is_not_its_sample(tmp_path):
 def test_what_cannot_be_exported(tmp_path, asked, wrong):
     (tmp_path / "r.jsonl").write_text('{"task": "t", "reward": 1}\n')
     assert refused("score", "r.jsonl", *asked, cwd=tmp_path).startswith(wrong)
+
+
+def test_what_is_not_finite_is_in_no_file(tmp_path):
+    frame = {"task": ["a", "b", "c"], "reward": [1.0, math.nan, 0.0], "output_tokens": [2.0, 2.0, 1e308]}
+    frame |= {"input_tokens": [math.inf, 1.0, 1e308], "latency_s": [1.0, 1.0, math.nan]}
+    pl.DataFrame(frame).write_parquet(tmp_path / "r.parquet")
+    done = calipers("score", "r.parquet", "--export", "every_eval_ever", cwd=tmp_path)
+    assert "1 reward is NaN or infinite: no line among the samples" in done.stderr
+    ((document, samples),) = exported(tmp_path)
+    assert [number["metric_config"]["metric_id"] for number in document["evaluation_results"]] == ["pass_rate"]
+    assert [(sample["sample_id"], sample["evaluation"]["score"]) for sample in samples] == [("a", 1.0), ("c", 0.0)]
+    assert [("token_usage" in sample, "performance" in sample) for sample in samples] == [(False, True), (True, False)]
+    assert samples[1]["token_usage"]["total_tokens"] == 2 * int(1e308)

@@ -2,6 +2,7 @@
 
 import json
 
+import polars as pl
 import pytest
 import yaml
 from cli.running import ARITH, calipers, refused
@@ -37,3 +38,11 @@ def test_a_benchmark_that_is_not_named(tmp_path, target):
     message = refused("score", ARITH, "--export", target, cwd=tmp_path)
     assert message.startswith("--export hf: ")
     assert "expected hf=DATASET:TASK" in message
+
+
+@pytest.mark.parametrize(("reward", "why"), [(float("nan"), "1 reward is NaN"), (float("inf"), "1 reward is infinite")])
+def test_a_number_that_is_not_finite_is_in_no_card(tmp_path, reward, why):
+    pl.DataFrame({"task": ["a", "b"], "reward": [1.0, reward]}).write_parquet(tmp_path / "r.parquet")
+    done = calipers("score", "r.parquet", "--export", "hf=o/d:t", cwd=tmp_path)
+    assert f"mean_reward has no value ({why}), so that no file is written" in done.stderr
+    assert not [*tmp_path.glob(".eval_results/*")]

@@ -46,8 +46,8 @@ from calipers.formats.system_rows import (
 from calipers.metrics import PASS_THRESHOLD, Metric
 from calipers.names import METRICS
 from calipers.reports.figures import counted
-from calipers.reports.group_files import GroupFiles, GroupRecords, Record, key_of, numbers_of, safe_name
-from calipers.reports.result import Group, Result
+from calipers.reports.group_files import GroupFiles, GroupRecords, Record, key_of, numbers_of, safe_name, usage_of
+from calipers.reports.result import Group, Result, finite
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import Part, paired, renumbered
@@ -352,7 +352,7 @@ class _FilePair:
 
         self._numbers = [*self._every_number()]
         self._metric_of = _metric_of_reward(group.metrics)
-        self._rows = self._missing = 0
+        self._rows = self._missing = self._not_finite = 0
         self._path = f"{self._folder}/{self._uuid}_samples.jsonl"
         self._samples = files.open(self._path) if self._numbers else None
 
@@ -366,6 +366,9 @@ class _FilePair:
             numbers = dict.fromkeys(names, 0.0) if self._result.missing == "zero" else {}
             self._missing += not numbers
         for name, number in numbers.items():
+            if finite(number) is None:
+                self._not_finite += 1
+                continue
             self._rows += 1
             line = self._sample(record, name, number, self._metric_of.get(name))
             self._samples.write(msgspec.json.encode(line) + b"\n")
@@ -387,6 +390,9 @@ class _FilePair:
         if self._missing:
             subject = "1 missing rollout has" if self._missing == 1 else f"{self._missing} missing rollouts have"
             yield f"{title}: {subject} no line among the samples, because {NO_SCORE}; details has the counts"
+        if self._not_finite:
+            verb = "is" if self._not_finite == 1 else "are"
+            yield f"{title}: {counted(self._not_finite, 'reward')} {verb} NaN or infinite: no line among the samples"
 
     def _document(self, checksum: str) -> dict[str, Any]:
         """The content of the aggregate file; ``checksum`` is that of the file of samples."""
@@ -432,12 +438,12 @@ class _FilePair:
     def _every_number(self) -> Iterator[dict[str, Any]]:
         """The metrics of the group that have a value, over all rollouts and over each slice."""
         for name, estimate in self._group.metrics.items():
-            if estimate.value is not None:
+            if finite(estimate.value) is not None:
                 yield self._number(name, estimate, {})
         for key, slices in self._group.breakdowns.items():
             for value, part in slices.items():
                 for name, estimate in part.metrics.items():
-                    if estimate.value is not None:
+                    if finite(estimate.value) is not None:
                         yield self._number(name, estimate, {key: value})
 
     def _number(self, name: str, estimate: Estimate, slice_labels: Mapping[str, str]) -> dict[str, Any]:
@@ -504,7 +510,6 @@ class _FilePair:
 
     def _sample(self, record: Record, reward: str, number: float, metric: str | None) -> dict[str, Any]:
         raw, reference = _text(record.get("prompt")), _references(record)
-        usage = record.get("usage") or {}
         metadata = record.get("metadata") or {}
         known = {"sample": record["sample"], "attempt": record.get("attempt", 1), "reward": reward}
         known["outcome"] = record.get("outcome") or "scored"
@@ -522,7 +527,7 @@ class _FilePair:
             "output": {"raw": [_text(record.get("completion"))]},
             "answer_attribution": [] if answer is None else [_attribution(answer)],
             "evaluation": {"score": number, "is_correct": number >= PASS_THRESHOLD},
-            **_usage(usage),
+            **_usage(usage_of(record)),
             "metadata": {key: _text(value) for key, value in {**metadata, **known}.items()},
         }
 
@@ -551,7 +556,7 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     given, written = usage.get("input_tokens"), usage.get("output_tokens")
     tokens: dict[str, Any] = {}
     if given is not None and written is not None:
-        tokens = {"input_tokens": int(given), "output_tokens": int(written), "total_tokens": int(given + written)}
+        tokens = {"input_tokens": int(given), "output_tokens": int(written), "total_tokens": int(given) + int(written)}
         for name in ("cached_tokens", "reasoning_tokens"):
             if usage.get(name) is not None:
                 tokens[USAGE_KEYS[name]] = int(usage[name])

@@ -16,7 +16,8 @@ from typing import Any, Final
 from calipers.errors import InputError
 from calipers.reports.figures import percent
 from calipers.reports.group_files import GroupFiles
-from calipers.reports.result import Group, Result
+from calipers.reports.plain_words import plain_why
+from calipers.reports.result import Group, Result, finite
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.table import Part
 from calipers.stats.estimate import Estimate
@@ -62,8 +63,9 @@ class ModelCard:
                 "--export hf", problem, "expected the rollouts of one model, such as the file of one step"
             )
         name, estimate = next(iter(group.metrics.items()))
-        if estimate.value is None:
-            yield f"{title}: {name} has no value, so that no file is written"
+        if finite(estimate.value) is None:
+            why = f" ({plain_why(estimate.why)})" if estimate.why else ""
+            yield f"{title}: {name} has no value{why}, so that no file is written"
             return
         parts = [group.dataset, group.model, group.agent] if len(result.groups) > 1 else [self._task]
         file = files.name_of(parts, ".yaml")
