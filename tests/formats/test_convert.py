@@ -299,12 +299,14 @@ def test_the_columns_of_a_table_are_those_that_others_expect(tmp_path):
 
 
 def test_a_key_of_the_users_own_that_has_our_name_is_kept(tmp_path):
-    path = written(tmp_path, '{"task":"a","reward":1,"_calipers":5}\n{"task":"b","reward":1,"_calipers":"x"}\n')
+    values = [5, "x", {"turn": "x"}]
+    rows = [{"task": task, "reward": 1, "_calipers": value} for task, value in zip("abc", values, strict=True)]
+    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows))
     calipers.convert(path, tmp_path / "out.parquet")
     calipers.convert(tmp_path / "out.parquet", tmp_path / "back.jsonl")
     assert calipers.score(tmp_path / "back.jsonl").digest == calipers.score(path).digest
     back = [json.loads(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
-    assert [row["_calipers"] for row in back] == [5, "x"]
+    assert [row["_calipers"] for row in back] == values
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
@@ -334,6 +336,16 @@ def test_metadata_as_text_and_as_columns_of_its_own_is_one_object(tmp_path):
     path = written(tmp_path, "task,reward,metadata.level,metadata,metadata.kind\na,1,hard,note,k\n", "in.csv")
     calipers.convert(path, out := str(tmp_path / "out.jsonl"))
     assert json.loads(Path(out).read_text())["metadata"] == {"metadata": "note", "level": "hard", "kind": "k"}
+
+
+@pytest.mark.parametrize("huge", ["1e999", "1" + "0" * 5000])
+def test_a_number_out_of_range_that_no_score_reads_is_in_no_table(tmp_path, huge):
+    path = written(tmp_path, f'{{"task": "a", "reward": 1, "metadata": {{"x": {huge}}}}}\n')
+    before, after = digests(path, str(tmp_path / "out.jsonl"))
+    assert before == after
+    with pytest.raises(InputError) as error:
+        calipers.convert(path, str(tmp_path / "out.parquet"))
+    assert str(error.value) == "task 'a', sample 0: a number is out of range; expected at most 1.8e308 in size"
 
 
 def test_a_table_has_nan_and_json_lines_have_not(tmp_path):

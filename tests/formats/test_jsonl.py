@@ -9,6 +9,7 @@ from formats.given import refused, seen, written
 
 from calipers.errors import InputError
 from calipers.formats import lines
+from calipers.formats.jsonl import WORDS
 from calipers.formats.read import read
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -118,6 +119,12 @@ def test_latin_1_is_refused_also_in_text_that_is_skipped(tmp_path, line, byte):
 )
 def test_a_bad_label_is_named_too(tmp_path, line, expected):
     assert refused(written(tmp_path, GOOD + line), labels=["x"]).startswith(f":2: {expected}")
+
+
+@pytest.mark.parametrize("huge", ["1e400", "1" + "0" * 400])
+def test_a_number_out_of_range_among_words_is_named_for_a_certificate_too(tmp_path, huge):
+    path = written(tmp_path, f'{{"task":"a","x":"t"}}\n{{"task":"b","x":{huge}}}\n')
+    assert refused(path, labels=[WORDS]).startswith(":2: a number is out of range")
 
 
 @pytest.mark.parametrize("depth", range(900, 1000, 9))

@@ -484,3 +484,27 @@ def test_scores_of_tokens_in_skyrl_are_summed_and_the_last_one_is_kept(tmp_path)
     for wrong in ('"0.5"', '[0.0, "1"]', "[0.0, [1]]", "[0.0, true]", "[0, 1e999]", "1e999"):
         path = written(tmp_path, f'{text}{json.dumps(row)[:-1]}, "score": {wrong}}}\n', "wrong")
         assert refused(path).startswith(f":{len(scores) + 1}: ")
+
+
+def test_an_empty_file_of_traces_has_the_rollouts_that_were_planned(tmp_path):
+    path = written(tmp_path, "\n", "traces.jsonl")
+    (tmp_path / "configs").mkdir()
+    written(tmp_path, '{"num_tasks": 2, "num_rollouts": 3}', "configs/eval.json")
+    assert calipers.score(path, input_format="verifiers").groups[0].ledger.outcomes == {"not_run": 6}
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_a_number_in_a_text_of_promptfoo_that_is_out_of_range_is_named(tmp_path, suffix):
+    row = {
+        "testIdx": 0,
+        "promptIdx": 0,
+        "provider": "p",
+        "failureReason": 0,
+        "success": True,
+        "response": {"output": 0},
+    }
+    text = json.dumps({"evalId": "e", "results": {"results": [row]}} if suffix == "json" else row)
+    path = written(tmp_path, text.replace('"output": 0', '"output": [1e999]'), f"r.{suffix}")
+    assert calipers.score(path).groups[0].ledger.scored == 1
+    with pytest.raises(InputError, match="a number is out of range; expected at most"):
+        calipers.convert(path, str(tmp_path / "out.jsonl"))

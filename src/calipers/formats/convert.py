@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, repeat
@@ -253,6 +253,15 @@ def _value(value: Any) -> Any:
     if not isinstance(value, Raw):
         return value
     return msgspec.json.decode(value) if value else None
+
+
+def decoded(record: Record) -> Record:
+    """The record with its raw JSON decoded; InputError for a number that is out of range, which no score reads."""
+    try:
+        return {key: _value(value) for key, value in record.items()}
+    except BAD as error:
+        location = f"task {_value(record['task'])!r}, sample {_value(record.get('sample', 0))}"
+        raise InputError.at(location, *unreadable(error)) from None
 
 
 def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
@@ -548,8 +557,7 @@ def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
     A key named rewards.x would be read as a reward in a table, so its column is usage.rewards.x, as any number may be
     usage.
     """
-    for key, value in record.items():
-        value = msgspec.json.decode(value) if isinstance(value, Raw) else value
+    for key, value in decoded(record).items():
         first, dot, _ = key.partition(".")
         if key in OBJECTS:
             yield from ((f"{key}.{inner}", inner, number) for inner, number in (value or {}).items())
@@ -562,7 +570,8 @@ def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
 def _facts(value: Any) -> SourceFacts:
     """The `SourceFacts` object of a row; any other value under this key is the user's own, and is kept as a key."""
     if isinstance(value, dict):
-        return msgspec.convert(value, complete(SourceFacts))
+        with suppress(msgspec.ValidationError):  # the user's own, too
+            return msgspec.convert(value, complete(SourceFacts))
     return value if isinstance(value, SourceFacts) else SourceFacts(keys={FACTS: value})
 
 

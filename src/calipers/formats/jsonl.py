@@ -43,6 +43,7 @@ from calipers.formats import (
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
+    OUT_OF_RANGE,
     UNREADABLE,
     Block,
     Kinds,
@@ -99,6 +100,7 @@ _ROLE_TYPES: Mapping[str, Any] = {
 _BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # first bytes of an object, a text and null
 _BLANKS = b" \t\r\n"
 _LIST = msgspec.json.Decoder(list[Raw])
+_DECODE_NUMBER = msgspec.json.Decoder(_NUMBER).decode
 _TEXT = msgspec.json.Decoder(str)
 _KEY = msgspec.json.Encoder()
 
@@ -378,9 +380,7 @@ class JsonLines:
                     error = BadRow(self._builder.rows + odd, "answer is an object", "expected a JSON scalar or a list")
                     raise self._line_error(error)
             else:
-                numbers = [
-                    float(msgspec.json.decode(raw)) if raw and kind_of(raw) == "number" else None for raw in column
-                ]
+                numbers = [self._number(row, raw) for row, raw in enumerate(column)]
                 self._builder.numbers("column", name, numbers, mixed=True)
         elif tag == "raw":
             self._builder.labels("raw:" + name, [bytes(raw) or None for raw in column])
@@ -394,6 +394,15 @@ class JsonLines:
             rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
             for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
                 self._builder.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
+
+    def _number(self, row: int, raw: Raw) -> float | None:
+        """The raw value of a row as a number; None for a value of another kind. LineError for one out of range."""
+        if not raw or kind_of(raw) != "number":
+            return None
+        try:
+            return float(_DECODE_NUMBER(raw))
+        except BAD:
+            raise self._line_error(BadRow(self._builder.rows + row, *OUT_OF_RANGE)) from None
 
 
 def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[tuple[str, Sequence[Any]]]:
@@ -417,7 +426,7 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
         return f"{error} is not JSON", "expected a finite number or null"
     except ValueError:  # an integer with thousands of digits
         problem = None
-    return problem or ("a number is out of range", "expected at most 1.8e308 in size")
+    return problem or OUT_OF_RANGE
 
 
 def _odd(row: dict[str, Any], names: Mapping[str, str]) -> tuple[str, str] | None:

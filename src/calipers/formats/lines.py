@@ -48,6 +48,7 @@ ABSENT = msgspec.UNSET  # the value of a key that the row does not have
 MOST_COLUMNS = 1000  # if there are more keys of numbers, they are ids used as keys, and not columns
 MOST_KEYS = 4000  # keys of any kind; each takes memory in every row of a block
 UNREADABLE = (UnicodeDecodeError, UnicodeEncodeError, RecursionError, json.JSONDecodeError)
+OUT_OF_RANGE: Final = ("a number is out of range", "expected at most 1.8e308 in size")
 
 Block = bytes | memoryview
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
@@ -300,12 +301,16 @@ def kind_of(raw: Raw) -> str:
 
 
 def unreadable(error: Exception) -> tuple[str, str]:
-    """What is wrong with a line, by the error of Python's decoder (one of `UNREADABLE`), and what was expected."""
+    """What is wrong with a line, by the error of a decoder (one of `UNREADABLE` or `BAD`), and what was expected."""
     expected = "expected one JSON object per line"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
     if isinstance(error, UnicodeEncodeError):
         return "half of a surrogate pair stands alone", "expected whole characters"
+    if isinstance(error, msgspec.MsgspecError):
+        if "out of range" in str(error):
+            return OUT_OF_RANGE
+        return f"not JSON ({error})", expected
     if not isinstance(error, json.JSONDecodeError):
         return "it is nested too deeply", "expected a flat object"
     if error.msg == "Extra data":

@@ -31,6 +31,7 @@ from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
+    OUT_OF_RANGE,
     UNREADABLE,
     Block,
     Kinds,
@@ -443,7 +444,7 @@ class _RowSchema:
         except UNREADABLE as error:
             return unreadable(error)
         except ValueError:  # an integer with thousands of digits
-            return "a number is out of range", "expected at most 1.8e308 in size"
+            return OUT_OF_RANGE
         if not isinstance(row, dict):
             return "a row is not an object", expected
         if self._layout.extras and (key := odd_key(row)) is not None:
@@ -454,7 +455,7 @@ class _RowSchema:
             return type_fault(str(error), expected)
         except BAD:
             pass
-        return "a number is out of range", "expected at most 1.8e308 in size"
+        return OUT_OF_RANGE
 
 
 def type_fault(message: str, expected: str) -> tuple[str, str]:

@@ -15,11 +15,9 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
 
-import msgspec
-
 from calipers.errors import InputError
-from calipers.formats.convert import records_of
-from calipers.reports.result import Group
+from calipers.formats.convert import decoded, records_of
+from calipers.reports.result import Group, finite
 from calipers.rollouts.ledger import contribution
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Labels, Part
@@ -163,13 +161,7 @@ class GroupRecords:
             key = tuple(record.get(name) for name in GROUP)
             rollout = (*key, record["task"], record["sample"])
             if record.get("attempt", 1) == last.get(rollout, record.get("attempt", 1)):
-                yield (
-                    key,
-                    {
-                        name: msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
-                        for name, value in record.items()
-                    },
-                )
+                yield key, decoded(record)
 
     def _last_attempts(self) -> dict[tuple[Any, ...], int]:
         """The number of the last attempt at each rollout; empty if every rollout has one attempt."""
@@ -202,6 +194,12 @@ def rewards_of(record: Record) -> dict[str, float]:
     """The rewards of a record by name."""
     rewards = {key: value for key, value in (record.get("rewards") or {}).items() if value is not None}
     return {**({} if record.get("reward") is None else {"reward": record["reward"]}), **rewards}
+
+
+def usage_of(record: Record) -> dict[str, float]:
+    """The usage of a record; a number that is not finite is no count, no price and no time."""
+    usage = record.get("usage") or {}
+    return {name: number for name, number in usage.items() if finite(number) is not None}
 
 
 def numbers_of(record: Record, names: Sequence[str]) -> dict[str, float]:

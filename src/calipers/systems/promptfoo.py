@@ -16,7 +16,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats import BAD, Beginning, Columns, Extras, Format, Progress, Raw
-from calipers.formats.lines import ABSENT, NOTHING, LineError
+from calipers.formats.lines import ABSENT, NOTHING, LineError, unreadable
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.formats.system_rows import (
     HASH_DIGITS,
@@ -339,8 +339,11 @@ def extras(part: Part, names: Columns) -> Extras:
     """The texts of each row of a results file that is one JSON document, in their order."""
     with Source(part.places.path) as source:
         text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
-    for row in _FILE.decode(text).results.results:
-        yield from line_extras(_ROW.decode(row))
+    for number, row in enumerate(_FILE.decode(text).results.results, 1):
+        try:
+            yield from line_extras(_ROW.decode(row))
+        except BAD as error:
+            raise InputError.at(f"{part.places.path}:row {number}", *unreadable(error)) from None
 
 
 def _is_file(head: bytes) -> bool:

@@ -370,7 +370,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
         )
     noted = with_notes(parts, source.path, notes)
     config = beside(source.path, "configs/resolved/eval.json", "configs/eval.json")
-    datasets = {value for part in parts for value in part.labels["dataset"].values} if config else set()
+    datasets = {value for part in parts if len(part) for value in part.labels["dataset"].values} if config else set()
     if config and len(datasets) < 2:
         group = {"agent": agent, "model": model, "dataset": next(iter(datasets), None)}
         return planned(noted, source.path, config.get("num_tasks"), config.get("num_rollouts"), group)

@@ -1,8 +1,10 @@
 """The export to inspect: read back, its logs give the same score; tests/exports opens them with inspect itself."""
 
 import json
+import math
 import zipfile
 
+import polars as pl
 import pytest
 from cli.running import calipers, refused
 from formats.given import seen
@@ -117,3 +119,18 @@ def test_one_log_for_several_steps_is_refused(tmp_path):
     done = calipers("score", str(GOLDEN / "verl" / "validation"), "--export", "inspect=x.eval", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("--export inspect=x.eval: there are 3 steps, and a log has one; expected a folder")
+
+
+def test_usage_that_is_not_finite_is_left_out_and_a_number_out_of_range_is_named(tmp_path):
+    frame = {"task": ["a", "b"], "reward": [1.0, math.nan], "input_tokens": [math.nan, 2.0], "latency_s": [math.inf, 1]}
+    pl.DataFrame(frame).write_parquet(tmp_path / "r.parquet")
+    assert calipers("score", "r.parquet", "--export", "inspect=out.json", cwd=tmp_path).returncode == 0
+    log = json.loads((tmp_path / "out.json").read_text())
+    assert [(sample["model_usage"], sample.get("total_time")) for sample in log["samples"]] == [
+        ({}, None),
+        ({"none/unknown": {"input_tokens": 2, "output_tokens": 0, "total_tokens": 2}}, 1),
+    ]
+    assert log["results"]["scores"][0]["metrics"].keys() == {"pass_rate", "pass_rate stderr"}
+    (tmp_path / "r.jsonl").write_text('{"task": "a", "reward": 1, "metadata": {"x": 1e999}}\n')
+    message = refused("score", "r.jsonl", "--export", "inspect=more.json", cwd=tmp_path)
+    assert message == "task 'a', sample 0: a number is out of range; expected at most 1.8e308 in size"

@@ -31,9 +31,10 @@ from calipers.reports.group_files import (
     key_of,
     rewards_of,
     safe_name,
+    usage_of,
     values_of,
 )
-from calipers.reports.result import Group, Result
+from calipers.reports.result import Group, Result, finite
 from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Part
@@ -197,7 +198,7 @@ class _Content:
         self._scorers |= dict.fromkeys(scores)
         text = _text(record.get("completion"))
         model = self._group.model or UNNAMED
-        usage = record.get("usage") or {}
+        usage = usage_of(record)
         sample: dict[str, Any] = {
             "id": task,
             "epoch": record["sample"] + 1,
@@ -269,7 +270,7 @@ class _Content:
         for scorer in self._scorers:
             metrics = {}
             for name, estimate in self._group.metrics.items():
-                if f"reward:{scorer}" in estimate.made.settings and estimate.value is not None:
+                if f"reward:{scorer}" in estimate.made.settings and finite(estimate.value) is not None:
                     metrics[name] = {"name": name, "value": estimate.value, "params": {}}
                     if estimate.stderr is not None:
                         metrics[f"{name} stderr"] = {"name": "stderr", "value": estimate.stderr, "params": {}}
