@@ -46,6 +46,7 @@ def test_the_route_of_a_base_url(base, api, url):
         ("http://host/v1/completions", "http://host/v1"),
         ("https://me:secret@host/V1", "https://host/V1"),
         ("https://host/v1?api-key=sk-1&api-version=2&sig=x", "https://host/v1?api-version=2"),
+        ("https://host/v1?Password=a&passwd=b&auth=c&jwt=d&code=e&mode=f", "https://host/v1?mode=f"),
     ],
 )
 def test_a_base_url_has_one_spelling_and_no_key(url, plain):
@@ -144,10 +145,13 @@ def test_urls_that_are_refused(monkeypatch, base, wrong):
         find(Connection())
 
 
-def test_a_key_in_the_query_is_a_secret():
-    connection = Connection(base_url="https://x.example/v1?api-key=abc%2Bdef12&api-version=2024-02-01")
+@pytest.mark.parametrize("form", ["abc%2Bdef12", "abc%2bdef12"])
+@pytest.mark.parametrize("name", ["api-key", "password", "c%6fde"])
+def test_a_key_in_the_query_is_a_secret(name, form):
+    connection = Connection(base_url=f"https://x.example/v1?{name}={form}&api-version=2024-02-01")
     find(connection)
     assert connection.secrets.scrub("abc+def12 abc%2Bdef12 2024-02-01") == "[secret] [secret] 2024-02-01"
+    assert connection.secrets.scrub(form) == "[secret]"
 
 
 @pytest.mark.parametrize(

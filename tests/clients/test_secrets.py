@@ -38,12 +38,18 @@ def test_a_text_without_keys(keys, text, scrubbed):
 
 def test_keys_in_the_environment(monkeypatch):
     """User code can use any key in the environment, and its errors may show it."""
-    held = {"OTHER_API_KEY": " key-of-another ", "AWS_SESSION_TOKEN": "passing-token", "MONKEY": "banana-banana"}
-    for name, value in held.items():
+    keys = {
+        "OTHER_API_KEY": " key-of-another ",
+        "AWS_SESSION_TOKEN": "passing",
+        "HF_TOKEN": "hf_1234",
+        "DB_PASSWORD": "pa55word",
+    }
+    for name, value in {**keys, "MONKEY": "banana", "MAX_TOKENS": "1000000", "PRIMARY_KEY": "task_id"}.items():
         monkeypatch.setenv(name, value)
     secrets = Secrets()
     secrets.add_environment()
-    assert secrets.scrub("key-of-another passing-token banana-banana") == "[secret] [secret] banana-banana"
+    assert secrets.scrub("key-of-another passing hf_1234 pa55word") == "[secret] [secret] [secret] [secret]"
+    assert secrets.scrub("banana 1000000 task_id") == "banana 1000000 task_id"
 
 
 def test_a_key_in_the_environment_that_is_not_text(monkeypatch):

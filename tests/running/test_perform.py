@@ -73,6 +73,13 @@ def test_a_plan_that_no_reader_accepts_is_refused_before_the_first_request(tmp_p
     assert not (tmp_path / "run").exists()
 
 
+def test_keys_in_a_url_that_a_model_ignores_are_in_no_file(tmp_path):
+    (tmp_path / "mine.py").write_text("def answer(prompt): return ''\n")
+    spec = f"python/{tmp_path}/mine.py:answer"
+    perform(replace(job(tmp_path, "http://me:hunter22@host/v1?api-key=%2fhunter33", 1), model=spec))
+    assert not [path for path in (tmp_path / "run").iterdir() if b"hunter" in path.read_bytes()]
+
+
 def written(folder):
     return json.loads((folder / "plan.json").read_text())
 

@@ -14,12 +14,13 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_plus, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from calipers.clients import Connection
@@ -33,7 +34,7 @@ BASE_URL = "OPENAI_BASE_URL"
 ROUTES = {"chat": "/chat/completions", "completions": "/completions"}
 
 _EXPECTED = "expected http(s)://HOST/PATH, such as http://localhost:8000/v1"
-_KEY_NAMES = re.compile(r"key|token|secret|sig", re.IGNORECASE)
+_KEY_NAMES = re.compile(r"key|token|secret|sig|passw|passphrase|credential|auth|bearer|jwt|^code$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def find(connection: Connection) -> Address:
     route = ROUTES[connection.api]
     path = parts.path.rstrip("/").removesuffix(route)  # users of lm-eval give the URL with its route
     headers = _headers(parts, connection.secrets)
-    _remember_query(parts, connection.secrets)
+    remember_keys(parts.geturl(), connection.secrets)
     return Address(
         parts._replace(path=path + route).geturl(),
         parts.netloc,
@@ -141,12 +142,15 @@ def _headers(parts: SplitResult, secrets: Secrets) -> dict[str, str]:
     return {**headers, "Authorization": f"Bearer {key}"} if key else headers
 
 
-def _remember_query(parts: SplitResult, secrets: Secrets) -> None:
-    """Add keys in the query, where some gateways expect them, to the secrets."""
-    for name, value in parse_qsl(parts.query):
-        if _KEY_NAMES.search(name):
-            secrets.add(value)
-            secrets.add(quote(value, safe=""))
+def remember_keys(url: str, secrets: Secrets) -> None:
+    """Add a URL's password, and the keys in its query, to the secrets: as given, decoded, and encoded again."""
+    with suppress(ValueError):  # not a URL
+        parts = urlsplit(url)
+        pairs = [pair.partition("=") for pair in parts.query.split("&")]
+        keys = [value for name, _, value in pairs if _KEY_NAMES.search(unquote_plus(name))]
+        for value in (parts.password or parts.username or "", *keys):  # without a password, the user is the key
+            for form in (value, unquote_plus(value), quote(unquote_plus(value), safe="")):
+                secrets.add(form)
 
 
 def proxy_of(parts: SplitResult, secrets: Secrets) -> str | None:

@@ -25,7 +25,7 @@ from zlib import crc32
 import msgspec
 
 from calipers.clients import NONE_HERE, Client, Price, Request, connect, is_local
-from calipers.clients.address import endpoint
+from calipers.clients.address import endpoint, remember_keys
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_folder import DOCUMENTS, MOST_PLANNED, PLAN, RunStop
@@ -228,6 +228,7 @@ def perform(
     verifiers, warnings = _judges(questions, benchmark.verifiers, scoring.dialect.lenient, suite.places)
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
+    remember_keys(job.base_url or "", secrets)
     judges = {
         name: ExactMatchOfRun() if judge is EXACT_MATCH else opened(judge, secrets) for name, judge in verifiers.items()
     }
