@@ -42,14 +42,20 @@ def test_keys_in_the_environment(monkeypatch):
         "OTHER_API_KEY": " key-of-another ",
         "AWS_SESSION_TOKEN": "passing",
         "HF_TOKEN": "hf_1234",
-        "DB_PASSWORD": "pa55word",
+        "AZURE_CLIENT_SECRET": "s3cr3t-1",
     }
-    for name, value in {**keys, "MONKEY": "banana", "MAX_TOKENS": "1000000", "PRIMARY_KEY": "task_id"}.items():
+    for name, value in {
+        **keys,
+        "MONKEY": "banana",
+        "MAX_TOKENS": "1000000",
+        "PRIMARY_KEY": "task_id",
+        "DB_PASSWORD": "postgres",
+    }.items():
         monkeypatch.setenv(name, value)
     secrets = Secrets()
     secrets.add_environment()
-    assert secrets.scrub("key-of-another passing hf_1234 pa55word") == "[secret] [secret] [secret] [secret]"
-    assert secrets.scrub("banana 1000000 task_id") == "banana 1000000 task_id"
+    assert secrets.scrub("key-of-another passing hf_1234 s3cr3t-1") == "[secret] [secret] [secret] [secret]"
+    assert secrets.scrub("banana 1000000 task_id postgres") == "banana 1000000 task_id postgres"
 
 
 def test_a_key_in_the_environment_that_is_not_text(monkeypatch):

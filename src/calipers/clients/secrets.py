@@ -12,7 +12,9 @@ HIDDEN = "[secret]"
 SHORTEST = 6  # characters of a key; shorter texts are not keys, and replacing them would damage ordinary words
 
 _NAMES = re.compile(r"api_?key|authorization|password|secret|access_?token", re.IGNORECASE)
-_KEYS = re.compile(r"_(API_KEY|ACCESS_KEY|SECRET_KEY|TOKEN|SECRET|PASSWORD)$")  # the values of others are often words
+_KEYS = re.compile(
+    r"_(API_KEY|ACCESS_KEY|SECRET_KEY|TOKEN|SECRET)$"
+)  # the values of others, such as passwords, may be words
 _LIKE_KEYS = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_ID)?$", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
