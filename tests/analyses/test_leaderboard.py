@@ -167,6 +167,13 @@ def test_a_finished_result_is_listed_without_a_rank(tmp_path):
     assert nobody.why == FINISHED
 
 
+def test_a_finished_result_on_a_dataset_of_another_name_is_listed_with_a_note():
+    rows, result = rows_of({"a": spread(0.9), "b": spread(0.5)}, dataset="x"), rows_of({"c": spread(0.7)}, dataset="y")
+    report = calipers.leaderboard(rows, calipers.score(result))
+    assert [place.name for place in report.boards[0].places] == ["a", "b", "c"]
+    assert report.notes == ["the datasets have different names: 'x', 'y'"]
+
+
 def test_baseline_has_the_verdicts_of_all_pairs(board):
     name = board.places[6].name
     against = calipers.leaderboard(problem_rows(), baseline=name).boards[0]

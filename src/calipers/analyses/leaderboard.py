@@ -193,6 +193,8 @@ def _by_dataset(runs: Sequence[ReadRun], finished: set[str | None]) -> tuple[Con
     for dataset in sorted(finished - set(contests), key=_none_first):
         if not (len(contests) == 1 and len(finished) == 1):
             contests[dataset] = []
+        elif None not in (dataset, *contests):  # the same benchmark may have two names
+            notes.append(f"the datasets have different names: {', '.join(map(repr, (*contests, dataset)))}")
     return contests or {None: []}, notes
 
 
