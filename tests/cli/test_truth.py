@@ -44,3 +44,19 @@ def test_words_are_rewards(home, command, shown):
 def test_what_cannot_be_read(home, truth, wrong):
     right = "expected WORD=NUMBER for each word, such as yes=1,no=0"
     assert refused("score", "a.csv", *NAMES, "--truth", truth, cwd=home) == f"--truth: {wrong}; {right}"
+
+
+@pytest.mark.parametrize(
+    ("truth", "wrong"),
+    [
+        ("yes=nan", "'yes' is nan; expected a finite number"),
+        ("yes=1e999", "'yes' is inf; expected a finite number"),
+        (
+            "yes=1,Yes=0",
+            "'Yes' has two rewards, for upper and lower case are the same; expected one reward for each word",
+        ),
+    ],
+)
+def test_what_no_reward_can_be(home, truth, wrong):
+    assert refused("score", "a.csv", *NAMES, "--truth", truth, cwd=home) == f"--truth: {wrong}"
+    assert calipers("score", "a.csv", *NAMES, "--truth", "yes=1,YES=1,no=0", cwd=home).returncode == 0

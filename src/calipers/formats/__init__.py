@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from calipers.errors import InputError
 from calipers.rollouts.packed import Loose, Packed
 from calipers.rollouts.table import Part
 
@@ -34,12 +36,22 @@ NUMBERED: Final = "#"
 
 
 class Named(dict[str, str]):
-    """The options for reading files: the key of each role (the dict), the reward of each word, and the format."""
+    """The options for reading files: the key of each role (the dict), the reward of each word, and the format.
+
+    InputError for a reward that is not finite, and for a word with two rewards.
+    """
 
     def __init__(self, names: Columns, words: Mapping[str, float] | None = None, format: str = "") -> None:
         super().__init__(names)
         words = worths(names) if words is None else words
-        self.words = {word.strip().lower(): float(reward) for word, reward in words.items()}
+        self.words: dict[str, float] = {}
+        for word, reward in words.items():
+            number = float(reward)
+            if not math.isfinite(number):
+                raise InputError.at("--truth", f"{word!r} is {number}", "expected a finite number")
+            if self.words.setdefault(word.strip().lower(), number) != number:
+                problem = f"{word!r} has two rewards, for upper and lower case are the same"
+                raise InputError.at("--truth", problem, "expected one reward for each word")
         self.format = format or insisted(names)
 
     def __bool__(self) -> bool:
