@@ -340,7 +340,7 @@ def integer(name: str, value: Any) -> int:
         raise InputError(f"{name} is {value!r:.60}; expected an integer") from None
 
 
-NEAREST: Final = 1e-12  # nearer to 0 or 1, a confidence has no quantile: it rounds to one of them, or to a half
+CONFIDENCES: Final = (1e-6, 1 - 1e-12)  # quantiles at a confidence beyond these are lost in rounding
 
 
 def make_plan(
@@ -368,7 +368,7 @@ def make_plan(
     resolved_dialect = _dialect(dialect or "native")
     if missing is not None and missing not in get_args(Missing):
         raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
-    if not NEAREST <= confidence <= 1 - NEAREST:
+    if not CONFIDENCES[0] <= confidence <= CONFIDENCES[1]:
         expected = "expected a number between 0 and 1" + (", not so near to them" if 0 < confidence < 1 else "")
         raise InputError(f"confidence is {confidence}; {expected}, such as 0.95")
     if (number := integer("seed", seed)) < 0:

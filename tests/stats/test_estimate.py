@@ -167,7 +167,7 @@ def test_a_reward_key_of_its_own_is_the_reward():
     assert calipers.score(table, "mean_reward")["mean_reward"].value == 0.5
 
 
-@pytest.mark.parametrize("confidence", [0, 1, -0.1, 1.5, math.nan, 1e-17, math.nextafter(1, 0)])
+@pytest.mark.parametrize("confidence", [0, 1, -0.1, 1.5, math.nan, 1e-8, math.nextafter(1, 0)])
 def test_a_confidence_that_means_nothing_is_refused(confidence):
     with pytest.raises(calipers.InputError, match="expected a number between 0 and 1"):
         score([[1], [0]], "mean_reward", confidence=confidence)
