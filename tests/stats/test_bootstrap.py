@@ -118,6 +118,13 @@ def test_bca_follows_the_skew():
     assert plain[1] < moved[1]
 
 
+def test_bca_of_huge_values_is_that_of_small_ones():
+    """The cubes of the values overflowed, and the score ended as a bug."""
+    values = np.array([0.0, 1.0, 1.0, 2.0, 5.0, 30.0])
+    small, huge = (bca_ends(draws(values * scale), 0.95) for scale in (1.0, 2.0**480))
+    assert huge == tuple(2.0**480 * end for end in small)
+
+
 def test_bca_agrees_with_scipy():
     from scipy.stats import bootstrap as peer
 

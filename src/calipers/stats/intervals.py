@@ -335,6 +335,9 @@ def percentile_ends(draws: Draws, confidence: float) -> Ends:
     return _quantile(draws.ratios, tail), _quantile(draws.ratios, 1 - tail)
 
 
+LARGEST_CUBED = 1e90  # the cube of a number up to here is finite, and so is a sum of many such cubes
+
+
 def bca_ends(draws: Draws, confidence: float) -> Ends | None:
     """The ends of the BCa interval: percentile levels corrected for bias and skewness (Efron 1987).
 
@@ -345,6 +348,9 @@ def bca_ends(draws: Draws, confidence: float) -> Ends | None:
     share = (below + upto) / (2 * len(draws.ratios))
     jackknife = (total(draws.sums) - draws.sums) / (total(draws.weights) - draws.weights)  # each unit left out once
     pull = float(total(jackknife)) / len(jackknife) - jackknife
+    largest = float(np.abs(pull).max())
+    if largest > LARGEST_CUBED:
+        pull = np.ldexp(pull, -math.frexp(largest)[1])  # the skewness does not depend on their scale
     size = float(total(pull * pull)) ** 1.5
     if not 0 < share < 1 or size == 0:  # the size is also 0 if the cubes of the values underflow
         return None
