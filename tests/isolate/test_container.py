@@ -1,9 +1,12 @@
 """Containers: what is visible inside and what is not, and that nothing is left of them."""
 
+import gzip
+import io
 import os
 import shlex
 import shutil
 import subprocess
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from waiting import until
 
 from calipers.isolate import container as containers
 from calipers.isolate import limits
-from calipers.isolate.container import CAPABILITY_NUMBERS, MOST_HEARD, Container
+from calipers.isolate.container import CAPABILITY_NUMBERS, MOST_HEARD, Container, unpack
 from calipers.isolate.limits import CONTAINER, tidy
 
 pytestmark = needs_rooms
@@ -318,6 +321,44 @@ def test_more_than_can_be_kept_is_not_brought_out(container, tmp_path, monkeypat
     with pytest.raises(OSError, match="/data contains more than 16 MB; it is not copied out of the room"):
         container.take("/data", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def archive_of(path, size, headers):
+    """An archive of a folder with a file ``a``, which has more headers and no content."""
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        folder, file = tarfile.TarInfo("."), tarfile.TarInfo("a")
+        folder.type, file.size, file.pax_headers = tarfile.DIRTYPE, size, headers
+        tar.addfile(folder)
+        tar.addfile(file, io.BytesIO(bytes(size)))
+    return path.read_bytes()
+
+
+SPARSE = {
+    **{"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.name": "a", "GNU.sparse.numblocks": "1"},
+    **{"GNU.sparse.size": str(64 << 20), "GNU.sparse.map": f"{64 << 20},0"},
+}
+
+
+@pytest.mark.parametrize(
+    ("size", "headers", "change"),
+    [
+        (0, SPARSE, bytes),  # 64 MB of nothing
+        (20 << 20, {}, gzip.compress),
+        (5, {"GNU.sparse.major": "x", "GNU.sparse.minor": "0", "GNU.sparse.size": "x"}, bytes),
+        (5, {"path": "a\0b"}, bytes),
+        (5, {}, lambda data: b"no archive" * 100),
+        (5, {}, lambda data: data[:1030]),
+    ],
+    ids=["sparse", "compressed", "number", "null", "nonsense", "half"],
+)
+def test_an_archive_that_a_program_made_does_no_harm(tmp_path, monkeypatch, size, headers, change):
+    """The agent may replace the ``tar`` with which its files are brought out."""
+    monkeypatch.setattr(containers, "MOST_TAKEN", 16 << 20)
+    archive = tmp_path / "made.tar"
+    archive.write_bytes(change(archive_of(archive, size, headers)))
+    with pytest.raises(OSError, match=r"the files have more than 16 MB|the archive cannot be read"):
+        unpack(archive, tmp_path / "out")
+    assert sum(file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file()) <= 16 << 20
 
 
 def test_what_is_printed_is_kept_up_to_a_limit(container):

@@ -525,22 +525,35 @@ def unpack(archive: Path, target: Path) -> bool:
     """Unpack the folders and plain files of an archive into a new folder, without links and devices.
 
     Returns whether it is the archive of a folder, whose first member is the folder itself. The members are filtered
-    here, because the filters of `tarfile` are newer than the oldest Python that may run this.
+    here, because the filters of `tarfile` are newer than the oldest Python that may run this. A program inside may have
+    made the archive: OSError if it cannot be read, or if its files have more than MOST_TAKEN bytes, as sparse ones may.
     """
     target.mkdir()
-    folder = None
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            steps = [step for step in member.name.split("/") if step not in ("", ".")]
-            folder = not steps if folder is None else folder
-            path = target.joinpath(*steps)
-            if ".." in steps:
-                continue
-            if member.isdir():
-                path.mkdir(parents=True, exist_ok=True)
-            elif member.isfile() and (content := tar.extractfile(member)):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with content, path.open("wb") as file:
-                    shutil.copyfileobj(content, file)
-                path.chmod(0o644 | member.mode & 0o111)
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            return _unpacked(tar, target)
+    except OSError:
+        raise
+    except Exception as error:  # tarfile raises many types for a wrong archive, ValueError and EOFError among them
+        raise OSError(f"the archive cannot be read ({type(error).__name__})") from error
+
+
+def _unpacked(tar: tarfile.TarFile, target: Path) -> bool:
+    folder, remaining = None, MOST_TAKEN
+    for member in tar:
+        steps = [step for step in member.name.split("/") if step not in ("", ".")]
+        folder = not steps if folder is None else folder
+        path = target.joinpath(*steps)
+        if ".." in steps:
+            continue
+        if member.isdir():
+            path.mkdir(parents=True, exist_ok=True)
+        elif member.isfile() and (content := tar.extractfile(member)):
+            remaining -= member.size
+            if remaining < 0:
+                raise OSError(f"the files have more than {MOST_TAKEN >> 20} MB")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with content, path.open("wb") as file:
+                shutil.copyfileobj(content, file)
+            path.chmod(0o644 | member.mode & 0o111)
     return bool(folder)
