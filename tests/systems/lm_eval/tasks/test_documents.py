@@ -254,6 +254,9 @@ def test_a_field_that_is_no_text_is_refused(tmp_path):
         (' \n[{"d": "2024-01-02"}]', None, [{"d": datetime(2024, 1, 2)}]),
         ('{"data": [{"a": 1}], "x": 2}', "data", [{"a": 1}]),
         ('{"data": {"a": [1, 2], "b": [3, 4]}}', "data", [{"a": 1, "b": 3}, {"a": 2, "b": 4}]),
+        # as datasets 5.2.0 reads the rows below a field: texts are dates by their column's name
+        ('{"data": [{"d": "2024-01-02", "l": ["2024-01-02"]}]}', "data", [{"d": "2024-01-02", "l": ["2024-01-02"]}]),
+        ('{"data": [{"Date": "2024-01-02"}]}', "data", [{"Date": datetime(2024, 1, 2)}]),
         ('{"a": 1}\n\n{"a": 2}\n', None, [{"a": 1}, {"a": 2}]),
     ],
 )
@@ -261,6 +264,27 @@ def test_json_in_its_other_shapes(tmp_path, text, field, rows):
     path = tmp_path / "rows.json"
     path.write_text(text)
     assert read_json(path, field) == rows
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([1.0, None], [1, None]),
+        ([1.0, 2.5], [1.0, 2.5]),
+        ([1, 2.5], [1.0, 2.5]),
+        ([1e20], [1e20]),
+        ([[2.0]], [[2.0]]),
+        ([True, False], [True, False]),
+        ([None], [None]),
+        ([1, "x"], [1, "x"]),
+    ],
+)
+def test_whole_numbers_below_a_field_are_integers(tmp_path, cells, expected):
+    """The expectations were compared with ``datasets`` 5.2.0, which refuses the last column."""
+    for data in ([{"c": cell} for cell in cells], {"c": cells}):
+        path = tmp_path / "rows.json"
+        path.write_text(json.dumps({"data": data}))
+        assert repr([row["c"] for row in read_json(path, "data")]) == repr(expected)
 
 
 ROWS = b"".join(b'{"a": "%d %s"}\n' % (n, b"%x" % (n * 7919**5)) for n in range(60_000))
@@ -382,6 +406,15 @@ def test_what_is_no_such_file_is_refused(tmp_path, read, content, said):
     with pytest.raises(InputError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}{said}")
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    ("sample_by", "texts"), [("line", ["a", "b", "", "c"]), ("paragraph", ["a\nb", "c"]), ("document", ["a\nb\n\nc"])]
+)
+def test_every_end_of_a_line_is_one_newline(tmp_path, end, sample_by, texts):
+    (tmp_path / "rows.txt").write_bytes(end.join([b"a", b"b", b"", b"c"]))
+    assert [row["text"] for row in read_text(tmp_path / "rows.txt", sample_by)] == texts
 
 
 def test_what_is_not_there_is_refused(tmp_path):

@@ -35,6 +35,7 @@ NULLS: Final = frozenset(  # the texts of an empty cell in CSV
     | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
+_DATED: Final = re.compile(r"date(time)?|modified|timestamp.*|.*_(at|time)", re.IGNORECASE)  # names for pandas' dates
 _INTEGER: Final = re.compile(r" *[+-]?\d{1,20} *", re.ASCII)
 _BOOLEANS: Final = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 
@@ -42,10 +43,19 @@ _BOOLEANS: Final = {"True": True, "TRUE": True, "true": True, "False": False, "F
 Row = dict[str, Any]
 
 
-def typed(rows: Sequence[Row]) -> list[Row]:
-    """Convert rows to the types that ``datasets`` infers for each column; a column of mixed types is unchanged."""
+def typed(rows: Sequence[Row], *, of_field: bool = False) -> list[Row]:
+    """Convert rows to the types that ``datasets`` infers for each column; a column of mixed types is unchanged.
+
+    It reads the rows below a ``field`` by pandas: texts are dates only in a column with such a name, and a column of
+    whole numbers has integers.
+    """
     columns = dict.fromkeys(key for row in rows for key in row)
-    unified = {column: _unified([row.get(column) for row in rows]) for column in columns}
+    unified = {
+        column: _unified([row.get(column) for row in rows], dates=not of_field or bool(_DATED.fullmatch(column)))
+        for column in columns
+    }
+    if of_field:
+        unified = {column: cells and _whole(cells) for column, cells in unified.items()}
     cells = {column: iter(column_cells) for column, column_cells in unified.items() if column_cells is not None}
     typed_rows = []
     for row in rows:
@@ -54,7 +64,14 @@ def typed(rows: Sequence[Row]) -> list[Row]:
     return typed_rows
 
 
-def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
+def _whole(cells: Sequence[Any]) -> Sequence[Any]:
+    """The cells of a column of floats as integers if all of them are whole numbers; other columns unchanged."""
+    given = [cell for cell in cells if cell is not None]
+    whole = all(isinstance(cell, float) and cell.is_integer() and abs(cell) < 1 << 63 for cell in given)
+    return _filled(cells, list(map(int, given))) if whole else cells
+
+
+def _unified(cells: Sequence[Any], *, dates: bool = True) -> Sequence[Any] | None:
     """The cells of a column converted to one type: dates to datetimes, mixed numbers to floats; None for mixed types.
 
     The contents of lists, and of objects with the same keys, are columns of their own.
@@ -62,7 +79,7 @@ def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
     given = [cell for cell in cells if cell is not None]
     kinds = {type(cell) for cell in given}
     if kinds == {str}:
-        return _filled(cells, _dates(given) or given)
+        return _filled(cells, (_dates(given) if dates else None) or given)
     if kinds <= {int, float} and kinds:
         if kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in given):
             return cells
@@ -71,14 +88,14 @@ def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
         except OverflowError:  # an integer of hundreds of digits, too large for a float
             return None
     if kinds == {list}:
-        unified = _unified([item for cell in given for item in cell])
+        unified = _unified([item for cell in given for item in cell], dates=dates)
         items = iter(unified or ())
         return None if unified is None else _filled(cells, [[next(items) for _ in cell] for cell in given])
     if kinds == {dict}:
         keys = list(given[0])
         if any(cell.keys() != given[0].keys() for cell in given):
             return None
-        columns = [_unified([cell[key] for cell in given]) for key in keys]
+        columns = [_unified([cell[key] for cell in given], dates=dates) for key in keys]
         if any(column is None for column in columns):
             return None
         return _filled(cells, [dict(zip(keys, item, strict=True)) for item in zip(*columns, strict=True)] or given)
@@ -156,9 +173,10 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
             raise InputError.at(str(path), f"no key {field!r}", "expected an object with it")
         content = content[field]
     if isinstance(content, Mapping) and all(isinstance(column, list) for column in content.values()):
-        return [dict(zip(content, cells, strict=False)) for cells in zip(*content.values(), strict=False)]
+        content = [dict(zip(content, cells, strict=False)) for cells in zip(*content.values(), strict=False)]
     rows = content if isinstance(content, list) else [content]
-    return typed([_object(row, f"{path}: row {number}") for number, row in enumerate(rows, 1)])
+    objects = [_object(row, f"{path}: row {number}") for number, row in enumerate(rows, 1)]
+    return typed(objects, of_field=field is not None)
 
 
 def _json_lines(path: Path) -> Any:
@@ -216,7 +234,7 @@ def read_text(path: Path, sample_by: str = "line") -> list[Row]:
     """Read a text file: a document per line, per paragraph or per file (``sample_by``), in the column ``text``."""
     if sample_by == "line":
         return [{"text": line} for line in _text_lines(path)] if _content(path, 1) else []
-    text = _text(path)
+    text = re.sub(r"\r\n?", "\n", _text(path))
     if sample_by not in ("paragraph", "document"):
         raise InputError.at(str(path), f"sample_by is {sample_by!r}", "expected line, paragraph or document")
     return [{"text": part} for part in (text.split("\n\n") if sample_by == "paragraph" else [text]) if part]
