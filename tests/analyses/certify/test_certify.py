@@ -208,7 +208,11 @@ def test_a_certificate_of_another_benchmark(made):
 def test_a_tree_of_another_certificate(made):
     again = certify(str(made / "run.jsonl"))
     (made / "result.tree").write_bytes(b"".join(again.tree.encoded()))
-    assert "of another certificate" in states(made, "run.jsonl")[1]["tree"].says
+    done, checks = states(made, "run.jsonl")  # the file beside it is not part of what the certificate says
+    assert (done.state, checks["tree"].state, checks["numbers"].state) == (UNKNOWN, UNKNOWN, GOOD)
+    assert "of another certificate; --tree FILE" in checks["tree"].says
+    named = states(made, "run.jsonl", tree=str(made / "result.tree"))[1]["tree"]
+    assert (named.state, "of another certificate" in named.says) == (WRONG, True)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, 1000, -2])

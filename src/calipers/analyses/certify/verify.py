@@ -358,9 +358,8 @@ def _rollouts(
     """Check that the rollouts give the certified numbers, and that they are the certified rollouts."""
     scoring = CertifiedScoring.of(certificate.predicate["scoring"])
     beside = os.path.join(os.path.dirname(name), TREE_FILE)
-    if tree is None and os.path.isfile(beside):
-        tree = beside
-    tree_file = None if tree is None or certificate.root is None else trees.open_tree(tree)
+    chosen = tree or (beside if os.path.isfile(beside) else None)
+    tree_file = None if chosen is None or certificate.root is None else trees.open_tree(chosen)
     matches = tree_file is not None and (tree_file.root, tree_file.count) == (certificate.root, certificate.leaves)
     seed = tree_file.seed if tree_file is not None and matches else None
     rollouts = _scored(files, scoring, columns, certificate.predicate["columns"], seed)
@@ -376,8 +375,10 @@ def _rollouts(
         says = "the certificate is of a result alone, so texts and single rollouts are not covered"
         yield CertCheck("tree", UNKNOWN, says)
         return
-    if tree_file is None:
+    if tree_file is None or (tree is None and not matches):  # a later certificate may have replaced the file beside it
         says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
+        if tree_file is not None:
+            says = f"{tree_file.path} is the tree of another certificate; --tree FILE gives that of this one"
         count = rollouts.leaves.count
         if count == certificate.leaves:
             yield CertCheck("tree", UNKNOWN, says)
