@@ -185,6 +185,14 @@ def test_a_certificate_of_some_planned_runs_says_so(tmp_path):
         assert (checks["plan"]["state"], some in checks["plan"]["says"]) == ("good", told)
 
 
+def test_a_run_that_was_not_planned_takes_no_place_of_one_that_was():
+    from calipers.analyses.certify.preregister import others_planned
+
+    stated = {"runs": 2, "differences": ["d · other: the plan has no such run"]}
+    assert others_planned(stated, 2) == "the certificate has 1 of 2 planned runs"
+    assert others_planned(stated, 3) == ""
+
+
 @pytest.mark.parametrize(
     ("hidden", "where"), [({"differences": []}, "plan"), ({"runs": 9}, "plan"), ({"runs": None}, "form")]
 )

@@ -33,6 +33,7 @@ IF_SET: Final = ("documents", "model_args")
 """The keys of `COMPARED` that a plan has only if they are set."""
 SCORED: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed")
 """The settings of a plan that say how a run is scored."""
+NO_SUCH_RUN: Final = "the plan has no such run"
 
 
 class _PlannedRun(msgspec.Struct):
@@ -154,8 +155,9 @@ def bound(
 
 def others_planned(stated: Mapping[str, Any], groups: int) -> str:
     """The note that a certificate of ``groups`` runs does not have all planned runs; empty if it has all."""
-    planned = stated.get("runs", groups)
-    return f"the certificate has {groups:,} of {planned:,} planned runs" if groups < planned else ""
+    there = groups - sum(difference.endswith(NO_SUCH_RUN) for difference in stated["differences"])
+    planned = stated.get("runs", there)
+    return f"the certificate has {there:,} of {planned:,} planned runs" if there < planned else ""
 
 
 def differences(
@@ -175,7 +177,7 @@ def differences(
         key = (group["dataset"], group["model"])
         name = f"{key[0]} · {key[1]}"
         if key not in planned:
-            differing.append(f"{name}: the plan has no such run")
+            differing.append(f"{name}: {NO_SUCH_RUN}")
             continue
         wanted, run = planned[key], by_run.get(key)
         of_scoring = _scoring_differences(wanted, result, group["metrics"], scoring)
