@@ -49,6 +49,11 @@ def test_rollouts_are_shown(certified):
             ("certify", ARITH, "--show", "t"),
             "--show: there is no tree file; expected --tree FILE, as calipers certify wrote it",
         ),
+        (("certify", "--new-key", "k", "-o", "c"), "-o: cannot be combined with --new-key; leave one of them out"),
+        (
+            ("certify", ARITH, "--show", "t", "--tree", "r", "--metric", "pass@1"),
+            "--metric: cannot be combined with --show; leave one of them out",
+        ),
         (("certify", ARITH, "--key", "nowhere"), "nowhere: cannot be read (No such file or directory)"),
         (
             ("certify", ARITH, "--truth", "a=1"),

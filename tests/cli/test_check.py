@@ -60,6 +60,13 @@ def test_what_is_wrong_is_one_line(tmp_path, row, arguments, said):
     assert refused("check", "suite.jsonl", "--selftest", *arguments, cwd=tmp_path).startswith(said)
 
 
+@pytest.mark.parametrize("option", [["--seed", "1"], ["--concurrency", "2"], ["--confidence", "0.9"]])
+def test_an_option_of_the_self_test_needs_it(tmp_path, option):
+    lines(tmp_path, task("a", "4"), name="suite.jsonl")
+    said = refused("check", "suite.jsonl", *option, cwd=tmp_path)
+    assert said == f"{option[0]}: is for the self-test; add --selftest"
+
+
 def test_no_benchmark_at_all(tmp_path):
     assert refused("check", "nowhere", cwd=tmp_path).startswith("no benchmark named 'nowhere' in this project")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 from analyses.leaderboard_rows import problem_rows
@@ -80,6 +81,25 @@ def test_a_folder_of_runs_is_a_set_of_runs(tmp_path):
     assert done.stdout.splitlines()[0].startswith("arith, 2 models")
     both = calipers("leaderboard", "runs/b", "runs/a", cwd=tmp_path)
     assert both.stdout == done.stdout
+
+
+def steps(folder):
+    for step, file in enumerate((ARITH, NEXT)):
+        (folder / f"step_{step}.jsonl").write_bytes(Path(file).read_bytes())
+    return str(folder)
+
+
+@pytest.mark.parametrize("option", [["--seed", "1"], ["--all"], ["--pairs"], ["--baseline", "m"], ["--missing", "gap"]])
+def test_an_option_that_does_not_apply_to_steps_is_refused(tmp_path, option):
+    said = refused("leaderboard", steps(tmp_path), "--steps", *option, cwd=tmp_path)
+    assert said == f"{option[0]}: cannot be combined with --steps; leave one of them out"
+
+
+def test_the_best_step_is_in_the_summary_of_a_github_step(tmp_path):
+    more = ("--steps", "--format", "github")
+    done = calipers("leaderboard", steps(tmp_path), *more, cwd=tmp_path, GITHUB_STEP_SUMMARY=str(tmp_path / "s.md"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "s.md").read_text().strip() == done.stdout.strip()
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,24 @@ def test_a_model_has_no_option_of_agents(tmp_path, option):
     assert refused("run", sums(tmp_path, 1), "--model", "openai/m", option, "room", cwd=tmp_path) == wrong
 
 
+@pytest.mark.parametrize("option", [["--agent", "oracle"], []])
+def test_an_agent_has_no_dry_run(tmp_path, option):
+    write_dataset(tmp_path / "set", 1)
+    wrong = "--dry-run: is for questions, not for agents; expected calipers check BENCHMARK"
+    assert refused("run", "set", *option, "--dry-run", cwd=tmp_path) == wrong
+
+
+@pytest.mark.parametrize("agent", [True, False])
+@pytest.mark.parametrize(
+    "option", ["--export=lm_eval", "--write-out", "--show-config", "--check-integrity", "--cache-requests"]
+)
+def test_an_option_of_lm_eval_tasks_is_refused_before_anything_runs(tmp_path, agent, option):
+    write_dataset(tmp_path / "set", 1)
+    what = ["set", "--agent", "oracle"] if agent else [sums(tmp_path, 1), "--model", "openai/m"]
+    wrong = f"{option.partition('=')[0]}: is for tasks of lm-evaluation-harness, and no benchmark is one; remove it"
+    assert refused("run", *what, option, cwd=tmp_path) == wrong
+
+
 @needs_rooms
 def test_who_waits_for_an_agent_is_told_of_its_end(tmp_path):
     write_dataset(tmp_path / "set", 2)

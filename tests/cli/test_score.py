@@ -110,6 +110,15 @@ def test_a_failure_leaves_the_result_file_as_it_was(tmp_path, arguments, code):
     assert (tmp_path / "result.json").read_text() == "what was there before"
 
 
+@pytest.mark.parametrize(
+    "option",
+    [["--cache", "c"], ["--out", "r.json"], ["--format", "json"], ["--details"], ["--economics"], ["--all"]],
+)
+def test_an_option_that_does_not_apply_to_a_partial_score_is_refused(tmp_path, option):
+    said = refused("score", ARITH, "--partial", "p", *option, cwd=tmp_path)
+    assert said == f"{option[0]}: cannot be combined with --partial; leave one of them out"
+
+
 def test_missing_rollouts_can_be_refused(tmp_path):
     said = refused("score", ARITH, "--missing", "fail", cwd=tmp_path, code=3)
     assert said.startswith("17 of 320 rollouts are missing (scored 281, refused 8,")

@@ -14,6 +14,8 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
 TREE = "result.tree"
+OF_SHOW = {"paths", "shown", "tree", "out", "columns", "force"}
+"""The parameters that apply to --show."""
 
 
 @click.command(cls=options.GroupedCommand)
@@ -72,9 +74,11 @@ def certify(
     """
     from calipers.analyses.certify import envelope as envelopes
 
+    every_option = click.get_current_context().params
     if new_key is not None:
         if paths:
             raise InputError.at("--new-key", "writes a key and nothing else", "run the command again with --key")
+        options.refuse(every_option.keys() - {"new_key"}, "cannot be combined with --new-key", "leave one of them out")
         public = envelopes.new_key(new_key)
         click.echo(f"{clean(new_key, None)}: the private key; keep it to yourself")
         click.echo(f"{clean(public, None)}: the public key; publish it")
@@ -85,6 +89,7 @@ def certify(
         raise InputError.at("--truth", "a certificate does not hold it", "convert the rollouts first: calipers convert")
     names = options.roles(columns)
     if shown:
+        options.refuse(every_option.keys() - OF_SHOW, "cannot be combined with --show", "leave one of them out")
         _show(paths, tree, shown, out, names, force)
         return
     if tree is not None:

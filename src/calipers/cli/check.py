@@ -118,6 +118,8 @@ def check(
     tasks can run on this machine and why the others cannot.
     """
     _checked_numbers(limit, concurrency, confidence)
+    if not selftest:
+        options.refuse(("seed", "concurrency", "confidence"), "is for the self-test", "add --selftest")
     if registry is not None or fix or means_dataset(benchmark):
         for option, given in (("--selftest", selftest), ("--limit", limit), ("--include-path", include_path)):
             if given:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, flag, given_options, option, table_options
+from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, flag, option, refuse, table_options
 from calipers.cli.output import as_lines, print_notes, write
 from calipers.errors import InputError
 from calipers.names import is_code
@@ -51,11 +51,7 @@ def init(
             raise InputError.at("--from", "makes a benchmark from a table", "remove Harbor's options")
         write(make_benchmark(name, table, directory, columns))
         return
-    ctx = click.get_current_context()
-    given = given_options(ctx, columns)
-    for parameter in ctx.command.params:
-        if parameter.name in given:
-            raise InputError.at(parameter.opts[0], "is for a benchmark from a table", "add --from FILE")
+    refuse(columns, "is for a benchmark from a table", "add --from FILE")
     if name is not None:
         raise InputError.at(name, "--from is missing", f"expected calipers init {name} --from qa.csv")
     if (dataset is None) == (task is None):

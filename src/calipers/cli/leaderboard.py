@@ -8,10 +8,14 @@ import click
 
 from calipers.cli import options
 from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json
-from calipers.errors import InputError
 
 if TYPE_CHECKING:
+    from calipers.analyses.leaderboard import Leaderboard
     from calipers.analyses.watch.best import BestSteps
+    from calipers.reports.document import Document
+
+NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "seed")
+"""Options that do not apply to the steps of a training run."""
 
 
 @click.command(cls=options.GroupedCommand)
@@ -63,30 +67,30 @@ def leaderboard(
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     if steps:
+        options.refuse(NOT_OF_STEPS, "cannot be combined with --steps", "leave one of them out")
         with plugins_loaded(plugins):
             best = _best_steps(paths, names, settings)
-        write_json(target, best)
-        show(best.page(), shape)
-        print_notes(best.notes)
+        _write_and_show(best, best.page(), target, shape)
         return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.leaderboard import leaderboard as rank
 
         board = rank(*paths, columns=names, progress=progress.callback, **settings)
-    write_json(target, board)
     from calipers.analyses.leaderboard import document
 
-    page = document(board, every=every, pairs=pairs)
+    _write_and_show(board, document(board, every=every, pairs=pairs), target, shape)
+
+
+def _write_and_show(report: Leaderboard | BestSteps, page: Document, target: Target | None, shape: str) -> None:
+    write_json(target, report)
     show(page, shape)
     if shape == "github":
         annotate(page, ())
-    print_notes(board.notes)
+    print_notes(report.notes)
 
 
 def _best_steps(paths: tuple[str, ...], names: dict[str, str], settings: dict[str, Any]) -> BestSteps:
     """The best step of a training run."""
-    if given := [name for name in ("baseline", "cluster", "dialect", "missing") if settings[name] is not None]:
-        raise InputError.at(f"--{given[0]}", "cannot be combined with --steps", "leave one of them out")
     from calipers.analyses.watch.best import best_in
     from calipers.formats import Named
 

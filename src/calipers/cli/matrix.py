@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import click
-from click.core import ParameterSource
-
+from calipers.cli.options import refuse
 from calipers.cli.output import Progress, Target, annotate, print_note, print_notes, show, write_json, write_junit
 from calipers.errors import InputError
 
@@ -77,11 +75,8 @@ def compared_matrix(
         sources = tuple(cell.source for cell in compared.benchmarks[0].cells)
         if len(set(sources)) == len(sources) and set(sources) <= set(runs.with_rollouts):
             return None, sources
-    ctx = click.get_current_context()
-    for name in ONE_BENCHMARK:
-        if ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
-            problem = f"is for one benchmark, and {runs.given} has {len(compared.benchmarks)}"
-            raise InputError.at(f"--{name}", problem, "remove it, or give the two runs of one benchmark")
+    problem = f"is for one benchmark, and {runs.given} has {len(compared.benchmarks)}"
+    refuse(ONE_BENCHMARK, problem, "remove it, or give the two runs of one benchmark")
     return compared, ()
 
 

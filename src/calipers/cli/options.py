@@ -515,6 +515,15 @@ def given_options(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, An
     return {name: value for name, value in values.items() if sources[name] not in (None, ParameterSource.DEFAULT)}
 
 
+def refuse(names: Iterable[str], problem: str, expected: str) -> None:
+    """InputError for the first of these parameters that the user gave."""
+    ctx = click.get_current_context()
+    given = given_options(ctx, dict.fromkeys(names))
+    for parameter in ctx.command.params:
+        if parameter.name in given:
+            raise InputError.at(parameter.opts[0], problem, expected)
+
+
 def params_of(texts: Sequence[str]) -> dict[str, Any]:
     """The parameters of ``--param``; a value is read as JSON if possible, else as text.
 

@@ -46,6 +46,8 @@ USAGE, INCOMPLETE = 2, 3
 FIRST = 5  # questions that a dry run shows
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
 """Option -> the function of the task library that it calls."""
+OF_LIBRARY = (*SHOWN, "cache_requests", "export")
+NO_LIBRARY = "is for tasks of lm-evaluation-harness, and no benchmark is one", "remove it"
 SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a line added after the page
 
 
@@ -118,30 +120,25 @@ def run(
     listeners = listeners_of(notify)
     page = PageOptions(details=details, economics=economics, every=every)
     with plugins_loaded(plugins):
+        from calipers.running.perform import by_agents
+
         suite = _suite(benchmarks, given)
+        of_agents = not suite and by_agents(benchmarks, given)
     if dry_run:
+        if of_agents:
+            raise InputError.at("--dry-run", "is for questions, not for agents", "expected calipers check BENCHMARK")
         with plugins_loaded(plugins):
             pages = suite.plan(given) if suite else dry_run_pages(benchmarks, given)
         write(pages)
         return
     with _notifying(listeners) as ending:
-        with plugins_loaded(plugins):
-            from calipers.running.perform import by_agents
-
-            of_agents = not suite and by_agents(benchmarks, given)
-            planned = 0
-            if not of_agents:
-                together = suite is not None
-                planned = _run_models(benchmarks, given, shown, cache_requests, ending.reports, together=together)
         if of_agents:
-            if export is not None:
-                advice = "remove it: an agent's run writes Harbor's files"
-                raise InputError.at("--export", "is for lm-evaluation-harness tasks", advice)
-            if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
-                option = f"--{shown[0].replace('_', '-')}"
-                raise InputError.at(option, "is for lm-evaluation-harness tasks", "remove it for an agent's run")
+            options.refuse(OF_LIBRARY, *NO_LIBRARY)
             _run_agents(benchmarks, given, shape, ending, page)
         else:
+            with plugins_loaded(plugins):
+                together = suite is not None
+                planned = _run_models(benchmarks, given, shown, cache_requests, ending.reports, together=together)
             if not ending.reports:
                 ctx.exit(USAGE)  # notes say why each run could not start
             ending.complete = len(ending.reports) == planned and all(report.complete for report in ending.reports)
@@ -257,9 +254,8 @@ def _run_models(
     jobs, remarks = jobs_of(benchmarks, given)
     print_notes(remarks)
     tasks = loaded_for(jobs, cache_requests)
-    if cache_requests and tasks is None:
-        problem = "is for tasks of lm-evaluation-harness, and no benchmark is one"
-        raise InputError.at("--cache-requests", problem, "expected none")
+    if tasks is None:
+        options.refuse(OF_LIBRARY, *NO_LIBRARY)
     for name, job in ((name, job) for job in jobs if job.from_library for name in shown):
         texts = getattr(library(), SHOWN[name])(job, tasks)
         for text in [texts] if isinstance(texts, str) else texts:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from calipers.reports.result import Result
 
 INCOMPLETE = 3
+NOT_OF_PARTIAL = ("cache", "out", "shape", "details", "economics", "every")
+"""Options that do not apply to writing a partial score, which prints no score."""
 
 
 @click.command(cls=options.GroupedCommand)
@@ -136,9 +138,7 @@ def score(
             other = "--export" if export is not None else "--metric-script" if scripts else "--format junit"
             raise InputError.at(option, f"{other} needs every rollout as it is", f"leave out {option} or {other}")
     if partial is not None:
-        if cache is not None or target is not None:
-            other = "--cache" if cache is not None else "--out"
-            raise InputError.at("--partial", f"{other} is given, too", "expected one of them")
+        options.refuse(NOT_OF_PARTIAL, "cannot be combined with --partial", "leave one of them out")
         write_partial(Target(partial, paths), metrics, names, plugins, settings)
         return
     folders = remote is None and cache is None and any(map(os.path.isdir, paths))

@@ -65,9 +65,8 @@ def view(
     from calipers.web.viewer.library import Library
     from calipers.web.viewer.server import serve
 
-    given = options.given_options(click.get_current_context(), {"labels": labels, "seed": seed})
-    for name in given if label is None else ():
-        raise InputError.at(f"--{name}", "is for blind labelling", "add --label N, the number of rollouts to label")
+    if label is None:
+        options.refuse(("labels", "seed"), "is for blind labelling", "add --label N, the number of rollouts to label")
     library = Library(paths or (".",))
     labelling = None
     if label is not None:
