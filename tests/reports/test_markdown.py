@@ -109,7 +109,7 @@ def test_nothing_a_file_says_is_rendered():
 @pytest.mark.parametrize("details", [False, True])
 def test_no_name_in_a_sentence_is_a_link_an_image_or_a_mention(details):
     """The sentence, the warnings and the exceptions contain untrusted names in our own text."""
-    name = "![x](http://evil) @you"
+    name = "![x](http://evil) @you WWW.evil #12"
     attacked = group(
         dataset=name,
         model=name,
@@ -117,8 +117,8 @@ def test_no_name_in_a_sentence_is_a_link_an_image_or_a_mention(details):
         ledger=ledger(exceptions={name: 1}),
     )
     text = markdown.render(document(result(attacked), details=details))
-    assert text.count("http://evil") > 2
-    assert not re.search(r"(?<!\\)\[x|@you", re.sub(r"`[^`\n]*`", "", text))
+    assert text.count("evil") > 4
+    assert not re.search(r"(?<!\\)\[x|@you|http://|WWW\.|#12", re.sub(r"`[^`\n]*`", "", text))
 
 
 def test_every_row_has_as_many_cells():

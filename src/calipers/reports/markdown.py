@@ -25,6 +25,8 @@ from calipers.reports.untrusted_text import LONGEST, clean, within
 MOST_NAME = 2_000  # characters of a name that are processed
 USUAL = "\\|_*`[]<"
 _ENTITIES = {"<": "&lt;", "@": "&#64;"}
+# GitHub links addresses, mentions of users (pass@k mentions nobody) and numbers of issues in plain text, too
+_LINKS = re.compile(r"(?<![A-Za-z0-9])(?:@|#(?=[0-9]))|:(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 
 
 def render(document: Document) -> str:
@@ -105,7 +107,7 @@ class _Page:
     def _escaped(self, text: str) -> str:
         text = clean(text, None).translate(self._escapes)
         if self._document.escaped is None:
-            text = re.sub(r"(?<![A-Za-z0-9])@", "@\N{WORD JOINER}", text)  # pass@k mentions nobody
+            text = _LINKS.sub(lambda match: f"{match[0]}\N{WORD JOINER}", text)
         return text
 
     def _table(self, table: Table) -> str:
