@@ -93,6 +93,7 @@ BAD = [
     (pl.DataFrame({"task": ["a", None], "reward": [1, 1]}), r"table:row 2: task is missing"),
     (pl.DataFrame({"task": [], "reward": []}, schema={"task": str, "reward": float}), r"table: no rollouts"),
     (pandas.DataFrame([["a", 1, 2]], columns=["task", "reward", "reward"]), r"table: two columns have the same name"),
+    (pandas.DataFrame({"task": ["a"]}, index=pandas.Index(["b"], name="task")), r"table: two columns have the same"),
     ({"task": ["a"], 1: [1], "1": [2]}, r"table: two columns have the same name"),
     ([ROWS[0], {"task": "a", ("x", "y"): 1}], r"records:row 2: cannot be written as JSON \(keys must be str"),
     ([{"task": "a", "metadata": inside_itself()}], r"records:row 1: cannot be written as JSON \(Circular reference"),

@@ -110,6 +110,7 @@ def _table(source: Any) -> pl.LazyFrame | None:
 def _of_pandas(frame: Any) -> pl.LazyFrame:
     """A pandas frame, with the named levels of its index as columns."""
     names = [name for name in frame.index.names if name is not None]
+    _check_names([str(name) for name in (*names, *frame.columns)])
     frame = frame.reset_index(level=names) if names else frame
     columns = []
     for at, key in enumerate(frame.columns):
@@ -124,9 +125,14 @@ def _lazy(columns: Sequence[pl.Series]) -> pl.LazyFrame:
     """Columns as a table; InputError if two have the same name, such as 1 and "1"."""
     import polars as pl
 
-    if len({column.name for column in columns}) < len(columns):
-        raise InputError.at("table", "two columns have the same name", "expected each column once")
+    _check_names([column.name for column in columns])
     return pl.LazyFrame(columns)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """InputError if two columns have the same name."""
+    if len(set(names)) < len(names):
+        raise InputError.at("table", "two columns have the same name", "expected each column once")
 
 
 def plain_value(value: Any) -> Any:
