@@ -199,6 +199,7 @@ def test_several_pairs_have_a_row_each():
     [
         ({}, r"About [\d,]+ new tasks would show a difference this large with 80 % chance\."),
         ({"cluster": "topic"}, r"About [\d,]+ new clusters would show a difference this large with 80 % chance\."),
+        ({"anytime": True}, r"Add tasks to the runs and compare again: this test is valid after every batch\."),
         # fewer tasks show that it is within the margin than show the difference itself
         ({"margin": 0.2}, r"If this is the true difference, about [\d,]+ new tasks would decide it with 80 % chance\."),
     ],

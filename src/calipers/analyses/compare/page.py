@@ -101,6 +101,8 @@ def _advice(finding: Finding, comparison: Comparison) -> str:
     """How many new tasks or clusters would decide an undecided difference; "" if that is not known."""
     if finding.verdict != "undecided" or not finding.more_tasks:
         return ""
+    if comparison.order is not None:  # the number is that of a test for a fixed number of tasks
+        return "Add tasks to the runs and compare again: this test is valid after every batch"
     new = counted(finding.more_tasks, "new cluster" if comparison.cluster else "new task")
     chance = f"with 80{_NO_BREAK}% chance"
     if comparison.margin is None:
