@@ -129,6 +129,21 @@ def test_how_an_answer_begins(question, prefix, delimiter, prompt, example):
 
 
 @pytest.mark.parametrize(
+    ("fields", "example"),
+    [
+        ({"doc_to_target": "{{['', a]}}"}, "t0 \n\n"),  # the first of several answers is empty
+        ({"doc_to_target": "{{['', a]}}", "gen_prefix": "So"}, "t0 So\n\n"),
+        ({"doc_to_target": "n", "doc_to_choice": "{{['', 'x']}}"}, "t0 \n\n"),  # so is the choice
+        ({"doc_to_target": "{{''}}"}, "t0"),  # no answer at all
+    ],
+)
+def test_an_example_with_an_empty_answer_still_ends(fields, example):
+    """As lm-evaluation-harness 0.4.13 writes them."""
+    shots = {"fewshot_split": "train", "num_fewshot": 1, "fewshot_config": {"sampler": "first_n", **fields}}
+    assert prompts(task(train=TRAIN, doc_to_target="a", **shots))[:1] == [f"{example}q0"]
+
+
+@pytest.mark.parametrize(
     ("system", "description", "head"),
     [
         (None, "", ""),

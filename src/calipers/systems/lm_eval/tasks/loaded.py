@@ -560,18 +560,16 @@ def example_turns(task: LoadedTask, example: Doc) -> list[ChatTurn]:
 
 
 def turns(
-    task: LoadedTask, question: Any, answer: str, prefix: str | None, delimiter: str, ending: str = ""
+    task: LoadedTask, question: Any, answer: str | None, prefix: str | None, delimiter: str, ending: str = ""
 ) -> list[ChatTurn]:
     """The turns of a question and its answer; without an answer, of the question and the prefix of its answer."""
     if not isinstance(question, str):
         raise InputError.at(task.location("doc_to_text"), f"is {shown(question)}", "expected a text")
-    if not (answer or prefix):
+    if answer is None and not prefix:
         return [ChatTurn("user", question)]
     if prefix and not _needs_space(question, prefix):
         delimiter = ""
-    reply = (
-        ChatTurn("assistant", joined(prefix, answer, " "), ending) if answer else ChatTurn("assistant", prefix or "")
-    )
+    reply = ChatTurn("assistant", joined(prefix, answer, " "), "" if answer is None else ending)
     return [ChatTurn("user", question, delimiter), reply]
 
 
@@ -590,10 +588,13 @@ def _needs_space(left: str, right: str) -> bool:
     return bool(left) and not (left[-1].isspace() or right[0].isspace())
 
 
-def _answer(task: LoadedTask, choices: Sequence[Any] | None, answer: Any) -> str:
-    """An example's answer as text: the choice with this index, or the first of several answers."""
-    if answer is None:
-        return ""
+def _answer(task: LoadedTask, choices: Sequence[Any] | None, answer: Any) -> str | None:
+    """An example's answer as text: the choice with this index, or the first of several answers, which may be empty.
+
+    None for an example without an answer, which is also one whose answer is an empty text.
+    """
+    if answer is None or answer == "":
+        return None
     if choices and isinstance(answer, int):
         text = _choice(task, choices, answer)
     else:
@@ -645,8 +646,8 @@ def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc) -> list[
     prefix = task.prefix(doc, number)
     if task.multiple_inputs:
         choices = task.choices(doc, number) or []
-        return [prompt([*head, *turns(task, choice, "", prefix, "")], manner) for choice in choices]
-    return [prompt([*head, *turns(task, task.text(doc, number), "", prefix, config.target_delimiter)], manner)]
+        return [prompt([*head, *turns(task, choice, None, prefix, "")], manner) for choice in choices]
+    return [prompt([*head, *turns(task, task.text(doc, number), None, prefix, config.target_delimiter)], manner)]
 
 
 def _document_requests(task: LoadedTask, doc_id: int, doc: Doc, prompts: list[Prompt]) -> Iterator[Instance]:
