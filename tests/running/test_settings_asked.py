@@ -83,9 +83,19 @@ def test_the_words_of_other_systems_are_our_settings(text, temperature, tokens):
         ("openai/x", "do_sample=true", {}),  # the temperature is the server's
     ],
 )
-def test_a_local_model_gets_do_sample_if_there_is_no_temperature(model, text, extra):
+def test_a_local_model_gets_do_sample_if_there_is_no_temperature(tmp_path, model, text, extra):
+    (tmp_path / "run.yaml").write_text(f"benchmark: a\nmodel: {model}\n")
     (job,), _ = jobs_of(["a"], {"model": (model,), "gen_kwargs": text})
-    assert job.gen_kwargs == extra
+    (in_file,), _ = jobs_of([str(tmp_path / "run.yaml")], {"gen_kwargs": text})
+    other, beside, _ = jobs_of(["a"], {"model": ("openai/y", model, "hf/z"), "gen_kwargs": text})[0]
+    assert job.gen_kwargs == in_file.gen_kwargs == beside.gen_kwargs == extra
+    assert other.gen_kwargs == {}
+
+
+def test_do_sample_of_a_file_stays_for_a_server(tmp_path):
+    (tmp_path / "run.yaml").write_text("benchmark: a\nmodel: openai/x\ngen_kwargs: {do_sample: true, n: 1}\n")
+    (job,), _ = jobs_of([str(tmp_path / "run.yaml")], {"gen_kwargs": "do_sample=true,n=2"})
+    assert job.gen_kwargs == {"do_sample": True, "n": 2}
 
 
 @pytest.mark.parametrize("text", ["", "a", "=1", "{a}", "[1]"])

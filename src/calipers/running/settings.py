@@ -493,7 +493,14 @@ def _product(settings: Settings, origin: str, options: Mapping[str, Any]) -> lis
         if not merged.get(name):
             raise InputError.at(origin if origin != COMMAND_LINE else f"--{name}", f"no {name}", f"expected {example}")
     pairs = product(merged.pop("benchmark"), merged.pop("model"))
-    return [_as_in_lm_eval(Job(benchmark, model, **merged, origins=origins), options) for benchmark, model in pairs]
+    of_server = merged
+    if "do_sample" in options.get("gen_kwargs", {}):  # a server has a temperature of its own
+        extra = {name: value for name, value in options["gen_kwargs"].items() if name != "do_sample"}
+        of_server = {**merged, "gen_kwargs": {**settings.get("gen_kwargs", {}), **extra}}
+    return [
+        _as_in_lm_eval(Job(benchmark, model, **(merged if is_local(model) else of_server), origins=origins), options)
+        for benchmark, model in pairs
+    ]
 
 
 def _as_in_lm_eval(job: Job, options: Mapping[str, Any]) -> Job:
@@ -528,8 +535,8 @@ def _options(given: Mapping[str, Any]) -> Settings:
         do_sample = extra.pop("do_sample", None)
         if do_sample is False:  # temperature 0 in lm-evaluation-harness
             extra["temperature"] = 0.0
-        elif do_sample and "temperature" not in {**options, **extra} and any(map(is_local, options.get("model", ()))):
-            extra["do_sample"] = do_sample  # temperature 1; a server has a temperature of its own
+        elif do_sample and "temperature" not in {**options, **extra}:
+            extra["do_sample"] = do_sample  # temperature 1 of a local model
         ours = [key for key in extra if key in LIFTED]
         lifted = {LIFTED[key]: setting(f"--gen-kwargs: {key}", LIFTED[key], extra.pop(key)) for key in ours}
         options = {**lifted, **options, "gen_kwargs": extra}
