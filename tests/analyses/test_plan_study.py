@@ -349,3 +349,12 @@ def test_large_rewards_are_planned_as_the_same_ones_at_a_smaller_scale():
     usual, scaled = (calipers.plan(one, detect=size / 10) for one, size in ((pilot, 1.0), (large, 2.0**230)))
     assert [design.tasks for design in usual.designs] == [design.tasks for design in scaled.designs]
     assert [design.tasks_range for design in usual.designs] == [design.tasks_range for design in scaled.designs]
+
+
+def test_the_headline_counts_its_designs():
+    assert (
+        calipers.plan(baseline_rate=0.5, detect=0.1).headline()
+        == "a difference of 0.1 in mean_reward, 1 design, power 0.8"
+    )
+    several = calipers.plan(variance_between=0.1, variance_within=0.1, detect=0.1).headline()
+    assert several == "a difference of 0.1 in mean_reward, 6 designs, power 0.8"

@@ -137,7 +137,8 @@ class ItemReport(Page):
 
     def headline(self) -> str:
         """The answer in one line."""
-        return ", ".join(f"{len(table.items)} tasks of {len(table.runs)} runs" for table in self.tables)
+        sizes = [(counted(len(table.items), "task"), counted(len(table.runs), "run")) for table in self.tables]
+        return ", ".join(f"{tasks} of {runs}" for tasks, runs in sizes)
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""

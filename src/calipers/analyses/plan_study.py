@@ -153,7 +153,7 @@ class Study(Page):
     def headline(self) -> str:
         """The plan in one line."""
         wanted = f"a difference of {self.detect:g} in " if self.detect is not None else ""
-        return f"{wanted}{self.metric}, {len(self.designs)} designs, power {self.power:g}"
+        return f"{wanted}{self.metric}, {counted(len(self.designs), 'design')}, power {self.power:g}"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
