@@ -9,8 +9,9 @@ from cli.running import ARITH, refused
 from making import rollouts
 
 import calipers
-from calipers.cli.output import Target, show_result, standard_output, write
+from calipers.cli.output import Target, rendered, show_result, standard_output, write
 from calipers.errors import InputError
+from calipers.reports.document import Document, Sentence
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -100,6 +101,19 @@ def test_two_options_do_not_write_the_same_file(tmp_path, arguments):
 def test_a_certificate_is_not_written_to_the_file_of_its_tree(tmp_path):
     refusal = refused("certify", ARITH, "-o", "./result.tree", cwd=tmp_path)
     assert refusal == "./result.tree: would be written twice; expected a file for each"
+
+
+def test_a_page_of_plain_lines_fits_the_terminal(monkeypatch):
+    page = Document(lambda: [Sentence("word " * 40)], dict)
+    assert max(map(len, rendered(page, "table").splitlines())) == 99
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    assert max(map(len, rendered(page, "table").splitlines())) == 99  # standard output is not a terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert max(map(len, rendered(page, "table").splitlines())) == 59
+    assert len(rendered(page, "md").splitlines()) == 1
+    monkeypatch.setattr(sys, "stdout", None)
+    assert max(map(len, rendered(page, "table").splitlines())) == 99
 
 
 def test_a_program_gets_utf8_whatever_the_terminal_speaks(monkeypatch):

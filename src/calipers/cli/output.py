@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 import time
@@ -69,8 +70,10 @@ def show(document: Document, shape: str) -> None:
 
 
 def rendered(document: Document, shape: str) -> str:
-    """A document as text in a format; ``table`` gives plain lines."""
-    text: str = import_module(f"calipers.reports.{RENDERERS[shape]}").render(document)
+    """A document as text in a format; ``table`` gives plain lines, as wide as the terminal if there is one."""
+    fits = shape == "table" and sys.stdout is not None and is_terminal(sys.stdout)
+    settings = {"columns": shutil.get_terminal_size().columns} if fits else {}
+    text: str = import_module(f"calipers.reports.{RENDERERS[shape]}").render(document, **settings)
     return text
 
 
