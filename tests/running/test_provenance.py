@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import calipers
+from calipers.errors import InputError
 from calipers.running import Job
 from calipers.running.provenance import identity, plan
 from calipers.tasks import Suite, Task
@@ -53,6 +54,13 @@ def test_which_arguments_of_a_local_model_make_a_run_this_run(given, same):
     assert (identity(replace(JOB, model_args=given), SUITE) == identity(JOB, SUITE)) is same
     both = identity(replace(JOB, model_args={"max_length": 9, **given}), SUITE)
     assert (both == identity(replace(JOB, model_args={"max_length": 9}), SUITE)) is same
+
+
+@pytest.mark.parametrize("task", [Task("b", "2 + \ud800?"), Task("b", "?", metadata={"\ud800": 1})])
+def test_text_that_no_file_could_have_is_told(task):
+    """From a benchmark in memory, such as a table of pandas."""
+    with pytest.raises(InputError, match="task 'b': half of a surrogate pair stands alone in its text; expected whole"):
+        identity(JOB, Suite("sums", [SUITE.tasks[0], task]))
 
 
 def test_a_plan_has_the_batches_of_a_local_model():

@@ -15,6 +15,11 @@ def read(tmp_path, text):
     return read_config(str(path))
 
 
+def test_a_key_that_is_no_text_is_named_beside_a_section_of_another_system(tmp_path):
+    _, notes = read(tmp_path, "1: x\nmetadata: {benchmark: {path: a}}\n")
+    assert notes[-1].endswith(": 1: not used here")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

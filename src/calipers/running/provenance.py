@@ -17,6 +17,7 @@ import msgspec
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
 from calipers.clients.huggingface import PLACEMENT
+from calipers.errors import InputError
 from calipers.formats import target_hash
 from calipers.names import TASK_LIBRARY_NAME, code_file
 from calipers.running import Job
@@ -116,11 +117,15 @@ class PlannedTasks:
 
 
 def _content(tasks: Sequence[Task]) -> str:
-    """The hash of the tasks' content, independent of their order."""
+    """The hash of the tasks' content, independent of their order; InputError for text that no file could have."""
     encode = msgspec.json.Encoder(order="sorted").encode
     hasher = sha256()
     for task in sorted(tasks, key=lambda task: task.id):  # ids are unique
-        hasher.update(encode(task) + b"\n")
+        try:
+            hasher.update(encode(task) + b"\n")
+        except UnicodeEncodeError:
+            problem = "half of a surrogate pair stands alone in its text"
+            raise InputError.at(f"task {task.id!r}", problem, "expected whole characters") from None
     return hasher.hexdigest()
 
 

@@ -161,7 +161,7 @@ def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], 
         return runs, [*twice, *notes]
     if section is None and isinstance(metadata, dict) and "benchmark" in metadata:
         runs, notes = load(RUN_SECTION)(path, metadata["benchmark"], {})
-        ignored = ", ".join(key for key in content if key != "metadata")
+        ignored = ", ".join(str(key) for key in content if key != "metadata")
         return runs, [*twice, *notes, *([f"{path}: {ignored}: not used here"] if ignored else [])]
     return [_ours(path, content, lines)], twice
 
