@@ -54,7 +54,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
 @pytest.mark.parametrize(
     ("path", "wrong"),
     [
-        ("", "is a directory"),
+        ("", "'' is not a file; expected a path, such as result.json"),
         ("no/result.json", "there is no folder 'no'"),
         ("-", "'-' is not a file"),
         ("in.jsonl", "is one of the files to be read"),

@@ -83,7 +83,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),
         (["--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
         (["--out", "."], ".: is a directory; expected a file, such as result.json"),
-        (["--out", "-"], "--out: '-' is not a file; expected a path"),
+        (["--out", "-"], "'-' is not a file; expected a path, such as result.json"),
     ],
 )
 def test_nor_is_anything_else(tmp_path, monkeypatch, capsys, arguments, said):

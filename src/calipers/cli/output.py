@@ -218,8 +218,8 @@ class Target:
             return
         self._real = os.path.realpath(path)  # so that a link stays a link
         folder = os.path.dirname(self._real)
-        if path == "-":
-            raise InputError.at("--out", "'-' is not a file", "expected a path; --format json prints the result")
+        if path in ("", "-"):
+            raise InputError(f"{path!r} is not a file; expected a path, such as {example}")
         if not os.path.isdir(folder):
             raise InputError.at(path, f"there is no folder {os.path.dirname(path)!r}", "create it first")
         if os.path.isdir(self._real):
