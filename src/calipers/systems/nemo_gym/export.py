@@ -10,7 +10,7 @@ from calipers.errors import InputError
 from calipers.formats.source import STDIN, Source
 from calipers.reports.result import Result
 from calipers.rollouts.table import Part
-from calipers.systems.nemo_gym import INPUTS, METRICS, PROFILE_ENDS, beside
+from calipers.systems.nemo_gym import AGENT, INPUTS, METRICS, PROFILE_ENDS, beside
 from calipers.systems.nemo_gym.aggregate import (
     Hooks,
     aggregate_agents,
@@ -23,6 +23,7 @@ from calipers.systems.nemo_gym.aggregate import (
     reward_profile,
 )
 from calipers.systems.nemo_gym.read import records, without_companions
+from calipers.systems.nemo_gym.wire import agent_name
 
 PROFILE: Final = "nemo_gym_profile"
 
@@ -61,6 +62,11 @@ class MetricsExport:
         if self._hooks is None:
             return [file_chunks(entries_of(table))], []
         rows = [row for path in without_companions(self.paths) for row in _rows(path)]
+        codes = table.agent[~table.aside].tolist()
+        rows = [
+            row if code < 0 or agent_name(row) else {**row, AGENT: {"name": table.agents[code]}}  # that of its plan
+            for row, code in zip(rows, codes, strict=True)
+        ]
         entries = aggregate_agents(by_agent(rows), self._hooks)
         return [file_chunks(entries)], [headline(agent, blocks.key_metrics) for agent, blocks in entries]
 

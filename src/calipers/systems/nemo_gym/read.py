@@ -80,7 +80,8 @@ def records(source: Source) -> Iterator[dict[str, Any]]:
         for block in line_blocks(source.readinto):
             for number, line in filled(block, lines):
                 row = _quick_row(number, line)
-                if row.get(FAILURE) is None and not row.get(KILLED):
+                killed = row.get(KILLED)
+                if row.get(FAILURE) is None and not (isinstance(killed, (int, float)) and killed):
                     yield row
             lines += bytes(block).count(b"\n")
     except LineError as error:
