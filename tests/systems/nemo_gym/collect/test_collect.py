@@ -238,7 +238,9 @@ def test_a_killed_attempt_is_written_nowhere_and_made_again(tmp_path):
         first = collect(asked(tmp_path, places))
         assert ledger(first) == {"scored": 10, "not_run": 2}
         assert (tmp_path / "r_failures.jsonl").read_bytes() == b""
-        assert collect(asked(tmp_path, places)).complete
+        again = collect(asked(tmp_path, places))
+    assert "agent math: the agent asked not to store 2 rollouts; run the same command again" in "".join(first.notes)
+    assert (again.complete, again.notes) == (True, ())
 
 
 def test_an_agent_that_is_gone_stops_only_its_own_lane(tmp_path):

@@ -280,6 +280,9 @@ def _finished(
         if lane.unasked or lane.stopped:
             why = lane.stopped or f"{lane.unasked} requests were refused; the last error: {lane.last}"
             notes.append(f"agent {lane.name}: {why}; run the same command again for the rollouts that were not run")
+        if lane.not_stored:
+            asked = f"the agent asked not to store {counted(lane.not_stored, 'rollout')}"
+            notes.append(f"agent {lane.name}: {asked}; run the same command again for the rollouts that were not run")
     notes += [f"{count} {word}: {reason}" for (word, reason), count in standing.errors.most_common(MOST_FAILURES)]
     if standing.stopped:
         notes.append("no metrics file is written before the collection ends")

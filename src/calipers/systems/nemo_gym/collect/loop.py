@@ -356,6 +356,7 @@ class Lane:
     stopped: str = ""  # why no more calls are sent; "" while they are
     unasked: int = 0  # rollouts that remain outstanding because their call was refused
     last: str = ""  # the error of the last of these
+    not_stored: int = 0  # rollouts that remain outstanding because the agent asked not to store them
 
     def stop(self, reason: str) -> None:
         """Send no more calls to this agent."""
@@ -475,7 +476,8 @@ class Collector:
                 return
             line = failed(row, error, self._secrets)
         if line.get(KILLED):
-            return  # the agent asks not to store this rollout, which therefore remains outstanding
+            lane.not_stored += 1
+            return
         if is_failure(line):
             before = self._files.failures.get(key_of(row), 0)
             await self._files.sidecar.append(_encode(attempted(line, before)))
