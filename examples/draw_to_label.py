@@ -15,7 +15,11 @@ parser.add_argument("folder", type=Path, help="run folder")
 parser.add_argument("number", type=int, help="how many rollouts; all of them if there are fewer")
 given = parser.parse_args()
 
-rows = [json.loads(line) for line in (given.folder / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()]
+try:
+    lines = (given.folder / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
+except OSError as error:
+    parser.error(f"{error.filename}: {error.strerror}")
+rows = [json.loads(line) for line in lines]
 graded = sorted((row["task"], row["sample"], row["prompt"], row["completion"]) for row in rows if "reward" in row)
 table = csv.writer(sys.stdout, lineterminator="\n")
 table.writerow(["task", "sample", "prompt", "completion", "label"])

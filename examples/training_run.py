@@ -6,13 +6,19 @@ Every fifth step has an evaluation on the same 200 tasks; training has new promp
 drop on, the policy is 10 points worse.
 """
 
+import argparse
 import json
 import random
-import sys
 from pathlib import Path
 
-folder, steps = Path(sys.argv[1]), int(sys.argv[2])
-drop_at = int(sys.argv[3]) if len(sys.argv) > 3 else steps
+parser = argparse.ArgumentParser(description="Write a simulated training run into a folder.")
+parser.add_argument("folder", type=Path)
+parser.add_argument("steps", type=int)
+parser.add_argument("drop_at", type=int, nargs="?", help="step from which on the policy is worse; none by default")
+given = parser.parse_args()
+
+folder, steps = given.folder, given.steps
+drop_at = steps if given.drop_at is None else given.drop_at
 random.seed(7)
 held_out = {f"held-out-{number}": random.betavariate(0.8, 0.8) for number in range(200)}
 

@@ -1,6 +1,7 @@
 """Check a certificate of Calipers without Calipers: python verify_certificate.py CERT [ROLLOUTS.jsonl] [--key PUB]
 [--tree FILE]. It needs only `cryptography`, reads records in JSON Lines, and follows docs/certificates.md.
-It checks the form, the signature and the tree of rollouts, and computes no metrics. Exit 0 good, 1 wrong, 3 open.
+It checks the form, the signature and the tree of rollouts, and computes no metrics.
+Exit 0 good, 1 wrong, 2 a file cannot be read, 3 open.
 """
 
 import argparse
@@ -173,4 +174,7 @@ if __name__ == "__main__":
     except Wrong as error:
         print(f"wrong: {error}")
         states.append("wrong")
+    except (OSError, ValueError, KeyError) as error:  # a file that is not there, or is another kind of file
+        sys.stderr.write(f"not checked: {type(error).__name__}: {error}\n")
+        sys.exit(2)
     sys.exit(1 if "wrong" in states else 3 if "open" in states else 0)

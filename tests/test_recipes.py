@@ -99,6 +99,24 @@ def test_the_example_server_names_what_it_does_not_have():
         assert done.stderr == f"port {port}: Address already in use; choose another with --port\n"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify_certificate.py", "gone.json"],
+        ["draw_to_label.py", "gone", "3"],
+        ["training_run.py"],
+        ["training_run.py", "folder", "many"],
+        ["arithmetic_server.py", "--port", "high"],
+    ],
+)
+def test_an_example_program_names_what_it_cannot_use(tmp_path, arguments):
+    """Exit code 1 of the verifier would mean that the certificate is refused."""
+    command = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
 def test_the_labels_are_true():
     """A person who labels sums knows them: the label of each answer is whether it is right."""
     with open(EXAMPLES / "labels.csv", newline="") as file:
