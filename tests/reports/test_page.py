@@ -14,7 +14,9 @@ from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 from calipers.analyses.plan_study import StudyRequest, from_numbers, study
 from calipers.errors import InputError
 from calipers.names import DOCUMENTS
+from calipers.reports import terminal
 from calipers.reports.page import Page
+from calipers.reports.result import document as document_of
 
 ROWS = [
     {"task": f"t{t}", "sample": s, "reward": float((t * 7 + s * 3) % 5 > 1), "level": "easy" if t % 2 else "hard"}
@@ -98,6 +100,8 @@ def test_a_result_that_is_loaded_has_its_numbers_and_its_digest(reports):
     [
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
+        ('{"schema": "calipers.result/1", "confidence": NaN}', r"not JSON \(Out of range float values"),
+        ('{"schema": "calipers.result/1", "confidence": 1e999}', r"not JSON \(Out of range float values"),
         ('{"schema": "calipers.reslt/1"}', r"schema is 'calipers.reslt/1'; expected one of calipers.result/1"),
         ('{"schema": ["calipers.result/1"]}', r"schema is \['calipers.result/1'\]; expected one of calipers.result/1"),
         ('{"schema": "calipers.result/1"}', "not a result of this version: KeyError: 'dialect'"),
@@ -211,3 +215,31 @@ def test_a_table_of_rollouts_is_a_line():
     assert repr(calipers.read(ROWS)) == "<Rollouts: 36 of 12 tasks; reward>"
     many = [{"task": t, "reward": 1, "model": m} for t in range(3) for m in "ab"]
     assert re.fullmatch(r"<Rollouts: 6 of 6 tasks, 2 groups; reward>", repr(calipers.read(many)))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (["groups", 0, "model"], "\ud800", "UnicodeEncodeError"),
+        (["groups", 0, "metrics", "mean_reward", "signature"], "mean_reward|seed:\udfff", "UnicodeEncodeError"),
+        (
+            ["suites"],
+            [{"agent": None, "model": "m", "datasets": [None], "metrics": {}}],
+            "ValidationError: Expected `str`",
+        ),
+    ],
+)
+def test_a_result_that_could_have_no_digest_or_no_page_is_refused_in_a_line(reports, place, value, message):
+    document = inner = reports["result"].to_dict()
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    with pytest.raises(InputError, match=f"not a result of this version: {message}"):
+        calipers.Result.from_dict(document)
+
+
+def test_a_standard_error_below_zero_is_shown(reports):
+    document = reports["result"].to_dict()
+    document["groups"][0]["metrics"]["mean_reward"]["stderr"] = -1
+    page = document_of(calipers.Result.from_dict(document), details=True)
+    assert "-1.0000" in terminal.render(page)

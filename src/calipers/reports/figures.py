@@ -33,7 +33,7 @@ def decimals(estimate: Estimate) -> int:
     """
     ends = estimate.interval or ()
     size = max((abs(x) for x in (estimate.value, *ends) if x is not None and math.isfinite(x)), default=0.0)
-    if not estimate.stderr or not math.isfinite(estimate.stderr):
+    if estimate.stderr is None or not 0 < estimate.stderr < math.inf:
         return _decimals(size)
     return min(max(_decimals(size), 1 - math.floor(math.log10(estimate.stderr))), MOST_DECIMALS)
 

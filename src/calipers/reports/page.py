@@ -144,8 +144,10 @@ def _kind_of(document: Mapping[str, Any]) -> type[Page] | None:
 
 
 def _decoded(text: str | bytes, source: str) -> dict[str, Any]:
+    """The object in a document; InputError for anything else, and for a number that is not finite."""
     try:
         document = json.loads(text)
+        json.dumps(document, allow_nan=False)  # no document of Calipers has one
     except (ValueError, RecursionError) as error:
         raise InputError.at(source, f"not JSON ({error})", "expected a document that Calipers wrote") from None
     if not isinstance(document, dict):

@@ -119,7 +119,9 @@ class Result(Page):
             groups = [_group_of(group) for group in document["groups"]]
             means = [_suite_of(suite) for suite in document.get("suites", ())]
             own = {key: value for key, value in document.items() if key not in _KEYS}
-            return cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=document.get("stopped"))
+            result = cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=document.get("stopped"))
+            covered(result)  # so that the result has a digest
+            return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"not a result of this version: {type(error).__name__}: {error}") from None
 
@@ -303,7 +305,8 @@ def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
         name: Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]))
         for name, means in suite["metrics"].items()
     }
-    _check([suite["agent"], suite["model"], *suite["datasets"]], list[str | None])
+    _check([suite["agent"], suite["model"]], list[str | None])
+    _check(suite["datasets"], list[str])
     return SuiteMeans(suite["agent"], suite["model"], suite["datasets"], metrics)
 
 
