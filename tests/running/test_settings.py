@@ -6,13 +6,30 @@ import pytest
 
 from calipers.clients import Price
 from calipers.errors import CalipersError, InputError
-from calipers.running.settings import jobs_of, read_config, setting, suite_file
+from calipers.running import Job
+from calipers.running.settings import OURS, jobs_of, read_config, setting, suite_file
 
 
 def read(tmp_path, text):
     path = tmp_path / "c.yaml"
     path.write_text(text)
     return read_config(str(path))
+
+
+NUMBERS = ("samples", "timeout", "concurrency", "retries", "confidence", "seed")  # that a run needs
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name not in ("benchmark", "model", *NUMBERS)])
+def test_null_is_the_default(tmp_path, name):
+    (tmp_path / "c.yaml").write_text(f"benchmark: a\nmodel: m/x\n{name}: null\n")
+    [job], _ = jobs_of([str(tmp_path / "c.yaml")], {})
+    assert getattr(job, name) == getattr(Job("a", "m/x"), name)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_a_run_needs_is_never_null(tmp_path, name):
+    with pytest.raises(InputError, match=f"{name}: is None; expected a"):
+        read(tmp_path, f"{name}: null\n")
 
 
 def test_a_key_that_is_no_text_is_named_beside_a_section_of_another_system(tmp_path):

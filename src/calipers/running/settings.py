@@ -276,7 +276,7 @@ def setting(location: str, name: str, value: Any) -> Any:
     if value is None and name in LISTS:
         return ()
     if value is None and _types().get(name) not in (int, float):  # a number that a run needs cannot be null
-        return None
+        return getattr(_defaults(), name, None)
     if name in LISTS:
         items = value if isinstance(value, list) else [value]
         if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in items):
@@ -320,6 +320,11 @@ def _meant(kind: Any) -> str:
 @cache
 def _types() -> dict[str, Any]:
     return get_type_hints(Job)
+
+
+@cache
+def _defaults() -> Job:
+    return Job("", "")
 
 
 def price(location: str, value: Any) -> Price:
