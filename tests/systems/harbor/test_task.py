@@ -1,4 +1,5 @@
 import dataclasses
+import os
 
 import pytest
 from systems.harbor.given import ARITH, task, write
@@ -202,6 +203,12 @@ def test_a_task_toml_that_is_wrong(tmp_path, toml, line, said):
 def test_a_directory_that_is_no_valid_task(tmp_path, toml, without, said):
     with pytest.raises(InputError, match=said.replace(".", r"\.")):
         read_task(task(tmp_path / "a", toml, without=(without,)))
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_no_valid_task(tmp_path):
+    """No file of a job could contain the name: a run of such a task was an internal error."""
+    with pytest.raises(InputError, match="its name is not UTF-8; expected text in UTF-8"):
+        read_task(task(tmp_path / os.fsdecode(b"t\xff"), ""))
 
 
 def test_what_a_valid_task_may_do_without(tmp_path):

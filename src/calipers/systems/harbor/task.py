@@ -396,6 +396,10 @@ def read_task(directory: str | os.PathLike[str]) -> TaskDirectory:
     root = Path(directory)
     if not is_task(root):
         raise InputError.at(str(root), f"is not a task: it has no {TASK_TOML}", "expected a directory with one")
+    try:
+        str(root).encode()
+    except UnicodeEncodeError:  # no file of a job could contain it
+        raise InputError.at(str(root), "its name is not UTF-8", "expected text in UTF-8") from None
     toml = read_toml(root, root / TASK_TOML)
     settings = task_settings(toml)
     if settings.task is not None:

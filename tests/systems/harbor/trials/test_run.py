@@ -10,6 +10,7 @@ from harbor_datasets import write_task
 from rooms import needs_rooms
 
 from calipers.errors import InputError
+from calipers.systems.harbor.trials.environment import HERE
 from calipers.systems.harbor.trials.run import AgentRequest, forget_cut_off, perform
 
 
@@ -41,7 +42,9 @@ def test_a_result_with_nan_is_whole(tmp_path):
 
 
 @needs_rooms
-@pytest.mark.parametrize("config", ["", '{"n_attempts"', "[]"])
+@pytest.mark.parametrize(
+    "config", ["", '{"n_attempts"', "[]", json.dumps({"n_attempts": "2", "environment": {"import_path": HERE}})]
+)
 def test_a_job_whose_configuration_was_cut_off_has_a_name(tmp_path, config):
     write_task(tmp_path / "d", "task")
     (tmp_path / "run" / "1").mkdir(parents=True)

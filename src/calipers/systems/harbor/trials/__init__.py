@@ -220,7 +220,7 @@ def read_config(job: Path) -> dict[str, Any]:
     """The configuration of a job; InputError if its file is cut off or damaged."""
     path = job / "config.json"
     config = read_json(path)
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not isinstance(config.get("n_attempts", 1), int):
         expected = f"expected the file as it was written; remove {job} to run its trials again"
         raise InputError.at(str(path), "is not a job's configuration", expected)
     return config
