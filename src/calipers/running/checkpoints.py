@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from calipers.clients.reply import cleaned
+from calipers.clients.secrets import key_like
 from calipers.errors import InputError
 
 PLACEHOLDERS: Final = ("{name}", "{path}", "{out}")
@@ -71,7 +73,13 @@ def evaluate(command: Sequence[str], checkpoint: Path, evals: Path, stopped: Cal
 
     It has a process group of its own, which gets SIGINT when the watch is stopped.
     """
-    out = evals / checkpoint.name
+    try:
+        return _evaluated(command, checkpoint, evals / checkpoint.name, stopped)
+    except OSError as error:  # such as a full disk
+        return f"--eval of {checkpoint.name}: {error.filename or evals}: {error.strerror}; it is tried again"
+
+
+def _evaluated(command: Sequence[str], checkpoint: Path, out: Path, stopped: Callable[[], bool]) -> str:
     out.mkdir(parents=True, exist_ok=True)
     values = {"{name}": checkpoint.resolve().name, "{path}": str(checkpoint.resolve()), "{out}": str(out.resolve())}
     words = [re.sub(r"\{(name|path|out)\}", lambda match: values[match[0]], word) for word in command]
@@ -99,7 +107,7 @@ def evaluate(command: Sequence[str], checkpoint: Path, evals: Path, stopped: Cal
         count = _failures(out) + 1
         (out / FAILED).write_text(str(count))
         lines = log.read_text(errors="replace")[-KEPT:].strip().splitlines()
-        last = f": {lines[-1]}" if lines else ""
+        last = f": {cleaned(lines[-1], key_like(os.environ))}" if lines else ""
         again = "it is tried again" if count < TRIES else f"it failed {count} times and is left out"
         return f"--eval of {checkpoint.name}: exit code {code}{last}; {again}"
     (out / DONE).touch()
