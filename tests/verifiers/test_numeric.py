@@ -30,6 +30,10 @@ from calipers.verifiers.numeric import NUMERIC_MATCH, as_number, last_number
         ("6.02e23", 6.02e23),
         ("1E\u22123", 0.001),
         ("1e5", 100_000),
+        ("1e+5", 100_000),
+        ("2e^3", 3),  # only a sign stands between e and the exponent
+        ("2ex1", 2),
+        ("2e,5", 5),
         ("7.0", 7),  # the same vote as 7
         ("so 3/4.", 0.75),
         ("-1/2", -0.5),
@@ -79,7 +83,7 @@ def test_the_number_after_a_marker(text, number):
     assert last_number(text, "####") == number
 
 
-@given(st.text("0123456789.,-/e$% \u2212x", max_size=40))
+@given(st.text("0123456789.,-/e$% \u2212x^", max_size=40))
 def test_any_text_has_a_finite_number_or_none(text):
     number = last_number(text)
     assert number is None or math.isfinite(number)
@@ -105,7 +109,7 @@ def test_a_target(value, number):
     NUMERIC_MATCH.check(task(value, "numeric_match", marker="####", rel_tol=0.1, abs_tol=0))
 
 
-@pytest.mark.parametrize("value", [None, True, "", "five", "4 2", "5 apples", [1], math.nan, math.inf, "1/0"])
+@pytest.mark.parametrize("value", [None, True, "", "five", "2e^3", "4 2", "5 apples", [1], math.nan, math.inf, "1/0"])
 def test_a_target_that_is_no_number(value):
     assert as_number(value) is None
     said = r"; expected a number, or text that is a number"

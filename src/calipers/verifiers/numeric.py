@@ -20,15 +20,15 @@ from calipers.verifiers import Verdict, check_names, check_number, fault, is_num
 
 REL_TOL: Final = 1e-9
 DIGITS: Final = 300  # a longer number does not fit a float
-MINUS: Final = "-\u2212\u2013\uff0d"  # hyphen, minus, en dash, full-width hyphen
+MINUS: Final = "-\u2212\u2013\uff0d"  # hyphen, minus, en dash, full-width hyphen; first in a class, as - is a range
 SPACE: Final = "\u00a0\u2009\u202f"  # no-break, thin, narrow no-break
 
-_SIGNS = rf"(?:(?<![A-Za-z\d.)\]])(?P<sign>[+{MINUS}]))?"
+_SIGNS = rf"(?:(?<![A-Za-z\d.)\]])(?P<sign>[{MINUS}+]))?"
 _PLAIN = rf"(?:\d{{1,3}}(?:(?P<mark>[,_'’{SPACE}])\d{{3}}(?:(?P=mark)\d{{3}})*(?!\d))|\d+)(?:\.\d*)?|\.\d+"
 DIGIT: Final = re.compile(r"\d")
 NUMBER: Final = re.compile(
     rf"{_SIGNS}[$€£¥₹]?(?P<late>(?<=[$€£¥₹])[{MINUS}])?(?<![A-Za-z\d.])"
-    rf"(?P<digits>{_PLAIN})(?P<exponent>[eE][+{MINUS}]?\d+)?(?:/(?P<under>\d+)(?!\d|[/.]\d))?"
+    rf"(?P<digits>{_PLAIN})(?P<exponent>[eE][{MINUS}+]?\d+)?(?:/(?P<under>\d+)(?!\d|[/.]\d))?"
 )
 
 
