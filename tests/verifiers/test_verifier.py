@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
@@ -62,6 +63,13 @@ def test_what_has_a_word_of_its_own_keeps_it():
         assert failed.value.outcome == outcome
 
 
+@dataclass
+class Parsed:
+    """An answer that a grading function may return, which JSON encoders write as an object."""
+
+    text: str
+
+
 HUGE = 10**5000  # more digits than Python converts to text
 
 
@@ -70,6 +78,9 @@ HUGE = 10**5000  # more digits than Python converts to text
     [
         (Verdict(1.0, answer=HUGE), "answer is an int that cannot be shown; expected a JSON scalar or a list"),
         (Verdict(1.0, answer=[HUGE]), "answer is a list that cannot be shown; expected a JSON scalar or a list"),
+        (Verdict(1.0, answer={"a": 1}), "answer is {'a': 1}; expected a JSON scalar or a list"),
+        (Verdict(1.0, answer={"a": "\ud83d"}), "answer is {'a': '\\ud83d'}; expected a JSON scalar or a list"),
+        (Verdict(1.0, answer=Parsed("b")), "answer is Parsed(text='b'); expected a JSON scalar or a list"),
         (Verdict(HUGE), "reward is an int that cannot be shown; expected a number"),
         (Verdict(1.0, fields={"x": HUGE}), "x is an int that cannot be shown; expected a number"),
     ],

@@ -181,12 +181,13 @@ def checked(verdict: Verdict) -> Verdict:
     if verdict.outcome == "scored" and verdict.reward is None and not verdict.rewards:
         raise VerifierError("outcome is 'scored' but there is no reward; expected a reward, or another outcome")
     answer = str(verdict.answer) if isinstance(verdict.answer, str) else verdict.answer  # a subclass of str is no JSON
+    encoded = b""
     try:
-        msgspec.json.encode(answer)
+        encoded = msgspec.json.encode(answer)
     except (TypeError, ValueError, RecursionError) as error:
         if not isinstance(error, UnicodeEncodeError):  # half a surrogate pair, which the log handles
             raise VerifierError(f"answer is {shown(answer)}; expected a JSON scalar or a list") from None
-    if isinstance(answer, Mapping):
+    if isinstance(answer, Mapping) or encoded.startswith(b"{"):  # also a dataclass, which msgspec writes as an object
         raise VerifierError(f"answer is {shown(answer)}; expected a JSON scalar or a list")
     reward = None if verdict.reward is None else _finite("reward", verdict.reward)
     rewards, fields, usage = (
