@@ -16,6 +16,12 @@ def read(tmp_path, text):
     return read_config(str(path))
 
 
+@pytest.mark.parametrize("text", ['system_prompt: "\\ud800"', 'stop: [x, "\\udfff"]', 'gen_kwargs: {a: "\\ud800"}'])
+def test_half_a_character_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match=r"c.yaml: \w+: is .*; expected (whole characters|a JSON value)"):
+        read(tmp_path, text)
+
+
 NUMBERS = ("samples", "timeout", "concurrency", "retries", "confidence", "seed")  # that a run needs
 
 

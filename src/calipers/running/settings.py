@@ -273,6 +273,9 @@ def _ours(
 
 def setting(location: str, name: str, value: Any) -> Any:
     """A checked value of a setting, in the form that `Job` needs."""
+    texts = value if isinstance(value, list) else [value]
+    if name != "out" and any(isinstance(text, str) and _HALF.search(text) for text in texts):
+        raise InputError.at(location, f"is {shown(value)}", "expected whole characters, not half of a surrogate pair")
     if value is None and name in LISTS:
         return ()
     if value is None and _types().get(name) not in (int, float):  # a number that a run needs cannot be null
@@ -301,7 +304,7 @@ def setting(location: str, name: str, value: Any) -> Any:
 def _is_json(value: Any) -> bool:
     """Whether JSON can represent a value; YAML also has dates, bytes, sets, NaN and infinities."""
     try:
-        json.dumps(value, allow_nan=False)
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError):
         return False
     return True
@@ -400,6 +403,7 @@ def shown(value: Any) -> str:
 
 
 COMMAND_LINE = "command line"
+_HALF: Final = re.compile("[\ud800-\udfff]")  # in a text from a file, only by an escape; no file can have it itself
 _RANGE: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9}))?\s*")
 _JSON_WORDS = {"true": "true", "false": "false", "none": "null"}  # words in any case -> JSON
 LIFTED = {  # keys of --gen-kwargs, by the names of several systems -> our own setting
