@@ -201,7 +201,7 @@ def test_no_network_is_none():
 
 
 def test_time_is_up(container):
-    ran = container.run("echo before; sleep 30; echo after", timeout=0.3)
+    ran = container.run("echo before; sleep 30; echo after", timeout=0.9)
     assert (ran.timed_out, ran.stdout) == (True, b"before\n")
     assert container.sweep() == []
 
