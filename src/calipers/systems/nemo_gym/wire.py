@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import astuple
 
+from calipers.errors import VerifierError
 from calipers.formats import Raw
 from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_key, struct_of, union, unreadable
 from calipers.formats.repeated_keys import KeyCheck, repeated_key, repeated_key_fault
-from calipers.rollouts.record import named, shown
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, named, shown
 from calipers.systems.nemo_gym import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 from calipers.typed import complete
+
+if TYPE_CHECKING:
+    from calipers.verifiers import Verdict
 
 MIXED: Final = "task indices are text in some rows and numbers in others; expected only one of the two"
 TARGETS: Final = ("target", "expected_answer", "expected")
@@ -96,6 +100,26 @@ def response_usage(read: int, written: int, total: int, cached: int = 0, reasoni
         "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": total,
     }
+
+
+def verdict_keys(verdict: Verdict) -> dict[str, Any]:
+    """The keys that a verdict adds to a row. VerifierError if its outcome is missing data, or it has no single reward.
+
+    An outcome that is the model's own failure, such as a text without an answer, is worth 0 if there is no reward.
+    """
+    code, reward = CODE[verdict.outcome or "scored"], verdict.reward
+    if code >= FIRST_GAP:
+        raise VerifierError(f"the verifier's verdict is {verdict.outcome}", outcome=verdict.outcome)
+    if reward is None and len(verdict.rewards) == 1:
+        (reward,) = verdict.rewards.values()
+    if code >= FIRST_NIL or (reward is None and code != SCORED and not verdict.rewards):
+        reward = 0.0
+    if reward is None:
+        raise VerifierError("the verdict has no single reward")
+    keys: dict[str, Any] = {**verdict.fields, REWARD: reward}
+    if verdict.rewards:
+        keys["reward_components"] = dict(verdict.rewards)
+    return keys if verdict.answer is None else {**keys, "extracted_answer": verdict.answer}
 
 
 def too_large(key: str, value: int) -> tuple[str, str]:

@@ -300,6 +300,28 @@ def test_a_judge_with_connections_is_seated_once_and_dismissed():
     assert (found[0]["reward"], found[0]["reward_components"]) == (0.5, {"style": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("verdict", "reward", "failure"),
+    [
+        (Verdict(None, outcome="unparsed"), 0.0, None),
+        (Verdict(1.0, outcome="tampered"), 0.0, None),
+        (Verdict(None, outcome="judge_failed"), None, "judge_failed"),  # missing data, not a wrong answer
+        (Verdict(1.0, outcome="judge_failed"), None, "judge_failed"),
+        (Verdict(0.5, fields={"reward": 3.0}), 0.5, None),
+    ],
+)
+def test_a_verdict_is_worth_what_it_is_in_a_run(verdict, reward, failure):
+    class Gives(Sitting):
+        async def verify(self, task, completion):
+            return verdict
+
+    async def scene():
+        return await SimpleAgent("m", Scripted(lambda _: "x"), Gives(), Secrets()).run(row())
+
+    answer = asyncio.run(scene())
+    assert (answer.get("reward"), answer.get("_ng_failure_class")) == (reward, failure)
+
+
 @pytest.mark.parametrize("rewards", [{}, {"a": 1.0, "b": 0.0}])
 def test_a_verdict_without_one_reward_is_the_verifiers_failure(rewards):
     class Unsure(Sitting):

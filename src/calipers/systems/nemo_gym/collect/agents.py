@@ -29,9 +29,9 @@ from calipers.clients.reply import from_status, malformed, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.loop import finish
-from calipers.systems.nemo_gym import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
+from calipers.systems.nemo_gym import FAILURE, PARAMS, ROLLOUT, TASK
 from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
-from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage, target_of
+from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage, target_of, verdict_keys
 from calipers.tasks import Message, Task
 from calipers.verifiers import NamedVerifier, Verifier, judged, ready
 
@@ -313,20 +313,10 @@ class SimpleAgent:
                 raise _verifier_error(error) from None
         try:
             verdict = await judged(self._opened(self._judge), task_of(row, self._judge.name), completion)
+            return {**answered, **verdict_keys(verdict)}
         except VerifierError as error:
             problem = {"kind": "verifier", "message": str(error)}
             return {**answered, FAILURE: error.outcome, "error": problem}
-        reward = verdict.reward
-        if reward is None and len(verdict.rewards) == 1:
-            (reward,) = verdict.rewards.values()
-        if reward is None and verdict.outcome and not verdict.rewards:
-            reward = 0.0  # the text has no answer, which is the model's failure, not the verifier's
-        if reward is None:
-            problem = {"kind": "verifier", "message": "the verdict has no single reward"}
-            return {**answered, FAILURE: "verifier_failed", "error": problem}
-        rollout = {**answered, REWARD: reward, **verdict.fields}
-        rollout |= {"reward_components": dict(verdict.rewards)} if verdict.rewards else {}
-        return rollout | ({} if verdict.answer is None else {"extracted_answer": verdict.answer})
 
     def _opened(self, judge: NamedVerifier) -> Verifier:
         """The verifier, opened once if it holds connections, as a model judge does."""

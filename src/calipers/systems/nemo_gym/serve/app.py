@@ -9,7 +9,6 @@ import asyncio
 import hmac
 import ipaddress
 import logging
-import math
 import re
 import socket
 import uuid
@@ -43,7 +42,7 @@ from calipers.systems.nemo_gym.serve import (
     no_room,
     too_large,
 )
-from calipers.systems.nemo_gym.wire import target_of
+from calipers.systems.nemo_gym.wire import target_of, verdict_keys
 from calipers.tasks import Prompt, Task
 from calipers.verifiers import NamedVerifier, judged
 
@@ -436,25 +435,11 @@ def verify_route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable
             return respond(ServerRefusal(422, "bad_task", str(error)))
         text = output_text(row["response"]["output"])
         try:
-            return StrictJSON({**row, **await _judged(verifier, task, Completion(text))})
+            return StrictJSON({**row, **verdict_keys(await judged(verifier, task, Completion(text)))})
         except VerifierError as error:
             return StrictJSON({**row, "reward": 0.0, FAILURE: error.outcome, REASON: str(error)})
 
     return verify
-
-
-async def _judged(verifier: NamedVerifier, task: Task, completion: Completion) -> dict[str, Any]:
-    verdict = await judged(verifier, task, completion, check=False)
-    if verdict.reward is None or not math.isfinite(verdict.reward):
-        raise VerifierError(
-            f"verifier {verifier.name!r} returned the reward {verdict.reward}; expected a finite number"
-        )
-    fields: dict[str, Any] = {**verdict.fields, "reward": verdict.reward}
-    if verdict.rewards:
-        fields["reward_components"] = dict(verdict.rewards)
-    if verdict.answer is not None:
-        fields["extracted_answer"] = verdict.answer
-    return fields
 
 
 def task_of(verifier: str, row: Mapping[str, Any]) -> Task:

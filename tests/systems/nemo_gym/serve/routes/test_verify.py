@@ -119,12 +119,30 @@ def test_what_else_a_verdict_holds():
 
 
 @pytest.mark.parametrize(
+    ("verdict", "reward"),
+    [
+        (Verdict(None, {"style": 0.5}), 0.5),  # the only component is the reward
+        (Verdict(None, outcome="unparsed"), 0.0),
+        (Verdict(0.25, outcome="unparsed"), 0.25),
+        (Verdict(1.0, outcome="tampered"), 0.0),
+    ],
+)
+def test_a_verdict_is_worth_what_it_is_in_a_run(verdict, reward):
+    found = given(verdict)
+    assert (found["reward"], found.get("_ng_failure_class")) == (reward, None)
+
+
+@pytest.mark.parametrize(
     ("verdict", "outcome", "said"),
     [
         (VerifierError("the judge is out", outcome="judge_failed"), "judge_failed", "the judge is out"),
         (RuntimeError("oh"), "verifier_failed", "verifier 'gives' failed: RuntimeError: oh"),
-        (Verdict(None), "verifier_failed", "returned the reward None; expected a finite number"),
-        (Verdict(float("nan")), "verifier_failed", "returned the reward nan; expected a finite number"),
+        (Verdict(None), "verifier_failed", "the verdict has no single reward"),
+        (Verdict(None, {"a": 1.0, "b": 0.0}), "verifier_failed", "the verdict has no single reward"),
+        (Verdict(1.0, outcome="judge_failed"), "judge_failed", "the verifier's verdict is judge_failed"),
+        (Verdict(float("nan")), "verifier_failed", "reward is nan"),
+        (Verdict("x"), "verifier_failed", "reward is 'x'"),
+        (Verdict(1.0, fields={"a": "b"}), "verifier_failed", "a is 'b'"),
     ],
 )
 def test_no_verdict_is_no_reward(verdict, outcome, said):
