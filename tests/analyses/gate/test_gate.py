@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import calipers
 from calipers.analyses.gate import Check, Gate
 from calipers.analyses.gate.gate import check_policy, gate
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
@@ -76,3 +77,10 @@ def test_a_requirement_that_no_missing_rollout_lets_a_value_meet_says_so(tmp_pat
     assert (found.word, found.value) == ("failed", pytest.approx(value, abs=1e-3))
     missing = "20 of 80 rollouts are missing, and it is not met whatever their outcomes"
     assert found.remark == f"{missing}: with them the value is {ends}"
+
+
+def test_a_finished_result_and_rollouts_have_a_plain_difference():
+    baseline = calipers.score([[1], [0]])
+    (found,) = gate([[1], [1]], baseline=baseline, require="delta(mean_reward) >= 0.5").checks
+    assert (found.word, found.value, found.interval) == ("passed", 0.5, None)
+    assert found.remark == "a finished result and rollouts are not paired, so their difference has no interval"

@@ -447,6 +447,7 @@ def _read(path: str) -> _Document:
 
 
 UNPAIRED = "two finished results are not paired, so their difference has no interval"
+HALF_PAIRED = "a finished result and rollouts are not paired, so their difference has no interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +458,7 @@ class Differences:
     before: GateNumbers  # the numbers of the baseline
     notes: Sequence[str] = ()
     filled: tuple[Comparison, Comparison] | None = None  # with every missing rollout against, and for, the result
+    unpaired: str = UNPAIRED  # why differences have no interval, if they are not paired
 
     def of(self, group: GateGroup, requirement: Requirement, now: Number | None) -> Number:
         """The difference in one group. If there is none, the Number has no value but a reason."""
@@ -474,7 +476,7 @@ class Differences:
         low_before, high_before = before.bounds or (before.value, before.value)
         known = _bounds_known(now, group) and _bounds_known(before, self.counterpart(group))
         bounds = (low - high_before, high - low_before) if known and (now.bounds or before.bounds) else None
-        return Number(now.value - before.value, None, UNPAIRED, min(now.tasks, before.tasks), bounds=bounds)
+        return Number(now.value - before.value, None, self.unpaired, min(now.tasks, before.tasks), bounds=bounds)
 
     def with_filled(self, group: GateGroup, requirement: Requirement, best: bool) -> Number:
         """The paired difference with every missing rollout in favour of the result (``best``) or against it."""
@@ -566,7 +568,8 @@ def differences(
     """
     if is_document(source) or is_document(baseline):
         baseline_scoring = GateScoring() if is_document(baseline) else scoring
-        return Differences(None, read_numbers(baseline, metrics, by, baseline_scoring, BASELINE))
+        why = UNPAIRED if is_document(source) and is_document(baseline) else HALF_PAIRED
+        return Differences(None, read_numbers(baseline, metrics, by, baseline_scoring, BASELINE), unpaired=why)
     if is_stdin(source) or is_stdin(baseline):
         raise InputError.at("delta(...)", "standard input can be read only once", "expected a file")
     from calipers.analyses.compare.compare import compare  # imports much that only this requirement needs
