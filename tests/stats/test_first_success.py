@@ -37,6 +37,15 @@ def test_a_cost_that_is_needed_must_be_known():
     assert first_success(rewards([0, 0], [1, 1])[0], extra, by)[0].cost == 1.5  # a mean without the gap
 
 
+@pytest.mark.parametrize("cost", [np.nan, np.inf, 1.7e308])
+def test_a_cost_that_is_no_finite_number_is_none(cost):
+    """A Parquet file may have one; the digest of its curves ended as a bug."""
+    column, by = rewards([0, 0], [1, 1])
+    with np.errstate(over="ignore"):
+        found = first_success(column, Column.of([cost, cost, 1, 1]), by)
+    assert [(point.cost, point.cost_per_success) for point in found] == [(None, None)] * 2
+
+
 def test_tasks_with_fewer_samples_leave():
     column, by = rewards([1], [0, 1])
     assert [point.tasks for point in first_success(column, None, by)] == [2, 1]

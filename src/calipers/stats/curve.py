@@ -7,6 +7,7 @@ determine them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import comb
@@ -229,7 +230,7 @@ class FirstSuccess:
     k: int
     solved: float  # share of tasks that pass within k tries
     tries: float  # per task
-    cost: float | None  # per task; None if a cost that it needs is unknown
+    cost: float | None  # per task; None if a cost that it needs is unknown, or no finite number
     cost_per_success: float | None  # cost over solved; None if no task is solved
     tasks: int  # with k samples or more
 
@@ -257,7 +258,7 @@ def first_success(
         solved, tried = 1 - unsolved[code[enough], k - 1], tries[code[enough], k - 1]
         share, count = float(total(solved)) / len(solved), len(solved)
         cost = None if prices is None else _mean_cost((tried - solved, solved), prices, enough)
-        cost_per_success = cost / share if cost is not None and share > 0 else None
+        cost_per_success = _finite(cost / share) if cost is not None and share > 0 else None
         rows.append(FirstSuccess(k, share, float(total(tried)) / count, cost, cost_per_success, count))
     return rows
 
@@ -268,14 +269,21 @@ def _mean_price(costs: Column, by: Groups, rows: Bools) -> Column:
 
 
 def _mean_cost(expected: tuple[Floats, Floats], prices: tuple[Column, Column], enough: Bools) -> float | None:
-    """The mean cost over tasks of the expected failed and successful tries; None if a needed price is missing."""
+    """The mean cost over tasks of the expected failed and successful tries; None if a needed price is missing.
+
+    Also None if a needed price, or the mean, is not a finite number.
+    """
     cost = np.zeros(len(expected[0]))
     for tries, price in zip(expected, prices, strict=True):
         needed = tries > 0
         if not price.given[enough][needed].all():
             return None
         cost += np.where(needed, tries * price.values[enough], 0.0)
-    return float(total(cost)) / len(cost)
+    return _finite(float(total(cost)) / len(cost))
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:
