@@ -4,6 +4,7 @@ import pytest
 from calipers.metrics import mean, median
 from calipers.rollouts.column import total
 from calipers.stats import paired as bootstrap_of
+from calipers.stats.estimate import TOO_LARGE
 from calipers.stats.paired import (
     DRAWS_AGREE,
     NO_COMMON,
@@ -154,6 +155,13 @@ def test_a_metric_that_is_no_number():
         assert paired_bootstrap(nothing, sums(FIRST[:5]), ratio).why == UNDEFINED
     rare = np.array([[1.0, 1.0]] + [[0.0, 0.0]] * 4)  # some draws leave it out
     assert paired_bootstrap(rare, sums(FIRST[:5]), ratio).why == SOME_UNDEFINED
+
+
+def test_huge_differences_have_no_interval():
+    """Their deviation was infinite, and the advice on new tasks ended as a bug."""
+    values = np.array([0.0, 0.0, 1e301, 0.0, 1e301, 0.0, 0.0, 1e301])
+    found = paired_bootstrap_of_values(values, np.zeros(8), median)
+    assert (found.value, found.stderr, found.interval, found.p, found.why) == (0.0, None, None, None, TOO_LARGE)
 
 
 def test_sums_of_draws_are_sums_of_what_was_drawn():

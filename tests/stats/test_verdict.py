@@ -162,6 +162,7 @@ def test_more_samples_where_sampling_is_the_noise():
     steady = PairVariance(tasks=0.2, first=0.25, second=0.25)
     assert more_samples(difference, steady) is None  # the tasks themselves differ by more than that
     assert more_samples(difference, PairVariance(0.2, 0.0, 0.0, divided=False)) is None
+    assert more_samples(difference, noisy, margin=1e300) == 1  # its square would be no number
 
 
 def test_clusters_are_asked_for_where_they_are_the_units():

@@ -597,6 +597,8 @@ def by_draws(value: float, differences: Floats, confidence: float, units: int) -
         return Resampled(None, None, None, None, draws, units, UNDEFINED)
     if not np.isfinite(differences).all():
         return Resampled(value, None, None, None, draws, units, SOME_UNDEFINED)
+    if float(np.abs(differences).max()) > HUGE:
+        return Resampled(value, None, None, None, draws, units, TOO_LARGE)
     if differences.max() - differences.min() <= NOISE * abs(value):
         p = 1.0 if differences[0] == 0 else min(1.0, max(2 / (draws + 1), least_p(units)))
         return Resampled(value, 0.0, None, p, draws, units, DRAWS_AGREE)

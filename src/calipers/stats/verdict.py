@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calipers.stats.anytime import BETTING
+from calipers.stats.estimate import HUGE
 from calipers.stats.intervals import t_quantile
 from calipers.stats.margins import equivalence, too_few, unseen_loss
 from calipers.stats.paired import Difference
@@ -187,7 +188,7 @@ def more_samples(
         return None
     # the largest variance of one task's difference that is small enough, for each way to decide the comparison
     allowed = [
-        difference.effective_units * (way.distance / way.errors(difference.freedom)) ** 2
+        difference.effective_units * min(way.distance / way.errors(difference.freedom), HUGE) ** 2
         for way in _ways(difference, margin, confidence, confidence if wanted is None else wanted)
     ]
     for_sampling = max(allowed, default=0.0) - pair.tasks
