@@ -416,6 +416,7 @@ def _excluded(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 WIDEST: Final = 1e150  # the square of a wider range, or a sum of such squares, can overflow
+NARROWEST: Final = 1e-150  # the square of a narrower range can be 0
 
 
 def _range(limits: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -427,8 +428,9 @@ def _range(limits: tuple[float, float] | None) -> tuple[float, float] | None:
         raise InputError(f"range is {limits!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
     if not (low < high and math.isfinite(high - low)):
         raise InputError(f"range is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
-    if high - low > WIDEST:
-        raise InputError(f"range is {low:g},{high:g}; expected ends that are at most {WIDEST:g} apart")
+    if not NARROWEST <= high - low <= WIDEST:
+        bound = f"at most {WIDEST:g}" if high - low > WIDEST else f"at least {NARROWEST:g}"
+        raise InputError(f"range is {low:g},{high:g}; expected ends that are {bound} apart")
     return low, high
 
 

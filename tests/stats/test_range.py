@@ -31,6 +31,13 @@ def test_scaled_rewards_get_the_scaled_interval():
     assert large.interval == pytest.approx([10 * end - 5 for end in small.interval])
 
 
+@pytest.mark.parametrize(("ends", "bound"), [((0, 1e151), "at most 1e\\+150"), ((0, 1e-280), "at least 1e-150")])
+def test_a_range_whose_square_is_no_number_is_refused(ends, bound):
+    """The strict test of two equal runs divided by the square."""
+    with pytest.raises(InputError, match=f"expected ends that are {bound} apart"):
+        calipers.compare([[0], [0]], [[0], [0]], metrics="mean_reward", range=ends, test="strict")
+
+
 def test_methods_that_need_a_range_have_one():
     found = calipers.score(TASKS, "mean_reward", range=(-1, 2), interval="clopper-pearson")["mean_reward"]
     assert found.method == "clopper-pearson"
