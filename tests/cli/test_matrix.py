@@ -79,6 +79,15 @@ def test_further_metrics_are_named(home):
     done = calipers("score", "runs", "--metric", "pass@1", "--metric", "mean_reward", cwd=home)
     assert "pass@1, 95 % intervals" in done.stdout
     assert "the matrix shows pass@1; --details also shows mean_reward" in done.stderr
+    detailed = calipers("score", "runs", "--metric", "pass@1", "--metric", "mean_reward", "--details", cwd=home)
+    assert "the matrix shows" not in detailed.stderr
+
+
+@pytest.mark.parametrize("arguments", [["score", "runs", "--details", "--format", "json"], ["compare", "runs"]])
+def test_further_metrics_that_are_not_shown_are_named(home, arguments):
+    done = calipers(*arguments, "--metric", "pass@1", "--metric", "mean_reward", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "note: the matrix shows pass@1, and not mean_reward" in done.stderr
 
 
 def test_one_run_in_a_folder_has_its_own_page(tmp_path):

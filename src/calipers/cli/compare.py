@@ -111,7 +111,7 @@ def compare(
         with plugins_loaded(plugins), Progress() as progress:
             matrix, paths = compared_matrix(runs, chosen, metrics, names, settings, progress)
         if matrix is not None:
-            show_matrix(matrix, shape, where=runs.given, target=target, details=details, judged=True)
+            show_matrix(matrix, shape, where=runs.given, metrics=metrics, target=target, details=details, judged=True)
             if failing & set(matrix.verdicts):
                 raise click.exceptions.Exit(FAILED)
             return

@@ -113,7 +113,8 @@ def show_matrix(
 ) -> None:
     """Print a matrix and its notes, and write it to ``target``. ``judged``: it is a comparison with verdicts for CI.
 
-    ``every`` or ``details`` shows all rows; ``compare`` has only ``--details``.
+    ``every`` or ``details`` shows all rows; ``compare`` has only ``--details``. A note names the requested ``metrics``
+    but the first, which the matrix shows.
     """
     from calipers.analyses.matrix.document import document
 
@@ -129,8 +130,9 @@ def show_matrix(
         from calipers.analyses.matrix.document import annotated
 
         annotate(page, annotated(matrix))
-    if len(metrics) > 1 and not details:
-        print_note(f"the matrix shows {matrix.metric}; --details also shows {', '.join(metrics[1:])}")
+    if len(metrics) > 1:
+        others = ", and not" if judged or shape not in FOR_PEOPLE else "; --details also shows"
+        print_note(f"the matrix shows {matrix.metric}{others} {', '.join(metrics[1:])}")
     print_notes(matrix.notes)
 
 

@@ -148,8 +148,10 @@ def score(
             matrix = score_matrix(runs, metrics, names, settings, progress) if one_page else None
         paths = runs.with_rollouts
         if matrix is not None:
-            show_matrix(matrix, shape, where=runs.given, metrics=metrics, target=target, details=details, every=every)
-            if not details or shape not in FOR_PEOPLE or not paths:
+            pages = details and shape in FOR_PEOPLE and paths
+            shown = () if pages else metrics
+            show_matrix(matrix, shape, where=runs.given, metrics=shown, target=target, details=details, every=every)
+            if not pages:
                 return
             target = None
     exported = Exported(export, paths, hooks, force, names) if export is not None else None
