@@ -192,6 +192,14 @@ class StoredRow(msgspec.Struct, gc=False):
     rollout: int | float = msgspec.field(name=ROLLOUT)
     failure: str | None = msgspec.field(name=FAILURE, default=None)
     terminal: bool | None = msgspec.field(name=TERMINAL, default=None)
+    agent: Raw = msgspec.field(name=AGENT, default=NOTHING)
+    response: Raw = NOTHING
+
+
+class ResponseModel(msgspec.Struct, gc=False):
+    """The model in the response of a rollout."""
+
+    model: str = ""
 
 
 class AggregateRequest(msgspec.Struct):

@@ -523,6 +523,22 @@ def test_the_built_in_agent_and_a_verifier_need_no_agent_server(tmp_path):
         assert made["reward"] == float(text == str(task * 8))
 
 
+def test_a_second_model_in_one_collection_is_told(tmp_path):
+    """Its rollouts were mixed with those of the first without a word."""
+
+    def made(repeats, **agent):
+        return collect(asked(tmp_path, agent, repeats, base_url=model.url, verifier="exact_match")).notes
+
+    model = Model(Forecast(0))
+    with here(model):
+        assert made(1, math="openai/one") == made(1, math="openai/one") == ()
+        (note,) = made(2, math="openai/other")
+    said = "6 rollouts of agent math are from openai/one, and further ones from openai/other; choose another --output"
+    assert said in note
+    with agents(math=AgentServer()) as places:
+        assert collect(asked(tmp_path, places, 2)).notes == ()  # the models of a server are its own affair
+
+
 def test_without_a_sandbox_no_model_is_asked(tmp_path, monkeypatch):
     attempt.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))

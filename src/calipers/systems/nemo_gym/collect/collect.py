@@ -177,6 +177,7 @@ def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _
     most = _most_attempts(notes)
     files = Files.open(request.output, plan, secrets.scrub_bytes, overwrite=request.overwrite)
     try:
+        notes += _other_models(files, {name: request.agents[name] for name in simple})
         standing = LaneStanding(planned=len(files.plan))
         standing.outcomes["scored"] = len(files.done)
         collector = Collector(
@@ -252,6 +253,16 @@ def _outstanding(files: Files, most: int) -> Iterator[Row]:
     if given_up:
         why = f"they failed {most} times, or permanently; raise ${ATTEMPTS} to retry more often"
         files.notes.append(f"{given_up} rollouts are not retried: {why}")
+
+
+def _other_models(files: Files, models: Mapping[str, str]) -> Iterator[str]:
+    """A note on each other model whose rollouts a built-in agent already has; ``models`` are those of the agents."""
+    for (name, model), count in sorted(files.models.items()):
+        if model and model != models.get(name, model):
+            rollouts = (
+                f"{counted(count, 'rollout')} of agent {name} are from {model}, and further ones from {models[name]}"
+            )
+            yield f"{files.path}: {rollouts}; choose another --output for a collection of one model"
 
 
 def _check_begun(files: Files, standing: LaneStanding) -> None:

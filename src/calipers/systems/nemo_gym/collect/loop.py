@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
 from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError
+from calipers.formats import BAD
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.running.folder import differences
 from calipers.running.log import Log, Scrub, is_at, put, repaired, scrubbed
@@ -49,8 +50,10 @@ from calipers.systems.nemo_gym import (
     outcome_of,
 )
 from calipers.systems.nemo_gym.collect.request import Key, Row, agent_of, key_of
-from calipers.systems.nemo_gym.wire import MIXED, StoredRow, agent_name, index_fault
+from calipers.systems.nemo_gym.wire import MIXED, GymAgent, ResponseModel, StoredRow, agent_name, index_fault
 from calipers.typed import complete
+
+T = TypeVar("T")
 
 # -- the files
 
@@ -130,6 +133,7 @@ class Files:
         self.done: set[Key] = set()
         self.failures: Counter[Key] = Counter()  # the number of each rollout's attempts in the sidecar
         self.terminal: set[Key] = set()  # rollouts that failed permanently, and must not be retried
+        self.models: Counter[tuple[str, str]] = Counter()  # (agent, model) -> rollouts that have succeeded
         self._lock, self._scrub, self._created = lock, scrub, created
         self._logs: dict[str, Log] = {}
         self._before: list[Path] = []  # files of an earlier collection, kept aside until this one has a line
@@ -269,6 +273,7 @@ class Files:
                     raise InputError.at(f"{path}:{number}", problem, "expected it once; remove one of the lines")
                 else:
                     self.done.add(key)
+                    self.models[_part(line.agent, GymAgent).name or "", _part(line.response, ResponseModel).model] += 1
 
 
 def _aside(path: Path) -> Path:
@@ -300,6 +305,14 @@ def _line(path: Path, number: int, line: bytes) -> StoredRow:
         problem = f"is not a rollout ({error})"
         expected = "fix the line, or remove it to run its rollout again"
         raise InputError.at(f"{path}:{number}", problem, expected) from None
+
+
+def _part(raw: msgspec.Raw, kind: type[T]) -> T:
+    """A part of a stored row; the default values if the row does not have it, or it has another form."""
+    try:
+        return msgspec.json.decode(raw or b"{}", type=complete(kind))
+    except BAD:
+        return kind()
 
 
 def _locked(path: Path) -> tuple[int, list[Path]]:
