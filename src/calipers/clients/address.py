@@ -109,7 +109,8 @@ def _resolved(base_url: str | None) -> SplitResult:
     base = base_url or os.environ.get(BASE_URL) or OFFICIAL
     parts = url_parts(base, origin, _EXPECTED, f"put the key in ${KEY} instead")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0 or parts.fragment:
-        raise InputError.at(origin, f"{base!r} is not a server address", _EXPECTED)
+        shown = "the URL" if "@" in base or "?" in base else repr(base)  # it may have a password or a key
+        raise InputError.at(origin, f"{shown} is not a server address", _EXPECTED)
     return parts
 
 
