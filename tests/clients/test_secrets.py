@@ -69,10 +69,11 @@ def test_a_key_in_the_environment_that_is_not_text(monkeypatch):
 def test_keys_among_the_settings():
     """litellm accepts ``api_key=...`` in a call; the plan records every setting, but must not record the key."""
     secrets = Secrets()
-    headers = {"Authorization": "Bearer sk-in-header", "User-Agent": "calipers"}
+    headers = {"Authorization": "Bearer sk-in-header", "x-api-key": "sk-of-another", "X-Auth-Token": "tok-1234"}
+    headers |= {"User-Agent": "calipers"}
     secrets.add_named({"api_key": "sk-in-setting", "extra_headers": headers, "eos_token": "<|endoftext|>", "top_p": 1})
-    shown = "sk-in-setting; sk-in-header; calipers; <|endoftext|>"
-    assert secrets.scrub(shown) == "[secret]; [secret]; calipers; <|endoftext|>"
+    assert secrets.scrub("sk-in-setting; sk-in-header; sk-of-another; tok-1234") == "; ".join(["[secret]"] * 4)
+    assert secrets.scrub("calipers; <|endoftext|>") == "calipers; <|endoftext|>"
 
 
 def test_bytes_that_are_no_text():

@@ -11,7 +11,9 @@ from typing import Any
 HIDDEN = "[secret]"
 SHORTEST = 6  # characters of a key; shorter texts are not keys, and replacing them would damage ordinary words
 
-_NAMES = re.compile(r"api_?key|authorization|password|secret|access_?token", re.IGNORECASE)
+_NAMES = re.compile(
+    r"api[-_]?key|authorization|password|secret|credential|(access|api|auth|session)[-_]?token", re.IGNORECASE
+)
 _KEYS = re.compile(
     r"_(API_KEY|ACCESS_KEY|SECRET_KEY|TOKEN|SECRET)$"
 )  # the values of others, such as passwords, may be words
