@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from cli.running import calipers, refused
 
+from calipers.systems.lm_eval.command_line import read_command
+
 SUMS = """\
 task: sums
 tag: mine
@@ -114,6 +116,13 @@ def test_another_limit_is_another_run(home):
     for limit, value in (("5", "0.4"), ("3", "0.3333")):
         done = calipers("lm-eval", *DUMMY, "--tasks", "sums", "--limit", limit, cwd=home)
         assert f"|{value}|" in done.stdout.replace(" ", ""), done.stdout
+
+
+def test_limits_that_differ_in_their_last_digits_are_two_runs(home, monkeypatch):
+    monkeypatch.chdir(home)
+    words = ("--model", "dummy", "--include_path", "tasks", "--tasks", "sums", "--limit")
+    folders = [read_command([*words, limit]).jobs[0].out for limit in ("3", "1234567", "1234568", "0.1234567")]
+    assert [folder.name for folder in folders] == ["limit-3", "limit-1234567", "limit-1234568", "limit-0.1234567"]
 
 
 def test_a_pattern_with_groups_asks_every_task_once(home):

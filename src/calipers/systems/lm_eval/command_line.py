@@ -401,7 +401,7 @@ def _run(given: Mapping[str, Any]) -> HarnessCommand:
     if options["use_cache"] or options["limit"] is not None:
         # a resumed run keeps all documents it ever had, so another limit must be another run
         folder = Path(options["use_cache"] or RUNS)
-        out = folder if options["limit"] is None else folder / f"limit-{options['limit']:g}"
+        out = folder if options["limit"] is None else folder / f"limit-{options['limit']:.15g}"
         jobs = [replace(job, out=out, among=True) for job in jobs]
     return HarnessCommand(options, jobs, notes)
 
