@@ -177,6 +177,16 @@ def test_finished_results_have_the_interval_of_their_rollouts(limits):
     assert read.micro.interval == pytest.approx(live.micro.interval, abs=1e-9)
 
 
+@pytest.mark.parametrize("column", ["f|range:x", "f|range:1"])
+def test_a_column_that_is_called_like_a_range_is_none(column):
+    """The signature of a finished result is text, and the mean ended as a bug."""
+    rows = [{"task": n, "reward": 1, column: n % 2} for n in range(6)]
+    result = calipers.score(rows, f"mean(column={column})")
+    parts = [one[f"mean(column={column})"] for one in (result, Result.from_json(result.to_json()))]
+    live, read = (means({"a": part, "b": part}).macro.interval for part in parts)
+    assert read == pytest.approx(live)
+
+
 def test_datasets_without_a_range_are_combined_by_their_ends():
     values = [[3.0], [5.5], [4.0]], [[1.0], [2.0], [2.5]]
     parts = {str(number): calipers.score(one, "mean_reward")["mean_reward"] for number, one in enumerate(values)}

@@ -7,7 +7,9 @@ weight. A mean with equal weights is therefore dominated by the error of the sma
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -168,15 +170,23 @@ def _inferred_spread(estimate: Estimate, confidence: float) -> Spread | None:
     """The spread inferred from an estimate that was read from a file; None unless it gives exactly its interval."""
     if estimate.value is None or estimate.stderr is None or estimate.interval is None or not estimate.tasks:
         return None
-    ranges = [part.removeprefix("range:") for part in estimate.made.settings if part.startswith("range:")]
-    for text in (*ranges, "0,1"):
-        low, high = map(float, text.split(","))
+    for low, high in _ranges(estimate):
         mean, variance = (estimate.value - low) / (high - low), (estimate.stderr / (high - low)) ** 2
         spread = Spread(mean, variance, estimate.tasks, float(estimate.tasks), 1.0, (low, high))
         ends = default_of(spread, confidence).ends
         if ends and np.allclose(ends, estimate.interval, rtol=0, atol=1e-9 * (high - low)):
             return spread
     return None
+
+
+def _ranges(estimate: Estimate) -> Iterator[Ends]:
+    """The ranges that the values of an estimate may have: that of its signature, if it has one, and 0 to 1."""
+    for setting in estimate.made.settings:
+        ends = re.fullmatch(r"range:([^,]+),([^,]+)", setting)
+        with suppress(ValueError):  # a column of a user's may be called so
+            if ends and (low := float(ends[1])) < (high := float(ends[2])):
+                yield low, high
+    yield 0.0, 1.0
 
 
 def _why_absent(datasets: Mapping[str, Estimate | None]) -> str | None:
