@@ -79,15 +79,16 @@ def load_class(spec: str, option: str) -> tuple[str, type]:
 
 def hooks_of(path: str, server: Any) -> Hooks:
     """The hooks of a server that the user has overridden."""
-    methods = (getattr(server, name) if hasattr(type(server), name) else None for name in _HOOKS)
-    return Hooks(*(_guarded(path, hook) for hook in methods))
+    methods = {name: getattr(server, name) if hasattr(type(server), name) else None for name in _HOOKS}
+    return Hooks(*(_guarded(path, name, hook) for name, hook in methods.items()))
 
 
-def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+def _guarded(path: str, name: str, hook: Any) -> Callable[[Any], Any] | None:
     """A hook whose errors name the file and line; None if there is no hook, or if it is not overridden."""
     if hook is None or (getattr(hook, "__module__", None) or "").startswith(_OURS):
         return None
-    name = hook.__name__
+    if not callable(hook):
+        raise PluginError(f"{path}: {name} is {type(hook).__name__}; expected a plain def")
     if iscoroutinefunction(hook):
         raise PluginError(f"{path}: {name} is async; expected a plain def, because NeMo Gym does not await hooks")
 
@@ -245,7 +246,10 @@ def load_server(spec: str, host: str = "127.0.0.1", port: int = 0, given: Settin
     InputError if there is no such file or class, or if a setting has no value; PluginError if the code fails.
     """
     path, kind = load_class(spec, "calipers serve")
-    if not callable(getattr(kind, "setup_webserver", None)):
+    config = getattr(kind, "model_fields", {}).get("config")
+    if not callable(getattr(kind, "setup_webserver", None)) or not hasattr(
+        config and config.annotation, "model_fields"
+    ):
         problem = f"{kind.__name__} is not a resources server"
         expected = "expected a subclass of nemo_gym.base_resources_server.SimpleResourcesServer"
         raise InputError.at(path, problem, expected)

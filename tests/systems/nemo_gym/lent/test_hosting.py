@@ -1,7 +1,7 @@
 import pytest
 from systems.nemo_gym.serve.asking import server_file
 
-from calipers.errors import PluginError
+from calipers.errors import InputError, PluginError
 from calipers.systems.nemo_gym.hooks import load_hooks, load_server
 
 
@@ -57,3 +57,34 @@ def test_hooks_without_a_server_see_defaults_and_settings(tmp_path):
 def test_an_async_hook_is_refused(tmp_path, load):
     with pytest.raises(PluginError, match=r"my_server.py: compute_metrics is async; expected a plain def"):
         load(server_file(tmp_path, "async def compute_metrics(self, tasks):\n        return {}"))
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "from functools import partial\nclass Server:\n    compute_metrics = partial(lambda tasks: {'n': 1})",
+        "class Hook:\n    def __call__(self, tasks):\n        return {'n': 1}\n"
+        "class Server:\n    compute_metrics = Hook()",
+    ],
+)
+def test_a_hook_may_be_any_callable(tmp_path, hook):
+    """One without a name of its own ended with an internal error."""
+    (tmp_path / "app.py").write_text(hook)
+    assert load_hooks(f"{tmp_path / 'app.py'}:Server").compute_metrics([]) == {"n": 1}
+
+
+def test_a_hook_that_cannot_be_called_is_refused(tmp_path):
+    (tmp_path / "app.py").write_text(
+        "class Server:\n    compute_metrics = 5\n    def get_key_metrics(self, metrics):\n        return {}"
+    )
+    with pytest.raises(PluginError, match=r"app.py: compute_metrics is int; expected a plain def"):
+        load_hooks(f"{tmp_path / 'app.py'}:Server")
+
+
+@pytest.mark.parametrize("config", ["", "    config: dict\n", "    config: int = 3\n"])
+def test_a_class_without_settings_is_no_server(tmp_path, config):
+    """It was an internal error."""
+    method = "    def setup_webserver(self):\n        1 / 0"
+    (tmp_path / "app.py").write_text(f"from pydantic import BaseModel\nclass Server(BaseModel):\n{config}{method}")
+    with pytest.raises(InputError, match="Server is not a resources server; expected a subclass of nemo_gym"):
+        load_server(f"{tmp_path / 'app.py'}:Server")
