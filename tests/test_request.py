@@ -236,6 +236,11 @@ def test_a_metric_that_breaks_its_own_definition_fails(verb, metric, wrong):
         calipers.score(runs[0], metric) if verb == "score" else calipers.compare(*runs, metric=[metric])
 
 
+def test_a_metric_reads_something():
+    with pytest.raises(InputError, match="metric 'idle' reads nothing; expected 'reward', or the name of a column"):
+        Metric("idle", per_task, mean, reads=())
+
+
 def test_bounds_that_are_no_number_are_none():
     """The document of such a result ended with a traceback."""
     result = calipers.score([[1, None], [1, 0]], Metric("odd", per_task, lambda values: values.sum(axis=-1) * np.nan))

@@ -245,7 +245,12 @@ class Metric:
     across_tasks: bool = False  # a task's value depends on other tasks, so all tasks are reduced together
 
     def __post_init__(self) -> None:
-        """Derive the kind of interval: means, pooled rates and percentiles have their own, others the bootstrap."""
+        """Derive the kind of interval: means, pooled rates and percentiles have their own, others the bootstrap.
+
+        InputError for a metric that reads nothing.
+        """
+        if not self.reads:
+            raise InputError(f"metric {self.name!r} reads nothing; expected 'reward', or the name of a column")
         if self.interval is None:
             kind: IntervalKind = "bootstrap"
             if self.no_interval:
