@@ -108,7 +108,14 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
         ("metadata: 2024-13-45", "c.yaml: is not valid YAML (month must be in 1..12)"),
         ("samples: !!int four", "c.yaml: is not valid YAML (invalid literal for int() with base 10: 'four')"),
         ("documents: !!timestamp soon", "c.yaml: is not valid YAML ("),
-        ("documents: 0,9-6", "c.yaml: documents: is '0,9-6'; expected numbers counted from 0: 0,3,6-9"),
+        (
+            "documents: 0,9-6",
+            "c.yaml: documents: is '0,9-6'; expected numbers counted from 0: 0,3,6-9, below 10,000,000",
+        ),
+        (
+            "documents: 0-999999999",
+            "c.yaml: documents: is '0-999999999'; expected numbers counted from 0: 0,3,6-9, below",
+        ),
         ("a: !!python/object/apply:os.getcwd []", "is not valid YAML (could not determine a constructor"),
     ],
 )

@@ -384,7 +384,8 @@ def document_numbers(location: str, value: Any) -> tuple[int, ...]:
             numbers.clear()
             break
     if not numbers:
-        raise InputError.at(location, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
+        expected = "expected numbers counted from 0: 0,3,6-9, below 10,000,000"
+        raise InputError.at(location, f"is {shown(value)}", expected)
     return tuple(sorted({*numbers}))
 
 
@@ -404,7 +405,7 @@ def shown(value: Any) -> str:
 
 COMMAND_LINE = "command line"
 _HALF: Final = re.compile("[\ud800-\udfff]")  # in a text from a file, only by an escape; no file can have it itself
-_RANGE: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9}))?\s*")
+_RANGE: Final = re.compile(r"\s*([0-9]{1,7})\s*(?:-\s*([0-9]{1,7}))?\s*")  # few enough numbers for memory
 _JSON_WORDS = {"true": "true", "false": "false", "none": "null"}  # words in any case -> JSON
 LIFTED = {  # keys of --gen-kwargs, by the names of several systems -> our own setting
     "temperature": "temperature",
