@@ -181,6 +181,23 @@ def test_hostile_text_is_text_everywhere(tmp_path, words):
     assert json.loads(data)["rollouts"]["planned"] == 2
 
 
+def test_a_result_by_training_step_has_the_answer_of_its_last_step(tmp_path):
+    """Only the steps have metrics: the page had none, and a table without rows."""
+    for step in (1, 2):
+        rows = [{"input": f"q{n}", "output": "", "gts": "", "score": n % step, "step": step} for n in range(4)]
+        (tmp_path / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "result.json").write_text(calipers.score(tmp_path, by="step").to_json())
+    page = calipers.report(tmp_path / "result.json")
+    assert page.title == "The run has a mean_reward of 0.500 on step 2, the last of 2."
+    parsed = Parsed(page.html)
+    assert {link for link in parsed.links if link.startswith("#card-")} == {
+        "#card-mean_reward--step--1",
+        "#card-mean_reward--step--2",
+    }
+    assert {link[1:] for link in parsed.links} <= set(parsed.ids)
+    assert "dashed line" not in page.html.partition("<main>")[2]
+
+
 def test_our_own_part_is_small():
     assert sum(len(asset(file).encode()) for file in (*STYLES, *SCRIPTS)) < OWN
     for file in SCRIPTS:

@@ -10,6 +10,7 @@ from functools import partial
 
 from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure, listed
 from calipers.reports.result import Group, Slice
+from calipers.reports.result_page import answer_of
 from calipers.reports.sentences import Answer, duration, level, money, money_per, of_run, of_running, percent, places
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
@@ -96,7 +97,7 @@ def answer(run: RunData) -> Answer:
     """The answer of the run: its sentence, and its uncertainty."""
     headline, dataset, progress = headline_of(run.group), run.group.dataset or "", run.progress
     if headline is None:
-        return Answer(f"{run.who or 'The run'} has no metric.")
+        return answer_of(run.result, run.group)
     metric, estimate = headline
     ledger, confidence = run.group.ledger, run.result.confidence
     if progress is not None:
@@ -312,10 +313,9 @@ def slice_sections(run: RunData, *, among: bool = False) -> list[Section]:
 
 
 def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool) -> Section:
-    headline = headline_of(run.group)
-    metric = headline[0] if headline else ""
+    metric = slice_metric(run.group, cut)
     parts = shown_slices(cut, metric)[: SLICES_SHOWN if among else None]
-    overall = headline[1].value if headline else None
+    overall = run.group.metrics[metric].value if metric in run.group.metrics else None
     scale = scale_of([overall, *(end for _, part in parts for end in ends_of(part.metrics[metric]))])
     digits = places(*(part.metrics[metric].interval for _, part in parts))
     rows = []
@@ -340,10 +340,15 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool
     if len(cut) > len(parts):
         left_out = f"The {len(parts):,} lowest of {len(cut):,} slices are in this file."
         body.append(element("p", left_out, class_="small"))
-    notes = ["The dashed line is the whole benchmark."]
+    notes = ["The dashed line is the whole benchmark."] if overall is not None else []
     if len(parts) > 1:
         notes.append(f"{EACH_BY_ITSELF[:1].upper()}{EACH_BY_ITSELF[1:]}.")
     return Section(f"By {key}", joined(body), notes, f"by-{list(run.group.breakdowns).index(key)}")
+
+
+def slice_metric(group: Group, cut: Mapping[str, Slice]) -> str:
+    """The metric of a breakdown: the first of the group or, if only slices (training steps) have metrics, of these."""
+    return next(iter(group.metrics or next(iter(cut.values())).metrics), "")
 
 
 def shown_slices(cut: Mapping[str, Slice], metric: str) -> list[tuple[str, Slice]]:
@@ -431,12 +436,11 @@ def _score_command(run: RunData) -> str:
 
 def _cards(run: RunData) -> list[NumberCard]:
     """The cards of all numbers and methods that the page shows."""
-    group, headline = run.group, headline_of(run.group)
+    group = run.group
     make = partial(estimate_card, missing=run.result.missing, confidence=run.result.confidence)
     cards: list[NumberCard | None] = [make(metric, each, group.ledger) for metric, each in group.metrics.items()]
-    if headline:
-        metric, _ = headline
-        for key, cut in group.breakdowns.items():
-            for value, part in shown_slices(cut, metric):
-                cards.append(make(metric, part.metrics[metric], part.ledger, cut=(key, value)))
+    for key, cut in group.breakdowns.items():
+        metric = slice_metric(group, cut) if cut else ""
+        for value, part in shown_slices(cut, metric):
+            cards.append(make(metric, part.metrics[metric], part.ledger, cut=(key, value)))
     return once([*cards, *(method_card(estimate.method) for estimate in group.metrics.values() if estimate.method)])
