@@ -151,3 +151,17 @@ def test_what_is_not_finite_is_in_no_file(tmp_path):
     assert [(sample["sample_id"], sample["evaluation"]["score"]) for sample in samples] == [("a", 1.0), ("c", 0.0)]
     assert [("token_usage" in sample, "performance" in sample) for sample in samples] == [(False, True), (True, False)]
     assert samples[1]["token_usage"]["total_tokens"] == 2 * int(1e308)
+
+
+def test_the_rollouts_of_training_steps_are_samples(tmp_path):
+    """Only the steps have metrics, and they read another reward than ``reward``: every rollout was called missing."""
+    (tmp_path / "steps").mkdir()
+    for step in (1, 2):
+        rows = [{"input": f"q{n}", "output": "", "gts": "", "score": n % 2, "step": step} for n in range(4)]
+        (tmp_path / "steps" / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = calipers("score", "steps", "--by", "step", "--export", "every_eval_ever", cwd=tmp_path)
+    assert "4 numbers and 8 samples" in done.stderr
+    assert "missing" not in done.stderr
+    ((_, samples),) = exported(tmp_path)
+    assert sum(sample["evaluation"]["score"] for sample in samples) == 4
+    assert {sample["metadata"]["reward"] for sample in samples} == {"score"}

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -352,6 +353,9 @@ class _FilePair:
 
         self._numbers = [*self._every_number()]
         self._metric_of = _metric_of_reward(group.metrics)
+        for part in chain.from_iterable(slices.values() for slices in group.breakdowns.values()):
+            for reward in _metric_of_reward(part.metrics):  # if only training steps have metrics, the group has none
+                self._metric_of.setdefault(reward, None)
         self._rows = self._missing = self._not_finite = 0
         self._path = f"{self._folder}/{self._uuid}_samples.jsonl"
         self._samples = files.open(self._path) if self._numbers else None
