@@ -219,6 +219,30 @@ def test_a_vllm_model_that_has_responses_is_asked_there():
     assert not model_server(server, "here").chats_only
 
 
+def test_a_header_may_be_a_number():
+    """It was an invalid header, and the error blamed the model's response."""
+    settings = {"base_url": "http://h/v1", "model": "j", "default_headers": {"X-Version": 1}}
+    server = ConfiguredServer("judge", "responses_api_models", "vllm_model", settings)
+    assert model_server(server, "here").headers == {"X-Version": "1"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"extra_body": [1]}, "here: judge: extra_body is not an object; expected keys with values"),
+        ({"default_headers": ["a"]}, "here: judge: default_headers is not an object"),
+        ({"chat_template_kwargs": "x"}, "here: judge: chat_template_kwargs is not an object"),
+        ({"api_key": "hush\nhush"}, "here: judge: its key or a header contains control characters; expected text"),
+        ({"default_headers": {"X": "hush\n"}}, "here: judge: its key or a header contains control characters"),
+    ],
+)
+def test_settings_of_a_model_that_cannot_be_sent_are_refused(settings, said):
+    server = ConfiguredServer("judge", "responses_api_models", "m", {"base_url": "http://h", "model": "j", **settings})
+    with pytest.raises(InputError, match=said) as caught:
+        model_server(server, "here")
+    assert "hush" not in str(caught.value)
+
+
 def test_a_model_that_is_asked_for_completions_is_refused():
     settings = {"base_url": "http://h/v1", "model": "j", "use_completions_api": True}
     with pytest.raises(InputError, match="here: judge: use_completions_api is not supported"):

@@ -79,20 +79,34 @@ def model_server(server: ConfiguredServer, files: str) -> ModelServer:
         urls = settings.get(f"{prefix}base_url")
         url = urls[0] if isinstance(urls, list) and urls else urls
         if isinstance(url, str) and url and settings.get(model):
+            key = str(settings.get(f"{prefix}api_key") or "")
+            named = f"{prefix}default_headers" if settings.get(f"{prefix}default_headers") else "default_headers"
+            headers = {str(name): str(value) for name, value in _object(server, named, files).items()}
+            if not "".join((key, *headers, *headers.values())).isprintable():
+                problem = f"{server.name}: its key or a header contains control characters"
+                raise InputError.at(files, problem, "expected text on one line")
             return ModelServer(
                 server.name,
                 url.rstrip("/"),
                 str(settings[model]),
-                str(settings.get(f"{prefix}api_key") or ""),
-                settings.get(f"{prefix}default_headers") or settings.get("default_headers") or {},
-                settings.get("extra_body") or {},
+                key,
+                headers,
+                _object(server, "extra_body", files),
                 chats_only and not settings.get("is_responses_native"),
-                settings.get("chat_template_kwargs") or {},
+                _object(server, "chat_template_kwargs", files),
                 bool(settings.get("replace_developer_role_with_system")),
                 bool(settings.get("uses_reasoning_parser")),
             )
     keys = "expected openai_base_url and openai_model, or base_url and model, or the host and port of a running server"
     raise InputError.at(files, f"{server.name}: its settings name no model", keys)
+
+
+def _object(server: ConfiguredServer, key: str, files: str) -> Mapping[str, Any]:
+    """The object under a key of a server's settings; empty if there is none."""
+    value = server.settings.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise InputError.at(files, f"{server.name}: {key} is not an object", "expected keys with values")
+    return value
 
 
 def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
