@@ -151,6 +151,27 @@ def test_more_than_four_runs_show_ranks_first_and_pairs_when_asked(tmp_path):
     assert "--pairs" not in against
 
 
+@pytest.mark.parametrize(
+    ("equal", "sentence", "of_datasets"),
+    [
+        ("a", "a is first of 5.", "a is first on each of 2 datasets."),
+        ("ab", "a and 1 other run share the best value of 5, and may", "No run alone is first on any of 2 datasets."),
+        ("abc", "a and 2 other runs share the best value of 5, and", "No run alone is first on any of 2 datasets."),
+    ],
+)
+def test_runs_with_the_best_value_share_the_first_place(equal, sentence, of_datasets):
+    rewards = {model: [float(task < (40 if model in equal else 20)) for task in range(60)] for model in "abcde"}
+    rows = [
+        {"task": task, "model": model, "dataset": dataset, "reward": reward}
+        for dataset in "xy"
+        for model in "abcde"
+        for task, reward in enumerate(rewards[model])
+    ]
+    one = calipers.compare([row for row in rows if row["dataset"] == "x"], metric="mean_reward")
+    assert sentence in terminal.render(document(one))
+    assert of_datasets in terminal.render(document(calipers.compare(rows, metric="mean_reward")))
+
+
 def test_the_short_page_of_more_than_four_runs_is_their_ranks(tmp_path):
     rates = {f"m{n}": {f"t{t}": [float(t * 7 % 60 < 10 * n)] for t in range(60)} for n in range(1, 6)}
     paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]

@@ -456,7 +456,10 @@ def _ranks_page(comparison: Comparison, contest: Contest, ranks: Ranks) -> Itera
     names, first = names_of(contest), ranks.places[0]
     findings = _primary_findings(contest)
     may_rank = "" if first.rank_set == (1, 1) else f", and may rank {_rank_set(first)}"
-    answer = Answer(f"{names[first.run]} is first of {len(contest.runs):,}{may_rank}.", _decided_line(findings))
+    is_first = "is first of"
+    if equal := sum(standing.rank == first.rank for standing in ranks.places[1:]):
+        is_first = f"and {counted(equal, 'other run')} share the best value of"
+    answer = Answer(f"{names[first.run]} {is_first} {len(contest.runs):,}{may_rank}.", _decided_line(findings))
     about = ", ".join(filter(None, (clean(contest.dataset or "", NAME), counted(len(contest.runs), "run"))))
     confidence = f"{percent(comparison.confidence)} confidence"
     head = [
@@ -474,11 +477,12 @@ def _datasets_page(comparison: Comparison) -> Iterator[Block]:
     """A row for each run of each dataset, the best first; datasets without ranks are listed below the table."""
     ranked = [(contest, ranks) for contest in comparison.contests if (ranks := _primary_ranks(contest)) is not None]
     unranked = [contest for contest in comparison.contests if _primary_ranks(contest) is None]
-    leaders = [names_of(contest)[ranks.places[0].run] for contest, ranks in ranked]
+    # a run that shares the best value of a dataset is not first there
+    leaders = [names_of(contest)[ranks.places[0].run] for contest, ranks in ranked if ranks.places[0].rank == 1]
     findings = [finding for contest, _ in ranked for finding in _primary_findings(contest)]
-    leader = max(dict.fromkeys(leaders), key=leaders.count)
-    datasets = counted(len(ranked), "dataset")
-    share = "each of" if leaders.count(leader) == len(leaders) else f"{leaders.count(leader):,} of"
+    leader = max(dict.fromkeys(leaders), key=leaders.count, default="No run alone")
+    datasets, count = counted(len(ranked), "dataset"), leaders.count(leader)
+    share = "any of" if not count else "each of" if count == len(ranked) else f"{count:,} of"
     answer = Answer(f"{leader} is first on {share} {datasets}.", _decided_line(findings))
     runs = {name for contest, _ in ranked for name in names_of(contest)}
     right = f"{clean(ranked[0][1].metric)}, {percent(comparison.confidence)} confidence"
