@@ -87,9 +87,11 @@ def test_likelihoods_go_through_the_loop_as_a_completion():
     assert model.closed
 
 
-def test_no_number_is_no_likelihood():
-    with pytest.raises(ClientError, match="a log-likelihood is not a number"):
-        ask(Model(float("nan")))
+@pytest.mark.parametrize("number", ["nan", "-inf", "inf"])
+def test_no_finite_number_is_no_likelihood(number):
+    """JSON would have null for it, and the log could not be scored."""
+    with pytest.raises(ClientError, match=f"a log-likelihood is {number}; expected a finite number"):
+        ask(Model(float(number)))
 
 
 def test_a_model_that_only_writes_is_refused():

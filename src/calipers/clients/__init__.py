@@ -13,6 +13,7 @@ So they go through the same loop as completions, and a stored run of them can be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -374,8 +375,8 @@ class Likelihoods:
         scored = await self._model.score(texts)
         latency_s = perf_counter() - started
         for score in scored:
-            if score.logprob != score.logprob:  # NaN: JSON cannot represent it, and no metric can use it
-                raise ClientError("a log-likelihood is not a number", kind="malformed")
+            if not math.isfinite(score.logprob):  # JSON cannot represent it, so the log could not be scored
+                raise ClientError(f"a log-likelihood is {score.logprob}; expected a finite number", kind="malformed")
         return Completion(written(texts, scored), usage=self._usage(scored, latency_s))
 
     async def close(self) -> None:
