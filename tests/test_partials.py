@@ -4,6 +4,7 @@ import json
 import os
 import zipfile
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -14,6 +15,7 @@ from calipers import partials
 from calipers.errors import Incomplete, InputError
 from calipers.formats import lines, read, tables
 from calipers.formats.partial import HEADER, opened
+from calipers.formats.run_folder import RunStop
 from calipers.partials import merge_partials, score_cached, write_partial
 from calipers.rollouts import packed as packing
 
@@ -212,6 +214,16 @@ class TestRefused:
         with pytest.raises(InputError, match=r"metric .*mine\.py:worst"):
             merge_partials(paths[0])
         assert not traces.exists()
+
+    @pytest.mark.parametrize("reading", [write_partial, lambda run, folder: score_cached(run, cache=folder)])
+    def test_a_stopped_run_whose_interval_a_partial_cannot_have(self, tmp_path, reading):
+        plan = {"schema": "calipers.plan/1", "dataset": "d", "model": "m", "samples": 1}
+        stop = RunStop(rule="lower(pass@1) > 0.6", metric="pass@1", side="lower", tasks=1, planned_tasks=2)
+        (tmp_path / "plan.json").write_text(json.dumps({**plan, "tasks": [{"task": "a"}, {"task": "b"}]}))
+        (tmp_path / "rollouts.jsonl").write_text('{"task": "a", "reward": 1, "dataset": "d", "model": "m"}\n')
+        (tmp_path / "stopped.json").write_bytes(msgspec.json.encode(stop))
+        with pytest.raises(InputError, match="expected calipers score without --partial, --cache and --engine"):
+            reading(tmp_path, tmp_path / "out")
 
     @settings(phases=[Phase.generate], max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.data())

@@ -149,7 +149,9 @@ def partial_of(
             if part.stop is not None:
                 problem = "the run was stopped by its own results, and its numbers belong to the whole run"
                 raise InputError.at(
-                    part.places.path, problem, "expected calipers score RUN, without --partial"
+                    part.places.path,
+                    problem,
+                    "expected calipers score RUN alone, without --partial, --cache or --engine",
                 ) from None
         unnumbered = unnumbered or any(part.unnumbered for part in parts)
         packed = merge([pack(part, keep) for part in parts])
