@@ -148,11 +148,8 @@ def partial_of(
         for part in parts:
             if part.stop is not None:
                 problem = "the run was stopped by its own results, and its numbers belong to the whole run"
-                raise InputError.at(
-                    part.places.path,
-                    problem,
-                    "expected calipers score RUN alone, without --partial, --cache or --engine",
-                ) from None
+                expected = "expected calipers score without --partial, --cache and --engine"
+                raise InputError.at(part.places.path, problem, expected) from None
         unnumbered = unnumbered or any(part.unnumbered for part in parts)
         packed = merge([pack(part, keep) for part in parts])
     files = [input_file(each.path, each.format, each.sha256, each.rollouts) for each in inputs()]
