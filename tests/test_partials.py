@@ -1,11 +1,14 @@
 """Partials: made anywhere, in any split, merged in any order, they give the score of all files at once."""
 
+import hashlib
+import io
 import json
 import os
 import zipfile
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ import calipers
 from calipers import partials
 from calipers.errors import Incomplete, InputError
 from calipers.formats import lines, read, tables
-from calipers.formats.partial import HEADER, opened
+from calipers.formats.partial import HEADER, KINDS, ROLLOUTS, TASKS, opened
 from calipers.formats.run_folder import RunStop
 from calipers.partials import merge_partials, score_cached, write_partial
 from calipers.rollouts import packed as packing
@@ -257,6 +260,38 @@ class TestRefused:
             InputError, match=r"packed.partial: is damaged, or is no partial \(Error -3 while decompressing"
         ):
             merge_partials([packed])
+
+    @pytest.mark.parametrize(
+        ("table", "column", "value"),
+        [
+            (TASKS, "task", None),
+            (TASKS, "task", 5),
+            (TASKS, "rollouts", None),
+            (ROLLOUTS, "kind", "x"),
+            (ROLLOUTS, "kind", [1]),
+            (ROLLOUTS, "kind", float("inf")),
+            (KINDS, "attempt", None),
+            (KINDS, "outcome", 3),
+            (KINDS, "reward:reward", {"a": 1}),
+            (KINDS, "label:model", 1),
+        ],
+    )
+    def test_a_column_of_another_type(self, own_parts, table, column, value):
+        """The hashes of a file that another program wrote are right."""
+        _, paths = own_parts
+        with zipfile.ZipFile(paths[0]) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        frame = pl.read_parquet(members[table])
+        frame.with_columns(pl.Series(column, [value] * frame.height)).write_parquet(buffer := io.BytesIO())
+        header = json.loads(members[HEADER])
+        header["members"][table] = hashlib.sha256(buffer.getvalue()).hexdigest()
+        members |= {HEADER: json.dumps(header).encode(), table: buffer.getvalue()}
+        with zipfile.ZipFile(paths[0], "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        problem = rf"is damaged, or is no partial \(its column '{column}' is .*, or has gaps\)"
+        with pytest.raises(InputError, match=problem):
+            merge_partials([paths[0]])
 
 
 def changed(path, **values):

@@ -202,6 +202,9 @@ def opened(path: str) -> Partial:
 def _packed(path: str, header: PartHeader, tasks: pl.DataFrame, rollouts: pl.DataFrame, kinds: pl.DataFrame) -> Packed:
     import polars as pl
 
+    for column in (column for frame in (tasks, rollouts, kinds) for column in frame):
+        if not _is_as_written(column, header.numbers):
+            raise ValueError(f"its column {column.name!r} is {column.dtype}, or has gaps")
     counts = tasks["rollouts"].to_numpy().astype(np.int64)
     starts = starts_of(counts)
     code = small(rollouts["kind"].to_numpy())
@@ -218,6 +221,18 @@ def _packed(path: str, header: PartHeader, tasks: pl.DataFrame, rollouts: pl.Dat
     first = np.zeros(len(distinct), dtype=np.int64)
     first[unit[::-1]] = np.arange(len(unit))[::-1]
     return Packed(table, tries, listed.take(first), unit, starts, sample, code, path)
+
+
+def _is_as_written(column: pl.Series, numbers: bool) -> bool:
+    """Whether a column has a type with which `_frames` writes it; ``numbers``: task ids are whole numbers."""
+    import polars as pl
+
+    if column.name.startswith((_REWARD, _COLUMN)):
+        return column.dtype.is_float()
+    if column.name.startswith(_LABEL):
+        return column.dtype == pl.String
+    is_text = column.name == "outcome" or (column.name == "task" and not numbers)
+    return (column.dtype == pl.String if is_text else column.dtype.is_integer()) and not column.null_count()
 
 
 def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, Ints]:
