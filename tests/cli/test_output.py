@@ -5,10 +5,10 @@ import stat
 import sys
 
 import pytest
-from cli.running import ARITH, refused
+from cli.running import ARITH, calipers, refused
 from making import rollouts
 
-import calipers
+import calipers as library
 from calipers.cli.output import Target, rendered, show_result, standard_output, write
 from calipers.errors import InputError
 from calipers.reports.document import Document, Sentence
@@ -103,6 +103,29 @@ def test_a_certificate_is_not_written_to_the_file_of_its_tree(tmp_path):
     assert refusal == "./result.tree: would be written twice; expected a file for each"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", ARITH, "{}.jsonl"],
+        ["score", ARITH, "--partial", "{}"],
+        ["report", ARITH, "-o", "{}"],
+        ["certify", ARITH, "-o", "{}", "--time-stamp-request", "{}.tsq"],
+        ["certify", "--new-key", "{}"],
+        ["run", "suite.csv", "--model", "python/model.py:answer", "--out", "{}"],
+        ["demo", "--out", "{}"],
+    ],
+)
+def test_the_name_of_a_file_is_no_command_for_a_runner_or_a_terminal(tmp_path, arguments):
+    (tmp_path / "suite.csv").write_text("question,answer\n1 + 1,2\n")
+    (tmp_path / "model.py").write_text("def answer(prompt):\n    return '2'\n")
+    done = calipers(*(argument.format("::error::a\x1b[2J\n::b") for argument in arguments), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout + done.stderr
+    assert "error::a" in printed
+    assert "\x1b" not in printed
+    assert [line for line in printed.splitlines() if line.startswith("::")] == []
+
+
 def test_a_page_of_plain_lines_fits_the_terminal(monkeypatch):
     page = Document(lambda: [Sentence("word " * 40)], dict)
     assert max(map(len, rendered(page, "table").splitlines())) == 99
@@ -137,7 +160,7 @@ def test_a_closed_output_is_said(monkeypatch):
 
 
 def test_json_hides_no_escapes_and_loses_nothing():
-    result = calipers.score(rollouts({"task": "a", "reward": 1, "model": "x\x9b2J\u202e\u200f🙂"}))
+    result = library.score(rollouts({"task": "a", "reward": 1, "model": "x\x9b2J\u202e\u200f🙂"}))
     text = safe_json(result.to_json())
     assert "\x9b" not in text
     assert "\u202e" not in text
@@ -150,7 +173,7 @@ def test_json_hides_no_escapes_and_loses_nothing():
     [("table", "rollouts  "), ("json", "{\n"), ("csv", "dataset,model,agent,"), ("md", "### `rollouts`\n")],
 )
 def test_every_shape(capsys, shape, start):
-    show_result(calipers.score([[1, 0]]), shape)
+    show_result(library.score([[1, 0]]), shape)
     assert capsys.readouterr().out.startswith(start)
 
 

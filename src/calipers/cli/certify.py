@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, print_notes, targets
+from calipers.cli.output import Target, print_lines, print_notes, targets
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
@@ -80,8 +80,7 @@ def certify(
             raise InputError.at("--new-key", "writes a key and nothing else", "run the command again with --key")
         options.refuse(every_option.keys() - {"new_key"}, "cannot be combined with --new-key", "leave one of them out")
         public = envelopes.new_key(new_key)
-        click.echo(f"{clean(new_key, None)}: the private key; keep it to yourself")
-        click.echo(f"{clean(public, None)}: the public key; publish it")
+        print_lines([f"{new_key}: the private key; keep it to yourself", f"{public}: the public key; publish it"])
         return
     if not paths:
         raise InputError("no run; expected a run, files of rollouts or a result")
@@ -102,16 +101,15 @@ def certify(
 
     certificate = certify(paths, columns=names or None, key=key, plan=plan, **settings)
     files[path].write(certificate.envelope.encoded())
-    click.echo(f"{clean(path, None)}: {clean(certificate.result.headline(), 200)}")
+    print_lines([f"{path}: {clean(certificate.result.headline(), 200)}"])
     if certificate.tree is not None:
         files[tree_path].write_all(certificate.tree.encoded())
-        click.echo(f"{clean(tree_path, None)}: the salts and hashes of {counted(certificate.tree.count, 'rollout')}")
+        print_lines([f"{tree_path}: the salts and hashes of {counted(certificate.tree.count, 'rollout')}"])
     if request:
         files[request].write(envelopes.request_for(certificate.envelope))
-        click.echo(f"{clean(request, None)}: a request for a time stamp")
+        print_lines([f"{request}: a request for a time stamp"])
     if certificate.differences is not None:
-        for difference in certificate.differences or ["as planned"]:
-            click.echo(f"plan: {clean(difference, 200)}")
+        print_lines(f"plan: {clean(difference, 200)}" for difference in certificate.differences or ["as planned"])
     print_notes([*certificate.notes, *([] if key else ["nobody has signed the certificate; --key FILE signs it"])])
 
 
@@ -129,7 +127,7 @@ def _show(
     from calipers.analyses.certify.verify import show_rollouts
 
     target.write(show_rollouts(paths, tree, shown, names or None).encode())
-    click.echo(f"{clean(target.path, None)}: the proof of {', '.join(clean(name, 60) for name in shown)}")
+    print_lines([f"{target.path}: the proof of {', '.join(clean(name, 60) for name in shown)}"])
 
 
 def new_files(paths: Iterable[str | None], inputs: Sequence[str | None], force: bool) -> dict[str, Target]:

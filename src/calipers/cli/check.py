@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import as_lines, plugins_loaded, print_notes, rendered, write
+from calipers.cli.output import plugins_loaded, print_lines, print_notes, rendered, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.dataset import Examined, examine, is_dataset
@@ -49,7 +49,7 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
     version = f" {dataset.version}" if dataset.version else ""
     tasks = f"{dataset.tasks:,} task{'s' if dataset.tasks != 1 else ''}"
     write(f"{clean(dataset.name)}{clean(version)}: {tasks}, {_verdict(dataset)}\n")
-    write(as_lines([*dataset.faults, *(here.lines() if here.tasks else ())]))
+    print_lines([*dataset.faults, *(here.lines() if here.tasks else ())])
     print_notes([*dataset.changes, *dataset.notes])
     return not dataset.faults
 
@@ -143,7 +143,7 @@ def check(
         if shape == "json":
             _write_json({"benchmark": benchmark, "tasks": [asdict(task) for task in library_tasks]})
         else:
-            write(as_lines(line for task in library_tasks for line in task.lines()))
+            print_lines(line for task in library_tasks for line in task.lines())
         return
     with plugins_loaded(plugins):
         from calipers.analyses.selftest import checked

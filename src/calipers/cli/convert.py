@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, print_notes
-from calipers.reports.untrusted_text import clean
+from calipers.cli.output import Progress, print_lines, print_notes
 
 
 @click.command(cls=options.Command)
@@ -37,5 +36,5 @@ def convert(source: str, target: str, columns: tuple[str, ...], no_texts: bool, 
             progress=progress.callback,
         )
     count = "1 rollout" if done.rollouts == 1 else f"{done.rollouts:,} rollouts"
-    click.echo(f"{clean(done.path, None)}: {count}, converted from {done.format}")
+    print_lines([f"{done.path}: {count}, converted from {done.format}"])
     print_notes(done.notes)

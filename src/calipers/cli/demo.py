@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -12,7 +13,7 @@ from importlib.resources.abc import Traversable
 import click
 
 from calipers.cli.options import Command
-from calipers.cli.output import Target, standard_output
+from calipers.cli.output import Target, as_lines, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import is_terminal
 
@@ -54,9 +55,9 @@ def demo(out: str) -> None:
 
 
 def _say(text: str, colour: str | None = None) -> None:
-    with standard_output() as stream:
-        plain = os.environ.get("NO_COLOR") or not is_terminal(stream)
-        stream.write((text if plain else click.style(text, fg=colour, bold=colour is None)) + "\n")
+    text = as_lines(text.split("\n"))
+    plain = os.environ.get("NO_COLOR") or sys.stdout is None or not is_terminal(sys.stdout)
+    write(text if plain else click.style(text, fg=colour, bold=colour is None))
 
 
 def _run(*words: str) -> None:

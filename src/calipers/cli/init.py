@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, flag, option, refuse, table_options
-from calipers.cli.output import as_lines, print_notes, write
+from calipers.cli.output import print_lines, print_notes
 from calipers.errors import InputError
 from calipers.names import is_code
 
@@ -49,7 +49,7 @@ def init(
     if table is not None:
         if dataset is not None or task is not None or with_metric:
             raise InputError.at("--from", "makes a benchmark from a table", "remove Harbor's options")
-        write(make_benchmark(name, table, directory, columns))
+        print_lines(make_benchmark(name, table, directory, columns))
         return
     refuse(columns, "is for a benchmark from a table", "add --from FILE")
     if name is not None:
@@ -60,10 +60,10 @@ def init(
     if task is not None and with_metric:
         raise InputError.at("--with-metric", "a task has no metric", "use it with --dataset")
     lines = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)
-    write(as_lines(lines))
+    print_lines(lines)
 
 
-def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping[str, Any]) -> str:
+def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping[str, Any]) -> list[str]:
     """Write the benchmark ``parent/name`` from a table; return the lines to print."""
     from calipers.tasks.jsonl import write_suite
     from calipers.tasks.questions import Questions, questions_suite
@@ -85,9 +85,8 @@ def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping
     files = write_suite(folder, suite, questions.params, table)
     print_notes(suite.notes)
     verifier_option = f" --verifier {questions.verifier}" if is_code(questions.verifier or "") else ""
-    lines = [
+    return [
         *suite.opening,
         *(f"wrote {file}" for file in files),
         f"run it with: calipers run {folder}{verifier_option} --model ...",
     ]
-    return as_lines(lines)

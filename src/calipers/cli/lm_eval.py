@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calipers.cli.output import plugins_loaded, print_err_lines, print_notes, print_result_notes, show_page, write
+from calipers.cli.output import plugins_loaded, print_err, print_notes, print_result_notes, show_page, write
 
 
 @click.command(name="lm-eval", add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -25,7 +25,7 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     with plugins_loaded(()):
         tasks = loaded_for(command.jobs, command.options["cache_requests"] or "")
         for text in command.before(tasks):
-            print_err_lines(text)
+            print_err(text)
         reports = list(reports_of(command.jobs, tasks))
     if not reports:
         ctx.exit(USAGE)  # notes say why each run could not start

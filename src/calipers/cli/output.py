@@ -153,21 +153,23 @@ def as_lines(texts: Iterable[str]) -> str:
     return "".join(f"{clean(text, None)}\n" for text in texts)
 
 
-def print_err_lines(text: str) -> None:
-    """Print the lines of a text on standard error, each without terminal control characters."""
-    for line in text.splitlines():
-        print_err(clean(line, None))
+def print_lines(texts: Iterable[str]) -> None:
+    """Print lines on standard output, without terminal control characters and without commands for CI runners."""
+    write(as_lines(texts))
 
 
 def print_err(text: str) -> None:
-    """Print a line to standard error, without commands for CI runners; a command prints the same note only once."""
+    """Print a text on standard error, without terminal control characters and without commands for CI runners.
+
+    A command prints the same note only once.
+    """
     if text.startswith(("note: ", "warning: ")) and (ctx := click.get_current_context(silent=True)) is not None:
         printed: set[str] = ctx.meta.setdefault(PRINTED, set())
         if text in printed:
             return
         printed.add(text)
     try:
-        click.echo(guarded(display(text)), err=True)
+        click.echo(guarded(as_lines(display(text).splitlines() or [""])), err=True, nl=False)
     except BrokenPipeError:
         raise
     except OSError:  # such as a full disk: lose the text, but neither the work nor the exit code

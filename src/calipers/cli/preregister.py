@@ -6,9 +6,8 @@ import click
 
 from calipers.cli import options
 from calipers.cli.certify import new_files
-from calipers.cli.output import print_note
+from calipers.cli.output import print_lines, print_note
 from calipers.reports.figures import counted
-from calipers.reports.untrusted_text import clean
 
 
 @click.command(cls=options.Command)
@@ -29,6 +28,6 @@ def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     target.write(plan.envelope.encoded())
     runs = plan.predicate["runs"]
     rollouts = sum(run["tasks"] * run["samples"] for run in runs)
-    click.echo(f"{clean(out, None)}: {counted(len(runs), 'run')}, {counted(rollouts, 'rollout')}; no model was called")
+    print_lines([f"{out}: {counted(len(runs), 'run')}, {counted(rollouts, 'rollout')}; no model was called"])
     if key is None:
         print_note("nobody has signed the plan; --key FILE signs it")

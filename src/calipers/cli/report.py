@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, plugins_loaded, print_notes, write
+from calipers.cli.output import Progress, Target, plugins_loaded, print_lines, print_notes
 
 
 @click.command(cls=options.GroupedCommand)
@@ -61,5 +61,5 @@ def report(
         page = make(*paths, metrics=metrics or None, columns=names, progress=progress.callback, **settings)
     content = page.html.encode()
     target.write(content)
-    write(f"{out}: {megabytes(len(content))}\n")
+    print_lines([f"{out}: {megabytes(len(content))}"])
     print_notes(page.notes)

@@ -21,7 +21,6 @@ from calipers.cli.output import (
     listeners_of,
     plugins_loaded,
     print_err,
-    print_err_lines,
     print_note,
     print_notes,
     print_result_notes,
@@ -259,7 +258,7 @@ def _run_models(
     for name, job in ((name, job) for job in jobs if job.from_library for name in shown):
         texts = getattr(library(), SHOWN[name])(job, tasks)
         for text in [texts] if isinstance(texts, str) else texts:
-            print_err_lines(text)
+            print_err(text)
     # extend() adds reports one by one, so earlier reports are kept if a later run is interrupted
     reports.extend(_side_by_side(jobs, tasks) if together else reports_of(jobs, tasks))
     reports.sort(key=lambda report: jobs.index(report.job))

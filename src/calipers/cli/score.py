@@ -17,6 +17,7 @@ from calipers.cli.output import (
     Target,
     plugins_loaded,
     print_err,
+    print_lines,
     print_result_notes,
     show_result,
     write_json,
@@ -231,7 +232,7 @@ def write_partial(
         )
     from calipers.reports.figures import counted
 
-    click.echo(f"wrote {target.path}: {counted(header.rollouts, 'rollout')} of {counted(header.tasks, 'task')}")
+    print_lines([f"wrote {target.path}: {counted(header.rollouts, 'rollout')} of {counted(header.tasks, 'task')}"])
 
 
 class Exported:
