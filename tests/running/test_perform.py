@@ -73,6 +73,15 @@ def test_a_plan_that_no_reader_accepts_is_refused_before_the_first_request(tmp_p
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_that_cannot_begin_leaves_an_existing_folder_as_it_was(tmp_path):
+    """Else the same command with the right address would be refused as another run."""
+    (tmp_path / "run").mkdir()
+    for _ in range(2):
+        with pytest.raises(ClientError, match="no other request was sent"):
+            perform(job(tmp_path, "http://127.0.0.1:9/v1", 1))
+        assert list((tmp_path / "run").iterdir()) == []
+
+
 def test_keys_in_a_url_that_a_model_ignores_are_in_no_file(tmp_path):
     (tmp_path / "mine.py").write_text("def answer(prompt): return ''\n")
     spec = f"python/{tmp_path}/mine.py:answer"

@@ -375,6 +375,7 @@ class Folder:
         self._lock, self._scrub = lock, scrub
         self._log: Log | None = None
         self._new_directories: Sequence[Path] = ()  # directories made by `open`, the deepest first
+        self._new = False  # the directory had no plan
 
     @classmethod
     def open(
@@ -441,7 +442,7 @@ class Folder:
         """Remove the files and directories that `open` made, if the log is empty: the run could not begin."""
         self.log.shut()
         try:
-            if self.path in self._new_directories and not (self.path / LOG).stat().st_size:
+            if self._new and not (self.path / LOG).stat().st_size:
                 for name in (LOG, PLAN, LOCK):
                     (self.path / name).unlink(missing_ok=True)
                 for directory in self._new_directories:
@@ -465,6 +466,7 @@ class Folder:
         scrubbed_identity = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
         plan = {**plan, "identity": scrubbed_identity, "fingerprint": fingerprint(scrubbed_identity)}
         before = read_plan(str(self.path)) if is_run(str(self.path)) else None
+        self._new = before is None
         if before is not None:
             kept, notes = continued(self.path, scrubbed_identity, same_model)
             self.notes += notes
