@@ -33,7 +33,7 @@ def test_a_draw_may_hold_a_document_twice():
     assert overlap.score([0, 1]) != overlap.score([0, 2])
 
 
-@pytest.mark.parametrize("pairs", [[], [("a", ["x", "y"])], [(5, "x")], [([], "x")]])
+@pytest.mark.parametrize("pairs", [[], [("a", ["x", "y"])], [(5, "x")], [([], "x")], [0.5], [("a", "b", "c")]])
 def test_what_is_no_pair_of_texts(pairs):
     with pytest.raises(InputError):
         aggregate("bleu", pairs)

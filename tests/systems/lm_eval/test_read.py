@@ -14,7 +14,9 @@ from systems.harbor.made import GOLDEN as JOB
 
 from calipers import pipeline, score
 from calipers.errors import InputError
+from calipers.formats.convert import convert
 from calipers.formats.read import read
+from calipers.systems.lm_eval.read import texts
 
 NAME = "samples_gsm8k_2026-01-02T03-04-05.678.jsonl"
 RESULTS = "results_2026-01-02T03-04-05.678.json"
@@ -101,6 +103,18 @@ def test_a_bare_nan_is_a_number_somebody_sent(tmp_path):
     assert found.rewards["acc"].given.all()
     assert math.isnan(found.rewards["acc"].values[0])
     assert found.rewards["acc"].values[1:].tolist() == [1.0, math.inf]
+
+
+def test_half_of_a_surrogate_pair_is_converted_as_a_question_mark(tmp_path):
+    path = written(tmp_path, json.dumps(sample(0, "a \ud83d", acc=1.0)) + "\n", NAME)
+    convert(path, tmp_path / "out.jsonl")
+    assert json.loads((tmp_path / "out.jsonl").read_text())["answer"] == "a ?"
+
+
+def test_numbers_too_large_for_a_float_are_no_likelihoods(tmp_path):
+    pairs = [["-1.5", "True"], [10**400, "False"]]
+    path = written(tmp_path, lines({**sample(0, acc=1.0), "filtered_resps": pairs}), NAME)
+    assert next(texts(path)).answer == pairs
 
 
 def test_pairs_are_noted_and_are_no_rewards(tmp_path):

@@ -36,7 +36,9 @@ class Overlap:
 
     def __init__(self, name: str, pairs: Sequence[Pair]) -> None:
         self.metric = _metric(name)
-        self._pairs = [(_references(reference), _prediction(name, prediction)) for reference, prediction in pairs]
+        self._pairs = [
+            (_references(reference), _prediction(name, prediction)) for reference, prediction in map(_pair, pairs)
+        ]
         self.reference_counts = [len(references) for references, _ in self._pairs]  # of each document
         self._counts: dict[tuple[int, int], list[float]] = {}
 

@@ -366,13 +366,18 @@ def _record(line: bytes, number: int, context: _FileContext, collected: _Collect
 
 
 def decoded(text: bytes) -> dict[str, Any] | None:
-    """A decoded JSON object, which may contain NaN and Infinity as Python writes them; None for anything else."""
+    """A decoded JSON object, which may contain NaN and Infinity as Python writes them; None for anything else.
+
+    Half of a surrogate pair, which no text in UTF-8 can contain, becomes a question mark.
+    """
     content: Any
     try:
         content = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             content = json.loads(text)
+            if b"\\ud" in text.lower():
+                content = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
         except (ValueError, RecursionError):
             return None
     return content if isinstance(content, dict) else None
@@ -518,7 +523,7 @@ def _likeliest(answers: Any) -> Any:
         return answers
     try:
         return f"choice {max(range(len(pairs)), key=lambda choice: float(pairs[choice][0]))}"
-    except (TypeError, ValueError):  # not log-likelihoods
+    except (TypeError, ValueError, OverflowError):  # not log-likelihoods
         return answers
 
 
