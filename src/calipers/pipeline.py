@@ -226,9 +226,8 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
     over = suites(members, means, plan.confidence) if plan.dialect.over_datasets and len(members) > 1 else []
     over = without_means(over, stopped_runs) if stopped_runs else over
-    absent = [key for key in plan.by if not any(has(part, key) for part in parts)]
-    nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
-    notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *nowhere, *_other_rewards(table, plan)]
+    absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
+    notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, table) if plan.afterwards else result
@@ -284,6 +283,15 @@ def _needs_all_rows(plan: Plan) -> bool:
     return bool(across or of_dialect or plan.afterwards or plan.exclude or unordered)
 
 
+def _absent(by: Sequence[str], parts: Sequence[Rollouts]) -> list[str]:
+    """The keys that no rollout has; of a pair of keys, those of the two."""
+
+    def is_absent(key: str) -> bool:
+        return not any(has(part, key) for part in parts)
+
+    return [key for keys in filter(is_absent, by) for key in keys.split(PAIR) if is_absent(key)]
+
+
 def _other_rewards(rollouts: Rollouts, plan: Plan) -> list[str]:
     """A note on rewards that are not shown, if a dataset lacks the usual one or the files' system chose it."""
     usual = rollouts.usual_reward
@@ -291,7 +299,8 @@ def _other_rewards(rollouts: Rollouts, plan: Plan) -> list[str]:
     if not others or not usual or plan.reward:
         return []
     if absent := rollouts.elsewhere.get(usual, frozenset()):
-        datasets = ", ".join([*sorted(map(str, absent))[:3], *(["..."] if len(absent) > 3 else [])])
+        names = sorted(name or "(unnamed)" for name in absent)
+        datasets = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
         return [f"no rollout of {datasets} has the reward {usual!r}; --reward picks another: {', '.join(others)}"]
     if usual != rollouts.headline:
         return []

@@ -193,6 +193,15 @@ def test_a_key_nobody_has_is_noted():
     result = calipers.score([[1], [0]], by="levle")
     assert list(result.groups[0].breakdowns["levle"]) == ["__missing__"]
     assert "no rollout has 'levle'" in result.notes[0]
+    pair = calipers.score([{"task": n, "reward": 1, "level": n} for n in range(2)], by="level+levle")
+    assert list(pair.groups[0].breakdowns["level+levle"]) == ["0, __missing__", "1, __missing__"]
+    assert pair.notes == ["no rollout has 'levle': all rollouts are in the slice __missing__"]
+
+
+def test_a_dataset_without_a_name_that_lacks_the_usual_reward_is_noted():
+    rows = [{"task": 1, "rewards": {"acc": 1}}, {"task": 1, "dataset": "d", "reward": 1}]
+    note = "no rollout of (unnamed) has the reward 'reward'; --reward picks another: acc"
+    assert calipers.score(rollouts(*rows)).notes == [note]
 
 
 @pytest.mark.parametrize(
