@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -356,6 +357,44 @@ def test_what_is_overwritten_stays_until_an_agent_has_answered(tmp_path):
     with pytest.raises(ClientError, match="nothing was collected"):
         collect(replace(other, overwrite=True))  # the agent is gone
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_a_killed_process_was_to_overwrite_is_there_again(tmp_path):
+    """It stayed under another name, and the next --overwrite replaced parts of it."""
+    server = AgentServer()
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        plan = [{**line, "other": 1} for line in rows(tmp_path / "r_materialized_inputs.jsonl")]
+        killed = Files.open(tmp_path / "r.jsonl", plan, lambda data: data, overwrite=True)
+        for log in killed._logs.values():
+            log.shut()
+        os.close(killed._lock)  # the process has ended without closing the collection
+        assert (tmp_path / "r.jsonl").read_bytes() == b""
+        found = collect(asked(tmp_path, places))
+    assert (found.complete, len(server.runs)) == (True, 12)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pipe", "pipe: is not a regular file; expected a file, such as rollouts.jsonl"),
+        ("taken.jsonl", "taken_failures.jsonl: is a directory; expected a file"),
+        ("x" * 300, "cannot be written (File name too long); choose another --output"),
+    ],
+)
+def test_an_output_that_is_no_file_is_refused(tmp_path, name, said, overwrite):
+    """A device was replaced by a file, and a long name was an internal error."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "taken_failures.jsonl").mkdir()
+    given = tasks(tmp_path, 2)
+    before = {path.name: path.stat().st_mode for path in tmp_path.iterdir()}
+    with agents(math=AgentServer()) as places, pytest.raises(InputError) as caught:
+        collect(Collecting(given, tmp_path / name, places, Materializing(), overwrite=overwrite))
+    assert said in str(caught.value)
+    assert {path.name: path.stat().st_mode for path in tmp_path.iterdir()} == before
 
 
 BAD_INPUTS = [

@@ -20,7 +20,7 @@ from calipers.reports.figures import counted
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.table import Part
-from calipers.systems.nemo_gym import FAILURES, INPUTS, METRICS, TASK, beside
+from calipers.systems.nemo_gym import TASK
 from calipers.systems.nemo_gym.aggregate import (
     Blocks,
     by_agent,
@@ -38,6 +38,7 @@ from calipers.systems.nemo_gym.collect.loop import (
     Files,
     LaneStanding,
     aggregated,
+    files_of,
 )
 from calipers.systems.nemo_gym.collect.request import Collecting, Row, agent_of, key_of, materialize
 from calipers.systems.nemo_gym.read import records
@@ -205,8 +206,7 @@ def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _
 
 def _check_not_overwritten(request: Collecting) -> None:
     """InputError if a file to be written is the input."""
-    outputs = [request.output, *(beside(request.output, ending) for ending in (FAILURES, INPUTS, METRICS))]
-    if os.path.realpath(request.input) in map(os.path.realpath, outputs):
+    if os.path.realpath(request.input) in map(os.path.realpath, files_of(request.output)):
         raise InputError.at(str(request.output), f"{request.input} would be overwritten", "choose another --output")
 
 

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -66,8 +67,6 @@ def merged_plan(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]
     InputError if the two differ in a rollout, or if there are rollouts without a plan.
     """
     inputs = beside(path, INPUTS)
-    if path.is_dir():
-        raise InputError.at(str(path), "is a directory", "expected a file, such as rollouts.jsonl")
     if not inputs.exists():
         if path.exists() and path.stat().st_size:
             problem = f"contains rollouts, but there is no {inputs.name} with the plan"
@@ -146,6 +145,11 @@ class Files:
         earlier one in a rollout.
         """
         stored = [on_disk(row, scrub) for row in plan]
+        _check_files(path)
+        if before := [old for old in files_of(path) if os.path.exists(_aside(old))]:  # their process was killed
+            killed = cls(path, _locked(path)[0], scrub, [])
+            killed._before = before
+            killed.close()
         if not overwrite:
             merged_plan(path, stored)  # raises its errors before a file is created
         lock, created = _locked(path)
@@ -214,7 +218,7 @@ class Files:
     def _begin(self, plan: list[Row], overwrite: bool) -> None:
         sidecar, inputs = beside(self.path, FAILURES), beside(self.path, INPUTS)
         if overwrite:
-            self._set_aside([self.path, sidecar, inputs, beside(self.path, METRICS)])
+            self._set_aside(files_of(self.path))
         self.plan, before, only_before = merged_plan(self.path, plan)
         if only_before:
             note = f"{only_before} rollouts that this command does not ask for were planned earlier and stay planned"
@@ -274,6 +278,25 @@ class Files:
                 else:
                     self.done.add(key)
                     self.models[_part(line.agent, GymAgent).name or "", _part(line.response, ResponseModel).model] += 1
+
+
+def files_of(path: Path) -> list[Path]:
+    """The four files of a collection."""
+    return [path, *(beside(path, ending) for ending in (FAILURES, INPUTS, METRICS))]
+
+
+def _check_files(path: Path) -> None:
+    """InputError if one of the four files cannot exist, or is a directory or a device."""
+    for file in files_of(path):
+        try:
+            mode = file.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise InputError.at(str(file), f"cannot be written ({error.strerror})", "choose another --output") from None
+        if not stat.S_ISREG(mode):
+            problem = "is a directory" if stat.S_ISDIR(mode) else "is not a regular file"
+            raise InputError.at(str(file), problem, "expected a file, such as rollouts.jsonl")
 
 
 def _aside(path: Path) -> Path:
