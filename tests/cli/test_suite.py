@@ -256,3 +256,29 @@ def test_a_wrong_suite_is_a_line_and_nothing_runs(tmp_path, text, message):
 def test_a_suite_is_run_alone(tmp_path):
     (tmp_path / "suite.yaml").write_text("benchmarks: [a]\nmodels: [m]\n")
     assert "is a suite, and other benchmarks are given" in refused("run", "suite.yaml", "b.jsonl", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"), [("zero", "gap", ["failed", "undefined"]), ("gap", "zero", ["undefined", "failed"])]
+)
+def test_the_gate_scores_each_run_by_its_own_settings(tmp_path, first, second, words):
+    """Half of the rollouts are missing, and all others pass: the answer depends on what a missing one counts."""
+    (tmp_path / "model.py").write_text(
+        "def half(prompt):\n"
+        "    if int(prompt.split()[0]) % 2:\n"
+        "        raise RuntimeError('down')\n"
+        "    return prompt.split()[0]\n"
+    )
+    for name in ("p", "q"):
+        rows = [{"id": f"{name}{n}", "question": f"{n} is?", "answer": str(n)} for n in range(20)]
+        lines(tmp_path, *rows, name=f"{name}.jsonl")
+    (tmp_path / "suite.yaml").write_text(
+        f"benchmarks: [{{benchmark: p.jsonl, missing: {first}}}, {{benchmark: q.jsonl, missing: {second}}}]\n"
+        "models: [python/model.py:half]\n"
+        "gate: [mean_reward >= 0.6]\n"
+        "out: runs\n"
+    )
+    done = calipers("run", "suite.yaml", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    gate = json.loads((tmp_path / "runs" / "gate.json").read_text())
+    assert [(check["dataset"], check["word"]) for check in gate["checks"]] == [("p", words[0]), ("q", words[1])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from calipers.analyses.gate.requirement import KEYS, NamedResult, Policy, policy_of
@@ -131,19 +131,33 @@ class SuiteCommand:
         return all(report.job.model != self.baseline for report in reports)
 
     def checked(self, reports: Sequence[Report]) -> Gate:
-        """Check the rules of the gate for every run except those of the baseline."""
+        """Check the rules of the gate for every run except those of the baseline, each scored by its own settings."""
+        from calipers.analyses.gate import Gate
         from calipers.analyses.gate.gate import check_policy
         from calipers.analyses.gate.numbers import GateScoring
 
         assert self.policy is not None
-        folders = [str(report.folder) for report in reports if report.job.model != self.baseline]
-        baselines = [str(report.folder) for report in reports if report.job.model == self.baseline]
-        baseline = baselines[0] if len(baselines) == 1 else baselines or self.baseline
-        named = NamedResult(self.file.path, folders, baseline)
-        job = reports[0].job
-        scoring = GateScoring(job.dialect, job.missing, job.cluster, job.reward, None, {}, job.confidence, job.seed)
-        policy = Policy(self.policy.requirements, [named], self.policy.max_gaps, self.policy.allowed_failures)
-        return check_policy(policy, scoring, alone=True)
+        baselines = [report for report in reports if report.job.model == self.baseline]
+        scored_alike: dict[tuple[Any, ...], list[Report]] = {}
+        for report in reports:
+            group = scored_alike.setdefault(_scoring(report.job), [])
+            if report.job.model != self.baseline:
+                group.append(report)
+        gates = []
+        for scoring, group in scored_alike.items():
+            if not group and any(scored_alike.values()):
+                continue  # only runs of the baseline; if there are no others, the rules have no answer
+            benchmarks = {_benchmark_key(report.job) for report in group}
+            before = [report for report in baselines if _benchmark_key(report.job) in benchmarks] or baselines
+            folders = [str(report.folder) for report in before]
+            baseline = folders[0] if len(folders) == 1 else folders or self.baseline
+            named = NamedResult(self.file.path, [str(report.folder) for report in group], baseline)
+            policy = replace(self.policy, results=[named])
+            dialect, missing, cluster, reward, confidence, seed = scoring
+            settings = GateScoring(dialect, missing, cluster, reward, None, {}, confidence, seed)
+            gates.append(check_policy(policy, settings, alone=True))
+        notes = dict.fromkeys(note for gate in gates for note in gate.notes)
+        return Gate([check for gate in gates for check in gate.checks], self.policy.allowed_failures, [*notes])
 
 
 def suite_command(file: SuiteFile) -> SuiteCommand:
@@ -177,13 +191,22 @@ def _write(folder: str, reports: Sequence[Report], name: str, page: Matrix | Gat
         write_json(Target(os.path.join(folder, name)), page)
 
 
+def _scoring(job: Job) -> tuple[Any, ...]:
+    """The settings with which a run is scored; they may be those of its benchmark or of its model."""
+    return job.dialect, job.missing, job.cluster, job.reward, job.confidence, job.seed
+
+
+def _benchmark_key(job: Job) -> str:
+    return f"{job.benchmark}\0{job.lm_eval}"
+
+
 def _planned_key(job: Job) -> str:
-    return f"{job.benchmark}\0{job.lm_eval}\0{job.limit}\0{job.documents}"
+    return f"{_benchmark_key(job)}\0{job.limit}\0{job.documents}"
 
 
 def _plan_page(suite: SuiteCommand, jobs: Sequence[Job], sizes: Sequence[int]) -> Document:
     """The page of a dry run, with a row for each run."""
-    benchmarks = dict.fromkeys(f"{job.benchmark}\0{job.lm_eval}" for job in jobs)
+    benchmarks = dict.fromkeys(map(_benchmark_key, jobs))
     models = dict.fromkeys(job.model for job in jobs)
     rollouts = sum(size * job.samples for size, job in zip(sizes, jobs, strict=True))
     counts = [counted(len(benchmarks), "benchmark"), counted(len(models), "model"), counted(len(jobs), "run")]
