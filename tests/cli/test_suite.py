@@ -246,6 +246,10 @@ def test_options_of_the_command_come_before_the_file(home):
             "benchmarks: [a]\nmodels: [m]\ngate:\n  critical: [lower(mean_rewrd) > 0]\n",
             "suite.yaml:4: 'lower(mean_rewrd) > 0': no metric named 'mean_rewrd'; did you mean 'mean_reward'?",
         ),
+        (
+            "benchmarks: [a, {benchmark: b, dialect: evsys}]\nmodels: [m]\ngate: [solved_rate > 0]\n",
+            "suite.yaml:3: 'solved_rate > 0': no evsys metric named 'solved_rate'",
+        ),
     ],
 )
 def test_a_wrong_suite_is_a_line_and_nothing_runs(tmp_path, text, message):

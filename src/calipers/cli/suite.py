@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from calipers.analyses.gate.requirement import KEYS, NamedResult, Policy, policy_of
@@ -83,10 +84,11 @@ class SuiteCommand:
         if self.policy is None or any(job.from_library for job in jobs):
             return
         lines = self.file.lines
-        for rule in self.policy.requirements:
+        dialects = dict.fromkeys(job.dialect for job in jobs)
+        for rule, dialect in product(self.policy.requirements, dialects):
             if not rule.missing:
                 try:
-                    make_plan([rule.metric], dialect=jobs[0].dialect)
+                    make_plan([rule.metric], dialect=dialect)
                 except UnknownName as error:
                     location = f"{self.file.path}:{lines.get(('gate', rule.tier)) or lines.get(('gate',), 1)}"
                     raise InputError.at(location, f"{rule.text!r}: {error}") from None
