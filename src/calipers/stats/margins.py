@@ -208,7 +208,8 @@ def p_at_margin(difference: Difference, margin: float, *, below: bool = True) ->
         return None
     advantage = value if below else -value  # positive if the difference lies on the claimed side
     better = difference.p / 2 if advantage > 0 else 1 - difference.p / 2
-    return min(better, _p_beyond(difference, margin, below))
+    beyond = _p_beyond(difference, margin, below)
+    return None if beyond is None else min(better, beyond)
 
 
 def margin_method(difference: Difference) -> str:
@@ -255,19 +256,24 @@ def too_few(difference: Difference, margin: float, level: float) -> int | None:
     return count
 
 
-def _p_beyond(difference: Difference, margin: float, below: bool) -> float:
-    """The one-sided p of a true difference beyond the margin, before the bound by the p of no difference."""
+def _p_beyond(difference: Difference, margin: float, below: bool) -> float | None:
+    """The one-sided p of a true difference beyond the margin, before the bound by the p of no difference.
+
+    None if only the difference's own test could tell, and it has no standard error, as on the draws of few units.
+    """
     units, width = difference.evidence, difference.width
-    p_of_test = (difference.p_at_most(-margin) if below else difference.p_at_least(margin)) or 0.0
+    if width is not None and margin >= width:
+        return 0.0
+    p_of_test = difference.p_at_most(-margin) if below else difference.p_at_least(margin)
     if units is None or width is None:
         return p_of_test
-    if margin >= width:
-        return 0.0
     flips = _outright(units, width)
     if flips is not None:
         fixed, broken = flips if below else flips[::-1]
         exact = tango_p(len(units.shares), fixed, broken, margin / width)
-        return max(exact, p_of_test) if difference.method == STRICT else exact
+        return max(exact, p_of_test) if difference.method == STRICT and p_of_test is not None else exact
+    if p_of_test is None:
+        return None
     if difference.stderr == 0:
         p_of_test = 0.0  # no pair differs, and only the score allows for losses that have not occurred
     means = units.means / width

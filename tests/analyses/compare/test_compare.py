@@ -48,6 +48,15 @@ def test_the_strict_test_and_the_bootstrap_answer_too():
     assert 0.2 < drawn.p < 0.6
 
 
+@pytest.mark.parametrize("metric", ["mean_reward", "median(column=reward)"])
+def test_a_difference_without_a_standard_error_is_within_no_margin(metric):
+    """The draws of few tasks have a p and no standard error: that no margin can be tested is no equivalence."""
+    first, second = [[0.1], [0.3], [0.2]], [[0.5], [0.9], [0.7]]
+    found = calipers.compare(first, second, metrics=[metric], test="bootstrap", margin=0.2)[metric]
+    assert (found.delta, found.stderr, found.verdict) == (pytest.approx(0.5), None, "undecided")
+    assert (found.p_equivalent, found.p_not_worse) == (None, None)
+
+
 def test_a_true_difference_is_found_and_none_where_there_is_none():
     """Fifty pairs of runs: a shift of ten points on 300 tasks is nearly always found, no shift nearly never."""
     rng = np.random.default_rng(7)

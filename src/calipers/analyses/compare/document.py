@@ -407,7 +407,7 @@ def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
         remarks.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
     if finding.p_not_worse is not None:
         remarks.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
-    if finding.margin_method not in (None, *_MARGIN_TESTS):
+    if finding.p_equivalent is not None and finding.margin_method not in (None, *_MARGIN_TESTS):
         remarks.append("the margin test cannot allow for unseen losses, because the range of rewards is not known")
     if finding.tasks_for_margin is not None and finding.verdict == "undecided":
         unit = "task" if finding.units == finding.tasks else "cluster"
