@@ -508,3 +508,13 @@ def test_a_number_in_a_text_of_promptfoo_that_is_out_of_range_is_named(tmp_path,
     assert calipers.score(path).groups[0].ledger.scored == 1
     with pytest.raises(InputError, match="a number is out of range; expected at most"):
         calipers.convert(path, str(tmp_path / "out.jsonl"))
+
+
+@pytest.mark.parametrize("value", ["5", "true", "-0.5", "1e999"])
+def test_a_text_that_is_a_number_is_text_in_a_record(tmp_path, value):
+    row = json.dumps({**VERL, "input": "INPUT", "output": "OUTPUT"})
+    path = written(tmp_path, row.replace('"INPUT"', value).replace('"OUTPUT"', value))
+    calipers.convert(path, out := str(tmp_path / "out.jsonl"))
+    assert calipers.score(out).digest == calipers.score(path).digest
+    record = json.loads(Path(out).read_text())
+    assert (record["prompt"], record["completion"]) == (value, value)

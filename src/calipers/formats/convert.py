@@ -25,7 +25,7 @@ import numpy as np
 from calipers.errors import InputError, display
 from calipers.formats import BAD, ROW, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import KEPT, JsonLines
-from calipers.formats.lines import LineError, odd_key, unreadable, without_unreal
+from calipers.formats.lines import LineError, kind_of, odd_key, unreadable, without_unreal
 from calipers.formats.read import Progress, begin, format_of, opened, with_folders
 from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
 from calipers.formats.source_facts import FACTS, ROWS, SourceFacts
@@ -345,9 +345,34 @@ def _empty_tasks(parts: Sequence[Part]) -> list[str]:
     return [task for task in every if task not in with_rows]
 
 
+NOT_IN_RECORDS: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(TEXTS, ("number",)),
+    "answer": ("object",),
+    "error": ("number", "list"),
+}
+"""Role -> the kinds of values that other formats may have in it, and records not; these become JSON text."""
+
+
+def _as_text(value: Any) -> str:
+    """A value as JSON text."""
+    if isinstance(value, Raw):
+        return bytes(value).decode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _json_kind(value: Any) -> str:
+    """The kind of a value, as `kind_of` names that of a raw one."""
+    if isinstance(value, Raw):
+        return kind_of(value)
+    kinds = {bool: "number", int: "number", float: "number", list: "list", dict: "object"}
+    return kinds.get(type(value), "text")
+
+
 def _joined(record: Record, more: Mapping[str, Any]) -> Record:
     """A record with the further values of its row; a number that both have is kept as the row writes it."""
     for key, value in more.items():
+        if key in NOT_IN_RECORDS and _json_kind(value) in NOT_IN_RECORDS[key]:
+            value = _as_text(value)
         if key == FACTS and isinstance(value, dict):
             record[key] = msgspec.structs.replace(record.get(key) or SourceFacts(), **value)
         elif key in record.get("rewards", ()) or key in record.get("usage", ()):  # a number that is already known

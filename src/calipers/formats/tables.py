@@ -838,16 +838,8 @@ def _parquet_rows(source: Source, names: Columns) -> Extras:
                 yield {**record, **((facts or {}).get("keys") or {})}
 
 
-NOT_IN_RECORDS: dict[str, tuple[type, ...]] = {"error": (int, float, list), "answer": (dict,)}
-NOT_IN_RECORDS |= dict.fromkeys(TEXTS, (int, float))
-"""Role -> the types of cells that a record cannot have in it; these become JSON text."""
-
-
 def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:
-    """The row with columns such as metadata.level inside the object metadata; without those of rewards and usage.
-
-    A column may have values that its role cannot have in a record, which become text, or keys of the metadata.
-    """
+    """The row with columns such as metadata.level inside the object metadata; without those of rewards and usage."""
     roles = meant(names)
     nested: dict[str, Any] = {}
     for key, value in row.items():
@@ -858,8 +850,6 @@ def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:
             continue
         if role == "metadata" and not isinstance(value, Raw):
             value = {**_as_object(key, value), **nested.get(key, {})}
-        elif role in NOT_IN_RECORDS and isinstance(value, NOT_IN_RECORDS[role]):
-            value = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
         if inside != "metadata":
             nested[key] = value
             continue
