@@ -43,6 +43,15 @@ def test_a_device_is_written_to_not_replaced():
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
+def test_a_pipe_is_written_to_by_its_name():
+    """As in ``--out >(gzip > result.json.gz)`` of bash."""
+    reader, writer = os.pipe()
+    Target(f"/dev/fd/{writer}").write(b"{}")
+    os.close(writer)
+    assert os.read(reader, 100) == b"{}"
+    os.close(reader)
+
+
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
     target = Target(str(tmp_path / "result.json"))
     (tmp_path / "result.json").mkdir()  # created in the meantime

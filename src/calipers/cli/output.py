@@ -226,7 +226,7 @@ class Target:
             raise InputError.at(path, f"there is no folder {os.path.dirname(path)!r}", "create it first")
         if os.path.isdir(self._real):
             raise InputError.at(path, "is a directory", f"expected a file, such as {example}")
-        if not os.access(self._real if os.path.exists(self._real) else folder, os.W_OK):
+        if not os.access(path if os.path.exists(path) else folder, os.W_OK):
             raise InputError.at(path, "is not writable", "expected a file that you can write")
         if any(os.path.realpath(name) == self._real for name in inputs if name != "-"):
             raise InputError.at(path, "is one of the files to be read", "expected another file")
@@ -242,8 +242,9 @@ class Target:
                 file.writelines(chunks)
             return
         try:
-            if os.path.exists(self._real) and not stat.S_ISREG(os.stat(self._real).st_mode):
-                with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced
+            # not the real path, which a pipe such as /dev/fd/63 does not have
+            if os.path.exists(self.path) and not stat.S_ISREG(os.stat(self.path).st_mode):
+                with open(self.path, "wb") as device:  # a pipe or /dev/null cannot be replaced
                     device.writelines(chunks)
                 return
             from calipers.stores import atomic_file
