@@ -268,7 +268,7 @@ class _Content:
     def _scores(self) -> Iterator[dict[str, Any]]:
         """The metrics of the result, grouped by the scorer whose reward they read."""
         for scorer in self._scorers:
-            metrics = {}
+            metrics: dict[str, Any] = {}
             for name, estimate in self._group.metrics.items():
                 if f"reward:{scorer}" in estimate.made.settings and finite(estimate.value) is not None:
                     metrics[name] = {"name": name, "value": estimate.value, "params": {}}
