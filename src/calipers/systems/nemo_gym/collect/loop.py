@@ -286,8 +286,8 @@ def files_of(path: Path) -> list[Path]:
 
 
 def _check_files(path: Path) -> None:
-    """InputError if one of the four files cannot exist, or is a directory or a device."""
-    for file in files_of(path):
+    """InputError if a file of rows cannot exist, or is a directory or a device."""
+    for file in (path, beside(path, FAILURES), beside(path, INPUTS)):
         try:
             mode = file.stat().st_mode
         except (FileNotFoundError, NotADirectoryError):
