@@ -41,7 +41,24 @@ def test_the_slices_say_their_verdicts_and_what_would_decide():
     assert "Each p is adjusted for the number of slices; the headline is not." in section.note
     said = words(section.body)
     assert ("~ undecided" in said, "▲ better" in said) == (True, True)
-    assert re.search(r"easy is undecided: about \d+ more tasks, or \d+ more samples per task, would decide it", said)
+    ways = r"about \d+ new tasks, or as many with \d+ samples each"
+    assert re.search(rf"easy is undecided: {ways}, would decide it with 80 % chance if the true difference is", said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({}, r"About [\d,]+ new tasks would show a difference this large with 80 % chance"),
+        ({"cluster": "topic"}, r"About [\d,]+ new clusters would show a difference this large with 80 % chance"),
+        ({"anytime": True}, r"Add tasks to the runs and compare again"),
+        ({"margin": 0.2}, r"If this is the true difference, about [\d,]+ new tasks would decide it with 80 % chance"),
+    ],
+)
+def test_an_undecided_answer_says_what_the_terminal_says(settings, advice):
+    old = [{"task": n, "topic": n // 2, "reward": n % 2} for n in range(20)]
+    new = [row | {"reward": 1} if row["task"] in (2, 8) else row for row in old]
+    page = pair_page(PairData(compare(old, new, metrics="mean_reward", **settings), None, None))
+    assert re.search(advice, words(page.top).replace("\xa0", " ")), words(page.top)
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,6 @@ def of_difference(
     confidence: float,
     margin: float | None = None,
     why: str | None = None,
-    more_tasks: int | None = None,
     over: str = "",
 ) -> Answer:
     """The answer of a comparison of ``second`` with ``first``; ``delta`` is second minus first.
@@ -255,11 +254,7 @@ def of_difference(
     brackets = seen[0].lower() + seen[1:]
     if verdict == "equivalent":
         return Answer(f"{second} and {first} are equivalent within {margin:g}{across}.", seen, brackets)
-    advice = ""
-    if more_tasks:
-        advice = f"About {counted(more_tasks, 'new task')} would show a difference this large with 80{_SPACE}% chance"
-    whole = ". ".join(filter(None, (seen, advice)))
-    return Answer(f"Not decided: {second} against {first}{across}.", whole, brackets, advice)
+    return Answer(f"Not decided: {second} against {first}{across}.", seen, brackets)
 
 
 def of_leaderboard(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from calipers.analyses.compare import SIDAK, Comparison, Contest, Finding, Pair
-from calipers.analyses.compare.page import at_step
+from calipers.analyses.compare.page import answer_to, at_step
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.sentences import Answer, level, of_difference, p_value, places, signed, signed_to
+from calipers.reports.sentences import Answer, level, p_value, places, signed, signed_to
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
 from calipers.web.island import reading_words, what_if_data, what_if_section
@@ -93,7 +93,7 @@ def pair_page(data: PairData) -> HtmlPage:
     contest, pair = pairs[0]
     finding = headline_of(pair)
     names = contest.runs[pair.first].name, contest.runs[pair.second].name
-    answer = at_step(answer_of(finding, names, comparison), pair, finding)
+    answer = at_step(answer_to(finding, names, comparison), pair, finding)
     changes = changes_of(pair, data.first, data.second, finding.higher_is_better is not False)
     shown, island = shown_changes(changes), what_if_data(data)
     sections: list[Section | None] = [
@@ -122,22 +122,6 @@ def pair_page(data: PairData) -> HtmlPage:
 def headline_of(pair: Pair) -> Finding:
     """The finding that is the subject of the page: the answer to the primary question."""
     return next((finding for finding in pair.findings if finding.role == "primary"), pair.findings[0])
-
-
-def answer_of(finding: Finding, names: tuple[str, str], comparison: Comparison) -> Answer:
-    """The answer of two runs: its sentence, and its uncertainty."""
-    first, second = names
-    return of_difference(
-        first,
-        second,
-        finding.verdict,
-        finding.delta,
-        finding.interval,
-        confidence=finding.confidence,
-        margin=comparison.margin,
-        why=plain_why(finding.why) if finding.why else None,
-        more_tasks=finding.more_tasks if finding.verdict == "undecided" else None,
-    )
 
 
 def _top(data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], answer: Answer) -> Markup:
@@ -349,13 +333,15 @@ def _what_would_decide(findings: Sequence[Finding]) -> Markup | None:
     for finding in findings:
         if finding.verdict != "undecided" or finding.delta is None:
             continue
-        ways = [f"about {counted(finding.more_tasks, 'more task')}"] if finding.more_tasks else []
-        ways += [f"{counted(finding.more_samples, 'more sample')} per task"] if finding.more_samples else []
+        unit = "task" if finding.units == finding.tasks else "cluster"
+        ways = [f"about {counted(finding.more_tasks, f'new {unit}')}"] if finding.more_tasks else []
+        ways += [f"as many with {counted(finding.more_samples, 'sample')} each"] if finding.more_samples else []
         if ways:
             size = signed(finding.delta, places(finding.interval))
             shown = slice_name(finding.slice or "")
             lines.append(
-                f"{shown} is undecided: {', or '.join(ways)}, would decide it if the true difference is {size}."
+                f"{shown} is undecided: {', or '.join(ways)}, would decide it with 80 % chance if the true difference "
+                f"is {size}."
             )
     return element("div", [element("p", line, class_="small") for line in lines]) if lines else None
 

@@ -75,7 +75,7 @@ def test_a_requirement_that_no_missing_rollout_lets_a_value_meet_says_so(tmp_pat
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (found,) = gate(str(path), require=requirement).checks
     assert (found.word, found.value) == ("failed", pytest.approx(value, abs=1e-3))
-    missing = "20 of 80 rollouts are missing, and it is not met whatever their outcomes"
+    missing = "20 of 80 rollouts are missing, and no outcomes of theirs meet it"
     assert found.remark == f"{missing}: with them the value is {ends}"
 
 

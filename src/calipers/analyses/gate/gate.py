@@ -611,7 +611,7 @@ def _bounds_remark(requirement: Requirement, number: Number) -> str | None:
 def _unmet_remark(missing: str, ends: tuple[float, float]) -> str:
     """The remark on a requirement that the value meets, and that no outcome of the missing rollouts lets it meet."""
     low, high = (figure(end) for end in sorted(ends))
-    return f"{missing} are missing, and it is not met whatever their outcomes: with them the value is {low} to {high}"
+    return f"{missing} are missing, and no outcomes of theirs meet it: with them the value is {low} to {high}"
 
 
 def _interval_remark(requirement: Requirement, number: Number) -> str | None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.analyses.compare.compare import compare
+from calipers.analyses.compare.page import answer_to
 from calipers.analyses.compare.source import CalledTable, ReadSource, json_text, read_source
 from calipers.errors import InputError
 from calipers.formats import BAD, Named
@@ -31,7 +32,7 @@ from calipers.typed import complete
 from calipers.web import draw
 from calipers.web.markup import Markup, element, visible
 from calipers.web.page import ends_of, html
-from calipers.web.pair_page import answer_of, badge, pair_page
+from calipers.web.pair_page import badge, pair_page
 from calipers.web.pair_page import headline_of as pair_headline
 from calipers.web.report_data import EVERY_TASK, STATES, PairData, RunData, runs_of
 from calipers.web.run_page import answer, headline_of, run_page
@@ -194,7 +195,7 @@ def pair_summary(first: View, second: View) -> PairSummary:
     """The verdict strip of two runs."""
     data = _pair_data(first, second)
     finding = pair_headline(data.comparison.contests[0].pairs[0])
-    verdict = answer_of(finding, ("A", "B"), data.comparison)
+    verdict = answer_to(finding, ("A", "B"), data.comparison)
     return PairSummary(verdict.sentence, verdict.detail, str(badge(finding.verdict)), finding.tasks)
 
 
