@@ -326,7 +326,8 @@ class EveryEvalEver:
         notes: list[str] = []
         timestamp = str(int(time.time()))
         with GroupFiles(self._folder, force=self._force) as files:
-            pairs = {key_of(group): _FilePair(result, group, timestamp, files) for group in result.groups}
+            digest = result.digest  # computed once, because it covers every group
+            pairs = {key_of(group): _FilePair(result, digest, group, timestamp, files) for group in result.groups}
             for key, record in self._records.each():
                 if key in pairs:
                     pairs[key].add(record)
@@ -338,8 +339,9 @@ class EveryEvalEver:
 class _FilePair:
     """The two files of a group."""
 
-    def __init__(self, result: Result, group: Group, timestamp: str, files: GroupFiles) -> None:
-        self._result, self._group, self._timestamp, self._files = result, group, timestamp, files
+    def __init__(self, result: Result, digest: str, group: Group, timestamp: str, files: GroupFiles) -> None:
+        self._result, self._digest, self._group = result, digest, group
+        self._timestamp, self._files = timestamp, files
         self._model = group.model or UNKNOWN
         developer, slash, name = self._model.partition("/")
         self._developer = developer if slash and developer and name else UNKNOWN
@@ -348,7 +350,7 @@ class _FilePair:
         short = name if self._developer != UNKNOWN else self._model
         self._folder = f"data/{safe_name(self._dataset)}/{safe_name(self._developer)}/{safe_name(short)}{agent}"
         self._id = f"{safe_name(self._dataset)}/{safe_name(self._model)}{agent}/{timestamp}"
-        seed = json.dumps([result.digest, group.agent, group.model, group.dataset])
+        seed = json.dumps([digest, group.agent, group.model, group.dataset])
         self._uuid = uuid.UUID(bytes=hashlib.sha256(seed.encode()).digest()[:16], version=4)
 
         self._numbers = [*self._every_number()]
@@ -414,7 +416,7 @@ class _FilePair:
                 "name": "calipers",
                 "version": __version__,
                 "additional_details": {
-                    "digest": self._result.digest,
+                    "digest": self._digest,
                     "dialect": self._result.dialect,
                     "missing": self._result.missing,
                     "seed": str(self._result.seed),

@@ -48,13 +48,14 @@ class ModelCard:
 
     def contents(self, result: Result) -> tuple[list[Any], list[str]]:
         """Write one file per group, and return notes that name the files."""
+        digest = result.digest  # computed once, because it covers every group
         with GroupFiles(FOLDER, force=self._force) as files:
-            notes = [note for group in result.groups for note in self._write(result, group, files)]
+            notes = [note for group in result.groups for note in self._write(result, digest, group, files)]
         if len(result.groups) > 1:
             notes.append(f"{FOLDER}: each file belongs in the repository of its own model")
         return [], notes
 
-    def _write(self, result: Result, group: Group, files: GroupFiles) -> Iterator[str]:
+    def _write(self, result: Result, digest: str, group: Group, files: GroupFiles) -> Iterator[str]:
         title = group.title or "the rollouts"
         if not group.metrics:
             key = next(iter(group.breakdowns), "")
@@ -73,7 +74,7 @@ class ModelCard:
             "dataset": {"id": self._dataset, "task_id": self._task},
             "value": estimate.value,
             "date": datetime.now(UTC).date().isoformat(),
-            "notes": clean(_notes(name, estimate, group, result), None),
+            "notes": clean(_notes(name, estimate, group, result.confidence, digest), None),
         }
         files.write(file, _yaml(entry).encode())
         yield f"{os.path.join(FOLDER, file)}: {name} {estimate.value:.4g} for {self._dataset}"
@@ -82,16 +83,16 @@ class ModelCard:
             yield f"{title}: a card has one value for a benchmark, the first metric; not written: {others}"
 
 
-def _notes(name: str, estimate: Estimate, group: Group, result: Result) -> str:
+def _notes(name: str, estimate: Estimate, group: Group, confidence: float, digest: str) -> str:
     """The text of ``notes``: what the format has no field for."""
     facts = [name]
     if estimate.interval:
         low, high = estimate.interval
-        facts.append(f"{percent(result.confidence)} interval {low:.4f} to {high:.4f} ({estimate.method})")
+        facts.append(f"{percent(confidence)} interval {low:.4f} to {high:.4f} ({estimate.method})")
     facts.append(f"n = {estimate.tasks} tasks, {estimate.samples} samples")
     if group.ledger.gaps:
         facts.append(f"{group.ledger.gaps} of {group.ledger.planned} rollouts missing")
-    return f"{'; '.join(facts)}. Measured with Calipers, {result.digest[:23]}."
+    return f"{'; '.join(facts)}. Measured with Calipers, {digest[:23]}."
 
 
 def _yaml(entry: dict[str, Any]) -> str:

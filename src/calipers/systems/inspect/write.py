@@ -82,7 +82,8 @@ class InspectLogs:
             raise InputError.at(f"--export inspect={self._file}", problem, "expected a folder, such as inspect=logs")
         notes: list[str] = []
         with GroupFiles(self._folder, force=self._force) as files:
-            logs = {(key_of(group), step): self._log(result, group, step, files) for group, step in wanted}
+            digest = result.digest  # computed once, because it covers every group
+            logs = {(key_of(group), step): self._log(result, digest, group, step, files) for group, step in wanted}
             for key, record in self._records.each():
                 step = WHOLE if key not in steps else (record.get(SPLIT), record.get(STEP))
                 if (key, step) in logs:
@@ -100,11 +101,11 @@ class InspectLogs:
                 steps_of.setdefault(tuple(key), {})[split, step] = None
         return {key: sorted(steps, key=_step_order) for key, steps in steps_of.items() if len(steps) > 1}
 
-    def _log(self, result: Result, group: Group, step: Step, files: GroupFiles) -> _LogDocument | _Archive:
+    def _log(self, result: Result, digest: str, group: Group, step: Step, files: GroupFiles) -> _LogDocument | _Archive:
         suffix = [f"{word}-{value}" for word, value in zip((SPLIT, STEP), step, strict=True) if value is not None]
         name = self._file or files.name_of([group.dataset, group.model, group.agent, *suffix], ".eval", "rollouts")
         path = os.path.normpath(os.path.join(files.folder, name))
-        content = _Content(result, group) if step == WHOLE else _StepContent(result, group, step)
+        content = _Content(result, digest, group) if step == WHOLE else _StepContent(result, digest, group, step)
         return (_Archive if name.endswith(".eval") else _LogDocument)(content, files.open(name), path)
 
 
@@ -175,8 +176,8 @@ class _Archive:
 class _Content:
     """The content of a group's log."""
 
-    def __init__(self, result: Result, group: Group) -> None:
-        self._result, self._group = result, group
+    def __init__(self, result: Result, digest: str, group: Group) -> None:
+        self._result, self._digest, self._group = result, digest, group
         self._timestamp = datetime.now(UTC).isoformat()
         self.samples = self.attempts = 0
         self.unknown: Counter[str] = Counter()  # outcomes that inspect does not have
@@ -240,11 +241,11 @@ class _Content:
             "version": VERSION,
             "status": "success",
             "eval": {
-                "eval_id": self._result.digest[7:29],
-                "run_id": self._result.digest[7:29],
+                "eval_id": self._digest[7:29],
+                "run_id": self._digest[7:29],
                 "created": self._timestamp,
                 "task": group.dataset or "rollouts",
-                "task_id": self._result.digest[7:29],
+                "task_id": self._digest[7:29],
                 "task_version": 0,
                 "task_attribs": {},
                 "task_args": {},
@@ -254,7 +255,7 @@ class _Content:
                 "model_args": {},
                 "config": {"epochs": epochs},
                 "packages": {"calipers": __version__},
-                "metadata": {"calipers": {"digest": self._result.digest, "seed": self._result.seed}},
+                "metadata": {"calipers": {"digest": self._digest, "seed": self._result.seed}},
             },
             "plan": {"name": "plan", "steps": [], "config": {}},
             "results": {
@@ -298,13 +299,13 @@ class _Content:
 class _StepContent(_Content):
     """The content of the log of a group's training step. Samples are renumbered; metrics are those of the step."""
 
-    def __init__(self, result: Result, group: Group, step: Step) -> None:
+    def __init__(self, result: Result, digest: str, group: Group, step: Step) -> None:
         names = [str(name) for name in step if name is not None]
         slice_names = [", ".join(names), *names[-1:]]
         breakdowns = [slices for key, slices in group.breakdowns.items() if STEP in key]
         part = next((slices[name] for slices in breakdowns for name in slice_names if name in slices), None)
         step_group = replace(group, metrics=part.metrics if part else {}, ledger=part.ledger if part else group.ledger)
-        super().__init__(result, step_group)
+        super().__init__(result, digest, step_group)
         self._step, self._numbers = step, Counter[str]()
         self._planned = 0
 
