@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+import calipers
 from calipers.web.sections import RunCost, cost_section, frontier
 
 
@@ -85,3 +86,8 @@ def test_scores_that_differ_by_rounding_have_an_axis():
     runs = [RunCost(label, label, value, None, 0.01, None) for label, value in (("a", 0.3), ("b", 0.1 + 0.2))]
     section = cost_section(runs, "mean_reward", higher_is_better=True, confidence=0.95, ahead=never)
     assert section.body.count('class="point blue hollow"') == 2
+
+
+def test_tokens_that_overflow_together_are_no_warning():
+    tokens = {"input_tokens": 1e308, "output_tokens": 1e308}
+    assert '"tokens":[1000000000000000]' in calipers.report([{"task": "a", "reward": 1, **tokens}], texts=False).html

@@ -322,7 +322,8 @@ def _tokens(rolled: RunRollouts) -> list[int] | None:
     total = np.zeros(len(rolled))
     for word in ("input_tokens", "output_tokens"):
         if (column := rolled.table.columns.get(word)) is not None:
-            total += np.where(column.given & np.isfinite(column.values), column.values, 0.0)
+            with np.errstate(over="ignore"):
+                total += np.where(column.given & np.isfinite(column.values), column.values, 0.0)
     tokens: list[int] = np.clip(total, 0, 1e15).astype(np.int64).tolist()
     return tokens if any(tokens) else None
 

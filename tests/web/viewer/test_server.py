@@ -374,6 +374,17 @@ def test_attempts_steps_and_the_words_of_a_judge(tmp_path):
     served([str(tmp_path)], check)
 
 
+def test_tokens_that_overflow_together_are_not_shown(tmp_path):
+    usage = {"input_tokens": 1e308, "output_tokens": 1e308}
+    (tmp_path / "r.jsonl").write_text(line(task="a", reward=1, usage=usage) + line(task="b", reward=0))
+
+    async def check(client):
+        rows = (await client.get(f"/api/run/{await client.run()}/rollouts?sort=-tokens"))["rows"]
+        assert [(row["task"], row["tokens"]) for row in rows] == [("a", None), ("b", None)]
+
+    served([str(tmp_path)], check)
+
+
 def test_a_long_text_is_cut_and_its_pieces_are_the_whole(tmp_path):
     text = "".join(f"{number} Zeile ü\n" for number in range(60_000))
     (tmp_path / "log.jsonl").write_text(

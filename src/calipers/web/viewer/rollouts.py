@@ -145,7 +145,8 @@ def tokens(index: LogIndex, rows: Sequence[int] | slice = slice(None)) -> Column
     """The input and output tokens of some rows together."""
     columns = [index.number("usage", name) for name in ("input_tokens", "output_tokens")]
     first, second = (np.where(column.given[rows], column.values[rows], 0.0) for column in columns)
-    return Column(first + second, columns[0].given[rows] | columns[1].given[rows])
+    with np.errstate(over="ignore"):
+        return Column(first + second, columns[0].given[rows] | columns[1].given[rows])
 
 
 def flipped(index: LogIndex, own: GroupRows, other: LogIndex, others: GroupRows) -> tuple[Bools, Bools]:
