@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 REQUIREMENTS = "Requirements"  # a group of options
 HISTORY = "Nightly runs"  # a group of options
+OF_REQUIREMENTS = (
+    "baseline",
+    "max_gaps",
+    "agent",
+    "model",
+    "dataset",
+    "cluster",
+    "missing",
+    "dialect",
+    "confidence",
+    "seed",
+)
+"""Options that a history does not read: it has its own test, and takes the rollouts of one model on one dataset."""
 FORMATS = ("table", "json", "md", "latex", "junit", "github")
 
 
@@ -116,6 +129,10 @@ def gate(
     nightly: dict[str, Any] = {"alarm": alarm, "online": online, "false_alarms": false_alarms, "nights": nights}
     with plugins_loaded(plugins):
         if history is not None:
+            if not settings["require"] and settings["policy"] is None:
+                options.refuse(
+                    OF_REQUIREMENTS, "is for requirements, and there are none", "add --require, or remove it"
+                )
             from calipers.analyses.gate.history import gate_with_history
 
             checks = gate_with_history(result, history, **nightly, **settings)

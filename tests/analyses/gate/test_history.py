@@ -5,6 +5,7 @@ import json
 import pytest
 
 from calipers.analyses.gate.history import gate_with_history
+from calipers.errors import InputError
 
 TASKS = [f"t{n}" for n in range(40)]
 
@@ -14,13 +15,13 @@ def night(tmp_path):
     """A function that checks a night's rewards by task, and returns the gate; one history for all nights."""
     count = iter(range(100))
 
-    def check(rewards, alarm=None, online=None):
+    def check(rewards, alarm=None, online=None, **settings):
         path = tmp_path / f"night-{next(count)}.jsonl"
         path.write_text(
             "".join(json.dumps({"task": task, "reward": reward}) + "\n" for task, reward in rewards.items())
         )
         history = str(tmp_path / "nights.json")
-        return gate_with_history(str(path), history, alarm=alarm, false_alarms=None, online=online)
+        return gate_with_history(str(path), history, alarm=alarm, false_alarms=None, online=online, **settings)
 
     return check
 
@@ -41,6 +42,21 @@ def test_a_rise_is_said_to_be_one(night):
 def test_a_drop_of_rewards_outside_0_to_1_is_found(night, rule):
     words = [night(rewards(mean), "drop(reward) > 1.5", rule).word for mean in (9.5, 9.0, 1.5)]
     assert words == ["passed", "passed", "failed"]
+
+
+def test_the_range_of_the_rewards_belongs_to_the_history(night):
+    found = [night(rewards(mean), "drop(reward) > 1.5", range=(0.0, 12.0)).word for mean in (9.5, 9.4, 1.5, 1.0)]
+    assert found == ["passed", "passed", "passed", "failed"]
+    with pytest.raises(InputError, match=r"was begun with --range 0,12; expected the same, or another file"):
+        night(rewards(2.5), "drop(reward) > 1.5", range=(0.0, 10.0))
+
+
+def test_a_drop_larger_than_the_range_of_the_first_night_needs_the_range(night):
+    """The first night's range, 9 to 10, took its place: a drop to 1 counted as one to 9, and every night passed."""
+    night(rewards(9.5), "drop(reward) > 1.5")
+    gate = night(rewards(1.5), "drop(reward) > 1.5")
+    assert gate.exit_code == 3
+    assert "does not vary by more than 1.5 in the base steps; give its range: --range" in gate.checks[0].why
 
 
 @pytest.mark.parametrize("rule", [None, "lord++", "e-lond"])

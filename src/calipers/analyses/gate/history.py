@@ -125,7 +125,7 @@ class History:
             return  # the first night is the baseline
         now, before, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
         both = np.concatenate([now, before])
-        limits = UNIT if bool(((both >= 0) & (both <= 1)).all()) else None
+        limits = self.monitor.settings.range or (UNIT if bool(((both >= 0) & (both <= 1)).all()) else None)
         difference = paired(before - now if self.alarm.kind == RISE else now - before, limits=limits)
         night.p = difference.p_at_least(-self.alarm.limit)
         if night.p is None:
@@ -178,8 +178,17 @@ def tonight(path: str, columns: Named, reward: str | None) -> StepSums:
     return summed(parts[0], 1, "", path, reward)
 
 
-def new_history(alarm: str | None, false_alarms: float | None, rule: str | None, nights: int | None = None) -> History:
-    """A history without nights."""
+Range = tuple[float, float] | None
+
+
+def new_history(
+    alarm: str | None,
+    false_alarms: float | None,
+    rule: str | None,
+    nights: int | None = None,
+    range: Range = None,
+) -> History:
+    """A history without nights; ``range`` is that of the rewards, if it is not 0 to 1."""
     parsed = parse(alarm or DEFAULT)
     if parsed.kind not in (DROP, RISE) or parsed.base is not None or parsed.key:
         expected = "expected drop(METRIC) > d or rise(METRIC) > d"
@@ -187,15 +196,20 @@ def new_history(alarm: str | None, false_alarms: float | None, rule: str | None,
     if rule is not None and rule not in RULES:
         raise InputError.at("--online", str(UnknownName.of("rule", rule, RULES)))
     level = 0.05 if false_alarms is None else false_alarms
-    settings = MonitorSettings([parsed], nights or PLANNED, level, nightly=True)
+    settings = MonitorSettings([parsed], nights or PLANNED, level, range=range, nightly=True)
     return History(rule or E_PROCESS, Monitor(settings, curves=False, alone=True))
 
 
 def load_history(
-    path: str, alarm: str | None, false_alarms: float | None, rule: str | None, nights: int | None = None
+    path: str,
+    alarm: str | None,
+    false_alarms: float | None,
+    rule: str | None,
+    nights: int | None = None,
+    range: Range = None,
 ) -> History:
     """The history in a file, or a new one if there is no file. Settings that are given must equal those in the file."""
-    new = new_history(alarm, false_alarms, rule, nights)
+    new = new_history(alarm, false_alarms, rule, nights, range)
     try:
         with open(path, "rb") as file:
             content = msgspec.json.decode(file.read())
@@ -221,6 +235,7 @@ def load_history(
         ("--false-alarms", false_alarms is not None and false_alarms != stored.false_alarms, stored.false_alarms),
         ("--nights", nights is not None and nights != stored.steps, stored.steps),
         ("--online", rule is not None and rule != history.rule, history.rule),
+        ("--range", range is not None and range != stored.range, "{:g},{:g}".format(*(stored.range or UNIT))),
     ]
     for option, differs, before in options:
         if differs:
@@ -268,7 +283,7 @@ def gate_with_history(
         raise InputError("RESULT is missing; --history needs the rollouts of tonight's run")
     if result == STDIN and (require or policy is not None):
         raise InputError.at("--history", "standard input can be read only once", "expected a file, or no requirements")
-    loaded = load_history(history, alarm, false_alarms, online, nights)
+    loaded = load_history(history, alarm, false_alarms, online, nights, settings.get("range"))
     columns = Named(settings.get("columns") or {}, settings.get("truth"), settings.get("input_format") or "")
     sums = tonight(result, columns, settings.get("reward"))
     count_before = len(loaded.nights)

@@ -417,8 +417,9 @@ class AlarmWatcher:
                 return None
             else:
                 low, high = np.percentile(np.concatenate(self.base), [1, 99]).tolist()
-                if not low < high:
-                    why = "does not vary in the base steps; give its range: --range LOW,HIGH"
+                if high - low <= self.alarm.limit:  # no alarm could be raised
+                    most = f"by more than {self.alarm.limit:g} " if self.alarm.limit else ""
+                    why = f"does not vary {most}in the base steps; give its range: --range LOW,HIGH"
                     raise InputError(f"{self.alarm.what} {why}")
                 self.limits, self.clipped, self.base = (low, high), True, []
         low, high = self.limits
