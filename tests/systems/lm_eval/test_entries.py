@@ -74,6 +74,8 @@ def test_a_function_is_named_after_itself():
         ({"metric": "exact_match", "ignore_cas": True}, "generate_until", UnknownName, "ignore_case"),
         ({"metric": "bleu", "lowercase": True}, "generate_until", UnknownName, "it takes none"),
         ({"metric": "exact_match", "ignore_case": 1}, "generate_until", InputError, "true or false"),
+        ({"metric": "acc", "higher_is_better": "no"}, "multiple_choice", InputError, "is 'no'; expected true or false"),
+        ({"metric": "bleu", "higher_is_better": {}}, "generate_until", InputError, "is {}; expected true or false"),
         ({"metric": "exact_match", "regexes_to_ignore": ["("]}, "generate_until", InputError, "pattern"),
         ({"metric": "acc"}, "generate_until", InputError, "expected one of exact_match"),
         ({"metric": 5}, "generate_until", InputError, "expected a name"),

@@ -226,7 +226,7 @@ def _entry(given: Mapping[str, Any], kind: str, location: str, scored: bool) -> 
         raise UnknownName.of("lm_eval metric", name, KNOWN)
     if aggregation is None and scored:
         raise _input_error(location, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
-    direction = given.get("higher_is_better", known.higher_is_better if known else None)
+    direction = _direction(given, known.higher_is_better if known else None, location)
     if function is not None and k is not None and given.get("reduction") is None:
         settings, k = {**settings, "k": k}, None  # a function with k computes pass@k itself, as HumanEval's does
     ks = k if isinstance(k, list) else [k]
@@ -254,6 +254,14 @@ def _checked_settings(
         settings = {key: _flag(value) if key in _FLAGS else value for key, value in settings.items()}
         Rules.of(f"{location}: exact_match" if location else "exact_match", **settings)
     return settings
+
+
+def _direction(given: Mapping[str, Any], default: bool | None, location: str = "") -> bool | None:
+    """Whether higher is better, as the entry says, else by default."""
+    direction = given.get("higher_is_better", default)
+    if direction is None or isinstance(direction, bool):
+        return direction
+    raise _input_error(location, f"higher_is_better is {direction!r:.60}", "expected true or false")
 
 
 def _input_error(location: str, problem: str, expected: str = "") -> InputError:
@@ -600,7 +608,7 @@ def _newer(settings: Mapping[str, Any]) -> Entry | None:
     name = settings.get("metric")
     if not isinstance(name, str) or name not in NEWER:
         return None
-    return Entry(name, settings.get("aggregation") or "mean", settings.get("higher_is_better", NEWER[name]))
+    return Entry(name, settings.get("aggregation") or "mean", _direction(settings, NEWER[name]))
 
 
 def _defaults_of(name: str, factory: Any, kwargs: Mapping[str, Any]) -> ScorerDefaults:
