@@ -391,4 +391,4 @@ def test_a_folder_without_runs_says_what_could_be_there(tmp_path, inside):  # no
 
 def test_options_of_requirements_without_any_are_refused_beside_a_history(tmp_path):
     error = refused("gate", ARITH, "--history", "nights.json", "--cluster", "difficulty", cwd=tmp_path)
-    assert error == "--cluster: is for requirements, and there are none; add --require, or remove it\n"
+    assert error == "--cluster: is for requirements, and there are none; add --require, or remove it"
