@@ -562,6 +562,16 @@ def test_the_built_in_agent_and_a_verifier_need_no_agent_server(tmp_path):
         assert made["reward"] == float(text == str(task * 8))
 
 
+def test_half_a_character_of_a_model_in_user_code_is_replaced(tmp_path):
+    """It ended the collection with an internal error, and so did each resumption."""
+    (tmp_path / "model.py").write_text("def answer(messages):\n    return '8 \\ud800'\n")
+    agent = {"math": f"python/{tmp_path / 'model.py'}:answer"}
+    found = collect(asked(tmp_path, agent, verifier="contains"))
+    assert found.complete
+    texts = {line["response"]["output"][0]["content"][0]["text"] for line in rows(tmp_path / "r.jsonl")}
+    assert texts == {"8 \N{REPLACEMENT CHARACTER}"}
+
+
 def test_a_second_model_in_one_collection_is_told(tmp_path):
     """Its rollouts were mixed with those of the first without a word."""
 

@@ -32,6 +32,7 @@ from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.running.folder import differences
 from calipers.running.log import Log, Scrub, is_at, put, repaired, scrubbed
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts, root_of
+from calipers.running.rollout import line as log_line
 from calipers.systems.nemo_gym import (
     AGENT,
     ATTEMPT,
@@ -516,10 +517,10 @@ class Collector:
             return
         if is_failure(line):
             before = self._files.failures.get(key_of(row), 0)
-            await self._files.sidecar.append(_encode(attempted(line, before)))
+            await self._files.sidecar.append(log_line(attempted(line, before)))
             self._count_error(line)
         else:
-            await self._files.rollouts.append(_encode(line))
+            await self._files.rollouts.append(log_line(line))
         self._standing.outcomes[outcome(line)] += 1
 
     def _count_error(self, line: Row) -> None:
