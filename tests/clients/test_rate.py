@@ -73,9 +73,9 @@ class Nobody:
         return ""
 
 
-def limited(server, seconds, wait, tasks=300, concurrency=32, endpoint="http://server/v1"):
-    clock = VirtualLoop()
-    client, status = Limited(clock, server, seconds, wait), Status(tasks)
+def conducted(client, tasks, concurrency=32, endpoint="http://server/v1"):
+    """The outcomes of a run on the clock of the client."""
+    clock, status = client.loop, Status(tasks)
 
     async def scene():
         one = Loop(
@@ -95,8 +95,14 @@ def limited(server, seconds, wait, tasks=300, concurrency=32, endpoint="http://s
         await one.run(Outstanding(i, Task(f"t{i}", "q"), 0) for i in range(tasks))
 
     run(clock, scene())
-    assert status.outcomes == {"missing": tasks}  # each was answered, and there is no verifier
-    return client, clock.now - 1000.0
+    return status.outcomes
+
+
+def limited(server, seconds, wait, tasks=300, concurrency=32, endpoint="http://server/v1"):
+    client = Limited(VirtualLoop(), server, seconds, wait)
+    # each was answered, and there is no verifier
+    assert conducted(client, tasks, concurrency, endpoint) == {"missing": tasks}
+    return client, client.loop.now - 1000.0
 
 
 TABLE = {  # the slowest rollout in medians, for answers of 0.05, 0.2, 0.5, 1, 2, 3 and 10 s
@@ -123,6 +129,35 @@ def test_no_rollout_ends_much_later_than_the_median_after_its_first_request(serv
         assert latest <= medians * median(client.spans), seconds
         assert latest <= seconds + 1.5, seconds
         assert latest <= 2 * median(client.spans) or seconds < 2
+
+
+@pytest.mark.parametrize("wait", [None, 0.0, 1.0, 60.0])
+@pytest.mark.parametrize("seconds", [1.0, 10.0])
+@pytest.mark.parametrize("rate", [10, 60])
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_limit_per_minute_costs_no_rollout_and_is_used(server, rate, seconds, wait):
+    """Its rejections used up all tries of a rollout within half a minute, or within seconds with Retry-After: 0."""
+    _, took = limited(server(rate, 60.0), seconds, wait, tasks=150)
+    assert took <= 1.1 * 60 * 150 / rate + 60
+
+
+class Picky(Limited):
+    """A model whose server rejects the requests of some tasks, whatever their rate."""
+
+    async def complete(self, request):
+        self.server.left = 1.0 if request.task not in self.picked else 0.0
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize("wait", [None, 0.0, 1.0])
+@pytest.mark.parametrize("picked", [["t5"], [f"t{number}" for number in range(40)]], ids=["one", "all"])
+def test_requests_that_are_rejected_for_another_reason_are_given_up(picked, wait):
+    """OpenAI's servers answer a prompt of too many tokens as they answer too many requests."""
+    client = Picky(VirtualLoop(), virtual.Bucket(1, 1e9), 1.0, wait)
+    client.picked = picked
+    outcomes = {"client_failed": len(picked)} | ({"missing": 40 - len(picked)} if len(picked) < 40 else {})
+    assert conducted(client, 40, 8) == outcomes
+    assert client.rejected <= 25 * len(picked)
 
 
 @pytest.mark.parametrize(("server", "wait"), TABLE)

@@ -30,26 +30,26 @@ def run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Bucket:
-    """A token bucket: a number of calls per second, and as many saved up."""
+    """A token bucket: a number of calls per second or other time, and as many saved up."""
 
-    def __init__(self, rate: int) -> None:
-        self.rate, self.left, self.last = rate, float(rate), 0.0
+    def __init__(self, rate: int, seconds: float = 1.0) -> None:
+        self.rate, self.seconds, self.left, self.last = rate, seconds, float(rate), 0.0
 
     def take(self, now: float) -> bool:
-        self.left, self.last = min(self.rate, self.left + (now - self.last) * self.rate), now
+        self.left, self.last = min(self.rate, self.left + (now - self.last) / self.seconds * self.rate), now
         taken = self.left >= 1 - 1e-9
         self.left -= taken
         return taken
 
 
 class Sliding:
-    """A sliding window: a number of calls in any second."""
+    """A sliding window: a number of calls in any second or other time."""
 
-    def __init__(self, rate: int) -> None:
-        self.rate, self.times = rate, list[float]()
+    def __init__(self, rate: int, seconds: float = 1.0) -> None:
+        self.rate, self.seconds, self.times = rate, seconds, list[float]()
 
     def take(self, now: float) -> bool:
-        self.times = [time for time in self.times if time > now - 1]
+        self.times = [time for time in self.times if time > now - self.seconds]
         if len(self.times) < self.rate:
             self.times.append(now)
             return True
@@ -57,13 +57,13 @@ class Sliding:
 
 
 class Fixed:
-    """A fixed window: a number of calls in each second of the clock."""
+    """A fixed window: a number of calls in each second or minute of the clock."""
 
-    def __init__(self, rate: int) -> None:
-        self.rate, self.second, self.taken = rate, -1, 0
+    def __init__(self, rate: int, seconds: float = 1.0) -> None:
+        self.rate, self.seconds, self.window, self.taken = rate, seconds, -1, 0
 
     def take(self, now: float) -> bool:
-        if int(now) != self.second:
-            self.second, self.taken = int(now), 0
+        if int(now / self.seconds) != self.window:
+            self.window, self.taken = int(now / self.seconds), 0
         self.taken += 1
         return self.taken <= self.rate

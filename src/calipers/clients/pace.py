@@ -251,9 +251,9 @@ class Pace:
         if self._rate.resumed:
             self._pauses = 0
         if not self.pause:  # no call begins during a pause, so a call that is rejected during one began before it
-            if wait is None:
+            if wait is None or self._pauses:  # a pause as long as the server asked did not help, or it asked for none
                 longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._pauses)
-                wait = min(self._dice.uniform(longest / 2, longest), window)
+                wait = max(wait or 0.0, min(self._dice.uniform(longest / 2, longest), window))
             self._pauses += 1
         if wait and now + wait > self._paused_until:
             self._paused_until = now + wait

@@ -44,6 +44,7 @@ from calipers.verifiers import Verifier, ready
 REFUSALS = 16  # hopeless calls in a row after which the run stops
 MOST_ERRORS = 100  # maximum number of different errors that are counted
 GLANCE = 0.25  # seconds between two calls of the observer
+PATIENCE = 75.0  # seconds since an answer in which rejected requests are retried: a limit per minute, and a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Loop:
         self._client, self._verifiers, self._ask, self._log = client, verifiers, ask, log
         self._dataset, self._model, self._endpoint = dataset, model, endpoint
         self._status, self._observer, self._limits = status, observer, limits
-        self._random = dice or random.Random()
+        self._random, self._clock = dice or random.Random(), clock
         self._workers = min(limits.concurrency, max(status.planned, 1))
         local = endpoint is not None and endpoint.startswith(
             "sha256:"
@@ -125,6 +126,8 @@ class Loop:
         self._outstanding: Iterator[Outstanding] = iter(())
         self._begun, self._last = -1, sys.maxsize  # positions of tasks: the latest begun, the last that may begin
         self._refusals = 0
+        self._sent = self._answered = 0  # numbers of requests: the last one sent, the latest of those answered
+        self._patient_until = clock() + PATIENCE
         self._callers = callers or Callers()  # gets the number of workers
         self._opened = asyncio.Event()  # set when the first call has ended in any way
         self._stopping = asyncio.Event()
@@ -221,12 +224,18 @@ class Loop:
         self._settle(finished)
 
     async def _complete(self, request: Request) -> tuple[Completion | ClientError, int]:
-        """The completion, or the error of the last try; and the number of failed tries before it."""
-        tried, turn = 0, self._pace.turn()
+        """The completion, or the error of the last try; and the number of failed tries before it.
+
+        A limit per minute may reject all requests for a minute. So a rejection because of too many requests does not
+        use up a try if the server has answered no request since, and it has answered one within `PATIENCE`.
+        """
+        tried = used = last = 0  # failed tries, those of them that count, and the number of the last one's request
+        turn = self._pace.turn()
         while True:
             try:
                 if not self._pace.entered():
                     await self._enter(turn, retrying=tried > 0)
+                number = self._sent = self._sent + 1
                 try:
                     completion = await self._client.complete(request)
                 except asyncio.CancelledError:
@@ -243,16 +252,19 @@ class Loop:
                 if error.slow_down:
                     self._pace.too_many(error.wait)
                     self._status.trouble = error.kind
-                if not error.retry or tried == self._limits.retries:
+                counts = not error.slow_down or self._answered > (last or number)
+                at_limit = tried and not counts and self._clock() < self._patient_until
+                if not error.retry or (not at_limit and (used if counts else tried) >= self._limits.retries):
                     self._count_refusal(error)
                     return error, tried
                 if not error.slow_down:  # after "slow down", all calls are paused, and this one has its turn first
                     await self._wait(error, tried)
-                tried += 1
+                tried, used, last = tried + 1, used + counts, number
                 self._status.retries += 1
             else:
                 self._open()
-                self._refusals = 0
+                self._refusals, self._answered = 0, max(self._answered, number)
+                self._patient_until = self._clock() + PATIENCE
                 self._pace.succeeded()
                 return completion, tried
 
