@@ -518,3 +518,12 @@ def test_a_text_that_is_a_number_is_text_in_a_record(tmp_path, value):
     assert calipers.score(out).digest == calipers.score(path).digest
     record = json.loads(Path(out).read_text())
     assert (record["prompt"], record["completion"]) == (value, value)
+
+
+def test_infinite_rewards_of_trl_are_missing_and_noted(tmp_path):
+    rewards = [1.0, float("inf"), float("nan"), -float("inf")]
+    frame = {"step": [1] * 4, "prompt": [*"abcd"], "completion": [*"abcd"], "r": rewards, "advantage": [0.0] * 4}
+    pl.DataFrame(frame).write_parquet(path := str(tmp_path / "completions_00001.parquet"))
+    result = calipers.score(path)
+    assert result.groups[0].ledger.outcomes == {"scored": 1, "missing": 3}
+    assert f"{path}: 2 rewards are infinite: missing, not 0" in result.notes

@@ -72,7 +72,11 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
         problem = f"no column of floats between {BEFORE!r} and {AFTER!r}"
         raise InputError.at(source.path, problem, "expected one for each reward function")
     note = f"rewards: {', '.join(rewards)} (the float columns before {AFTER!r}; a float extra looks like a reward)"
-    return [replace(builder.finish(places), unnumbered=True, notes=[note, LAST_TABLE])]
+    notes = [note, LAST_TABLE]
+    if infinite := sum(int(frame[name].is_infinite().sum()) for name in rewards):  # NaN is a reward that was not given
+        values = "1 reward is" if infinite == 1 else f"{infinite:,} rewards are"
+        notes.append(f"{source.path}: {values} infinite: missing, not 0")
+    return [replace(builder.finish(places), unnumbered=True, notes=notes)]
 
 
 def extras(part: Part, names: Columns) -> Extras:
