@@ -128,7 +128,7 @@ class Likely:
             said = f"This model's maximum context length is {self.model.longest} tokens, you asked for {len(tokens)}"
             return web.json_response({"error": {"message": said}}, status=400)
         choice = self._choice(body, tokens)
-        usage = {"prompt_tokens": len(tokens), "completion_tokens": 1} if self.counts else None
+        usage = {"prompt_tokens": len(tokens), "completion_tokens": 1} if self.counts is True else self.counts or None
         return web.json_response({"object": "text_completion", "choices": [choice], "usage": usage})
 
     def _choice(self, body: dict[str, Any], tokens: list[str]) -> dict[str, Any]:

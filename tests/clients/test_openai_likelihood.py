@@ -56,6 +56,23 @@ def test_every_text_is_as_likely_as_the_model_says(ways, counts):
 
 
 @pytest.mark.parametrize("ways", [("echo",), ("listed",)])
+@pytest.mark.parametrize(
+    ("counts", "read", "wrote"),
+    [
+        ({"prompt_tokens": -1, "completion_tokens": 1}, None, 1),
+        ({"prompt_tokens": 10**30, "completion_tokens": "1"}, None, None),
+        ({"prompt_tokens": True, "completion_tokens": None}, None, None),
+        ([1], None, None),
+        ("many", None, None),
+    ],
+)
+def test_counts_that_are_none_are_unknown(ways, counts, read, wrote):
+    """As for completions: a wrong count must not fail the request, and not be in the log."""
+    ((one,),) = scored(Likely(ways=ways, counts=counts), [Continuation("the cat", " sat")])
+    assert (one.tokens > 0, one.read, one.wrote) == (True, read, wrote)
+
+
+@pytest.mark.parametrize("ways", [("echo",), ("listed",)])
 def test_what_the_model_would_have_said_itself_is_greedy(ways):
     model = Model()
     tokens = next(

@@ -93,14 +93,9 @@ class _ScoredChoice(msgspec.Struct, gc=False):
     prompt_logprobs: list[dict[str, _Listed] | None] | None = None
 
 
-class _TokenCounts(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
 class _ScoredReply(msgspec.Struct, gc=False):
     choices: list[_ScoredChoice] = []
-    usage: _TokenCounts | None = None
+    usage: Any = None
 
 
 _decode = msgspec.json.Decoder(complete(_ScoredReply)).decode
@@ -129,13 +124,23 @@ class Read:
         return len(starts) - 1 - starts[::-1].index(added + at)  # the last: a token without text belongs before it
 
 
-def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
+Counts = tuple[int | None, int | None]  # the numbers of input and output tokens; None if unknown
+
+
+def _counts(usage: Any) -> Counts:
+    """The counts that a server returned; a count that is not valid is unknown, as for a completion."""
+    counts = usage if isinstance(usage, dict) else {}
+    read, wrote = (counts.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    return int(read) if reply.is_count(read) else None, int(wrote) if reply.is_count(wrote) else None
+
+
+def _echoed(choice: _ScoredChoice, counts: Counts) -> Read | None:
     """The echoed tokens of a prompt, without the generated token; None if their log-probabilities are incomplete."""
     echo = choice.logprobs
     if echo is None or not echo.token_logprobs or echo.top_logprobs is None:
         return None
     returned = len(echo.token_logprobs)
-    count = usage.prompt_tokens if usage.prompt_tokens in (returned - 1, returned) else returned - 1
+    count = counts[0] if counts[0] in (returned - 1, returned) else returned - 1
     logprobs, tops = echo.token_logprobs[:count], echo.top_logprobs[:count]
     if len(tops) < len(logprobs):
         return None
@@ -144,10 +149,10 @@ def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
         if logprob is not None and not top:
             return None
         greedy.append(logprob is None or not top or logprob >= max(top.values()))
-    return Read((echo.tokens or [])[:count], logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
+    return Read((echo.tokens or [])[:count], logprobs, greedy, *counts)
 
 
-def _listed(choice: _ScoredChoice, usage: _TokenCounts, prompt: str) -> Read | None:
+def _listed(choice: _ScoredChoice, counts: Counts, prompt: str) -> Read | None:
     """The tokens of a prompt from vLLM's list: each entry has the token itself and the most likely one."""
     if choice.prompt_logprobs is None:
         return None
@@ -160,7 +165,7 @@ def _listed(choice: _ScoredChoice, usage: _TokenCounts, prompt: str) -> Read | N
         tokens[0] = prompt.removesuffix(known)  # vLLM returns nothing for the first token: it is what remains
     logprobs = [None if token is None else token.logprob for token in entries]
     greedy = [token is None or token.rank <= 1 for token in entries]
-    return Read(tokens, logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
+    return Read(tokens, logprobs, greedy, *counts)
 
 
 def _lead(probe: Read) -> int | None:
@@ -489,13 +494,13 @@ class ScoringModel(ServedModel):
         if not 200 <= status < 300:
             raise from_status(status, read_refusal(raw), headers, self._secrets)
         try:
-            reply = _decode(raw)
+            scored = _decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise malformed("the response body is not a JSON completion with log-probabilities") from error
-        if not reply.choices:
+        if not scored.choices:
             raise malformed("the response has no choices")
-        usage = reply.usage or _TokenCounts()
-        return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
+        choice, counts = scored.choices[0], _counts(scored.usage)
+        return _listed(choice, counts, prompt) if way is LISTED else _echoed(choice, counts)
 
     async def _probe(self) -> None:
         """Find the way in which this server returns likelihoods; ClientError if there is none."""

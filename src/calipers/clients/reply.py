@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -236,15 +236,16 @@ def _usage(counts: Any, latency_s: float, price: Price | None) -> Mapping[str, f
     usage: dict[str, float] = {}
     if isinstance(counts, dict):
         for theirs, ours in _COUNTS.items():
-            if _is_count(value := counts.get(theirs)):
-                usage[ours] = value
+            if is_count(counts.get(theirs)):
+                usage[ours] = counts[theirs]
         for group, theirs, ours in _DETAILS:
-            if group in counts and isinstance(details := counts[group], dict) and _is_count(details.get(theirs)):
+            if group in counts and isinstance(details := counts[group], dict) and is_count(details.get(theirs)):
                 usage[ours] = details[theirs]
     return {**priced(usage, price), "latency_s": latency_s}
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> TypeGuard[float]:
+    """Whether a value in a reply is a valid count."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST
 
 
