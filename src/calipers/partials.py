@@ -29,10 +29,10 @@ from calipers.formats.lines import NotPackable
 from calipers.formats.partial import SCHEMA, PartHeader, Partial, PartSettings, input_file, opened, written
 from calipers.formats.read import Input, natural, read_packed, with_folders
 from calipers.formats.read import begin as begin_reading
-from calipers.names import FORMATS, is_code
+from calipers.names import FORMATS
 from calipers.pipeline import Progress, by_step, columns_read, score_rollouts, steps_only
 from calipers.reports.result import Result
-from calipers.request import Plan, Wanted, make_plan
+from calipers.request import Plan, Wanted, make_plan, names_code
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack, small, table_of
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Part
@@ -186,7 +186,7 @@ def _plan(partial: Partial, metrics: Any) -> Plan:
     given = partial.header.settings
     settings: dict[str, Any] = {name: given[name] for name in names if given.get(name) is not None}
     stored = settings.pop("metrics", None) or None
-    if metrics is None and (code := next((name for name in stored or () if is_code(name)), None)):
+    if metrics is None and (code := next(filter(names_code, stored or ()), None)):
         expected = f"give it again: --metric {code}"
         raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", expected)
     return make_plan(stored if metrics is None else metrics, trusted=metrics is not None, **settings)

@@ -10,6 +10,7 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
@@ -103,6 +104,13 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
         problem = f"metric {request.name!r}: {entry!r} is a function of rewards, which is not told its number"
         raise PluginError(f"{problem}; expected a calipers.Metric with the parameter k")
     return RequestedMetric(request.text, metric, {}, user_code=True)
+
+
+def names_code(wanted: str | Mapping[str, Any]) -> bool:
+    """Whether a requested metric names a file of code, which `resolve` would run."""
+    with suppress(InputError):  # `resolve` reports it
+        return is_code(_request(wanted).name)
+    return False
 
 
 def _of_object(thing: Any) -> RequestedMetric:

@@ -94,14 +94,10 @@ LONGEST = 500
 """Maximum characters of a foreign error message."""
 
 
-async def judged(verifier: Verifier, task: Task, completion: Completion, *, check: bool = True) -> Verdict:
-    """The verdict of a verifier, which `checked` accepts; any exception of the verifier becomes a VerifierError.
-
-    Without ``check``, the verdict is returned as the verifier gave it.
-    """
+async def judged(verifier: Verifier, task: Task, completion: Completion) -> Verdict:
+    """The verdict of a verifier, which `checked` accepts; any exception of the verifier becomes a VerifierError."""
     with VerifierGuard(name_of(verifier)):
-        verdict = await verifier.verify(task, completion)
-        return checked(verdict) if check else verdict
+        return checked(await verifier.verify(task, completion))
 
 
 class VerifierGuard:

@@ -474,3 +474,9 @@ def test_files_of_a_certificate_may_be_paths(tmp_path):
     certify(run, key=key).save(path)
     done = verify(path, run, key=Path(f"{key}.pub"), tree=tmp_path / "result.tree")
     assert done.state == GOOD, done
+
+
+@pytest.mark.parametrize("name", ["evil.py:f", "evil.py:f()", "d(1)/evil.py:f", "evil.py:f(k=1)", " evil.py:f"])
+def test_a_certificate_that_names_code_is_refused_however_it_is_written(name):
+    with pytest.raises(InputError, match="is a file of code, which no certificate names"):
+        CertifiedScoring.of({"metrics": [name]})

@@ -21,10 +21,9 @@ from calipers.formats.lines import kept_processes
 from calipers.formats.read import begin, format_of, with_folders
 from calipers.formats.run_folder import PLAN, RUN, is_run, read_plan
 from calipers.formats.source import Source
-from calipers.names import is_code
 from calipers.pipeline import columns_read, score
 from calipers.reports.result import Result, covered
-from calipers.request import integer, make_plan, no_reward
+from calipers.request import integer, make_plan, names_code, no_reward
 from calipers.rollouts.table import Part
 from calipers.stores import atomic_file
 
@@ -73,7 +72,7 @@ class CertifiedScoring:
     def refuse_code(self) -> None:
         """Raise InputError for a metric that is a file of code, because checking a certificate must not run code."""
         for metric in self.metrics:
-            if is_code(metric.partition("(")[0].strip()):
+            if names_code(metric):
                 problem = f"{metric!r:.60} is a file of code, which no certificate names"
                 raise InputError.at("scoring", problem, "expected names of metrics")
 
