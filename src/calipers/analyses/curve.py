@@ -441,7 +441,7 @@ def _cost_notes(costs: Column | None, tries: Sequence[FirstSuccess]) -> list[str
     if tries and costs is None:
         return [f"no cost: no rollout has {COST}"]
     if any(row.cost is None for row in tries):
-        return [f"no cost for some k: some tasks have no {COST} for a pass or a failure that is needed"]
+        return [f"no cost for some k: some tasks have no finite {COST} for a pass or a failure that is needed"]
     return []
 
 
