@@ -211,6 +211,13 @@ def test_wrong_input_is_a_line(tmp_path, arguments, message):
     assert message in refused(*arguments, cwd=tmp_path)
 
 
+def test_models_in_one_file_have_no_option_of_two_runs(tmp_path):
+    lines(tmp_path, *rows_of({("x", model): share(0.5) for model in "ab"}), name="all.jsonl")
+    refusal = refused("compare", "all.jsonl", "--models", "a,b", "--flips", "3", cwd=tmp_path)
+    remedy = "remove it, or give the two runs of one benchmark"
+    assert refusal == f"--flips: needs a file of rollouts for each model; {remedy}"
+
+
 def test_excluded_rollouts_are_not_in_a_matrix(home):
     less = ("--exclude", "task=t0", "--format", "json")
     for verb in ("score", "compare"):

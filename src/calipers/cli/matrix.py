@@ -75,7 +75,9 @@ def compared_matrix(
         sources = tuple(cell.source for cell in compared.benchmarks[0].cells)
         if len(set(sources)) == len(sources) and set(sources) <= set(runs.with_rollouts):
             return None, sources
-    problem = f"is for one benchmark, and {runs.given} has {len(compared.benchmarks)}"
+    count = len(compared.benchmarks)
+    several = f"is for one benchmark, and {runs.given} has {count}"
+    problem = several if count > 1 else "needs a file of rollouts for each model"
     refuse(ONE_BENCHMARK, problem, "remove it, or give the two runs of one benchmark")
     return compared, ()
 
