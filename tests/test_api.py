@@ -292,6 +292,22 @@ def test_a_seed_is_an_integer(seed):
         calipers.score([[1, 0]], seed=seed)
 
 
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [
+        ({"confidence": "0.9"}, "confidence is '0.9'; expected a number between 0 and 1, such as 0.95"),
+        ({"by": 1}, "by is 1; expected a text, or a list of texts"),
+        ({"by": ["level", 1]}, r"by is \['level', 1\]; expected a text, or a list of texts"),
+        ({"exclude": 1}, "exclude is 1; expected a text, or a list of texts"),
+        ({"cluster": 1}, "cluster is 1; expected a text"),
+        ({"reward": 1}, "reward is 1; expected a text"),
+    ],
+)
+def test_a_setting_of_another_type_is_named(setting, error):
+    with pytest.raises(InputError, match=f"^{error}$"):
+        calipers.score([[1, 0]], **setting)
+
+
 def test_other_settings_of_numpy():
     curves = calipers.curve([[1, 0], [1, 1]], upto=np.int64(2), confidence=np.float32(0.5))
     study = calipers.plan(variance_between=0.1, variance_within=0.1, tasks=np.int64(100), samples=np.uint8(250))

@@ -9,10 +9,11 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from calipers.cards import DEFAULT, canonical
@@ -348,6 +349,14 @@ def integer(name: str, value: Any) -> int:
         raise InputError(f"{name} is {value!r:.60}; expected an integer") from None
 
 
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """The texts of a setting that takes one or several; InputError for anything else."""
+    texts = [value] if isinstance(value, str) else [*value] if isinstance(value, Iterable) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{name} is {value!r:.60}; expected a text, or a list of texts")
+    return tuple(dict.fromkeys(texts))
+
+
 CONFIDENCES: Final = (1e-6, 1 - 1e-12)  # quantiles at a confidence beyond these are lost in rounding
 
 
@@ -376,6 +385,11 @@ def make_plan(
     resolved_dialect = _dialect(dialect or "native")
     if missing is not None and missing not in get_args(Missing):
         raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
+    for name, value in (("cluster", cluster), ("reward", reward)):
+        if not isinstance(value, str | None):
+            raise InputError(f"{name} is {value!r:.60}; expected a text")
+    if not isinstance(confidence, Real):
+        raise InputError(f"confidence is {confidence!r:.60}; expected a number between 0 and 1, such as 0.95")
     if not CONFIDENCES[0] <= confidence <= CONFIDENCES[1]:
         expected = "expected a number between 0 and 1" + (", not so near to them" if 0 < confidence < 1 else "")
         raise InputError(f"confidence is {confidence}; {expected}, such as 0.95")
@@ -396,7 +410,7 @@ def make_plan(
         requests=list(requested.values()),
         dialect=resolved_dialect,
         missing=cast(Missing, missing or resolved_dialect.missing),
-        by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
+        by=_texts("by", by),
         cluster=cluster,
         reward=reward,
         confidence=float(confidence),
@@ -404,7 +418,7 @@ def make_plan(
         interval=method,
         range=_range(range),
         afterwards=afterwards,
-        exclude=_excluded([exclude] if isinstance(exclude, str) else exclude),
+        exclude=_excluded(_texts("exclude", exclude)),
     )
 
 
@@ -415,7 +429,7 @@ def _excluded(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     (('difficulty', 'hard'),)
     """
     pairs = []
-    for text in dict.fromkeys(texts):
+    for text in texts:
         key, equals, value = text.partition("=")
         if not (key.strip() and equals):
             raise InputError.at("--exclude", f"{text!r} cannot be read", "expected KEY=VALUE, such as difficulty=hard")
