@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.reports.untrusted_text import BROKEN, LONGEST, clean, plain, safe_json, width, within
+from calipers.reports.untrusted_text import (
+    BROKEN,
+    LONGEST,
+    TAIL,
+    clean,
+    plain,
+    safe_json,
+    width,
+    within,
+    without_middle,
+)
 
 ANYTHING = st.text(st.characters())  # with lone surrogates
 
@@ -61,3 +71,21 @@ def test_names_within_a_width_are_told_apart(names, most):
     assert max(map(width, short)) <= most
     assert len(set(short)) == len(names)
     assert all(a == b for a, b in zip(names, short, strict=True) if width(a) <= most and b.count("…") == 0)
+
+
+@given(st.lists(st.text("ab中", max_size=30), max_size=4), st.integers(1, 25))
+def test_names_without_their_middle_are_distinct_in_the_least_room(texts, most):
+    short = without_middle(texts, most)
+    assert len({*short}) == len({*texts})
+    least = max(most, TAIL + 2)
+    narrower = [
+        without_middle([text], room)[0] for room in range(least, max(map(width, short), default=0)) for text in texts
+    ]
+    rooms = [narrower[at : at + len(texts)] for at in range(0, len(narrower), len(texts) or 1)]
+    assert all(len({*each}) < len({*texts}) for each in rooms)
+
+
+def test_long_names_that_differ_in_their_middle_are_cut_quickly():
+    """A comparison of two models with such names took more than a minute."""
+    first, second = ("x" * 50_000 + letter + "y" * 50_000 for letter in "ab")
+    assert [len(name) for name in without_middle([first, second], 20)] == [50_001 + 1 + TAIL] * 2

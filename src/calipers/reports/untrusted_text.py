@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from typing import TextIO
@@ -109,12 +110,14 @@ def without_middle(texts: Sequence[str], most: int) -> list[str]:
     >>> without_middle(["Claude-3.5-Sonnet-20241022", "GPT-4"], 21)
     ['Claude-3.5-S…20241022', 'GPT-4']
     """
-    longest = max(map(width, texts), default=0)
-    for room in range(max(most, TAIL + 2), longest + 1):
-        short = [_without_middle(text, room) for text in texts]
-        if len(set(short)) == len(set(texts)):
-            return short
-    return list(texts)
+    names = set(texts)
+    rooms = range(max(most, TAIL + 2), max(map(width, texts), default=0) + 1)
+
+    def are_distinct(room: int) -> bool:
+        return len({_without_middle(text, room) for text in names}) == len(names)
+
+    room = max(most, TAIL + 2) + bisect_left(rooms, True, key=are_distinct)  # more room never makes two names equal
+    return [_without_middle(text, room) for text in texts]
 
 
 def within(texts: Sequence[str], most: int) -> list[str]:
