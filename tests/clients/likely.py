@@ -83,7 +83,7 @@ class Likely:
     model: Model = field(default_factory=Model)
     ways: tuple[str, ...] = ("echo", "listed")
     strict: bool = False  # what it does not understand is a 400, not passed by
-    counts: bool = True  # it says how many tokens it read
+    counts: object = True  # it says how many tokens it read; false: no usage; else: the usage that it returns
     troubles: int = 0
     port: int = 0
 
