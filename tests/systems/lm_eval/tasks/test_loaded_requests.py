@@ -193,6 +193,8 @@ def test_each_request_has_settings_of_its_own():
         ({"num_fewshot": 1, "doc_to_target": "n"}, "the answer of an example is"),
         ({"doc_to_text": "c"}, "doc_to_text: is ['x', 'y']; expected a text"),
         ({"output_type": "multiple_choice"}, "a multiple_choice task without doc_to_choice"),
+        ({"gen_prefix": "c"}, "gen_prefix: document 0: is ['x', 'y']; expected a text"),
+        ({"description": "n"}, "description: document 1: is 1; expected a text"),  # 0 is none, as in lm-eval
     ],
 )
 def test_a_task_that_cannot_be_asked_is_refused(fields, said):

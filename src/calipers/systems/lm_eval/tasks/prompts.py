@@ -476,10 +476,13 @@ def choices_of(value: Any, doc: Doc, columns: Collection[str], location: str) ->
 
 
 def field_of(value: str | None, doc: Doc, location: str) -> str | None:
-    """``description`` or ``gen_prefix`` of a document, from a column or a template; None if it is not given."""
+    """``description`` or ``gen_prefix`` of a document, from a column or a template; None if it is not given or empty."""
     if not value:
         return None
-    return cell(doc, value, location) if value in doc else render(value, dict(doc), location)
+    text = cell(doc, value, location) if value in doc else render(value, dict(doc), location)
+    if text and not isinstance(text, str):
+        raise InputError.at(location, f"is {shown(text)}", "expected a text")
+    return text or None
 
 
 def cell(doc: Doc, column: str, location: str) -> Any:
