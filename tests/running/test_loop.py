@@ -27,6 +27,8 @@ class Same:
             raise VerifierError("the judge is unwell")
         if completion.text == "busy":
             raise VerifierError("HTTP 503", outcome="judge_failed", blameless=True)
+        if completion.text.startswith("as "):
+            raise VerifierError("no verdict", outcome=completion.text.removeprefix("as "), blameless=True)
         if completion.text == "bug":
             raise ZeroDivisionError("a bug of the judge")
         if completion.text == "exit":
@@ -124,6 +126,9 @@ def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
         ("exit", "broke_verifier", None),  # a verifier that ends the process does not end the run
         ("nothing", "broke_verifier", None),
         ("cancelled", "verifier_failed", None),  # an answer cannot cause this
+        ("as unparsed", "unparsed", None),
+        ("as banana", "verifier_failed", None),  # from user code; a log with it could not be read
+        ("as scored", "verifier_failed", None),  # without a reward, likewise
         ("busy", "judge_failed", None),  # a failure of the judge is not a wrong answer
         (Completion("a", "length", "truncated"), "truncated", 0.0),
         (Completion("a0", "length", "truncated"), "truncated", 1.0),  # truncated, but still correct

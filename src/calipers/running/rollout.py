@@ -25,7 +25,7 @@ from calipers.clients import Completion, Request
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, RunError, VerifierError
 from calipers.formats.source import LONGEST_LINE
-from calipers.rollouts.record import ASKED_AGAIN, ROLES, TEXTS, USAGE
+from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, ROLES, TEXTS, USAGE
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, Verifier, judged
 
@@ -33,6 +33,9 @@ TAKEN: Final = frozenset(
     (*ROLES, *USAGE, "finish_reason", "retries", ASKED_AGAIN, "endpoint", "request", "started_at", "finished_at")
 )
 """Keys of a line that a verifier's field may not set, because its value would make the log unreadable or wrong."""
+
+WITHOUT_VERDICT: Final = tuple(outcome for outcome in OUTCOMES if outcome != "scored")
+"""Outcomes that the error of a verifier may set; with any other, which user code may give, no log could be read."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -64,7 +67,7 @@ class Finished(msgspec.Struct, frozen=True):
     def outcome(self) -> str:
         """The outcome: what failed, else how the completion ended, else the verifier's outcome."""
         if isinstance(self.error, VerifierError):
-            return self.error.outcome
+            return self.error.outcome if self.error.outcome in WITHOUT_VERDICT else "verifier_failed"
         if self.completion is None:
             return "client_failed"
         if self.completion.ending:
