@@ -42,6 +42,7 @@ def test_keys_in_the_environment(monkeypatch):
         "OTHER_API_KEY": " key-of-another ",
         "AWS_SESSION_TOKEN": "passing",
         "HF_TOKEN": "hf_1234",
+        "API_KEY": "plain-key",
         "AZURE_CLIENT_SECRET": "s3cr3t-1",
     }
     for name, value in {
@@ -54,7 +55,7 @@ def test_keys_in_the_environment(monkeypatch):
         monkeypatch.setenv(name, value)
     secrets = Secrets()
     secrets.add_environment()
-    assert secrets.scrub("key-of-another passing hf_1234 s3cr3t-1") == "[secret] [secret] [secret] [secret]"
+    assert secrets.scrub("key-of-another passing hf_1234 plain-key s3cr3t-1") == " ".join(["[secret]"] * 5)
     assert secrets.scrub("banana 1000000 task_id postgres") == "banana 1000000 task_id postgres"
 
 
