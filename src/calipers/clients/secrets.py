@@ -14,9 +14,8 @@ SHORTEST = 6  # characters of a key; shorter texts are not keys, and replacing t
 _NAMES = re.compile(
     r"api[-_]?key|authorization|password|secret|credential|(access|api|auth|session)[-_]?token", re.IGNORECASE
 )
-_KEYS = re.compile(
-    r"_(API_KEY|ACCESS_KEY|SECRET_KEY|TOKEN|SECRET)$"
-)  # the values of others, such as passwords, may be words
+# the values of other variables, such as passwords, may be words
+_KEYS = re.compile(r"(^|_)(API_KEY|ACCESS_KEY|SECRET_KEY|TOKEN|SECRET)$")
 _LIKE_KEYS = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_ID)?$", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
