@@ -129,7 +129,7 @@ def test_an_unknown_cost_is_said_not_guessed(tmp_path):
     rows = [{"task": "a", "sample": 0, "reward": 1, "usage": {"cost_usd": 1}}, {"task": "a", "sample": 1, "reward": 0}]
     (group,) = curves(lines(tmp_path, *rows), cwd=tmp_path)["groups"]
     assert [one["cost"] for one in group["first_success"]] == [None, None]
-    assert any("some tasks have no cost_usd" in note for note in group["notes"])
+    assert any("some tasks have no finite cost_usd" in note for note in group["notes"])
 
 
 @pytest.mark.parametrize(
