@@ -476,7 +476,7 @@ def choices_of(value: Any, doc: Doc, columns: Collection[str], location: str) ->
 
 
 def field_of(value: str | None, doc: Doc, location: str) -> str | None:
-    """``description`` or ``gen_prefix`` of a document, from a column or a template; None if it is not given or empty."""
+    """``description`` or ``gen_prefix`` of a document, from a column or a template; None if not given, or empty."""
     if not value:
         return None
     text = cell(doc, value, location) if value in doc else render(value, dict(doc), location)
