@@ -299,8 +299,11 @@ def test_a_seed_is_an_integer(seed):
         ({"by": 1}, "by is 1; expected a text, or a list of texts"),
         ({"by": ["level", 1]}, r"by is \['level', 1\]; expected a text, or a list of texts"),
         ({"exclude": 1}, "exclude is 1; expected a text, or a list of texts"),
-        ({"cluster": 1}, "cluster is 1; expected a text"),
-        ({"reward": 1}, "reward is 1; expected a text"),
+        ({"cluster": 1}, "cluster is 1; expected the name of a key"),
+        ({"reward": 1}, "reward is 1; expected the name of a key"),
+        ({"cluster": ""}, "cluster is ''; expected the name of a key"),  # it was ignored
+        ({"by": ["level", " "]}, r"by is \['level', ' '\]; expected a text, or a list of texts"),
+        ({"metrics": "my.py"}, "my.py: no metric is named; expected my.py:FUNCTION"),
     ],
 )
 def test_a_setting_of_another_type_is_named(setting, error):

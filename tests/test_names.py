@@ -3,8 +3,8 @@ import sys
 import pytest
 from compat.packages import put
 
-from calipers.errors import PluginError, UnknownName
-from calipers.names import CLIENTS, DIALECTS, FILTERS, METRICS, VERIFIERS, Index, load, match
+from calipers.errors import InputError, PluginError, UnknownName
+from calipers.names import CLIENTS, DIALECTS, FILTERS, METRICS, VERIFIERS, Index, engine_of, load, match
 
 DECORATED = """
 from test_names_registry import register
@@ -202,3 +202,9 @@ def test_all_packages_whose_decorators_give_names(site):
     (error,) = site.index.load_packages()
     assert "package brings-bad" in str(error)
     assert list(site.index.added) == ["good"]
+
+
+def test_this_process_is_an_engine_without_an_address():
+    assert engine_of("--engine", "local") is None
+    with pytest.raises(InputError, match=r"^--engine: local has no address; expected local, or ray=ADDRESS$"):
+        engine_of("--engine", "local=x")

@@ -194,6 +194,11 @@ class TestRefused:
         with pytest.raises(Incomplete, match=r"in no partial: .*part-2\.jsonl"):
             merge_partials(paths[:2], expect=listed)
 
+    def test_a_list_of_files_that_is_not_there(self, tmp_path, parts):
+        _, paths = parts
+        with pytest.raises(InputError, match=r"gone: cannot be read \(No such file or directory\); expected a file"):
+            merge_partials(paths, expect=tmp_path / "gone")
+
     def test_labels_that_it_does_not_have(self, parts):
         _, paths = parts
         with pytest.raises(InputError, match="the partial does not have 'level' of its rollouts"):

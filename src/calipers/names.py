@@ -572,7 +572,9 @@ def engine_of(origin: str, given: str | None) -> tuple[str, str] | None:
     (('ray', '10.0.0.1:6379'), None)
     """
     name, _, address = (given or "local").partition("=")
-    if name == "local" and not address:
+    if name == "local":
+        if address:
+            raise InputError.at(origin, "local has no address", "expected local, or ray=ADDRESS")
         return None
     if name not in ENGINES:
         raise InputError.at(origin, str(UnknownName.of("engine", name, ["local", *ENGINES])))

@@ -291,9 +291,9 @@ def _check_expected(parts: Sequence[Partial], manifest: str) -> None:
         with open(manifest, encoding="utf-8") as file:
             lines = [line.strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError.at(
-            manifest, f"cannot be read ({error})", "expected a path or a SHA-256 on each line"
-        ) from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        expected = "expected a file with a path or a SHA-256 on each line"
+        raise InputError.at(manifest, f"cannot be read ({why})", expected) from None
     inputs = [each for part in parts for each in part.header.inputs]
     known = {each.sha256 for each in inputs} | {each.path for each in inputs}
     known |= {os.path.abspath(each.path) for each in inputs} | {part.path for part in parts}

@@ -184,7 +184,9 @@ def _of_function(name: str, fn: Callable[..., Any]) -> Opaque:
     return Opaque(name, compute)
 
 
-def _unknown(name: str, dialect: Dialect) -> UnknownName:
+def _unknown(name: str, dialect: Dialect) -> InputError:
+    if name.endswith(".py"):
+        return InputError.at(name, "no metric is named", f"expected {name}:FUNCTION")
     if dialect.metrics is None:
         tables = {entry: DIALECTS.load(entry).metrics or {} for entry in DIALECTS.entries}
         dialects = [entry for entry, table in tables.items() if name in table]
@@ -352,7 +354,7 @@ def integer(name: str, value: Any) -> int:
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     """The texts of a setting that takes one or several; InputError for anything else."""
     texts = [value] if isinstance(value, str) else [*value] if isinstance(value, Iterable) else [None]
-    if not all(isinstance(text, str) for text in texts):
+    if not all(isinstance(text, str) and text.strip() for text in texts):
         raise InputError(f"{name} is {value!r:.60}; expected a text, or a list of texts")
     return tuple(dict.fromkeys(texts))
 
@@ -386,8 +388,8 @@ def make_plan(
     if missing is not None and missing not in get_args(Missing):
         raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
     for name, value in (("cluster", cluster), ("reward", reward)):
-        if not isinstance(value, str | None):
-            raise InputError(f"{name} is {value!r:.60}; expected a text")
+        if not (value is None or (isinstance(value, str) and value.strip())):
+            raise InputError(f"{name} is {value!r:.60}; expected the name of a key")
     if not isinstance(confidence, Real):
         raise InputError(f"confidence is {confidence!r:.60}; expected a number between 0 and 1, such as 0.95")
     if not CONFIDENCES[0] <= confidence <= CONFIDENCES[1]:

@@ -4,11 +4,11 @@ import pytest
 from compat.packages import put
 from verifiers.judging import judge
 
-from calipers.errors import PluginError, UnknownName
+from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import VERIFIERS
 from calipers.verifiers import user_code
 from calipers.verifiers.text import EXACT_MATCH
-from calipers.verifiers.user_code import find_verifier, register, unregister, verifier_names
+from calipers.verifiers.user_code import find_verifier, named_verifier, register, unregister, verifier_names
 
 BUILT_IN = sorted(VERIFIERS.entries)
 OF_TEXT = ["contains", "exact_match", "format_only", "numeric_match", "regex_match", "tool_calls_match"]
@@ -83,3 +83,8 @@ def test_an_unknown_name(name, said):
     with pytest.raises(UnknownName) as caught:
         find_verifier(name)
     assert str(caught.value) == said
+
+
+def test_a_file_without_a_function_is_told_how_to_name_one():
+    with pytest.raises(InputError, match=r"^my\.py: no verifier is named; expected my\.py:FUNCTION$"):
+        named_verifier("my.py")

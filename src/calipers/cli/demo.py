@@ -56,7 +56,7 @@ def demo(out: str) -> None:
 
 def _say(text: str, colour: str | None = None) -> None:
     text = as_lines(text.split("\n"))
-    plain = os.environ.get("NO_COLOR") or sys.stdout is None or not is_terminal(sys.stdout)
+    plain = os.environ.get("NO_COLOR") or not is_terminal(sys.stdout)
     write(text if plain else click.style(text, fg=colour, bold=colour is None))
 
 

@@ -104,7 +104,7 @@ def aligned(lines: Mapping[str, str]) -> list[str]:
     """A line for each name; on a terminal, a long description is wrapped in its column."""
     widest = max(map(len, lines))
     room = shutil.get_terminal_size().columns - widest - 2
-    wrapped = room >= LEAST and sys.stdout is not None and is_terminal(sys.stdout)
+    wrapped = room >= LEAST and is_terminal(sys.stdout)
     rows = []
     for name, text in lines.items():
         pieces = textwrap.wrap(text, room) if wrapped else [text]

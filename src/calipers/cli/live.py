@@ -183,7 +183,7 @@ class _Stream:
         return self._stream is not None
 
     def isatty(self) -> bool:
-        return self._stream is not None and is_terminal(self._stream)
+        return is_terminal(self._stream)
 
     def write(self, text: str) -> int:
         self._do(lambda stream: stream.write(text.encode(self.encoding, "replace").decode(self.encoding)))

@@ -71,7 +71,7 @@ def show(document: Document, shape: str) -> None:
 
 def rendered(document: Document, shape: str) -> str:
     """A document as text in a format; ``table`` gives plain lines, as wide as the terminal if there is one."""
-    fits = shape == "table" and sys.stdout is not None and is_terminal(sys.stdout)
+    fits = shape == "table" and is_terminal(sys.stdout)
     settings = {"columns": shutil.get_terminal_size().columns} if fits else {}
     text: str = import_module(f"calipers.reports.{RENDERERS[shape]}").render(document, **settings)
     return text
@@ -273,7 +273,7 @@ class Progress:
 
     def __init__(self, patience: float = PATIENCE, stream: TextIO | None = None, unit: str = "") -> None:
         self._stream = stream or sys.stderr  # None if it is closed
-        self.wanted = self._stream is not None and is_terminal(self._stream)
+        self.wanted = is_terminal(self._stream)
         self._patience = patience
         self._unit = unit  # "" for bytes
         self._since = time.monotonic()

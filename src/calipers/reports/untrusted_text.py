@@ -92,9 +92,9 @@ def plain(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-def is_terminal(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that supports control sequences."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal that supports control sequences; None is a closed one."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def width(text: str) -> int:

@@ -368,6 +368,8 @@ def find_verifier(name: str) -> NamedVerifier:
 
 def named_verifier(name: str) -> NamedVerifier:
     """The verifier named by the user: a name for `find_verifier`, or ``FILE.py:OBJECT``, whose file is run."""
+    if name.endswith(".py"):
+        raise InputError.at(name, "no verifier is named", f"expected {name}:FUNCTION")
     return code_verifier(name) if is_code(name) else find_verifier(name)
 
 
