@@ -9,7 +9,7 @@ import pytest
 
 from bench.simulations.audit import CHEATS, REAL, honest, look, share_found
 from calipers.analyses.audit import IMPOSSIBLE, AuditEvidence, against_strong_runs, audit, audited, rows_of
-from calipers.errors import CalipersError
+from calipers.errors import CalipersError, InputError
 from calipers.running.perform import sample_seed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -138,6 +138,40 @@ def test_a_file_of_rollouts(tmp_path):
     assert [each.rule for each in done.findings] == [rule]
     assert done.exit_code == 1
     assert json.loads(json.dumps(done.to_dict()))["findings"][0]["count"] == 1
+
+
+def two_rewards(folder):
+    """A file whose samples were drawn until `acc` passed, with a reward for the format that shows nothing of it."""
+    path = folder / "run.jsonl"
+    rng = np.random.default_rng(1)
+    rows = [
+        {"task": f"t{task}", "sample": sample, "rewards": {"fmt": float(rng.random() < 0.5), "acc": float(sample == 3)}}
+        for task in range(40)
+        for sample in range(4)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_reward_that_does_not_exist_is_refused(tmp_path):
+    """It was audited as a run without rewards, in which nothing is found."""
+    path = two_rewards(tmp_path)
+    assert "last_is_pass" in [each.rule for each in audit(path, reward="acc").findings]
+    with pytest.raises(InputError, match=r"no reward in .*run\.jsonl named 'acx'; did you mean 'acc'\?"):
+        audit(path, reward="acx")
+
+
+def test_several_rewards_need_a_choice(tmp_path):
+    with pytest.raises(InputError, match=r"run\.jsonl: has several rewards \(acc, fmt\); choose one with --reward KEY"):
+        audit(two_rewards(tmp_path))
+
+
+def test_every_rollout_is_audited_by_the_same_reward(tmp_path):
+    """A rollout without `reward` was audited by whichever other reward came first in its row."""
+    rows = [{"task": f"t{at}", "reward": 0.0, "rewards": {"fmt": 1.0}, "completion": " "} for at in range(4)]
+    rows[3]["reward"] = None
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "empty_passes" not in [each.rule for each in audit(tmp_path / "run.jsonl").lists]
 
 
 def own_run(samples=4):

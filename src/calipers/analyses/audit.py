@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from calipers.analyses.plan_study import one_reward
 from calipers.errors import InputError
 from calipers.formats import Named, Raw
 from calipers.formats.convert import records_of, refuse_pipes
@@ -98,17 +99,17 @@ class AuditRow:
         return (*self.group, self.task)
 
 
-def rows_of(records: Iterable[Mapping[str, Any]], reward: str | None = None) -> Iterator[AuditRow]:
-    """Yield a row for each record; ``reward`` is the name of the reward to use if there are several."""
+def rows_of(records: Iterable[Mapping[str, Any]], reward: str = "reward") -> Iterator[AuditRow]:
+    """Yield a row for each record, with the value of this reward."""
     for record in records:
         yield _row({key: _decoded(value) for key, value in record.items() if key != FACTS}, reward)
 
 
-def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
+def _row(record: Mapping[str, Any], reward: str) -> AuditRow:
     usage = record.get("usage") or {}
     rewards = {"reward": record.get("reward"), **(record.get("rewards") or {})}
     known = {name: value for name, value in rewards.items() if value is not None}
-    value = known.get(reward) if reward else known.get("reward", next(iter(known.values()), None))
+    value = known.get(reward)
     completion, metadata = record.get("completion"), record.get("metadata") or {}
     call = record["request"] if isinstance(record.get("request"), dict) else {}  # an object in Calipers' own runs
     seed = record.get("seed", metadata.get("seed", call.get("seed")))
@@ -319,8 +320,8 @@ def audited(evidence: AuditEvidence, paths: Sequence[str] = (), more: Sequence[V
 
 def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEvidence:
     parts: list[Part] = []
-    begin([path], columns=names, kept=parts)
-    rows = list(rows_of(records_of([path], names, parts), reward))
+    rollouts, _ = begin([path], columns=names, kept=parts)
+    rows = list(rows_of(records_of([path], names, parts), one_reward(rollouts, reward, path)))
     if not is_run(path):
         return AuditEvidence(rows, seed=seed)
     plan = read_plan(path)

@@ -275,7 +275,7 @@ def _run(source: Source, chosen: Chosen, number: int) -> _Run:
 
 def _with_values(part: Rollouts, chosen: Chosen, path: str) -> _Run:
     """A run with the value of each of its rollouts; a gap for a rollout that does not count."""
-    column = contributed(part, _reward(part, chosen.reward, path))
+    column = contributed(part, one_reward(part, chosen.reward, path))
     column = column.filled(0.0) if chosen.missing == "zero" else column
     if not np.isfinite(column.kept()).all():
         raise InputError.at(path, "a reward is not a finite number", "expected finite rewards")
@@ -289,7 +289,8 @@ def _with_values(part: Rollouts, chosen: Chosen, path: str) -> _Run:
     return _Run(part, column, path)
 
 
-def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
+def one_reward(part: Rollouts, wanted: str | None, path: str) -> str:
+    """The reward to read: the wanted one, else the usual one (`reward`), else the only one; InputError for several."""
     keys = sorted(part.rewards)
     if wanted is not None:
         if wanted not in keys:
