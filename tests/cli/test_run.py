@@ -304,3 +304,9 @@ def test_an_evsys_client_of_ones_own(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["groups"][0]["metrics"]["pass_rate"]["value"] == 1.0
     assert os.listdir(tmp_path / "runs")[0].startswith("sums-python_mine.py_Mine-")
+
+
+def test_a_comma_is_no_benchmark(tmp_path):
+    """The command ended with exit code 2 and without a word."""
+    error = refused("run", ",", "--model", MODEL, cwd=tmp_path)
+    assert error == "',' is no benchmark; expected a file, a folder or the name of one"

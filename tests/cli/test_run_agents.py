@@ -133,7 +133,12 @@ def test_an_agent_has_no_dry_run(tmp_path, option):
 
 @pytest.mark.parametrize("agent", [True, False])
 @pytest.mark.parametrize(
-    "option", ["--export=lm_eval", "--write-out", "--show-config", "--check-integrity", "--cache-requests"]
+    "option",
+    [
+        *("--export=lm_eval", "--write-out", "--show-config", "--check-integrity", "--cache-requests"),
+        *("--num-fewshot=3", "--include-path=.", "--load-seeds=1", "--fewshot-seed=1", "--task-metadata={}"),
+        "--default-metrics=guide",
+    ],
 )
 def test_an_option_of_lm_eval_tasks_is_refused_before_anything_runs(tmp_path, agent, option):
     write_dataset(tmp_path / "set", 1)

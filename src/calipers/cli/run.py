@@ -45,7 +45,8 @@ USAGE, INCOMPLETE = 2, 3
 FIRST = 5  # questions that a dry run shows
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
 """Option -> the function of the task library that it calls."""
-OF_LIBRARY = (*SHOWN, "cache_requests", "export")
+OF_TASKS = ("num_fewshot", "include_path", "load_seeds", "fewshot_seed", "task_metadata", "default_metrics")
+OF_LIBRARY = (*SHOWN, "cache_requests", "export", *OF_TASKS)
 NO_LIBRARY = "is for tasks of lm-evaluation-harness, and no benchmark is one", "remove it"
 SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a line added after the page
 

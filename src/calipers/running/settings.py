@@ -457,7 +457,10 @@ def _separate(benchmarks: Sequence[str]) -> Iterator[str]:
         if is_remote(benchmark):
             raise not_local(benchmark, "a benchmark is read from this machine", "download it first")
         if "," in benchmark and not os.path.lexists(benchmark):
-            yield from (name for part in benchmark.split(",") if (name := part.strip()))
+            names = [name for part in benchmark.split(",") if (name := part.strip())]
+            if not names:
+                raise InputError(f"{benchmark!r} is no benchmark; expected a file, a folder or the name of one")
+            yield from names
         else:
             yield benchmark
 
