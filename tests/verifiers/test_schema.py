@@ -88,6 +88,13 @@ def test_a_number_beyond_every_float_is_a_multiple_of_none() -> None:
     assert judge(JSON_SCHEMA, "9" * 400, None, schema={"multipleOf": 0.5}).reward == 0.0
 
 
+def test_a_dynamic_reference_to_an_anchor_is_followed() -> None:
+    schema = {"$dynamicAnchor": "node", "type": "object", "additionalProperties": {"$dynamicRef": "#node"}}
+    JSON_SCHEMA.check(task(None, "json_schema", schema=schema))
+    assert judge(JSON_SCHEMA, '{"a": {"b": {}}}', schema=schema).reward == 1
+    assert judge(JSON_SCHEMA, '{"a": {"b": 1}}', schema=schema).reward == 0
+
+
 def test_a_pattern_that_comes_to_no_end_is_no_verdict() -> None:
     with pytest.raises(VerifierError, match=r"no verdict within 0\.3 s") as failed:
         judge(JSON_SCHEMA, '"' + "a" * 60 + '!"', schema={"pattern": "^(a+)+$"}, seconds=0.3)
@@ -109,6 +116,7 @@ def test_a_pattern_that_comes_to_no_end_is_no_verdict() -> None:
         ),
         ({"schema": {"items": {"$ref": "other.json"}}}, "cannot be resolved; nothing is downloaded"),
         ({"schema": {"$ref": "#/$defs/a"}}, "cannot be resolved"),
+        ({"schema": {"items": {"$dynamicRef": "#a"}}}, r"\$ref '#a' cannot be resolved"),
         ({"schema": {"$schema": 5}}, r"\$schema is not text"),
         ({"schema": {"$ref": "#"}}, "RecursionError"),
         ({"schema": {"description": "x" * 1_000_001}}, "more than 1000000 characters"),

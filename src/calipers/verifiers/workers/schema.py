@@ -77,7 +77,7 @@ def fault(schema: str) -> str:
     """The error of a schema; "" for a valid one."""
     bad_schema = import_module("jsonschema").SchemaError
     unresolvable = import_module("referencing").exceptions.Unresolvable
-    content = json.loads(schema)
+    content, reference = json.loads(schema), ""
     if not isinstance(content, (dict, bool)):
         return "it is not an object"
     if isinstance(content, dict) and not isinstance(content.get("$schema", ""), str):
@@ -93,7 +93,7 @@ def fault(schema: str) -> str:
         path = "/".join(map(str, error.absolute_path)) or "the schema"
         return f"{path}: {error.message}"[:200]
     except unresolvable as error:
-        return f"$ref {error.ref!r:.100} cannot be resolved; nothing is downloaded"
+        return f"$ref {reference or error.ref!r:.100} cannot be resolved; nothing is downloaded"
     except (ValueError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"[:200]
     return ""
@@ -109,15 +109,14 @@ def validator(schema: str) -> Any:
 
 
 def references(schema: Any) -> list[str]:
-    """Every ``$ref`` of a schema; none if parts of it have an ``$id``, to which references may be relative."""
+    """Every ``$ref`` and ``$dynamicRef`` of a schema; none if parts of it have an ``$id``, the base of references."""
     refs, waiting = [], [schema]
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):
             if part is not schema and isinstance(part.get("$id"), str):
                 return []
-            if isinstance(part.get("$ref"), str):
-                refs.append(part["$ref"])
+            refs += [part[key] for key in ("$ref", "$dynamicRef") if isinstance(part.get(key), str)]
             waiting += part.values()
         elif isinstance(part, list):
             waiting += part
