@@ -51,6 +51,12 @@ def test_the_range_of_the_rewards_belongs_to_the_history(night):
         night(rewards(2.5), "drop(reward) > 1.5", range=(0.0, 10.0))
 
 
+def test_a_reward_outside_the_range_is_an_error(night):
+    night(rewards(9.5), "drop(reward) > 1.5", range=(0.0, 12.0))
+    with pytest.raises(InputError, match=r"night-1\.jsonl: task '.*' sample 0: reward is 1[23].*; expected 0 to 12, the"):
+        night(rewards(12.5))
+
+
 def test_a_drop_larger_than_the_range_of_the_first_night_needs_the_range(night):
     """The first night's range, 9 to 10, took its place: a drop to 1 counted as one to 9, and every night passed."""
     night(rewards(9.5), "drop(reward) > 1.5")

@@ -777,6 +777,31 @@ def test_rewards_that_are_not_finite_or_out_of_range_are_told(tmp_path):
     assert np.isfinite(found.evidence)
 
 
+def test_a_reward_outside_the_given_range_is_an_error_of_its_file(tmp_path):
+    """It was clipped in silence, or drawn outside its own band."""
+    rewards = np.full((6, 2), 0.25)
+    write_step(tmp_path, 0, rewards, fee=rewards - 3)
+    rewards[2, 1] = 1.0
+    path = write_step(tmp_path, 1, rewards, fee=rewards - 3)
+    found = look(tmp_path, alarms_of(["drop(reward) > 0.02"]), range=(0.0, 0.5))
+    problem = f"{path}: step 1: task 'q2' sample 1: reward is 1; expected 0 to 0.5, the given --range"
+    assert found.unreadable == {str(path): problem}
+    assert f"not read: {problem}" in found.notes
+    assert found.last_step == 0
+    named = look(tmp_path, alarms_of(["drop(fee) > 0.02"]), state=str(tmp_path / "fee"), range=(0.0, 1.0))
+    assert "fee is -2.75; expected 0 to 1" not in str(named.unreadable)  # a column is no reward
+
+
+def test_the_range_is_that_of_the_watched_rewards(tmp_path):
+    rows = [{"task": f"q{at}", "rewards": {"reward": 0.4, "length": -2.0 - at}} for at in range(6)]
+    (tmp_path / "step_0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = look(tmp_path, alarms_of(["drop(reward) > 0.02"]), range=(0.0, 0.5))
+    curves = {curve.metric: curve.points[0] for curve in found.series[0].curves}
+    assert curves["length"].band is None or curves["length"].band[0] < curves["length"].value < curves["length"].band[1]
+    named = look(tmp_path, alarms_of(["drop(length) > 0.02"]), state=str(tmp_path / "s"), range=(0.0, 0.5))
+    assert "length is -2; expected 0 to 0.5, the given --range" in str(named.unreadable)
+
+
 def test_rewards_that_are_too_large_to_be_squared_are_no_warning(tmp_path):
     write_step(tmp_path, 0, np.full((2, 2), 1e308))
     found = look(tmp_path, alarms_of(["rl"]))  # warnings are errors here

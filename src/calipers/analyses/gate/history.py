@@ -27,7 +27,7 @@ from calipers.analyses.gate.gate import gate
 from calipers.analyses.watch import DROP, RISE, Alarm, parse
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
-from calipers.analyses.watch.sums import StepSums, matched, shared_tasks, summed
+from calipers.analyses.watch.sums import StepSums, demand_watched_range, matched, shared_tasks, summed
 from calipers.errors import InputError, LogError, UnknownName
 from calipers.formats import BAD, Named
 from calipers.formats.read import begin
@@ -169,12 +169,14 @@ class History:
         )
 
 
-def tonight(path: str, columns: Named, reward: str | None) -> StepSums:
-    """The sums of a run's rollouts; InputError if they have several models or datasets."""
+def tonight(path: str, columns: Named, reward: str | None, settings: MonitorSettings) -> StepSums:
+    """The sums of a run's rollouts; InputError for several models or datasets, or a reward outside the given range."""
     rollouts, _ = begin([path], columns=columns)
     parts = list(rollouts.groups())
     if len(parts) > 1:
         raise InputError.at(path, f"has {len(parts)} groups", "expected the rollouts of one model on one dataset")
+    if settings.range is not None:
+        demand_watched_range(parts[0], settings.range, reward, settings.metrics, path)
     return summed(parts[0], 1, "", path, reward)
 
 
@@ -285,7 +287,7 @@ def gate_with_history(
         raise InputError.at("--history", "standard input can be read only once", "expected a file, or no requirements")
     loaded = load_history(history, alarm, false_alarms, online, nights, settings.get("range"))
     columns = Named(settings.get("columns") or {}, settings.get("truth"), settings.get("input_format") or "")
-    sums = tonight(result, columns, settings.get("reward"))
+    sums = tonight(result, columns, settings.get("reward"), loaded.monitor.settings)
     count_before = len(loaded.nights)
     night = loaded.take(sums)
     notes = list(loaded.monitor.notes)

@@ -78,6 +78,12 @@ class MonitorSettings:
         """The level of the evidence of all alarms together."""
         return self.false_alarms / 2 if any(map(self.needs_reference, self.alarms)) else self.false_alarms
 
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that the alarms read, without outcomes and shares of groups."""
+        named = [alarm for alarm in self.alarms if alarm.kind not in (RATE, SHARE)]
+        return list(dict.fromkeys(what for alarm in named for what in (alarm.what, alarm.other) if what))
+
     def needs_reference(self, alarm: Alarm) -> bool:
         """Whether a part of the level is spent on a bound of the value that an alarm compares with."""
         return alarm.referenced and not (self.difficulty and alarm.kind in (DROP, RISE))
@@ -731,11 +737,11 @@ class Monitor:
             curve.verdicts.append("" if change is None or ends is None else _verdict(*ends))
 
     def _limits(self, sums: StepSums, name: str, values: Floats) -> tuple[float, float] | None:
-        if name in sums.rewards and self.settings.range is not None:
-            return self.settings.range
         if name in sums.columns:
             return None
-        return UNIT if float(values.min()) >= 0 and float(values.max()) <= 1 else None
+        low, high = (self.settings.range if name in sums.rewards else None) or UNIT
+        # other rewards than the one that is watched may have another range than the given one
+        return (low, high) if float(values.min()) >= low and float(values.max()) <= high else None
 
     def _change(
         self, base: StepSums, sums: StepSums, name: str, shared: tuple[Ints, Ints], limits: tuple[float, float] | None

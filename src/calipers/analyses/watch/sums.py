@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import ABSENT, FIRST_GAP, OUTCOMES, STOPPED_EARLY, label
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import HUGE
+from calipers.tally import demand_range
 
 TRUNCATED: Final = "truncated"
 LABELS: Final = (STEP, SPLIT, TRUNCATED)
@@ -223,17 +224,43 @@ def _divided(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def read_step_file(
-    path: str, columns: Named | None = None, *, root: str = "", reward: str | None = None, cluster: str | None = None
+    path: str,
+    columns: Named | None = None,
+    *,
+    root: str = "",
+    reward: str | None = None,
+    cluster: str | None = None,
+    range: tuple[float, float] | None = None,
+    metrics: Iterable[str] = (),
 ) -> tuple[list[StepSums], str]:
-    """The sums of every (series, step) in a file or run folder, and its hash; InputError if it is broken."""
+    """The sums of every (series, step) in a file or run folder, and its hash; InputError if it is broken.
+
+    With ``range``, it is also an error if the headline, or a reward among ``metrics``, has a value outside it.
+    """
     labels = LABELS if cluster is None else (*LABELS, cluster)
     rollouts, inputs = begin([path], columns=columns or Named({}), labels=labels)
-    sums = [
-        summed(part if rows is None else part.where(rows), step, split, path, reward, cluster)
-        for part in rollouts.groups()
-        for rows, step, split in _cuts(part, path, root)
-    ]
+    sums = []
+    for part in rollouts.groups():
+        for rows, step, split in _cuts(part, path, root):
+            of_step = part if rows is None else part.where(rows)
+            if range is not None:
+                demand_watched_range(of_step, range, reward, metrics, f"{path}: step {step}")
+            sums.append(summed(of_step, step, split, path, reward, cluster))
     return sums, inputs()[0].sha256
+
+
+def demand_watched_range(
+    part: Rollouts, limits: tuple[float, float], reward: str | None, metrics: Iterable[str], where: str
+) -> None:
+    """Raise InputError for a value outside the given range of the headline, or of a reward among the metrics."""
+    headline = headline_of(part, reward)
+    names = [resolved(what, part.rewards, part.columns, headline) for what in metrics]
+    try:
+        for name in dict.fromkeys([headline, *names]):
+            if name in part.rewards:
+                demand_range(part, contributed(part, name), name, limits)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def rollouts_until(path: str, columns: Named, series: str, last: int, *, root: str) -> Rollouts:

@@ -366,7 +366,15 @@ class RunWatch:
 
     def _sums_of(self, path: str) -> tuple[list[StepSums], str]:
         columns = Named(self.columns or {}, format=self._formats.pop(path, ""))
-        return read_step_file(path, columns, root=self._root(path), reward=self.reward, cluster=self.settings.cluster)
+        return read_step_file(
+            path,
+            columns,
+            root=self._root(path),
+            reward=self.reward,
+            cluster=self.settings.cluster,
+            range=self.settings.range,
+            metrics=self.settings.metrics,
+        )
 
     def _with_other_files(self, step: StepSums, path: str) -> StepSums:
         """A step of a rewritten file, merged with the parts of the step in other files, which are read again."""
