@@ -100,7 +100,7 @@ _ROLE_TYPES: Mapping[str, Any] = {
 _BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # first bytes of an object, a text and null
 _BLANKS = b" \t\r\n"
 _LIST = msgspec.json.Decoder(list[Raw])
-_DECODE_NUMBER = msgspec.json.Decoder(_NUMBER).decode
+_DECODE_NUMBER = msgspec.json.Decoder(float | bool).decode
 _TEXT = msgspec.json.Decoder(str)
 _KEY = msgspec.json.Encoder()
 

@@ -214,7 +214,7 @@ def test_a_question_and_blanks(question, prefix, contents, text):
 
 
 def _check_question(question, prefix, delimiter, contents, text):
-    found = turns(task(), question, "", prefix, delimiter)
+    found = turns(task(), question, None, prefix, delimiter)
     assert [(one.role, one.content) for one in found] == list(zip(["user", "assistant"], contents, strict=False))
     assert len(found) == len(contents)
     assert prompt(found, PLAIN) == text
