@@ -22,6 +22,7 @@ from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, Se
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
 from calipers.analyses.watch.watch import RunWatch
 from calipers.errors import InputError
+from calipers.reports import terminal
 from calipers.stats.alarms import Process, RunningBest, drop_units
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "formats"
@@ -622,6 +623,31 @@ def test_an_alarm_about_nothing_in_the_rollouts_says_so(tmp_path):
     write_run(tmp_path, 3)
     found = look(tmp_path, alarms_of(["mean(entropy) > 3"]))
     assert "has no 'entropy'" in found.alarms[0].why
+    assert found.headline() == "No alarm in 3 steps; mean(entropy) > 3 is not tested."
+    page = terminal.render(found.page())
+    assert page.index("mean(entropy) > 3: step 2 has no 'entropy'; it has reward") < page.index("The chance of any")
+    typed = look(tmp_path, alarms_of(["drop(rewrd) > 0", "drop(reward) > 0"]), state=str(tmp_path / "typed"))
+    assert typed.untested == {"drop(rewrd) > 0": "step 2 has no 'rewrd'; did you mean 'reward'?"}
+
+
+def test_an_alarm_that_one_series_has_is_tested(tmp_path):
+    for step in range(4):
+        write_step(tmp_path / "train", step, np.ones((4, 2)))
+        write_step(tmp_path / "eval", step, np.ones((4, 2)), judge=np.arange(8).reshape(4, 2) % 2)
+    found = look(tmp_path, alarms_of(["mean(judge) > 0.9"]))
+    assert [bool(state.why) for state in found.alarms] == [state.series == "train" for state in found.alarms]
+    assert found.headline() == "No alarm in 8 steps."
+
+
+def test_a_base_step_that_is_not_there_is_said_to_be_missing(tmp_path):
+    write_run(tmp_path, 3)
+    found = look(tmp_path, alarms_of(["drop(reward, base=7) > 0"]), base=99)
+    assert found.untested == {"drop(reward, base=7) > 0": "step 7, its base, has not been read"}
+    assert "no change is shown, because step 99, the --base, has not been read" in found.advice
+    state = str(tmp_path / "accepted")
+    accepted = look(tmp_path, alarms_of(["drop(reward, base=1) > 0"]), base=1, state=state, accept=2)
+    assert accepted.untested == {"drop(reward, base=1) > 0": "step 1, its base, is before the accepted step"}
+    assert "no change is shown, because step 1, the --base, is before the accepted step" in accepted.advice
 
 
 @pytest.mark.parametrize(

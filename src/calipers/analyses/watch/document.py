@@ -117,6 +117,12 @@ class Watched(Page):
         return [raised for raised in self.raised if raised.until >= first]
 
     @property
+    def untested(self) -> dict[str, str]:
+        """The alarms that no series could use a step for, with the reason why the last step could not be used."""
+        tested = {state.alarm for state in self.alarms if not state.why or state.evidence != 1}  # 1 without a step
+        return {state.alarm: state.why for state in self.alarms if state.alarm not in tested}
+
+    @property
     def exit_code(self) -> int:
         """0 without an alarm, 1 with an alarm, 3 if no step could be read."""
         if self.open_alarms:
@@ -134,7 +140,9 @@ class Watched(Page):
         if not self.series:
             return "No step could be read."
         if not self.open_alarms:
-            return f"No alarm in {counted(self.steps, 'step')}."
+            names = [*self.untested]
+            which = f"{names[0]} is" if len(names) == 1 else f"{len(names)} alarms are"
+            return f"No alarm in {counted(self.steps, 'step')}{f'; {which} not tested' if names else ''}."
         first = self.open_alarms[0]
         return f"{counted(len(self.open_alarms), 'alarm')}: {first.words}."
 
@@ -186,7 +194,10 @@ def watched_of(
         )
         for series in monitor.series.values()
     ]
-    alarms = [AlarmState(w.alarm.text, w.series, w.alarm.null, w.weight, w.value, w.why) for w in monitor.watchers]
+    alarms = [
+        AlarmState(w.alarm.text, w.series, w.alarm.null, w.weight, w.value, w.why or _lacks_base(w, monitor))
+        for w in monitor.watchers
+    ]
     return Watched(
         path,
         settings.steps,
@@ -207,6 +218,20 @@ def watched_of(
     )
 
 
+def _lacks_base(watcher: AlarmWatcher, monitor: Monitor) -> str:
+    """Why an alarm that names its base step has nothing to compare with; "" for any other alarm."""
+    base = watcher.alarm.base
+    if base is None or watcher.bound is not None or watcher.difficulty:
+        return ""
+    return f"step {base:,}, its base, {_why_no_base(base, watcher.series, monitor)}"
+
+
+def _why_no_base(base: int, series: str, monitor: Monitor) -> str:
+    if base not in monitor.series[series].paths:
+        return "has not been read"
+    return "is before the accepted step" if monitor.accepted else "could not be used"
+
+
 def _points(curve: StepCurve) -> list[StepPoint]:
     """The points of a curve in the order of steps; the fields of a curve are in the order of a point's fields."""
     columns = (getattr(curve, column.name) for column in fields(curve))
@@ -224,6 +249,11 @@ def _jitter(watchers: Sequence[AlarmWatcher], series: str) -> float | None:
 
 
 def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
+    base = monitor.settings.base
+    for name, of_series in monitor.series.items():
+        if base is not None and of_series.base is None:
+            where = f"{name}: " if name else ""
+            yield f"{where}no change is shown, because step {base:,}, the --base, {_why_no_base(base, name, monitor)}"
     by_name = {result.name: result for result in series}
     for watcher in monitor.watchers:
         alarm, watched = watcher.alarm, by_name[watcher.series]
@@ -271,6 +301,8 @@ def _blocks(watched: Watched) -> Iterator[Block]:
     yield Title("", markdown=f"Watch: {watched.headline()}")
     yield Sentence(("watch · ", Name(clean(watched.path, None), None)), right=progress, markdown="")
     yield Sentence(clean(watched.headline(), None), "strong", markdown="")
+    for alarm, why in watched.untested.items():
+        yield Sentence(clean(f"{alarm}: {why}", None))
     yield Sentence(promise(watched))
     for raised in watched.open_alarms:
         yield from _raised(raised)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.errors import InputError
+from calipers.errors import InputError, nearest
 from calipers.formats import Named
 from calipers.formats.read import begin
 from calipers.metrics import PASS_THRESHOLD
@@ -152,7 +152,9 @@ class StepSums:
         if name is not None:
             return name
         known = [*self.rewards, *self.columns]
-        raise InputError(f"step {self.step} has no {what!r}; it has {', '.join(known[:12]) or 'no rewards'}")
+        close = " or ".join(map(repr, nearest(what, known)))
+        hint = f"did you mean {close}?" if close else f"it has {', '.join(known[:12]) or 'no rewards'}"
+        raise InputError(f"step {self.step} has no {what!r}; {hint}")
 
     def _pass_at(self, sign: str, k: int) -> tuple[Floats, Bools]:
         """pass@k or pass^k of the headline, by its sign, and which tasks have k samples."""
