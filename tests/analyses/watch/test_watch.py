@@ -876,6 +876,13 @@ def test_a_watch_of_rewards_that_are_too_large_is_shown_in_a_notebook(tmp_path):
     assert found.glance().table is None
 
 
+def test_a_best_step_without_a_step_says_why(tmp_path):
+    write_run(tmp_path, 2)
+    problem = r"no step could be read; the first of 2 problems: .*step_0\.jsonl: no reward 'nope'; expected one of reward"
+    with pytest.raises(InputError, match=problem):
+        best_in([str(tmp_path)], reward="nope")
+
+
 def test_steps_of_other_tasks_are_not_left_out_of_the_best_in_silence(tmp_path):
     write_run(tmp_path, 4)
     write_step(tmp_path, 9, np.ones((100, 4)), tasks=[f"other-{task}" for task in range(100)])

@@ -118,7 +118,9 @@ def best_in(
             steps += watching.steps_read()
             notes += watching.notes
     if not steps:
-        raise InputError.at(paths[0], "no step could be read", "expected a file of rollouts for each step")
+        first = f"the first of {len(notes):,} problems: " if len(notes) > 1 else ""
+        why = first + notes[0].removeprefix("not read: ") if notes else "expected a file of rollouts for each step"
+        raise InputError.at(paths[0], "no step could be read", why)
     best = best_steps(", ".join(paths), steps, metric, confidence)
     return replace(best, notes=[*best.notes, *notes])
 
