@@ -110,8 +110,10 @@ def without_middle(texts: Sequence[str], most: int) -> list[str]:
     >>> without_middle(["Claude-3.5-Sonnet-20241022", "GPT-4"], 21)
     ['Claude-3.5-S…20241022', 'GPT-4']
     """
-    names = set(texts)
-    rooms = range(max(most, TAIL + 2), max(map(width, texts), default=0) + 1)
+    names, widest = set(texts), max(map(width, texts), default=0)
+    if widest <= most:
+        return [*texts]
+    rooms = range(max(most, TAIL + 2), widest + 1)
 
     def are_distinct(room: int) -> bool:
         return len({_without_middle(text, room) for text in names}) == len(names)
