@@ -878,7 +878,7 @@ def test_a_watch_of_rewards_that_are_too_large_is_shown_in_a_notebook(tmp_path):
 
 def test_a_best_step_without_a_step_says_why(tmp_path):
     write_run(tmp_path, 2)
-    problem = r"no step could be read; the first of 2 problems: .*step_0\.jsonl: no reward 'nope'; expected one of reward"
+    problem = r"no step could be read; the first of 2 problems: .*step_0\.jsonl: no reward 'nope'; expected one of"
     with pytest.raises(InputError, match=problem):
         best_in([str(tmp_path)], reward="nope")
 
