@@ -91,6 +91,17 @@ def test_a_request_for_a_time_stamp(certified):
     assert (certified / "c.tsq").read_bytes()[:1] == b"0"
 
 
+@pytest.mark.parametrize(
+    "arguments", [("audit", "r.jsonl", "--rejudge"), ("verify", "c.json", "r.jsonl", "--rerun-verifier")]
+)
+def test_the_advice_on_judging_again_is_a_command_that_has_the_option(tmp_path, arguments):
+    """It was "--benchmark DIR", which only rescore has."""
+    (tmp_path / "r.jsonl").write_text('{"task": "a", "reward": 1}\n{"task": "b", "reward": 0}\n')
+    calipers("certify", "r.jsonl", "-o", "c.json", cwd=tmp_path)
+    message = refused(*arguments, cwd=tmp_path)
+    assert message == "r.jsonl: does not name its benchmark; name it: calipers rescore r.jsonl --benchmark DIR"
+
+
 def test_an_audit(tmp_path):
     done = calipers("audit", ARITH, "--out", "audit.json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout

@@ -89,7 +89,7 @@ def test_code_of_ones_own(tmp_path, run):
     [
         (["nowhere"], "nowhere: no such file"),
         (["-"], "-: a run cannot be read from standard input; expected a folder or a file"),
-        (["run.jsonl"], "run.jsonl: does not name its benchmark; give it: --benchmark DIR"),
+        (["run.jsonl"], "run.jsonl: does not name its benchmark; name it: calipers rescore run.jsonl --benchmark DIR"),
         (["run.jsonl", "--benchmark", "gone"], "no benchmark named 'gone' in this project"),
         (["run.jsonl", "--filter", "last_numbr"], "no filter named 'last_numbr'; did you mean 'last_number'"),
         (["run.jsonl", "--param", "x"], "--param: 'x' cannot be read; expected KEY=VALUE, such as ignore_case=true"),

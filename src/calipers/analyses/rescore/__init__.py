@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -648,21 +649,27 @@ def _open_suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[st
         advice = f"{command} scores it with the current task"
         raise InputError.at(request.run, "is a run of a task of lm-evaluation-harness", advice)
     if request.benchmark is None and recorded.benchmark is None:
-        raise InputError.at(request.run, "does not name its benchmark", "give it: --benchmark DIR")
+        raise InputError.at(request.run, "does not name its benchmark", f"name it: {_command(request)} --benchmark DIR")
     try:
         suite = suite_of(request.benchmark or recorded.benchmark or "", recorded.questions)
     except NotThere as error:
         if request.benchmark is not None:
             raise
         problem = f"its benchmark cannot be found ({error})"
-        raise InputError.at(request.run, problem, "give it: --benchmark DIR") from None
+        raise InputError.at(request.run, problem, f"name it: {_command(request)} --benchmark DIR") from None
     if recorded.tasks is None or provenance.identity(Job(suite.name, "none"), suite)["tasks"] == recorded.tasks:
         return suite, []
     benchmark = request.benchmark or recorded.benchmark
     problem = f"{benchmark} has other tasks than the run"
     if request.benchmark is None:
-        raise InputError.at(request.run, problem, f"--benchmark {benchmark} uses them anyway")
+        advice = f"{_command(request)} --benchmark {shlex.quote(str(benchmark))} uses them anyway"
+        raise InputError.at(request.run, problem, advice)
     return suite, [f"{problem}; they were used anyway"]
+
+
+def _command(request: Rescoring) -> str:
+    """The beginning of a command in advice, because `audit` and `verify` rescore too, and have fewer options."""
+    return f"calipers rescore {shlex.quote(request.run)}"
 
 
 def _check_target(request: Rescoring) -> None:

@@ -330,11 +330,11 @@ class BatchJudge:
         """The task with its verifier, which is checked once; InputError if the verifier cannot judge it."""
         task = self._tasks.get(task_id)
         if task is None:
-            advice = "give the benchmark of the run: --benchmark DIR"
+            advice = "give the benchmark of the run: calipers rescore RUN --benchmark DIR"
             raise InputError.at(f"task {task_id!r}", "is not in the benchmark", advice)
         name = self._verifier or task.verifier
         if name is None:
-            raise InputError.at(f"task {task_id!r}", "has no verifier", "give one: --verifier NAME")
+            raise InputError.at(f"task {task_id!r}", "has no verifier", "name it: calipers rescore RUN --verifier NAME")
         params = task.params if name == task.verifier else {}
         task = replace(task, verifier=name, params={**params, **self._params})
         judge = self._judge(name)
