@@ -220,7 +220,10 @@ class Loop:
                     error = failed
             finished = Finished(rollout, request, started, completion, verdict, error, retries)
         finished, line = as_logged(finished, self._dataset, self._model, datetime.now(UTC), self._endpoint)
-        await self._log.append(line)
+        if self._log.behind:
+            await self._log.append(line)
+        else:
+            self._log.put(line)  # without waiting, and without the cost of a coroutine
         self._settle(finished)
 
     async def _complete(self, request: Request) -> tuple[Completion | ClientError, int]:

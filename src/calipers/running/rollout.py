@@ -127,9 +127,11 @@ class Finished(msgspec.Struct, frozen=True):
                 record["usage"] = completion.usage
             if completion.asked_again:
                 record[ASKED_AGAIN] = completion.asked_again
-            call = {"id": completion.request_id, "seed": completion.seed}
-            if sent := {name: value for name, value in call.items() if value is not None}:
-                record["request"] = sent
+            request_id, seed = completion.request_id, completion.seed
+            if request_id is not None:
+                record["request"] = {"id": request_id} if seed is None else {"id": request_id, "seed": seed}
+            elif seed is not None:
+                record["request"] = {"seed": seed}
         if self.error is not None:
             kind, tried = getattr(self.error, "kind", "verifier"), getattr(self.error, "tried", {})
             record["error"] = {"kind": kind, "message": str(self.error), **tried}
