@@ -162,6 +162,16 @@ def test_a_pilot_says_what_it_knows_and_what_it_cannot_tell(tmp_path, inside):  
         (["gone.jsonl"], "gone.jsonl: no such file"),
         ([*MILLER, "--cluster", "book", "--detect", "0.1"], "--cluster: needs a pilot that has the key"),
         ([ARITH, "--cluster", "bok"], "--cluster bok: task"),
+        *(
+            ([*MILLER, option, value], f"{option}: there are no rollouts to choose from; add a PILOT run")
+            for option, value in {
+                "--reward": "acc",
+                "--missing": "zero",
+                "--columns": "task=id",
+                "--truth": "yes=1",
+                "--input-format": "verl",
+            }.items()
+        ),
     ],
 )
 def test_what_is_refused(tmp_path, inside, arguments, said):  # noqa: F811

@@ -17,7 +17,7 @@ import numpy as np
 from calipers.analyses.compare.align import by_id, units
 from calipers.analyses.compare.source import check_sources
 from calipers.errors import InputError, UnknownName
-from calipers.formats import Named
+from calipers.formats import Named, insisted, worths
 from calipers.metrics import passed, task_mean
 from calipers.pipeline import Source, read
 from calipers.reports.document import (
@@ -506,9 +506,12 @@ def _inputs(
         return from_pilots(pilots, chosen, correlation, paired=paired)
     if chosen.cluster:
         raise InputError.at("--cluster", "needs a pilot that has the key", "add a PILOT run")
-    for name in ("reward", "agent", "model", "dataset"):
-        if getattr(chosen, name):
-            raise InputError.at(_option(name), "there are no rollouts to choose from", "add a PILOT run")
+    names = chosen.columns
+    of_files = {"--columns": len(names), "--truth": worths(names), "--input-format": insisted(names)}
+    of_rollouts = {_option(name): getattr(chosen, name) for name in ("reward", "agent", "model", "dataset")}
+    for option, value in {**of_rollouts, "--missing": chosen.missing != "gap", **of_files}.items():
+        if value:
+            raise InputError.at(option, "there are no rollouts to choose from", "add a PILOT run")
     if not given:
         raise InputError("the variance is unknown; expected a PILOT run, or --variance-between and others")
     between, within, rate = (numbers[name] for name in ("variance_between", "variance_within", "baseline_rate"))
