@@ -164,6 +164,13 @@ def test_the_difference_from_a_baseline(gate, tmp_path, required, code):
     assert done.returncode == code, done.stdout + done.stderr
 
 
+def test_a_baseline_that_no_requirement_reads_is_noted(gate, tmp_path):
+    before, after = pair(tmp_path)
+    note = "note: after.jsonl: the baseline is not read, because no requirement has delta(METRIC)"
+    assert note in gate(tmp_path, after, "mean_reward > 0", options=["--baseline", before]).stderr
+    assert note not in gate(tmp_path, after, "delta(mean_reward) > 0", options=["--baseline", before]).stderr
+
+
 def test_the_difference_of_finished_results_has_no_interval(gate, tmp_path):
     for name in pair(tmp_path):
         (tmp_path / name.replace("jsonl", "json")).write_text(calipers.score(tmp_path / name).to_json())
@@ -220,6 +227,11 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
         (["result.json", "--require", "mean_reward[dificulty=easy] > 0"], "did you mean 'difficulty'?"),
         (["result.json", "--require", "mean_reward > 0", "--model", "tiny"], "named 'tiny'; known: tiny-calculator"),
         (["result.json", "--require", "mean_reward > 0", "--missing", "zero"], "is a finished result, so --missing"),
+        (["result.json", "--require", "mean_reward > 0", "--truth", "yes=1"], "result, so --truth cannot apply"),
+        (
+            ["result.json", "--require", "mean_reward > 0", "--input-format", "verl", "--columns", "task=id"],
+            "finished result, so --columns, --input-format cannot apply",
+        ),
         (["result.json", "--require", "delta(mean_reward) > 0"], "expected --baseline PATH"),
         (["result.json"], "--require 'EXPR OP NUMBER' is missing"),
         (["--require", "x > 0"], "RESULT is missing"),

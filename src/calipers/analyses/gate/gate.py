@@ -346,6 +346,8 @@ def check_policy(policy: Policy, scoring: GateScoring | None = None, *, alone: b
             checks += [_unreadable(requirement, named, str(error)) for requirement in requirements]
             continue
         notes += [*numbers.notes, *(changes.notes if changes else ())]
+        if named.baseline is not None and changes is None:
+            notes.append(f"{named.name}: the baseline is not read, because no requirement has delta(METRIC)")
         if not all(requirement.worst or requirement.missing for requirement in requirements):
             notes += [*_warnings(named.name, numbers), *(_warnings("the baseline", changes.before) if changes else ())]
         for requirement in requirements:

@@ -29,7 +29,7 @@ from calipers.analyses.compare.source import (
 )
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
-from calipers.formats import BAD
+from calipers.formats import BAD, insisted, worths
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
@@ -325,6 +325,13 @@ class GateScoring:
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None and (name != "columns" or value)}
 
+    def options(self) -> list[str]:
+        """The options of the settings that are given; the columns are those of three options."""
+        names = self.columns
+        of_files = {"--columns": len(names), "--truth": worths(names), "--input-format": insisted(names)}
+        given = [f"--{name}" for name in self.given() if name != "columns"]
+        return [*given, *(option for option, value in of_files.items() if value)]
+
 
 def is_stdin(source: Source) -> bool:
     """Whether a source is standard input, which can be read only once."""
@@ -364,9 +371,8 @@ def read_numbers(
     path = display_name(source, name_in_memory)
     if not is_document(source):
         return _score(source, path, metrics, by, scoring)
-    if given := scoring.given():
-        options = ", ".join(f"--{name}" for name in given)
-        raise InputError.at(path, f"is a finished result, so {options} cannot apply", "expected rollouts")
+    if given := scoring.options():
+        raise InputError.at(path, f"is a finished result, so {', '.join(given)} cannot apply", "expected rollouts")
     content = msgspec.convert(source.to_dict(), complete(_Document)) if isinstance(source, Result) else _read(path)
     tables = stored_tables(content.lm_eval, [group.identity for group in content.groups])
     known = short(key for table in tables.values() for key in table)
