@@ -124,6 +124,10 @@ CASES = {
         lambda text: text.replace("repeats: 2", "repeats: 0"),
         "task.yaml:7: repeats: is 0; expected an integer >= 1",
     ),
+    "repeats without an end": (
+        lambda text: text.replace("repeats: 2", f"repeats: {10**30}"),
+        f"task.yaml:7: repeats: is {10**30}; expected at most 1,000,000",
+    ),
     "a stop that is no text": (
         lambda text: text.replace('until: ["\\n"]', "until: 5"),
         "task.yaml:8: generation_kwargs.until: is 5; expected a text or a list of texts",

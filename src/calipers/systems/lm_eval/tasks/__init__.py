@@ -601,7 +601,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "fewshot_indices": (list,),
     "samples": (list, Function),
 }
-_MINIMUM: Final[Mapping[str, int]] = {"num_fewshot": 0, "repeats": 1}
+_LIMITS: Final = {"num_fewshot": (0, 1_000_000), "repeats": (1, 1_000_000)}  # more examples or repeats fill the memory
 _NEVER_NULL: Final = (
     "output_type",
     "repeats",
@@ -642,8 +642,11 @@ def _check(location: str, key: str, value: Any) -> None:
         return
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise InputError.at(location, f"is {shown(value)}", f"expected {' or '.join(_WORDS[kind] for kind in kinds)}")
-    if key in _MINIMUM and isinstance(value, int) and value < _MINIMUM[key]:
-        raise InputError.at(location, f"is {value}", f"expected an integer >= {_MINIMUM[key]}")
+    if key in _LIMITS and isinstance(value, int):
+        least, most = _LIMITS[key]
+        if not least <= value <= most:
+            expected = f"an integer >= {least}" if value < least else f"at most {most:,}"
+            raise InputError.at(location, f"is {shown(value)}", f"expected {expected}")
 
 
 def _check_metrics(location: str, metrics: Any) -> None:
