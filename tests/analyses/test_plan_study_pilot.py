@@ -7,6 +7,7 @@ import pytest
 
 from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, plan, study
 from calipers.errors import InputError
+from calipers.reports.terminal import render
 
 
 def written(folder, name, tasks, **more):
@@ -135,6 +136,16 @@ def test_the_cost_of_a_rollout_is_the_pilots(tmp_path):
     found = study(pilots(path), StudyRequest(budget=10.0))
     assert found.price_per_sample == 0.25
     assert found.have.price == 3 * 2 * 2 * 0.25
+
+
+def test_a_page_fits_into_80_columns(tmp_path):
+    """The table of the available tasks was 93 wide."""
+    samples = [[float(sample == 3) for sample in range(4)] for _ in range(40)]
+    page = plan(written(tmp_path, "a", samples), detect=0.05, price_per_sample=0.01, budget=20.0).page()
+    narrow, wide = render(page, columns=80), render(page, columns=100)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "  95 % range of the smallest difference: 0.0000 to 0.1632\n" in narrow
+    assert "smallest difference        95 % range  power to show 0.0500\n" in wide
 
 
 def test_a_pilot_without_variance_plans_nothing(tmp_path):

@@ -25,6 +25,7 @@ from calipers.reports.document import (
     Block,
     Document,
     Glance,
+    Instead,
     Name,
     Row,
     Sentence,
@@ -67,7 +68,7 @@ from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
 from calipers.tally import quietly
 
 SCHEMA = "calipers.plan/1"
-RANGE = "95 % range"
+RANGE, POWER = "95 % range", "power to show"  # heads of columns
 LARGEST = 1e70
 """The largest reward of a pilot, because the interval of a variance needs sums of fourth powers of rewards."""
 
@@ -834,9 +835,18 @@ def _blocks(study: Study) -> Iterator[Block]:
     for title, rows in _tables(study):
         yield Blank()
         yield Sentence(title)
-        yield Table([TableColumn(head, "right") for head in rows[0]], [Row([*row.values()]) for row in rows])
+        yield _table(rows)
     yield Blank()
     yield SentenceList([Sentence(advice) for advice in study.advice])
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> Table:
+    """The rows; without room, the columns that follow from the others go below them."""
+    turns = {head: 1 if RANGE in head else 2 for head in rows[0] if RANGE in head or head.startswith(POWER)}
+    columns = [TableColumn(head, "right", yields=turns.get(head, 0)) for head in rows[0]]
+    names = {RANGE: f"{RANGE} of the smallest difference"}
+    below = [[Instead(f"{names.get(head, head)}: {row[head]}", turn) for head, turn in turns.items()] for row in rows]
+    return Table(columns, [Row([*row.values()], notes) for row, notes in zip(rows, below, strict=True)])
 
 
 def _facts(study: Study) -> Iterator[str]:
@@ -902,7 +912,7 @@ def _power_cell(study: Study, design: Design) -> dict[str, str]:
     if not study.detect:
         return {}
     power = "–" if design.power is None else f"{100 * design.power:.0f} %"
-    return {f"power to show {figure(study.detect)}": power}
+    return {f"{POWER} {figure(study.detect)}": power}
 
 
 def _tasks_range(design: Design) -> str:

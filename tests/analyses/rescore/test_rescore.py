@@ -445,6 +445,7 @@ def test_equally_many_rewards_of_different_rollouts_are_told(tmp_path):
     found = rejudge(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
     assert counts(found) == {"number to gap": 1, "gap to number": 1, "the same": 1}
     assert render(found.page()).count("not every rollout has both rewards") == 1
+    assert "partly between different\n  rollouts" in render(found.page(), columns=80)
 
 
 def files(folder, targets, rollouts, outcomes=None, own=False):

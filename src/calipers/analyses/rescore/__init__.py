@@ -801,8 +801,7 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
         yield from _metric_table(rescored, number)
     one_reward = sum(flip.count for flip in rescored.flips if flip.what in (TO_GAP, FROM_GAP))
     if rescored.before and one_reward and rescored.after.missing != "zero":
-        note = "not every rollout has both rewards, so a difference is partly between different rollouts"
-        yield Sentence(note, whole=True)
+        yield Sentence("not every rollout has both rewards, so a difference is partly between different rollouts")
 
 
 def _metric_table(rescored: Rescored, number: int) -> Iterator[Block]:
