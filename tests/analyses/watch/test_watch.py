@@ -812,6 +812,7 @@ def test_a_reward_outside_the_given_range_is_an_error_of_its_file(tmp_path):
     found = look(tmp_path, alarms_of(["drop(reward) > 0.02"]), range=(0.0, 0.5))
     problem = f"{path}: step 1: task 'q2' sample 1: reward is 1; expected 0 to 0.5, the given --range"
     assert found.unreadable == {str(path): problem}
+    assert found.headline() == "No alarm in 1 step; 1 file could not be read."
     assert f"not read: {problem}" in found.notes
     assert found.last_step == 0
     named = look(tmp_path, alarms_of(["drop(fee) > 0.02"]), state=str(tmp_path / "fee"), range=(0.0, 1.0))

@@ -140,9 +140,13 @@ class Watched(Page):
         if not self.series:
             return "No step could be read."
         if not self.open_alarms:
-            names = [*self.untested]
-            which = f"{names[0]} is" if len(names) == 1 else f"{len(names)} alarms are"
-            return f"No alarm in {counted(self.steps, 'step')}{f'; {which} not tested' if names else ''}."
+            names, unread = [*self.untested], len(self.unreadable)
+            parts = [f"No alarm in {counted(self.steps, 'step')}"]
+            if names:
+                parts.append(f"{names[0]} is not tested" if len(names) == 1 else f"{len(names)} alarms are not tested")
+            if unread:
+                parts.append(f"{counted(unread, 'file')} could not be read")
+            return f"{'; '.join(parts)}."
         first = self.open_alarms[0]
         return f"{counted(len(self.open_alarms), 'alarm')}: {first.words}."
 
