@@ -220,3 +220,9 @@ def test_a_server_that_counts_anew_is_no_finding():
     done = looked_at(records)
     assert not done.findings
     assert [text for text in done.unknown if "request ids are not unique" in text]
+
+
+def test_a_number_out_of_range_that_no_score_reads_is_named(tmp_path):
+    (tmp_path / "run.jsonl").write_text('{"task": "a", "reward": 1, "metadata": {"x": 1e999}}\n')
+    with pytest.raises(InputError, match=r"task 'a', sample 0: a number is out of range; expected at most 1.8e308"):
+        audit(tmp_path / "run.jsonl")

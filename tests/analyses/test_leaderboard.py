@@ -378,3 +378,16 @@ def test_compare_and_leaderboard_have_the_same_ranks(seed):
     assert rank_sets(rewards).low[means].tolist() != rank_sets(rewards[means]).low.tolist() or (
         rank_sets(rewards).high[means].tolist() != rank_sets(rewards[means]).high.tolist()
     )  # the rank sets of runs as they are given would differ
+
+
+def test_a_cost_that_is_no_finite_number_is_not_shown():
+    """The sum of two prices of 1e308 ended the document as a bug."""
+    rows = [
+        {"model": model, "task": task, "sample": sample, "reward": sample, "cost_usd": 1e308}
+        for model in "ab"
+        for task in "pqr"
+        for sample in (0, 1)
+    ]
+    found = calipers.leaderboard(rows)
+    assert [standing["cost_usd"] for standing in json.loads(found.to_json())["boards"][0]["places"]] == [None, None]
+    assert "the cost of a is not a finite number, so it is not shown" in found.notes

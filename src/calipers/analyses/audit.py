@@ -18,8 +18,8 @@ import numpy as np
 
 from calipers.analyses.plan_study import one_reward
 from calipers.errors import InputError
-from calipers.formats import Named, Raw
-from calipers.formats.convert import records_of, refuse_pipes
+from calipers.formats import Named
+from calipers.formats.convert import decoded, records_of, refuse_pipes
 from calipers.formats.read import begin
 from calipers.formats.run_folder import is_run, read_plan, read_settings
 from calipers.formats.source_facts import FACTS
@@ -102,7 +102,7 @@ class AuditRow:
 def rows_of(records: Iterable[Mapping[str, Any]], reward: str = "reward") -> Iterator[AuditRow]:
     """Yield a row for each record, with the value of this reward."""
     for record in records:
-        yield _row({key: _decoded(value) for key, value in record.items() if key != FACTS}, reward)
+        yield _row(decoded({key: value for key, value in record.items() if key != FACTS}), reward)
 
 
 def _row(record: Mapping[str, Any], reward: str) -> AuditRow:
@@ -139,10 +139,6 @@ def _row(record: Mapping[str, Any], reward: str) -> AuditRow:
         gold=_text_of((record, metadata), GOLD),
         twin=_text_of((metadata, record), [TWIN]),
     )
-
-
-def _decoded(value: Any) -> Any:
-    return msgspec.json.decode(value) if isinstance(value, Raw) else value
 
 
 def _first(record: Mapping[str, Any], names: Sequence[str], otherwise: Any = None) -> Any:

@@ -60,7 +60,7 @@ from calipers.reports.document import (
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
-from calipers.reports.result import Group, canonical
+from calipers.reports.result import Group, canonical, finite
 from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, places, signed, to
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
@@ -279,7 +279,10 @@ def _standings(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tupl
         cost = part.columns.get(COST)
         unpriced = 0 if cost is None else int(((part.outcome == SCORED) & ~cost.given).sum())
         if cost is not None and cost.given.any() and unpriced:
-            notes.append(f"the cost of {run.name} is incomplete: {unpriced:,} scored rollouts have no {COST}")
+            have = f"{counted(unpriced, 'scored rollout')} {'has' if unpriced == 1 else 'have'} no {COST}"
+            notes.append(f"the cost of {run.name} is incomplete: {have}")
+        if cost is not None and finite(cost_of(part)) is None and cost.given.any():
+            notes.append(f"the cost of {run.name} is not a finite number, so it is not shown")
         standings.append(_standing(run, part, estimate_of(part, request, plan)))
     return standings, notes
 
@@ -299,7 +302,7 @@ def _standing_of(
     why: str | None,
 ) -> Standing:
     value, interval = (None, None) if estimate is None else (estimate.value, estimate.interval)
-    return Standing(name, source, *identity, value, interval, ledger.gaps, ledger.planned, cost, why=why)
+    return Standing(name, source, *identity, value, interval, ledger.gaps, ledger.planned, finite(cost), why=why)
 
 
 def _unranked(run: ReadRun, request: RequestedMetric, plan: Plan, why: str) -> Standing:
