@@ -1,6 +1,7 @@
 """What a pilot says, alone and with a second one."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,10 +139,11 @@ def test_the_cost_of_a_rollout_is_the_pilots(tmp_path):
     assert found.have.price == 3 * 2 * 2 * 0.25
 
 
-def test_a_page_fits_into_80_columns(tmp_path):
+def test_a_page_fits_into_80_columns(tmp_path, monkeypatch):
     """The table of the available tasks was 93 wide."""
+    monkeypatch.chdir(tmp_path)  # a path that is longer than a line is not broken
     samples = [[float(sample == 3) for sample in range(4)] for _ in range(40)]
-    page = plan(written(tmp_path, "a", samples), detect=0.05, price_per_sample=0.01, budget=20.0).page()
+    page = plan(written(Path(), "a", samples), detect=0.05, price_per_sample=0.01, budget=20.0).page()
     narrow, wide = render(page, columns=80), render(page, columns=100)
     assert max(map(len, narrow.splitlines())) <= 80
     assert "  95 % range of the smallest difference: 0.0000 to 0.1632\n" in narrow
