@@ -41,7 +41,7 @@ def test_the_slices_say_their_verdicts_and_what_would_decide():
     assert "Each p is adjusted for the number of slices; the headline is not." in section.note
     said = words(section.body)
     assert ("~ undecided" in said, "▲ better" in said) == (True, True)
-    ways = r"about \d+ new tasks, or as many with \d+ samples each"
+    ways = r"about \d+ new tasks, or 20 with \d+ samples each"
     assert re.search(rf"easy is undecided: {ways}, would decide it with 80 % chance if the true difference is", said)
 
 

@@ -335,7 +335,8 @@ def _what_would_decide(findings: Sequence[Finding]) -> Markup | None:
             continue
         unit = "task" if finding.units == finding.tasks else "cluster"
         ways = [f"about {counted(finding.more_tasks, f'new {unit}')}"] if finding.more_tasks else []
-        ways += [f"as many with {counted(finding.more_samples, 'sample')} each"] if finding.more_samples else []
+        if finding.more_samples:
+            ways.append(f"{finding.units:,} with {counted(finding.more_samples, 'sample')} each")
         if ways:
             size = signed(finding.delta, places(finding.interval))
             shown = slice_name(finding.slice or "")
