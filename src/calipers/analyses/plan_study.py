@@ -17,7 +17,7 @@ import numpy as np
 from calipers.analyses.compare.align import by_id, units
 from calipers.analyses.compare.source import check_sources
 from calipers.errors import InputError, UnknownName
-from calipers.formats import Named, insisted, worths
+from calipers.formats import Named, options_of
 from calipers.metrics import passed, task_mean
 from calipers.pipeline import Source, read
 from calipers.reports.document import (
@@ -507,8 +507,7 @@ def _inputs(
         return from_pilots(pilots, chosen, correlation, paired=paired)
     if chosen.cluster:
         raise InputError.at("--cluster", "needs a pilot that has the key", "add a PILOT run")
-    names = chosen.columns
-    of_files = {"--columns": len(names), "--truth": worths(names), "--input-format": insisted(names)}
+    of_files = dict.fromkeys(options_of(chosen.columns), True)
     of_rollouts = {_option(name): getattr(chosen, name) for name in ("reward", "agent", "model", "dataset")}
     for option, value in {**of_rollouts, "--missing": chosen.missing != "gap", **of_files}.items():
         if value:

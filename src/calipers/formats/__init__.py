@@ -68,6 +68,12 @@ def insisted(names: Columns) -> str:
     return names.format if isinstance(names, Named) else ""
 
 
+def options_of(names: Columns) -> list[str]:
+    """The options with which the columns, the rewards of words and the format were given."""
+    given = {"--columns": len(names), "--truth": worths(names), "--input-format": insisted(names)}
+    return [option for option, value in given.items() if value]
+
+
 Progress = Callable[[int], None]  # called with the number of bytes read since the last call
 
 

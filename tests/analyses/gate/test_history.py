@@ -57,6 +57,12 @@ def test_a_reward_outside_the_range_is_an_error(night):
         night(rewards(12.5))
 
 
+def test_the_usual_range_is_that_of_a_history_without_one(night):
+    """It was refused: the history was begun with --range 0,1; expected the same."""
+    night(dict.fromkeys(TASKS, 0.5))
+    assert night(dict.fromkeys(TASKS, 0.6), range=(0.0, 1.0)).word == "passed"
+
+
 def test_a_drop_larger_than_the_range_of_the_first_night_needs_the_range(night):
     """The first night's range, 9 to 10, took its place: a drop to 1 counted as one to 9, and every night passed."""
     night(rewards(9.5), "drop(reward) > 1.5")

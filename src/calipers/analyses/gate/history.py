@@ -237,7 +237,7 @@ def load_history(
         ("--false-alarms", false_alarms is not None and false_alarms != stored.false_alarms, stored.false_alarms),
         ("--nights", nights is not None and nights != stored.steps, stored.steps),
         ("--online", rule is not None and rule != history.rule, history.rule),
-        ("--range", range is not None and range != stored.range, "{:g},{:g}".format(*(stored.range or UNIT))),
+        ("--range", range is not None and range != (stored.range or UNIT), "{:g},{:g}".format(*(stored.range or UNIT))),
     ]
     for option, differs, before in options:
         if differs:

@@ -29,7 +29,7 @@ from calipers.analyses.compare.source import (
 )
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
-from calipers.formats import BAD, insisted, worths
+from calipers.formats import BAD, options_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
@@ -327,10 +327,7 @@ class GateScoring:
 
     def options(self) -> list[str]:
         """The options of the settings that are given; the columns are those of three options."""
-        names = self.columns
-        of_files = {"--columns": len(names), "--truth": worths(names), "--input-format": insisted(names)}
-        given = [f"--{name}" for name in self.given() if name != "columns"]
-        return [*given, *(option for option, value in of_files.items() if value)]
+        return [*(f"--{name}" for name in self.given() if name != "columns"), *options_of(self.columns)]
 
 
 def is_stdin(source: Source) -> bool:

@@ -42,7 +42,7 @@ from calipers.analyses.rescore.judging import (
 )
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
-from calipers.formats import Named, worths
+from calipers.formats import Named, options_of
 from calipers.formats.read import uncollected
 from calipers.formats.rows import PartBuilder
 from calipers.formats.run_folder import (
@@ -414,7 +414,7 @@ class Rescoring:
                 if given:
                     raise InputError.at("--scores", f"does not go with {option}", "give one or the other")
         elif self.columns:
-            option = "--columns" if len(self.columns) else "--truth" if worths(self.columns) else "--input-format"
+            option = options_of(self.columns)[0]
             raise InputError.at(option, "there is no file of scores", "expected --scores FILE with it")
         if not NAME.fullmatch(self.new_reward) or self.new_reward in ("reward", "__missing__"):
             expected = "expected letters, digits, '_', '-' and '.', and not 'reward'"
