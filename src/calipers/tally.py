@@ -54,7 +54,7 @@ Block = Rollouts | Callable[[], Rollouts]
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
 
-DEFINITIONS = 2
+DEFINITIONS = 3
 """Part of every signature; it rises when the meaning of a number changes, unlike the package version."""
 
 quietly = partial(np.errstate, over="ignore", invalid="ignore")

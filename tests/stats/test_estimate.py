@@ -143,7 +143,7 @@ def test_a_signature_names_all_that_made_the_number():
     (estimate,) = found.groups[0].metrics.values()
     assert estimate.signature == (
         "pass@{k}|k:2|reward:reward|threshold:0.5|dialect:native|missing:zero|confidence:0.9"
-        "|interval:wilson|cluster:none|seed:7|definitions:2"
+        "|interval:wilson|cluster:none|seed:7|definitions:3"
     )
 
 
