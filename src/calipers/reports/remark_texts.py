@@ -66,9 +66,9 @@ class _Formatter(Formatter):
             return NONE
         if isinstance(value, str):
             return clean(value, None)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return _several(value, format_spec)
-        return _number(value, format_spec)
+        if isinstance(value, (int, float)):
+            return _number(value, format_spec)
+        return _several(value, format_spec)
 
 
 def _several(values: Sequence[Any], spec: str) -> str:
