@@ -41,11 +41,11 @@ def test_many_rollouts_that_never_ran_are_filled():
     ],
 )
 def test_the_ends_that_missing_rollouts_may_have(values, declared, expected):
-    assert ends_of([Column(np.array(values, dtype=float))], declared) == expected
+    assert ends_of([Column.of(values)], declared) == expected
 
 
 def test_a_filled_column_keeps_its_values():
-    column = Column(np.array([0.5, 9.0]), np.array([True, False]))
+    column = Column.of([0.5, 9.0], [True, False])
     both = filled(column, np.array([False, True]), 0.0)
     assert both.values.tolist() == [0.5, 0.0]
     assert both.given.tolist() == [True, True]
