@@ -53,7 +53,7 @@ class Signature:
     settings: tuple[str, ...] = ()
     method: str | None = None  # the interval's method
     drawn: tuple[str, ...] = ()  # the interval's settings, such as the seed; empty if the number can have no interval
-    over: tuple[str, ...] = ()  # the kind of mean over datasets; empty for a single dataset
+    over: tuple[str, ...] = ()  # the kind of mean over datasets, and of what; empty for a single dataset
 
     @classmethod
     def of(cls, text: str) -> Signature:
@@ -65,6 +65,8 @@ class Signature:
         """
         parts = text.split("|")
         metric_index = 2 if len(parts) > 2 and parts[1].startswith("datasets:") else 0
+        if metric_index and parts[2].startswith("mean:"):
+            metric_index = 3
         interval_index = next((i for i, part in enumerate(parts) if part.startswith("interval:")), len(parts))
         settings = tuple(parts[metric_index + 1 : interval_index])
         k = next((part[2:] for part in settings if part.startswith("k:") and part[2:].isdecimal()), None)

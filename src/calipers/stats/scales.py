@@ -17,6 +17,8 @@ from calipers.remarks import Remark, Value
 
 Ends = tuple[float, float]
 UNIT: Final = (0.0, 1.0)
+SCALES: Final = "scales"
+"""Why a mean over benchmarks is undecided, if they have no common scale."""
 FEW: Final = 3  # benchmarks that a sentence names
 MOST_NAMED: Final = 6
 """The most benchmarks of which a suggestion names every range; of more it names those that lack one."""
@@ -94,17 +96,17 @@ def _excess(seen: Ends) -> float:
     return max(high - UNIT[1], UNIT[0] - low)
 
 
-def ways_to_a_mean(scales: Mapping[str, Scale]) -> Remark | None:
-    """The options with which benchmarks of unlike scales have a mean; None if no option helps."""
+def ways_to_a_mean(scales: Mapping[str, Scale]) -> list[Remark]:
+    """The options with which benchmarks of unlike scales have a mean; empty if no option helps."""
     if len({scale.higher_is_better for scale in scales.values()}) > 1:
-        return None
+        return []
     lacking = [name for name, scale in scales.items() if scale.limits is None]
     if not lacking:
-        return Remark("mean_of_range", {"options": f"--mean {OF_RANGE}"})
+        return [Remark("mean_of_range", {"options": f"--mean {OF_RANGE}"})]
     named = list(scales) if len(scales) <= MOST_NAMED else lacking
     options = []
     for name in named:
         limits = scales[name].limits
         ends = "LOW,HIGH" if limits is None else f"{limits[0]:g},{limits[1]:g}"
         options.append(f"--range {shlex.quote(f'{name}={ends}')}")
-    return Remark("ranges_for_a_mean", {"options": " ".join([*options, f"--mean {OF_RANGE}"])})
+    return [Remark("ranges_for_a_mean", {"options": " ".join([*options, f"--mean {OF_RANGE}"])})]
