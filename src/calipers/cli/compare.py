@@ -9,6 +9,7 @@ import click
 from calipers.cli import options
 from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
 from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json, write_junit
+from calipers.errors import InputError
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 FAILED = 1  # the exit code of --fail-on
@@ -115,6 +116,8 @@ def compare(
             if failing & set(matrix.verdicts):
                 raise click.exceptions.Exit(FAILED)
             return
+    if settings.pop("mean") is not None:
+        raise InputError.at("--mean", "is for a folder of runs on several benchmarks", "leave it out")
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 

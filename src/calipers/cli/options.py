@@ -324,9 +324,7 @@ def _ranges(context: click.Context, option: click.Parameter, texts: Sequence[str
 
 LOWEST_AND_HIGHEST = "Lowest and highest possible reward; a reward outside this range is an error"
 KNOWN_RANGE = "[default: 0,1 if all rewards lie in it, else unknown]"
-reward_range = option(
-    ROLLOUTS, "--range range", "LOW,HIGH", f"{LOWEST_AND_HIGHEST}.  {KNOWN_RANGE}", callback=_range
-)
+reward_range = option(ROLLOUTS, "--range range", "LOW,HIGH", f"{LOWEST_AND_HIGHEST}.  {KNOWN_RANGE}", callback=_range)
 reward_ranges = option(
     ROLLOUTS,
     "--range range",

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import partial
 from typing import Final, Literal
 
 from calipers.names import OF_RANGE
@@ -302,20 +303,28 @@ def of_difference(
     margin: float | None = None,
     why: str | None = None,
     over: str = "",
+    but: str = "",
+    digits: int | None = None,
+    unit: str = "",
 ) -> Answer:
     """The answer of a comparison of ``second`` with ``first``; ``delta`` is second minus first.
 
     ``verdict`` is better, worse, equivalent or undecided; higher or lower for a metric without a better direction.
-    ``over`` names what the difference is a mean over, such as "five benchmarks".
+    ``over`` names what the difference is a mean over, such as "five benchmarks", and ``but`` the parts of it that are
+    decided the other way. With ``digits`` the interval has that many decimals and is rounded outward. ``unit`` follows
+    the size of the difference.
     """
-    digits = places(interval)
+    signed_to = partial(_signed_to, outward=digits is not None)
+    digits = places(interval) if digits is None else digits
     across = f" over {over}" if over else ""
     if delta is None:
         return Answer(f"Not decided: {second} against {first}{across}.", begun(why or ""))
-    size = figure(abs(delta), digits)
+    size = f"{figure(abs(delta), digits)}{unit}"
     ends = f"{level(confidence)} {signed_to(interval, digits)}" if interval else f"no interval: {why}" if why else ""
     if verdict in ("better", "worse", "higher", "lower"):
-        what = f"is {verdict} than {first} by {size}"
+        on_average = " on average" if but else ""
+        what = f"is {verdict} than {first}{on_average} by {size}"
+        across += f"; {but}" if but else ""
         of = (
             f"{level(confidence)} of the {'mean ' if over else ''}difference: {signed_to(interval, digits)}"
             if interval
@@ -328,6 +337,10 @@ def of_difference(
     if verdict == "equivalent":
         return Answer(f"{second} and {first} are equivalent within {margin:g}{across}.", seen, brackets)
     return Answer(f"Not decided: {second} against {first}{across}.", seen, brackets)
+
+
+def _signed_to(pair: tuple[float, float], digits: int, *, outward: bool) -> str:
+    return signed_outward(pair, digits) if outward else signed_to(pair, digits)
 
 
 def of_leaderboard(

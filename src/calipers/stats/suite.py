@@ -18,8 +18,10 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.names import OF_RANGE
 from calipers.remarks import Remark
+from calipers.stats.claims import Evidence, Unseen
 from calipers.stats.estimate import Estimate, without_interval
 from calipers.stats.intervals import Spread, default_of, t_quantile, upper_tail
+from calipers.stats.margins import margin_score
 from calipers.stats.paired import Difference, Units
 from calipers.stats.scales import UNIT, Scale, joined_scale, ways_to_a_mean, why_no_mean
 from calipers.stats.sequence import Ends
@@ -392,6 +394,86 @@ def mean_difference(parts: Mapping[str, Difference], confidence: float = 0.95) -
         plain_stderr=None if None in plain else math.hypot(*(error or 0.0 for error in plain)) / count,
         evidence=evidence,
     )  # fmt: skip
+
+
+def joined_evidence(parts: Mapping[str, Evidence], confidence: float = 0.95) -> Evidence:
+    """The evidence on the mean over benchmarks: the mean of the fillings, of the first samples, and so on."""
+    evidence = list(parts.values())
+    observed = mean_difference({name: part.observed for name, part in parts.items()}, confidence)
+    compared = observed
+    if any(part.compared is not part.observed for part in evidence):
+        compared = mean_difference({name: part.compared for name, part in parts.items()}, confidence)
+    worst = None
+    if any(part.worst is not None for part in evidence):
+        against, favour = (
+            mean_difference({name: _at_end(part, end) for name, part in parts.items()}, confidence) for end in (0, 1)
+        )
+        worst = against, favour
+    return Evidence(
+        observed,
+        compared,
+        worst,
+        unknown=any(part.unknown for part in evidence),
+        counts=any(part.counts for part in evidence),
+        unseen=_joined_unseen(evidence, compared),
+    )
+
+
+def _at_end(evidence: Evidence, end: int) -> Difference:
+    """The difference with all missing rollouts at an end: 0 is against the new run, 1 in its favour."""
+    return evidence.compared if evidence.worst is None else evidence.worst[end]
+
+
+def _joined_unseen(parts: Sequence[Evidence], mean: Difference) -> Unseen | None:
+    """The score of a mean of which a part is lopsided, with the largest loss that a part has not shown.
+
+    A part whose difference has the other sign may lose as much as its range allows.
+    """
+    value, units = mean.value, mean.evidence
+    lopsided = [part for part in parts if part.unseen is not None]
+    if not lopsided or not value:
+        return None
+    losses = []
+    for part in lopsided:
+        same_sign = (part.compared.value or 0.0) * value > 0
+        losses.append(part.unseen.largest if same_sign and part.unseen is not None else part.compared.width)
+    known = [loss for loss in losses if loss is not None]
+    if units is None or len(known) < len(losses):
+        return Unseen(-math.inf, None)
+    toward = math.copysign(1.0, value) * units.means
+    largest = max(*known, -float(toward.min()))
+    return Unseen(margin_score(toward / largest, units.shares, 0.0), largest)
+
+
+def share_of_width(evidence: Evidence, width: float) -> Evidence:
+    """The evidence with every value as a share of the width of the benchmark's range."""
+
+    def share(difference: Difference) -> Difference:
+        def of(value: float | None) -> float | None:
+            return None if value is None else value / width
+
+        ends, units = difference.interval, difference.evidence
+        return replace(
+            difference,
+            value=of(difference.value),
+            stderr=of(difference.stderr),
+            interval=None if ends is None else (ends[0] / width, ends[1] / width),
+            width=of(difference.width),
+            plain_stderr=of(difference.plain_stderr),
+            evidence=None
+            if units is None
+            else replace(units, pulls=units.pulls / width, residuals=units.residuals / width),
+            draws=None if difference.draws is None else difference.draws / width,
+        )
+
+    observed, unseen = share(evidence.observed), evidence.unseen
+    return replace(
+        evidence,
+        observed=observed,
+        compared=observed if evidence.compared is evidence.observed else share(evidence.compared),
+        worst=None if evidence.worst is None else (share(evidence.worst[0]), share(evidence.worst[1])),
+        unseen=None if unseen is None else replace(unseen, largest=unseen.largest and unseen.largest / width),
+    )
 
 
 def _joined_units(parts: Sequence[Units | None]) -> Units | None:

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
@@ -103,6 +103,10 @@ class Question:
     primary: Primary | None = None  # None: the first metric on all tasks
     filled: tuple[float, float] | None = None  # the rewards of missing rollouts in the first and the second run
     steps: str = ""  # the key of the training steps, if each step is compared separately; else ""
+
+    def on(self, benchmark: str | None) -> Question:
+        """The question about one benchmark, with the range of its rewards."""
+        return replace(self, plan=self.plan.on(benchmark)) if self.plan.ranges else self
 
     @property
     def gated(self) -> bool:

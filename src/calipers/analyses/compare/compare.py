@@ -87,7 +87,7 @@ from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats import Named
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
-from calipers.request import Plan, RequestedMetric, either, make_plan
+from calipers.request import Plan, Ranges, RequestedMetric, check_ranges, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints, total
 from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of
 from calipers.rollouts.ledger import Missing
@@ -110,7 +110,7 @@ def compare(
     dialect: str | None = None,
     missing: Missing | None = None,
     reward: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
     input_format: str | None = None,
@@ -209,6 +209,7 @@ def _compare_sources(
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
+    check_ranges(question.plan, [run.key[2] for contest in contests for run in contest])
     question = _ask_each_step(contests, question)
     measured_pairs, excluded = _measure_pairs(contests, sources, question, force=force)
     known = {measured.metric_pair.text for each in measured_pairs for measured in each.family}
@@ -228,7 +229,11 @@ def _compare_sources(
             has_ranks = len(contest) > 2 and not question.anytime and not question.steps
             ranks = (
                 _without_stopped(
-                    [_ranking_of(values, contest, question) for values in common_values(contest, question)], contest
+                    [
+                        _ranking_of(values, contest, question)
+                        for values in common_values(contest, question.on(contest[0].key[2]))
+                    ],
+                    contest,
                 )
                 if has_ranks
                 else ()
@@ -285,7 +290,8 @@ def _measure_pairs(
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *notes]))
-            family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
+            of_benchmark = question.on(contest[first].key[2])
+            family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, of_benchmark)
             notes += [*([refusal] if refusal else []), *more_notes]
             pair = Pair(first, second, common.alignment, (), _flips(family, question), notes)
             measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))

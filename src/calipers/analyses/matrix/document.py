@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
+from calipers.analyses.compare import HOLM, SIDAK
 from calipers.analyses.compare.document import CiVerdict, annotations_of, suites_of
 from calipers.analyses.compare.page import MARKS
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
+from calipers.remarks import Remark
 from calipers.reports.document import (
     Blank,
     Block,
@@ -35,12 +37,28 @@ from calipers.reports.figures import NONE, counted, figure, letters, percent
 from calipers.reports.junit import TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.remark_texts import documents_of
 from calipers.reports.result import canonical
-from calipers.reports.sentences import MINUS, Answer, level, minus, money, of_difference, places, signed, signed_to, to
+from calipers.reports.sentences import (
+    MINUS,
+    Answer,
+    begun,
+    level,
+    minus,
+    money,
+    needed,
+    of_difference,
+    outward,
+    rounded_out,
+    shared,
+    signed,
+    signed_outward,
+)
 from calipers.reports.untrusted_text import clean, width, without_middle
 
 SCHEMA: Final = "calipers.matrix/1"
 MACRO_MEAN: Final = "macro mean"
+MEAN_OF_RANGE: Final = "mean of range"
 FIELDS: Final = (
     *("benchmark", "metric", "model", "value", "stderr", "low", "high", "tasks", "excluded_tasks", "samples"),
     *("missing", "planned", "cost_usd", "best", "against", "delta", "delta_stderr", "delta_low", "delta_high"),
@@ -83,15 +101,20 @@ class PairDifference:
     second: str
     delta: float | None
     stderr: float | None
-    interval: tuple[float, float] | None  # not adjusted
+    interval: tuple[float, float] | None  # adjusted only if the benchmarks have no common scale
     p: float | None  # of the null hypothesis of no difference, not adjusted
-    p_holm: float | None  # adjusted: over all tests of single benchmarks, or over the pairs of the mean
+    p_holm: float | None  # of a claim, adjusted: over all tests of single benchmarks, or over the pairs of the mean
     verdict: str  # better, worse, equivalent or undecided: the second against the first, by p_holm
     method: str
     tasks: int
     floored_stderr: float | None = None  # the standard error of the test
     freedom: float | None = None  # degrees of freedom of t
     why: str | None = None
+    undecided_by: str | None = None  # a reason of `stats.claims`, or "family": decided alone and not among all tests
+    as_observed: str = "undecided"  # the verdict by the observed difference alone
+    worst_interval: tuple[float, float] | None = None  # over the fillings of missing rollouts
+    compared_on: str = "all"  # all samples, or the first of each task
+    confidence: float = 0.95  # of the interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +122,22 @@ class MatrixRow:
     """One benchmark of a matrix."""
 
     benchmark: str
-    tasks: int  # compared tasks; for a single model, its own tasks
-    excluded_tasks: int  # other tasks: not every model has a value on them
+    tasks: int  # of any model
+    excluded_tasks: int  # those that not every model has
     cells: Sequence[Cell]  # in the order of the models
     pairs: Sequence[PairDifference] = ()
     best: str | None = None  # the model that is better than every other one, by the adjusted tests
     in_mean: bool = True
     why: str | None = None  # why its models are not compared
+    range: tuple[float, float] | None = None  # of its values: given, or 0 to 1; None if it is not known
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixMean:
-    """The unweighted mean over benchmarks of every model and of their differences."""
+    """The unweighted mean over benchmarks of every model and of their differences.
+
+    Benchmarks of unlike scales have none: its values are None, with ``why``.
+    """
 
     benchmarks: Sequence[str]  # the benchmarks in the mean
     excluded: Sequence[str]  # the others, which not every model has
@@ -118,6 +145,9 @@ class MatrixMean:
     cells: Sequence[Cell]
     pairs: Sequence[PairDifference] = ()
     best: str | None = None
+    of_range: bool = False  # each value is a share of the range of its benchmark
+    why: str | None = None  # why there is no mean
+    undecided_by: str | None = None  # "scales" if there is no mean
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -138,6 +168,17 @@ class Matrix(Page):
     benchmarks: Sequence[MatrixRow]
     mean: MatrixMean | None  # None with one benchmark
     notes: Sequence[str] = ()
+    remarks: Sequence[Remark] = ()
+
+    @property
+    def adjust(self) -> str:
+        """How the tests of single benchmarks are adjusted: Holm's method, or Sidak's if there is no mean over them."""
+        return HOLM if self.alike else SIDAK
+
+    @property
+    def alike(self) -> bool:
+        """Whether the benchmarks have one scale, and so a mean."""
+        return self.mean is None or self.mean.undecided_by is None
 
     def __getitem__(self, benchmark: str) -> MatrixRow:
         by_name = {row.benchmark: row for row in self.benchmarks}
@@ -147,8 +188,9 @@ class Matrix(Page):
 
     @property
     def verdicts(self) -> list[str]:
-        """The verdict of the mean, or of the only benchmark, for each pair of models."""
-        return [pair.verdict for pair in _answer_row(self).pairs]
+        """The verdict of the mean, or of the only benchmark, for each pair of models; without a mean, of each one."""
+        rows = [_answer_row(self)] if self.alike else self.benchmarks
+        return [pair.verdict for row in rows for pair in row.pairs]
 
     @property
     def digest(self) -> str:
@@ -182,6 +224,7 @@ class Matrix(Page):
             "benchmarks": [{**asdict(row), **_only_pair(row.pairs)} for row in self.benchmarks],
             "mean": None if self.mean is None else {**asdict(self.mean), **_only_pair(self.mean.pairs)},
             "notes": list(self.notes),
+            "remarks": documents_of(self.remarks),
             "digest": self.digest,
         }
 
@@ -199,7 +242,7 @@ class Matrix(Page):
 
     def _settings(self) -> dict[str, Any]:
         names = ("dialect", "missing", "confidence", "seed", "cluster", "margin", "metric", "higher_is_better", "tests")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*names, "adjust")}
 
 
 _UNHASHED = (
@@ -229,7 +272,7 @@ def _only_pair(pairs: Sequence[PairDifference]) -> dict[str, Any]:
     """The numbers of the only pair, which a document with two models also has outside the list of pairs."""
     if len(pairs) != 1:
         return {}
-    names = ("delta", "stderr", "floored_stderr", "interval", "p", "p_holm", "verdict", "method")
+    names = ("delta", "stderr", "floored_stderr", "interval", "p", "p_holm", "verdict", "method", "undecided_by")
     return {name: getattr(pairs[0], name) for name in names}
 
 
@@ -258,7 +301,7 @@ def _flat(cell: Cell, row: MatrixRow | MatrixMean) -> dict[str, Any]:
         "p": pair.p if pair else None,
         "p_holm": pair.p_holm if pair else None,
         "verdict": pair.verdict if pair else None,
-        "why": cell.why or (row.why if isinstance(row, MatrixRow) else None),
+        "why": cell.why or row.why,
         "source": cell.source,
     }
 
@@ -276,6 +319,8 @@ WIDE = 110  # minimum width of a terminal that shows a picture
 PICTURE = (0, 27)  # width of a picture on a narrow and on a wide terminal
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DECIDED: Final = ("better", "worse")
+MOST_PARTS = 4  # conclusions on single benchmarks that a sentence lists
+USUAL_SIZE: Final = (0.01, 100)  # the largest value of a column with two to four decimals
 
 
 def document(matrix: Matrix, *, every: bool = False, where: str = "", option: str = "--all") -> Document:
@@ -301,6 +346,8 @@ def head(matrix: Matrix) -> str:
 def answer(matrix: Matrix, names: Sequence[str] | None = None) -> Answer:
     """The answer of a matrix, which is the mean over benchmarks; ``names`` are the displayed names of its models."""
     names = [clean(column.name, None) for column in matrix.models] if names is None else names
+    if not matrix.alike:
+        return _answer_without_mean(matrix, names)
     if matrix.mean is not None and not matrix.mean.benchmarks:
         return Answer(f"No benchmark has a value of {'both models' if len(names) == COMPARED else 'every model'}.")
     if len(matrix.models) == 1:
@@ -329,13 +376,42 @@ def _answer_of_one(matrix: Matrix, name: str) -> Answer:
     over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
     if cell.value is None:
         return Answer(f"{name} has no {matrix.metric} {over}.", plain_why(cell.why or ""))
-    digits = decimals(matrix)
+    digits = decimals(matrix, _answer_row(matrix))
     verb = "scores" if matrix.metric == "mean_reward" else f"has a {matrix.metric} of"
     detail = f"No interval: {plain_why(cell.why)}" if cell.why else "No interval"
     if cell.interval:
         of_mean = "" if matrix.mean is None else " of the macro mean"
-        detail = f"{level(matrix.confidence)}{of_mean}: {to(cell.interval, digits)}"
-    return Answer(f"{name} {verb} {figure(cell.value, digits)} {over}.", detail)
+        detail = f"{level(matrix.confidence)}{of_mean}: {outward(cell.interval, digits)}"
+    return Answer(f"{name} {verb} {minus(figure(cell.value, digits))}{_of_range(matrix)} {over}.", detail)
+
+
+def _of_range(matrix: Matrix) -> str:
+    """What the mean is a share of, if it is one."""
+    return " of the range" if matrix.mean is not None and matrix.mean.of_range else ""
+
+
+def _answer_without_mean(matrix: Matrix, names: Sequence[str]) -> Answer:
+    """The answer on benchmarks of unlike scales: why there is no mean, and what is decided on each."""
+    why = matrix.mean.why if matrix.mean is not None and matrix.mean.why else ""
+    shown_name = {column.name: name for column, name in zip(matrix.models, names, strict=True)}
+    decided: dict[str, list[str]] = {}
+    for row in matrix.benchmarks:
+        name = clean(row.benchmark)
+        if len(matrix.models) == COMPARED and row.pairs:
+            pair = row.pairs[0]
+            size = figure(abs(pair.delta or 0.0), needed(pair.interval))
+            if pair.verdict in DECIDED:
+                decided.setdefault(f"{pair.verdict} on {name} by {size}", [])
+            else:
+                word = "equivalent" if pair.verdict == "equivalent" else "undecided"
+                decided.setdefault(f"{word} on", []).append(name)
+        elif row.best is not None:
+            decided.setdefault(f"{shown_name[row.best]} is the best on", []).append(name)
+        elif row.pairs:
+            decided.setdefault("no model is better than every other on", []).append(name)
+    parts = [" ".join([how, _listed(rows)]) if rows else how for how, rows in decided.items()]
+    detail = "; ".join([*parts[:MOST_PARTS], *(["…"] if len(parts) > MOST_PARTS else [])])
+    return Answer(why, begun(detail) if len(matrix.models) == COMPARED else detail)
 
 
 def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
@@ -352,7 +428,19 @@ def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
         margin=matrix.margin,
         why=plain_why(why) if why else None,
         over="" if matrix.mean is None else _over(matrix),
+        but=_but(matrix, "undecided" if pair is None else pair.verdict),
+        digits=decimals(matrix, row),
+        unit=_of_range(matrix),
     )
+
+
+def _but(matrix: Matrix, verdict: str) -> str:
+    """The benchmarks on which two models are decided the other way than on average: ``worse on acc``."""
+    opposite = {"better": "worse", "worse": "better"}.get(verdict)
+    if matrix.mean is None or opposite is None:
+        return ""
+    against = [row for row in matrix.benchmarks if any(pair.verdict == opposite for pair in row.pairs)]
+    return f"{opposite} on {_listed([clean(row.benchmark) for row in against])}" if against else ""
 
 
 def _why_not_compared(matrix: Matrix) -> str:
@@ -362,30 +450,37 @@ def _why_not_compared(matrix: Matrix) -> str:
 
 def alone(matrix: Matrix) -> str:
     """A sentence on the single benchmarks that are decided, beside the mean of two models; "" if there is no mean."""
-    if matrix.mean is None or len(matrix.mean.pairs) != 1:
+    if matrix.mean is None or len(matrix.mean.pairs) != 1 or not matrix.alike:
         return ""
     decided = [row for row in matrix.benchmarks if any(pair.verdict in DECIDED for pair in row.pairs)]
     mean_is_decided = matrix.mean.pairs[0].verdict in DECIDED
     if not decided:
         return "No single benchmark decides it." if mean_is_decided else ""
-    if len(decided) == len(matrix.benchmarks):
+    agree = all(pair.verdict == matrix.mean.pairs[0].verdict for row in decided for pair in row.pairs)
+    if len(decided) == len(matrix.benchmarks) and (agree or not mean_is_decided):
         return f"Each benchmark is decided alone{', too' if mean_is_decided else ''}."
-    named = ", ".join(clean(row.benchmark) for row in decided[:FEW]) + (", …" if len(decided) > FEW else "")
+    names = []
+    for row in decided[:FEW]:
+        verdict = "" if agree else f" ({row.pairs[0].verdict})"
+        names.append(f"{clean(row.benchmark)}{verdict}")
+    named = ", ".join(names) + (", …" if len(decided) > FEW else "")
     are = "is" if len(decided) == 1 else "are"
     return f"{len(decided):,} of {counted(len(matrix.benchmarks), 'benchmark')} {are} decided alone: {named}."
 
 
 def _answer_of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
-    row, digits = _answer_row(matrix), decimals(matrix)
+    row = _answer_row(matrix)
+    digits = decimals(matrix, row)
     shown_name = {column.name: name for column, name in zip(matrix.models, names, strict=True)}
     over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
     count = f"{len(names):,} models"
     if row.best is not None:
         cell = next(cell for cell in row.cells if cell.model == row.best)
-        interval = f" ({to(cell.interval, digits)})" if cell.interval else ""
+        interval = f" ({outward(cell.interval, digits)})" if cell.interval else ""
+        worse = _worse_somewhere(matrix, row.best, shown_name)
         return Answer(
-            f"{shown_name[row.best]} is the best of {count} {over}.",
-            f"{figure(cell.value, digits)}{interval}, better than each",
+            f"{shown_name[row.best]} is the best of {count} {over}{worse}.",
+            f"{minus(figure(cell.value, digits))}{_of_range(matrix)}{interval}, better than each",
         )
     with_value = [cell for cell in row.cells if cell.value is not None]
     if not with_value or not row.pairs:
@@ -408,13 +503,28 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:FEW]) + (f" and {len(names) - FEW:,} more" if len(names) > FEW else "")
 
 
-def decimals(matrix: Matrix) -> int:
-    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
-    cells = [cell for row in _rows(matrix) for cell in row.cells]
-    size = max((abs(cell.value) for cell in cells if cell.value is not None), default=0.0)
-    if size == 0 or 0.01 <= size <= 1:
-        return places(*(cell.interval for cell in cells))
-    return min(max(2 - math.floor(math.log10(size)), 0), 12)
+def _worse_somewhere(matrix: Matrix, best: str, shown_name: Mapping[str, str]) -> str:
+    """The benchmarks on which the best model by the mean is worse than another: ``; worse than a on acc``."""
+    worse: dict[str, list[str]] = {}
+    for row in matrix.benchmarks if matrix.mean is not None else ():
+        for pair in row.pairs:
+            if (pair.first, pair.verdict) == (best, "better"):
+                worse.setdefault(pair.second, []).append(clean(row.benchmark))
+            if (pair.second, pair.verdict) == (best, "worse"):
+                worse.setdefault(pair.first, []).append(clean(row.benchmark))
+    return "".join(f"; worse than {shown_name[model]} on {_listed(rows)}" for model, rows in worse.items())
+
+
+def decimals(matrix: Matrix, row: MatrixRow | MatrixMean) -> int:
+    """The decimals of a row: those that all rows share if they have one scale, else those that the row needs."""
+    rows = _rows(matrix) if len({each.range for each in matrix.benchmarks}) == 1 and matrix.alike else [row]
+    intervals, values = [], []
+    for each in rows:
+        intervals += [cell.interval for cell in each.cells] + [pair.interval for pair in each.pairs]
+        values += [abs(cell.value) for cell in each.cells if cell.value is not None]
+    size = max(values, default=0.0)
+    is_usual = len(rows) > 1 and (size == 0 or USUAL_SIZE[0] <= size < USUAL_SIZE[1])
+    return shared(*intervals) if is_usual else needed(*intervals)
 
 
 def _rows(matrix: Matrix) -> list[MatrixRow | MatrixMean]:
@@ -520,15 +630,19 @@ def _below(matrix: Matrix, models_as_rows: bool, where: str) -> Iterator[Block]:
         yield Sentence("▲ better than every other model   (paired; Holm)", "note")
         yield Sentence(f"Each benchmark: {command}", "note")
         return
-    over = f"; Holm over {matrix.tests:,}" if matrix.tests > 1 else ""
+    method = "Holm" if matrix.alike else "Sidak"
+    over = f"; {method} over {matrix.tests:,}" if matrix.tests > 1 else ""
     if len(matrix.models) == COMPARED:
         signs = "▲ B better   ▼ B worse   = equivalent   ~ undecided"
         words = f"Verdicts are paired by task{', those of single benchmarks adjusted' if over else ''}"
-        adjusted = (
-            f" for {matrix.tests:,} tests (Holm); the macro mean is one test of its own. Intervals are each for itself."
-            if over
-            else "."
-        )
+        adjusted = "."
+        if over and matrix.alike:
+            adjusted = (
+                f" for {matrix.tests:,} tests (Holm); the macro mean is one test of its own. "
+                "Intervals are each for itself."
+            )
+        elif over:
+            adjusted = f" for {matrix.tests:,} tests (Sidak), like the intervals of the differences."
         yield Sentence(f"{signs}   (paired{over})", "note", markdown=words + adjusted)
     elif len(matrix.models) > COMPARED:
         yield Sentence(f"▲ better than every other model   (paired{over})", "note")
@@ -540,7 +654,6 @@ def _table(matrix: Matrix, heads: Sequence[Text], room: int | None, option: str)
     ``room`` is the number of lines; None shows all rows. With more than two models the intervals are ``stacked``: they
     have a line of their own.
     """
-    digits = decimals(matrix)
     compared, stacked = len(matrix.models) == COMPARED, len(matrix.models) > COMPARED
     lines_each = 2 if stacked else 1
     if room is not None:  # 5 lines: the head, missing, cost, and two rules
@@ -566,12 +679,14 @@ def _table(matrix: Matrix, heads: Sequence[Text], room: int | None, option: str)
         ]
     elif stacked:
         columns.append(TableColumn("better than each", only="markdown"))
-    axis = _axis(_rows(matrix)) if compared else None
+    axis = _axis(_rows(matrix)) if compared and len({row.range for row in matrix.benchmarks}) == 1 else None
     table_rows: list[Row] = []
     for row in rows:
-        table_rows += _table_rows(row.benchmark, row, digits, axis, stacked, compared)
-    if matrix.mean is not None:
-        table_rows += _table_rows(MACRO_MEAN, matrix.mean, digits, axis, stacked, compared, ruled=True)
+        table_rows += _table_rows(row.benchmark, row, decimals(matrix, row), axis, stacked, compared)
+    if matrix.mean is not None and matrix.alike:
+        title = MEAN_OF_RANGE if matrix.mean.of_range else MACRO_MEAN
+        digits = decimals(matrix, matrix.mean)
+        table_rows += _table_rows(title, matrix.mean, digits, axis, stacked, compared, ruled=True)
     yield Table(columns, [*table_rows, *_totals(matrix, len(columns))], across=True)
     yield from _more(len(matrix.benchmarks) - len(rows), "benchmark", option)
 
@@ -592,7 +707,7 @@ def _table_rows(
         mark = " ▲" if stacked and cell.model == row.best else ""
         value = _value(cell, digits)
         shown = f"{value}{mark}" if stacked else " ".join(filter(None, (value, _ends(cell, digits))))
-        cells += [shown, value, to(cell.interval, digits) if cell.interval else NONE]
+        cells += [shown, value, outward(cell.interval, digits) if cell.interval else NONE]
     if compared:
         pair = row.pairs[0] if row.pairs else None
         cells += _difference(pair, digits, axis)
@@ -608,6 +723,8 @@ def _remarks(row: MatrixRow | MatrixMean) -> list[str]:
     reasons = [cell.why for cell in row.cells if cell.why and cell.value is not None]
     reasons += [pair.why for pair in row.pairs if pair.why]
     reasons += [row.why] if isinstance(row, MatrixRow) and row.why else []
+    if isinstance(row, MatrixMean) and row.undecided_by is not None:
+        return []  # the answer says why
     return list(dict.fromkeys(plain_why(why) for why in reasons if why))
 
 
@@ -618,17 +735,17 @@ def _value(cell: Cell, digits: int) -> str:
 
 
 def _ends(cell: Cell, digits: int) -> str:
-    """The interval in brackets, with one decimal less than the value."""
+    """The interval in brackets, with the decimals of the value."""
     if cell.interval is None:
         return ""
-    low, high = (minus(figure(end, max(digits - 1, 0))) for end in cell.interval)
+    low, high = (minus(figure(end, digits)) for end in rounded_out(cell.interval, digits))
     return f"[{low}, {high}]"
 
 
 def _difference(pair: PairDifference | None, digits: int, axis: tuple[float, float] | None) -> list[TableCell]:
     if pair is None or pair.delta is None:
         return [NONE, "", NONE, "", "", NONE]
-    ends = signed_to(pair.interval, digits) if pair.interval else ""
+    ends = signed_outward(pair.interval, digits) if pair.interval else ""
     picture: TableCell = ""
     if pair.interval and axis:
         picture = Picture(pair.delta, *pair.interval, axis, PICTURE[1])
@@ -678,7 +795,8 @@ def _cost(cells: Sequence[Cell]) -> str:
 
 def _table_of_models(matrix: Matrix, room: int | None, option: str) -> Iterator[Block]:
     """A row for each model, the best mean first; ``room`` is the number of lines, None shows all rows."""
-    answer_row, digits = _answer_row(matrix), decimals(matrix)
+    answer_row = _answer_row(matrix)
+    digits = decimals(matrix, answer_row)
     interval = f"{percent(matrix.confidence)} interval"
     title = MACRO_MEAN if matrix.mean is not None else clean(matrix.benchmarks[0].benchmark)
     columns = [
@@ -700,7 +818,7 @@ def _table_of_models(matrix: Matrix, room: int | None, option: str) -> Iterator[
         benchmark_cells = [row.cells[index] for row in matrix.benchmarks]
         best = cell.model == answer_row.best
         line: list[TableCell] = [Name(column.name, NAME, plain=without_middle([clean(column.name, None)], NAME)[0])]
-        line += [_value(cell, digits), to(cell.interval, digits) if cell.interval else NONE]
+        line += [_value(cell, digits), outward(cell.interval, digits) if cell.interval else NONE]
         line += ["▲" if best else "", "yes" if best else ""]
         rows.append(Row([*line, _missing(benchmark_cells), _cost(benchmark_cells)]))
     yield Table(columns, rows, across=True)
