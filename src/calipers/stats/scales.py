@@ -74,7 +74,7 @@ def why_no_mean(scales: Mapping[str, Scale]) -> Remark | None:
         other = next((each for each in ranges.items() if each[1] != (low, high)), None)
         if other is None:
             return None
-        ends |= {"first": name, "second": other[0], "other_low": other[1][0], "other_high": other[1][1]}
+        ends |= {"one": name, "other": other[0], "other_low": other[1][0], "other_high": other[1][1]}
         return Remark("scales_differ", ends, "no_answer")
     within = [each for each, limits in ranges.items() if limits == (low, high)]
     unknown = {each: scale.seen or UNIT for each, scale in scales.items() if each not in ranges}

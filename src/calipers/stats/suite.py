@@ -409,12 +409,16 @@ def joined_evidence(parts: Mapping[str, Evidence], confidence: float = 0.95) -> 
             mean_difference({name: _at_end(part, end) for name, part in parts.items()}, confidence) for end in (0, 1)
         )
         worst = against, favour
+    weighted = None
+    if any(part.weighted is not None for part in evidence):
+        weighted = mean_difference({name: part.weighted or part.compared for name, part in parts.items()}, confidence)
     return Evidence(
         observed,
         compared,
         worst,
         unknown=any(part.unknown for part in evidence),
         counts=any(part.counts for part in evidence),
+        weighted=weighted,
         unseen=_joined_unseen(evidence, compared),
     )
 
@@ -472,6 +476,7 @@ def share_of_width(evidence: Evidence, width: float) -> Evidence:
         observed=observed,
         compared=observed if evidence.compared is evidence.observed else share(evidence.compared),
         worst=None if evidence.worst is None else (share(evidence.worst[0]), share(evidence.worst[1])),
+        weighted=None if evidence.weighted is None else share(evidence.weighted),
         unseen=None if unseen is None else replace(unseen, largest=unseen.largest and unseen.largest / width),
     )
 

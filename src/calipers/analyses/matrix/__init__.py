@@ -26,8 +26,10 @@ import numpy as np
 from calipers.analyses.compare import HOLM, SIDAK, Question, make_question, one_more
 from calipers.analyses.compare.align import Identity, ReadRun, runs_of, units
 from calipers.analyses.compare.compare import common_tasks, pair_columns, without_test
-from calipers.analyses.compare.findings import at_confidence
-from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
+from calipers.analyses.compare.evidence import ALL_SAMPLES, FIRST_SAMPLES, examine, followed
+from calipers.analyses.compare.findings import at_confidence, background_of
+from calipers.analyses.compare.measure import Measured, MetricPair, metrics_of
+from calipers.analyses.compare.remarks import check_random, of_counts, of_decision, of_ends, of_runs
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,
@@ -47,11 +49,11 @@ from calipers.formats import Named
 from calipers.metrics import Metric
 from calipers.names import OF_RANGE
 from calipers.pipeline import Progress, Source
-from calipers.remarks import Remark
-from calipers.reports.remark_texts import text_of
+from calipers.remarks import Remark, Value
+from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result import Group, finite
 from calipers.request import Plan, Ranges, RequestedMetric, check_ranges, either, make_plan, mean_metric
-from calipers.rollouts.ledger import Ledger, Missing
+from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing
 from calipers.stats.claims import Decision, Evidence, Reason, decide, p_of_claim, p_of_equivalence
 from calipers.stats.estimate import Estimate
 from calipers.stats.paired import FLOORED_T, undone_by_one
@@ -73,7 +75,7 @@ def matrix(
     models: str | Sequence[str] | None = None,
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: Missing | None = None,
+    missing: Missing | Assumed | None = None,
     reward: str | None = None,
     range: Ranges | None = None,
     exclude: str | Sequence[str] = (),
@@ -116,6 +118,7 @@ def matrix(
         range=range,
         exclude=exclude,
         mean=mean,
+        compares=True,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
     return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)
@@ -277,7 +280,7 @@ def _matrix(
         notes=[
             *source_notes(read),
             *_missing_notes(benchmarks, plan.missing),
-            *[text_of(remark) for remark in remarks if remark.severity != "no_answer"],
+            *[note_of(remark) for remark in remarks if remark.severity != "no_answer"],
             *_row_notes(rows),
             *_fragile_notes(rows, benchmarks, plan),
             *_mean_notes(mean),
@@ -295,6 +298,7 @@ class _Pair:
     evidence: Evidence | None  # None if they cannot be compared
     why: str | None = None
     undecided_by: Reason | None = None  # of a pair without evidence
+    measured: Measured | None = None  # None for a mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +328,7 @@ def _row(
     requests: dict[str, RequestedMetric] = {}
     pairs: list[_Pair] = []
     notes: list[str] = []
+    remarks: list[Remark] = []
     tasks_of = {run.name: set(run.rollouts.tasks) for run in runs}
     for first, second in combinations(runs, 2):
         measured, of_pair, why = _measured_pair(first, second, sources, question)
@@ -337,7 +342,8 @@ def _row(
         if first is runs[0] and common.alignment.by == "content":  # one task has other ids in the two runs
             first_ids = dict(zip(common.second_ids, common.first.tasks, strict=True))
             tasks_of[second.name] = {first_ids.get(task, task) for task in tasks_of[second.name]}
-        pairs.append(_Pair(first.name, second.name, evidence_of(measured)))
+        pairs.append(_Pair(first.name, second.name, background_of(measured).evidence, measured=measured))
+        remarks += _pair_remarks(name, (first, second), measured, plan)
     for run in runs:
         if run.name not in requests:
             requests[run.name] = _request(run, plan)
@@ -355,11 +361,10 @@ def _row(
     notes += [f"{run}: {stop.fact}: no difference on this benchmark is tested" for run, stop in stops if stop]
     all_tasks = set[str]().union(*tasks_of.values())
     in_all = set.intersection(*tasks_of.values()) if tasks_of else set[str]()
-    remarks = [
-        Remark("other_tasks", {"model": model, "tasks": len(own), "total": len(all_tasks), "benchmark": name})
-        for model, own in tasks_of.items()
-        if len(own) < len(all_tasks)
-    ]
+    for model, own in tasks_of.items():
+        if len(own) < len(all_tasks):
+            values: dict[str, Value] = {"run": model, "own": len(own), "tasks": len(all_tasks), "benchmark": name}
+            remarks.append(Remark("own_tasks_of_benchmark", values, "warning"))
     cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name)) for column in columns]
     tasks = len(all_tasks) or max((cell.tasks for cell in cells), default=0)
     scale = joined_scale(scale_of(estimate, plan.confidence) for estimate in estimates.values() if estimate)
@@ -381,13 +386,19 @@ def _measured_pair(
         return None, [f"{first.name} and {second.name} have no task in common"], NO_COMMON
     if refusal := unrelated((first, second), common, sources):
         return None, [refusal], refusal
+    if plan.missing == RANDOM:
+        check_random(names, common.sides)
     pairs, reward_notes = metrics_of(plan.requests, common.sides, names, plan.reward)
     metric = _single(pairs)
     old, new = (sources[run.source].settings(run.key[2]) for run in (first, second))
     notes += [*reward_notes, *settings_differ(old, new, names)]
     codes = units(common, plan.cluster)[0] if plan.cluster else None
-    columns = pair_columns(metric, common, names, zero=plan.missing == "zero")
-    measured = measure(MetricPair(metric, common, columns, codes, question))
+    metric_pair = MetricPair(metric, common, pair_columns(metric, common, names), codes, question)
+    zero = None
+    if plan.missing == "zero":
+        zero = replace(metric_pair, columns=pair_columns(metric, common, names, zero=True))
+    sides = followed(common, (metric[0].params.get("reward"), metric[1].params.get("reward")))
+    measured = examine(metric_pair, sides, zero)
     if not measured.compared.any():
         return None, [*notes, f"no task has a value in {first.name} and in {second.name}"], NO_COMMON
     stopped = any(run.rollouts.stop is not None for run in (first, second))
@@ -479,11 +490,53 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
                 undecided_by=reason,
                 as_observed=alone.as_observed,
                 worst_interval=pair.evidence.worst_interval,
-                compared_on="all" if pair.evidence.compared is pair.evidence.observed else "first",
+                compared_on=_compared_on(pair),
                 confidence=of_interval,
+                remarks=_why_undecided(pair, alone, word),
             )
         )
     return judged
+
+
+def _compared_on(pair: _Pair) -> str:
+    """The samples that are compared: all, or the first of each task where their number follows the results."""
+    if pair.measured is not None:
+        return background_of(pair.measured).compared_on
+    same = pair.evidence is None or pair.evidence.compared is pair.evidence.observed
+    return ALL_SAMPLES if same else FIRST_SAMPLES
+
+
+def _why_undecided(pair: _Pair, alone: Decision, word: str) -> list[Remark]:
+    """Why a pair is undecided although its tasks may show a difference; empty if it is decided, or they do not."""
+    if word != "undecided" or pair.evidence is None:
+        return []
+    if alone.word != "undecided":
+        return [Remark("family_decides", {"word": alone.word}, "no_answer")]
+    if pair.measured is not None:
+        return of_decision(alone, pair.measured, background_of(pair.measured))
+    if alone.undecided_by == "missing":
+        return [Remark("missing_decide_mean", {}, "no_answer")]
+    if alone.undecided_by == "counts":
+        return [Remark("counts_decide_mean", {"word": alone.as_observed}, "no_answer")]
+    if alone.undecided_by == "unseen_loss":
+        return [Remark("unseen_losses_of_mean", {}, "no_answer")]
+    return []
+
+
+def _pair_remarks(benchmark: str, runs: tuple[ReadRun, ReadRun], measured: Measured, plan: Plan) -> list[Remark]:
+    """What two runs of a benchmark lack, with the benchmark's name."""
+    names, background = (runs[0].name, runs[1].name), background_of(measured)
+    remarks = [
+        *of_runs(names, measured.metric_pair.common.sides, plan.missing),
+        *of_counts(names, background.followed),
+        *of_ends(iter([background])),
+    ]
+    # another note counts the missing rollouts of all benchmarks
+    return [
+        replace(remark, values={**remark.values, "benchmark": benchmark})
+        for remark in remarks
+        if remark.code not in ("run_missing", "missing_random")
+    ]
 
 
 def _not_compared(pair: _Pair, confidence: float) -> PairDifference:
@@ -612,11 +665,6 @@ def _missing_notes(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:
     are, treatment = "is" if missing == 1 else "are", "counted as 0" if policy == "zero" else "excluded"
     suffix = f": {by_benchmark}" if len(counts) > 1 else ""
     return [f"{missing:,} of {planned:,} rollouts {are} missing ({treatment}){suffix}"]
-
-
-def evidence_of(measured: Measured) -> Evidence:
-    """What is known about a measured difference."""
-    return Evidence(measured.difference, measured.difference)
 
 
 def _row_notes(rows: Sequence[_Row]) -> list[str]:

@@ -113,8 +113,9 @@ class PairDifference:
     undecided_by: str | None = None  # a reason of `stats.claims`, or "family": decided alone and not among all tests
     as_observed: str = "undecided"  # the verdict by the observed difference alone
     worst_interval: tuple[float, float] | None = None  # over the fillings of missing rollouts
-    compared_on: str = "all"  # all samples, or the first of each task
+    compared_on: str = "all_samples"  # or the first samples of each task
     confidence: float = 0.95  # of the interval
+    remarks: Sequence[Remark] = ()  # why it is undecided; the models are "first" and "second" in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +222,8 @@ class Matrix(Page):
             **self._settings(),
             "models": [asdict(column) for column in self.models],
             "inputs": [[asdict(file) for file in files] for files in self.inputs],
-            "benchmarks": [{**asdict(row), **_only_pair(row.pairs)} for row in self.benchmarks],
-            "mean": None if self.mean is None else {**asdict(self.mean), **_only_pair(self.mean.pairs)},
+            "benchmarks": [_row_document(row) for row in self.benchmarks],
+            "mean": None if self.mean is None else _row_document(self.mean),
             "notes": list(self.notes),
             "remarks": documents_of(self.remarks),
             "digest": self.digest,
@@ -256,6 +257,7 @@ _UNHASHED = (
     "excluded",
     "cost_usd",
     "why",
+    "remarks",
 )
 
 
@@ -266,6 +268,14 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in row.items()
         if key not in _UNHASHED
     }
+
+
+def _row_document(row: MatrixRow | MatrixMean) -> dict[str, Any]:
+    """A row as JSON has it: its remarks have their texts, and the numbers of an only pair are beside the pairs."""
+    document = {**asdict(row), **_only_pair(row.pairs)}
+    for pair, fields in zip(row.pairs, document["pairs"], strict=True):
+        fields["remarks"] = documents_of(pair.remarks, {"first": pair.first, "second": pair.second})
+    return document
 
 
 def _only_pair(pairs: Sequence[PairDifference]) -> dict[str, Any]:
