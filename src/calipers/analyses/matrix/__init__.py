@@ -50,7 +50,7 @@ from calipers.metrics import Metric
 from calipers.names import OF_RANGE
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark, Value
-from calipers.reports.remark_texts import note_of, text_of
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, finite
 from calipers.request import Plan, Ranges, RequestedMetric, check_ranges, either, make_plan, mean_metric
 from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing
@@ -64,6 +64,7 @@ from calipers.tally import quietly
 
 NOT_RUN: Final = "not run"
 UNNAMED: Final = "(unnamed)"
+OWN_TASKS: Final = "own_tasks_of_benchmark"
 FINISHED: Final = "a finished result without its rollouts: differences are paired by task"
 NO_COMMON: Final = "the models have no task in common"
 
@@ -263,6 +264,7 @@ def _matrix(
         benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, models)))
     excluded = set() if mean is None else set(mean.excluded)
     remarks += [remark for row in rows for remark in row.remarks]
+    remarks = list({(remark.code, str(remark.values)): remark for remark in remarks}.values())
     return Matrix(
         dialect=plan.dialect.name,
         missing=plan.missing,
@@ -280,7 +282,7 @@ def _matrix(
         notes=[
             *source_notes(read),
             *_missing_notes(benchmarks, plan.missing),
-            *[note_of(remark) for remark in remarks if remark.severity != "no_answer"],
+            *map(_note_of, [remark for remark in remarks if remark.severity != "no_answer"]),
             *_row_notes(rows),
             *_fragile_notes(rows, benchmarks, plan),
             *_mean_notes(mean),
@@ -354,7 +356,9 @@ def _row(
         elif entry.finished is not None:
             document, group = entry.finished
             estimates[model] = document.estimate(group, plan.requests[0].text, plan)
-    why = pairs[0].why if pairs and all(pair.evidence is None for pair in pairs) else None
+    why = None
+    if pairs and all(pair.evidence is None for pair in pairs):
+        why, pairs = pairs[0].why, []
     if any(entry.finished for entry in entries.values()) and len(entries) > 1:
         why = FINISHED
     stops = [(run.name, run.rollouts.stop) for run in runs]
@@ -515,7 +519,7 @@ def _why_undecided(pair: _Pair, alone: Decision, word: str) -> list[Remark]:
     if pair.measured is not None:
         return of_decision(alone, pair.measured, background_of(pair.measured))
     if alone.undecided_by == "missing":
-        return [Remark("missing_decide_mean", {}, "no_answer")]
+        return [Remark("missing_decide_mean", {"word": alone.as_observed}, "no_answer")]
     if alone.undecided_by == "counts":
         return [Remark("counts_decide_mean", {"word": alone.as_observed}, "no_answer")]
     if alone.undecided_by == "unseen_loss":
@@ -652,6 +656,14 @@ def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> C
     costs = [cell.cost_usd for cell in cells if cell.cost_usd is not None]
     totals = sum(cell.missing for cell in cells), sum(cell.planned for cell in cells), sum(costs) if costs else None
     return _cell_of(name, estimate, *totals, why="no benchmark that every model has")
+
+
+def _note_of(remark: Remark) -> str:
+    """The text of a remark as a note that names its benchmark."""
+    text, benchmark = text_of(remark), remark.values.get("benchmark")
+    if benchmark is not None and remark.code != OWN_TASKS:
+        text = f"{benchmark}: {text}"
+    return f"warning: {text}" if remark.severity == "warning" else text
 
 
 def _missing_notes(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:

@@ -6,13 +6,13 @@ import hashlib
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from calipers.analyses.compare import HOLM, SIDAK
 from calipers.analyses.compare.document import CiVerdict, annotations_of, suites_of
-from calipers.analyses.compare.page import MARKS
+from calipers.analyses.compare.page import MARKS, RETRY
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
 from calipers.remarks import Remark
@@ -37,7 +37,7 @@ from calipers.reports.figures import NONE, counted, figure, letters, percent
 from calipers.reports.junit import TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
-from calipers.reports.remark_texts import documents_of
+from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.result import canonical
 from calipers.reports.sentences import (
     MINUS,
@@ -55,6 +55,7 @@ from calipers.reports.sentences import (
     signed_outward,
 )
 from calipers.reports.untrusted_text import clean, width, without_middle
+from calipers.rollouts.ledger import RANDOM
 
 SCHEMA: Final = "calipers.matrix/1"
 MACRO_MEAN: Final = "macro mean"
@@ -329,6 +330,8 @@ WIDE = 110  # minimum width of a terminal that shows a picture
 PICTURE = (0, 27)  # width of a picture on a narrow and on a wide terminal
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DECIDED: Final = ("better", "worse")
+SURVIVED: Final = ("missing", "counts", "unseen_loss")
+"""Reasons of an undecided pair that its page names: what a claim on it would have to survive."""
 MOST_PARTS = 4  # conclusions on single benchmarks that a sentence lists
 USUAL_SIZE: Final = (0.01, 100)  # the largest value of a column with two to four decimals
 
@@ -428,7 +431,7 @@ def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
     row = _answer_row(matrix)
     pair = row.pairs[0] if row.pairs else None
     why = _why_not_compared(matrix) if pair is None else pair.why
-    return of_difference(
+    answer = of_difference(
         names[0],
         names[1],
         "undecided" if pair is None else pair.verdict,
@@ -441,7 +444,28 @@ def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
         but=_but(matrix, "undecided" if pair is None else pair.verdict),
         digits=decimals(matrix, row),
         unit=_of_range(matrix),
+        reasons=[] if pair is None else _reasons(matrix, pair, (names[0], names[1])),
     )
+    return replace(answer, sentence=f"{answer.sentence.removesuffix('.')}{_assumed(matrix)}.")
+
+
+def _assumed(matrix: Matrix) -> str:
+    """What a headline assumes of missing rollouts, if the user declares that they are like the others."""
+    lost = any(cell.missing for row in matrix.benchmarks for cell in row.cells)
+    return f", {text_of(Remark('missing_random', {}))}" if matrix.missing == RANDOM and lost else ""
+
+
+def _reasons(matrix: Matrix, pair: PairDifference, names: tuple[str, str]) -> list[str]:
+    """Why a pair is undecided although the observed rollouts decide it, and what can be done; else empty."""
+    if not pair.remarks:
+        return []
+    reasons = [text_of(remark, {"first": names[0], "second": names[1]}) for remark in pair.remarks]
+    if pair.undecided_by == "missing":
+        if pair.as_observed in DECIDED and pair.delta is not None:
+            size = figure(abs(pair.delta), decimals(matrix, _answer_row(matrix)))
+            reasons.append(f"As seen {names[1]} is {pair.as_observed} than {names[0]} by {size}{_of_range(matrix)}")
+        reasons.append(RETRY)
+    return reasons
 
 
 def _but(matrix: Matrix, verdict: str) -> str:
@@ -489,7 +513,7 @@ def _answer_of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
         interval = f" ({outward(cell.interval, digits)})" if cell.interval else ""
         worse = _worse_somewhere(matrix, row.best, shown_name)
         return Answer(
-            f"{shown_name[row.best]} is the best of {count} {over}{worse}.",
+            f"{shown_name[row.best]} is the best of {count} {over}{worse}{_assumed(matrix)}.",
             f"{minus(figure(cell.value, digits))}{_of_range(matrix)}{interval}, better than each",
         )
     with_value = [cell for cell in row.cells if cell.value is not None]
@@ -505,7 +529,14 @@ def _answer_of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
     value = f"{'highest' if sign > 0 else 'lowest'} value, {figure(first.value, digits)}"
     ties = [f"{how} {_listed(ties)}" for how, ties in others.items() if ties]
     detail = "; ".join([f"{shown_name[first.model]} has the {value}", *(ties or ["not compared with every other"])])
-    return Answer(f"No model is better than every other {over}.", detail)
+    sentence = f"No model is better than every other {over}"
+    if row.pairs and any(pair.undecided_by == "missing" for pair in _pairs_of(row, first.model)):
+        return Answer(f"{sentence}: the missing rollouts decide{_assumed(matrix)}.", f"{detail}. {RETRY}")
+    return Answer(f"{sentence}{_assumed(matrix)}.", detail)
+
+
+def _pairs_of(row: MatrixRow | MatrixMean, model: str) -> list[PairDifference]:
+    return [pair for pair in row.pairs if model in (pair.first, pair.second)]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -732,10 +763,24 @@ def _remarks(row: MatrixRow | MatrixMean) -> list[str]:
     """The reasons why a row lacks an interval or a difference."""
     reasons = [cell.why for cell in row.cells if cell.why and cell.value is not None]
     reasons += [pair.why for pair in row.pairs if pair.why]
+    if isinstance(row, MatrixRow):  # those of the mean are the answer
+        reasons += _undecided(row)
     reasons += [row.why] if isinstance(row, MatrixRow) and row.why else []
     if isinstance(row, MatrixMean) and row.undecided_by is not None:
         return []  # the answer says why
     return list(dict.fromkeys(plain_why(why) for why in reasons if why))
+
+
+def _undecided(row: MatrixRow) -> list[str]:
+    """Why pairs of a benchmark are undecided although their tasks may show a difference; the first few of them."""
+    texts = []
+    for pair in row.pairs:
+        if pair.undecided_by in SURVIVED:
+            names = {"first": pair.first, "second": pair.second}
+            of_pair = "" if len(row.pairs) == 1 else f"{clean(pair.first, None)} and {clean(pair.second, None)}: "
+            texts += [f"{of_pair}{text_of(remark, names)}" for remark in pair.remarks]
+    more = [f"{counted(len(texts) - FEW, 'more pair')} undecided for such reasons"] if len(texts) > FEW else []
+    return [*texts[:FEW], *more]
 
 
 def _value(cell: Cell, digits: int) -> str:
