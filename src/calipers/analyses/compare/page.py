@@ -301,11 +301,11 @@ def survives(finding: Finding, names: tuple[str, str]) -> str:
     run, other = names[::-1] if tipping.run == "second" else names
     of_other = finding.missing[0] if tipping.run == "second" else 0
     opposite = {"failed": "passed", "passed": "failed"}[tipping.outcome]
-    others_too = f" and {_all_of(of_other)} of {other} {opposite}" if of_other else ""
-    return f"even if {_all_of(tipping.missing, 'missing rollout')} of {run} {tipping.outcome}{others_too}"
+    others_too = f" and {all_of(of_other)} of {other} {opposite}" if of_other else ""
+    return f"even if {all_of(tipping.missing, 'missing rollout')} of {run} {tipping.outcome}{others_too}"
 
 
-def _all_of(count: int, noun: str = "") -> str:
+def all_of(count: int, noun: str = "") -> str:
     """``all 59 missing rollouts``, ``the 1 missing rollout``."""
     plural = f" {noun}{'' if count == 1 else 's'}" if noun else ""
     return f"{'the' if count == 1 else 'all'} {count:,}{plural}"

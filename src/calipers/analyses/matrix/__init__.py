@@ -43,7 +43,15 @@ from calipers.analyses.compare.source import (
     source_notes,
     unrelated,
 )
-from calipers.analyses.matrix.document import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
+from calipers.analyses.matrix.document import (
+    Cell,
+    Matrix,
+    MatrixColumn,
+    MatrixMean,
+    MatrixRow,
+    PairDifference,
+    note_of,
+)
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.metrics import Metric
@@ -64,7 +72,6 @@ from calipers.tally import quietly
 
 NOT_RUN: Final = "not run"
 UNNAMED: Final = "(unnamed)"
-OWN_TASKS: Final = "own_tasks_of_benchmark"
 FINISHED: Final = "a finished result without its rollouts: differences are paired by task"
 NO_COMMON: Final = "the models have no task in common"
 
@@ -282,7 +289,7 @@ def _matrix(
         notes=[
             *source_notes(read),
             *_missing_notes(benchmarks, plan.missing),
-            *map(_note_of, [remark for remark in remarks if remark.severity != "no_answer"]),
+            *map(note_of, [remark for remark in remarks if remark.severity != "no_answer"]),
             *_row_notes(rows),
             *_fragile_notes(rows, benchmarks, plan),
             *_mean_notes(mean),
@@ -301,6 +308,7 @@ class _Pair:
     why: str | None = None
     undecided_by: Reason | None = None  # of a pair without evidence
     measured: Measured | None = None  # None for a mean
+    missing: tuple[int, int] = (0, 0)  # rollouts of each model whose worst outcome a claim must survive
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +352,9 @@ def _row(
         if first is runs[0] and common.alignment.by == "content":  # one task has other ids in the two runs
             first_ids = dict(zip(common.second_ids, common.first.tasks, strict=True))
             tasks_of[second.name] = {first_ids.get(task, task) for task in tasks_of[second.name]}
-        pairs.append(_Pair(first.name, second.name, background_of(measured).evidence, measured=measured))
+        background = background_of(measured)
+        missing = (0, 0) if background.filling is None else background.filling.counts
+        pairs.append(_Pair(first.name, second.name, background.evidence, measured=measured, missing=missing))
         remarks += _pair_remarks(name, (first, second), measured, plan)
     for run in runs:
         if run.name not in requests:
@@ -497,6 +507,7 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
                 compared_on=_compared_on(pair),
                 confidence=of_interval,
                 remarks=_why_undecided(pair, alone, word),
+                missing=pair.missing,
             )
         )
     return judged
@@ -620,7 +631,9 @@ def _mean(
             of_mean.append(_Pair(first, second, None, why, SCALES))
             continue
         by_benchmark = {row.benchmark.benchmark: _evidence_of_row(row, index, of_range) for row in compared}
-        of_mean.append(_Pair(first, second, joined_evidence(by_benchmark, plan.confidence)))
+        counts = [row.pairs[index].missing for row in compared]
+        missing = sum(count for count, _ in counts), sum(count for _, count in counts)
+        of_mean.append(_Pair(first, second, joined_evidence(by_benchmark, plan.confidence), missing=missing))
     judged = _judge_pairs(of_mean, better, question, HOLM)
     mean = MatrixMean(
         benchmarks=[row.benchmark.benchmark for row in included],
@@ -656,14 +669,6 @@ def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> C
     costs = [cell.cost_usd for cell in cells if cell.cost_usd is not None]
     totals = sum(cell.missing for cell in cells), sum(cell.planned for cell in cells), sum(costs) if costs else None
     return _cell_of(name, estimate, *totals, why="no benchmark that every model has")
-
-
-def _note_of(remark: Remark) -> str:
-    """The text of a remark as a note that names its benchmark."""
-    text, benchmark = text_of(remark), remark.values.get("benchmark")
-    if benchmark is not None and remark.code != OWN_TASKS:
-        text = f"{benchmark}: {text}"
-    return f"warning: {text}" if remark.severity == "warning" else text
 
 
 def _missing_notes(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:

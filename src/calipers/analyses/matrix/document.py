@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from calipers.analyses.compare import HOLM, SIDAK
 from calipers.analyses.compare.document import CiVerdict, annotations_of, suites_of
-from calipers.analyses.compare.page import MARKS, RETRY
+from calipers.analyses.compare.page import MARKS, RETRY, all_of
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
 from calipers.remarks import Remark
@@ -54,7 +54,7 @@ from calipers.reports.sentences import (
     signed,
     signed_outward,
 )
-from calipers.reports.untrusted_text import clean, width, without_middle
+from calipers.reports.untrusted_text import clean, note_line, width, without_middle
 from calipers.rollouts.ledger import RANDOM
 
 SCHEMA: Final = "calipers.matrix/1"
@@ -117,6 +117,7 @@ class PairDifference:
     compared_on: str = "all_samples"  # or the first samples of each task
     confidence: float = 0.95  # of the interval
     remarks: Sequence[Remark] = ()  # why it is undecided; the models are "first" and "second" in them
+    missing: tuple[int, int] = (0, 0)  # rollouts of each model whose worst outcome a claim must survive
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +320,7 @@ def _flat(cell: Cell, row: MatrixRow | MatrixMean) -> dict[str, Any]:
 
 SHORT = 15  # maximum width of a model's name as the head of its column; longer names have a legend
 SIDE_BY_SIDE = 4  # up to this number, models have a column each; more models have a row each
+BENCHMARK_COLUMNS = 4  # benchmarks without a mean that have a column each
 COMPARED = 2  # with this number of models, their difference has columns
 FEW = 3  # names that a sentence lists
 LINES = 25  # lines of a page, unless all rows are requested
@@ -330,6 +332,9 @@ WIDE = 110  # minimum width of a terminal that shows a picture
 PICTURE = (0, 27)  # width of a picture on a narrow and on a wide terminal
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DECIDED: Final = ("better", "worse")
+OWN_TASKS: Final = "own_tasks_of_benchmark"
+WAYS: Final = ("ranges_for_a_mean", "mean_of_range")
+MOST_CAUTIONS = 6  # remarks that a page shows in full
 SURVIVED: Final = ("missing", "counts", "unseen_loss")
 """Reasons of an undecided pair that its page names: what a claim on it would have to survive."""
 MOST_PARTS = 4  # conclusions on single benchmarks that a sentence lists
@@ -416,7 +421,7 @@ def _answer_without_mean(matrix: Matrix, names: Sequence[str]) -> Answer:
             if pair.verdict in DECIDED:
                 decided.setdefault(f"{pair.verdict} on {name} by {size}", [])
             else:
-                word = "equivalent" if pair.verdict == "equivalent" else "undecided"
+                word = "equivalent" if pair.verdict == "equivalent" else "not decided"
                 decided.setdefault(f"{word} on", []).append(name)
         elif row.best is not None:
             decided.setdefault(f"{shown_name[row.best]} is the best on", []).append(name)
@@ -424,7 +429,7 @@ def _answer_without_mean(matrix: Matrix, names: Sequence[str]) -> Answer:
             decided.setdefault("no model is better than every other on", []).append(name)
     parts = [" ".join([how, _listed(rows)]) if rows else how for how, rows in decided.items()]
     detail = "; ".join([*parts[:MOST_PARTS], *(["…"] if len(parts) > MOST_PARTS else [])])
-    return Answer(why, begun(detail) if len(matrix.models) == COMPARED else detail)
+    return Answer(why, begun(detail))
 
 
 def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
@@ -444,9 +449,23 @@ def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
         but=_but(matrix, "undecided" if pair is None else pair.verdict),
         digits=decimals(matrix, row),
         unit=_of_range(matrix),
+        even_if="" if pair is None else _even_if(pair, (names[0], names[1])),
         reasons=[] if pair is None else _reasons(matrix, pair, (names[0], names[1])),
     )
     return replace(answer, sentence=f"{answer.sentence.removesuffix('.')}{_assumed(matrix)}.")
+
+
+def _even_if(pair: PairDifference, names: tuple[str, str]) -> str:
+    """The worst case that a claim survives: ``even if all 51 missing rollouts of B failed``; "" without one."""
+    if pair.verdict not in DECIDED or not any(pair.missing) or pair.delta is None:
+        return ""
+    outcomes = ("passed", "failed") if pair.delta > 0 else ("failed", "passed")
+    parts = []
+    for run in (1, 0):
+        if pair.missing[run]:
+            noun = "" if parts else "missing rollout"
+            parts.append(f"{all_of(pair.missing[run], noun)} of {names[run]} {outcomes[run]}")
+    return f"even if {' and '.join(parts)}"
 
 
 def _assumed(matrix: Matrix) -> str:
@@ -597,10 +616,13 @@ def _blocks(matrix: Matrix, every: bool, where: str, option: str = "") -> Iterat
     if has_legend:
         above += [*(Sentence(line, markdown="") for line in _legend(names)), Blank()]
     below = list(_below(matrix, models_as_rows, where))
+    below += [Sentence(note_line(text), markdown="") for text in cautions(matrix)]
     below = [Blank(), *below] if below else below
     room = None if every else LINES - sum(map(_lines_taken, (*above, *below)))
     yield from above
-    if models_as_rows:
+    if models_as_rows and not matrix.alike:
+        yield from _models_by_benchmark(matrix, room, every, option)
+    elif models_as_rows:
         yield from _table_of_models(matrix, room, option)
     else:
         heads: list[Text] = [*labels] if has_legend else [Name(name, None) for name in names]
@@ -656,6 +678,22 @@ def glance(matrix: Matrix) -> Glance:
     return Glance(full.sentence, table, foot)
 
 
+def cautions(matrix: Matrix) -> list[str]:
+    """The remarks that every page shows: what may change how a number is used, and how to get a mean."""
+    shown = [remark for remark in matrix.remarks if remark.severity == "warning" or remark.code in WAYS]
+    texts = [note_of(remark) for remark in shown[:MOST_CAUTIONS]]
+    more = len(shown) - len(texts)
+    return [*texts, *([f"{counted(more, 'more warning')} among the notes"] if more else [])]
+
+
+def note_of(remark: Remark) -> str:
+    """The text of a remark as a note of a matrix, which names the benchmark."""
+    text, benchmark = text_of(remark), remark.values.get("benchmark")
+    if benchmark is not None and remark.code != OWN_TASKS:
+        text = f"{benchmark}: {text}"
+    return f"warning: {text}" if remark.severity == "warning" else text
+
+
 def _with_period(text: str) -> str:
     return text if not text or text.endswith(".") else f"{text}."
 
@@ -668,7 +706,7 @@ def _below(matrix: Matrix, models_as_rows: bool, where: str) -> Iterator[Block]:
         yield Sentence(f"The macro mean is over {count}: not every model was compared on {without}.", "note")
     if models_as_rows:
         command = f"calipers leaderboard {clean(where, None)}" if where else "calipers leaderboard"
-        yield Sentence("▲ better than every other model   (paired; Holm)", "note")
+        yield Sentence(f"▲ better than every other model   (paired; {'Holm' if matrix.alike else 'Sidak'})", "note")
         yield Sentence(f"Each benchmark: {command}", "note")
         return
     method = "Holm" if matrix.alike else "Sidak"
@@ -878,6 +916,30 @@ def _table_of_models(matrix: Matrix, room: int | None, option: str) -> Iterator[
         rows.append(Row([*line, _missing(benchmark_cells), _cost(benchmark_cells)]))
     yield Table(columns, rows, across=True)
     yield from _more(len(order) - shown, "model", option)
+
+
+def _models_by_benchmark(matrix: Matrix, room: int | None, every: bool, option: str) -> Iterator[Block]:
+    """A row for each model in their order, with a column for each benchmark: without a mean there is no best order.
+
+    ``every`` shows the columns of all benchmarks.
+    """
+    rows_shown = matrix.benchmarks if every else matrix.benchmarks[:BENCHMARK_COLUMNS]
+    columns = [TableColumn("model", style="strong", middle=True)]
+    columns += [TableColumn(Name(row.benchmark, SHORT_NAME), "right") for row in rows_shown]
+    columns += [TableColumn("missing", "right"), TableColumn("cost", "right")]
+    shown = _shown_rows(len(matrix.models), None if room is None else room - 2)
+    rows = []
+    for index, column in enumerate(matrix.models[:shown]):
+        line: list[TableCell] = [Name(column.name, NAME, plain=without_middle([clean(column.name, None)], NAME)[0])]
+        for row in rows_shown:
+            cell = row.cells[index]
+            mark = " ▲" if cell.model == row.best else ""
+            line.append(f"{_value(cell, decimals(matrix, row))}{mark}")
+        benchmark_cells = [row.cells[index] for row in matrix.benchmarks]
+        rows.append(Row([*line, _missing(benchmark_cells), _cost(benchmark_cells)]))
+    yield Table(columns, rows, across=True)
+    yield from _more(len(matrix.benchmarks) - len(rows_shown), "benchmark", option)
+    yield from _more(len(matrix.models) - shown, "model", option)
 
 
 def suites(matrix: Matrix) -> list[TestSuite]:
