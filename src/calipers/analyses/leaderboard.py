@@ -64,13 +64,24 @@ from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import documents_of, note_of, text_of
 from calipers.reports.result import Group, canonical, finite
-from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, places, signed, to
+from calipers.reports.sentences import (
+    column_decimals,
+    minus,
+    money,
+    of_leaderboard,
+    of_pick,
+    outward,
+    signed,
+    signed_ends,
+)
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
+from calipers.rollouts.filling import missing as missing_rollouts
 from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
+from calipers.stats.missing import MOST_MISSING
 from calipers.stats.ranks import RankSets, Winner, tie_bars
 from calipers.tally import quietly
 
@@ -377,6 +388,9 @@ def _remarks(known: BoardValues, runs: Sequence[ReadRun]) -> list[Remark]:
     """Models with other tasks than the rest, and models whose number of samples follows their results."""
     remarks = list(of_counts([run.name for run in runs], known.follows))
     for run, column in zip(runs, known.columns, strict=True):
+        lost = float(missing_rollouts(run.rollouts, None).mean()) if len(run.rollouts) else 0.0
+        if lost > MOST_MISSING:
+            remarks.append(Remark("missing_many", {"run": run.name, "share": lost}, "warning"))
         own = len(column.rollouts.tasks)
         if own < len(known.tasks):
             remarks.append(Remark("own_tasks", {"run": run.name, "own": own, "tasks": len(known.tasks)}, "warning"))
@@ -724,7 +738,7 @@ def sentences(board: Board) -> list[str]:
     deciding = [text_of(remark) for remark in board.remarks if remark.severity == "no_answer"]
     line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
     if not first.tied_with:
-        interval = f" ({to(first.interval, digits)})" if first.interval else ""
+        interval = f" ({outward(first.interval, digits)})" if first.interval else ""
         line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{interval}."
     if first.tied_with and deciding:
         line = f"No model is first: {deciding[0]}."
@@ -799,7 +813,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
         number = f"{standing.place}" if standing.place else NONE
         cells: list[Cell] = [Glyphs(lanes[place], letters[place]), number] if ranked else []
         cells += [Name(standing.name, NAME, plain=name), figure(standing.value, digits)]
-        cells.append(to(standing.interval, digits) if standing.interval else NONE)
+        cells.append(outward(standing.interval, digits) if standing.interval else NONE)
         cells += [_picture(standing, axis)] if axis else []
         cells += [ranks(standing)] if ranked else []
         cells += _difference_cells(standing, digits) if compared else []
@@ -809,22 +823,11 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     return Table(columns, rows)
 
 
-def _interval_end(value: float, digits: int) -> str:
-    """An end of an interval, with one more digit if it would be rounded to zero.
-
-    >>> _interval_end(0.074, 2), _interval_end(0.0012, 2), _interval_end(0.0, 2)
-    ('+0.07', '+0.001', '0.00')
-    """
-    text = signed(value, digits)
-    return signed(value, digits + 1) if value and text[0] not in f"+{MINUS}" else text
-
-
 def _difference_cells(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
         return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
-    shorter = max(digits - 1, 0)
-    ends = f"[{_interval_end(interval[0], shorter)}, {_interval_end(interval[1], shorter)}]" if interval else NONE
+    ends = f"[{', '.join(signed_ends(interval, digits))}]" if interval else NONE
     number = signed(standing.difference, digits)
     return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 
@@ -850,7 +853,7 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
     ]
     rows = []
     for pair in board.pairs:
-        ends = f"[{signed(pair.interval[0], digits)}, {signed(pair.interval[1], digits)}]" if pair.interval else NONE
+        ends = f"[{', '.join(signed_ends(pair.interval, digits))}]" if pair.interval else NONE
         cells: list[Cell] = [Name(model, NAME, plain=shown_name[model]) for model in (pair.first, pair.second)]
         rows.append(Row([*cells, signed(pair.difference, digits), ends, _pair_word(pair)]))
     yield Table(columns, rows)
@@ -876,12 +879,10 @@ WHY_TIED: Final = {
 
 
 def decimals(board: Board) -> int:
-    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
-    values = [standing.value for standing in board.places if standing.value is not None]
-    size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    if 0.01 <= size <= 1 or size == 0:
-        return places(*(standing.interval for standing in board.places))
-    return min(max(3 - math.floor(math.log10(size)), 0), 12)
+    """The decimals of a board: as many as the narrowest interval needs."""
+    intervals = [standing.interval for standing in board.places]
+    intervals += [standing.difference_interval for standing in board.places]
+    return column_decimals([standing.value for standing in board.places], intervals)
 
 
 def ranks(standing: Standing) -> str:

@@ -93,6 +93,19 @@ def _two_digits(intervals: Iterable[tuple[float, float] | None]) -> int:
     return 1 - math.floor(math.log10(float(f"{min(halves):.9g}"))) if halves else DECIMALS
 
 
+USUAL_SIZE: Final = (0.01, 100.0)  # the largest value of a column with two to four decimals
+
+
+def column_decimals(values: Iterable[float | None], intervals: Iterable[tuple[float, float] | None]) -> int:
+    """The decimals of a column of one metric: `shared`, or those that it needs if its values are tiny or large."""
+    known = list(intervals)
+    size = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    is_usual = size == 0 or USUAL_SIZE[0] <= size < USUAL_SIZE[1]
+    if is_usual or any(known):
+        return shared(*known) if is_usual else needed(*known)
+    return min(max(DECIMALS - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS)
+
+
 def rounded_out(pair: tuple[float, float], digits: int) -> tuple[float, float]:
     """The ends of an interval with so many decimals, the lower rounded down and the upper rounded up.
 
@@ -122,16 +135,21 @@ def outward(pair: tuple[float, float], digits: int = 3) -> str:
 
 
 def signed_outward(pair: tuple[float, float], digits: int = 3) -> str:
-    """The interval of a difference in words, rounded outward; with more decimals if it would reach 0 by rounding.
+    """The interval of a difference in words, rounded outward; see `signed_ends`.
 
     >>> signed_outward((0.0524, 0.1681), 3), signed_outward((0.0003, 0.1), 2)
     ('+0.052 to +0.169', '+0.0003 to +0.1000')
     """
+    return " to ".join(signed_ends(pair, digits))
+
+
+def signed_ends(pair: tuple[float, float], digits: int) -> tuple[str, str]:
+    """The ends of the interval of a difference, rounded outward; with more decimals if it would reach 0 by rounding."""
     if pair[0] > 0 or pair[1] < 0:
         nearest = min(map(abs, pair))
         digits = next((more for more in range(digits, MOST_DECIMALS) if nearest >= 10.0**-more), digits)
     low, high = rounded_out(pair, digits)
-    return f"{signed(low, digits)} to {signed(high, digits)}"
+    return signed(low, digits), signed(high, digits)
 
 
 def signed(value: float, digits: int = 3) -> str:

@@ -43,6 +43,7 @@ from calipers.reports.sentences import (
     MINUS,
     Answer,
     begun,
+    column_decimals,
     level,
     minus,
     money,
@@ -50,7 +51,6 @@ from calipers.reports.sentences import (
     of_difference,
     outward,
     rounded_out,
-    shared,
     signed,
     signed_outward,
 )
@@ -338,7 +338,6 @@ MOST_CAUTIONS = 6  # remarks that a page shows in full
 SURVIVED: Final = ("missing", "counts", "unseen_loss")
 """Reasons of an undecided pair that its page names: what a claim on it would have to survive."""
 MOST_PARTS = 4  # conclusions on single benchmarks that a sentence lists
-USUAL_SIZE: Final = (0.01, 100)  # the largest value of a column with two to four decimals
 
 
 def document(matrix: Matrix, *, every: bool = False, where: str = "", option: str = "--all") -> Document:
@@ -581,10 +580,8 @@ def decimals(matrix: Matrix, row: MatrixRow | MatrixMean) -> int:
     intervals, values = [], []
     for each in rows:
         intervals += [cell.interval for cell in each.cells] + [pair.interval for pair in each.pairs]
-        values += [abs(cell.value) for cell in each.cells if cell.value is not None]
-    size = max(values, default=0.0)
-    is_usual = len(rows) > 1 and (size == 0 or USUAL_SIZE[0] <= size < USUAL_SIZE[1])
-    return shared(*intervals) if is_usual else needed(*intervals)
+        values += [cell.value for cell in each.cells]
+    return column_decimals(values, intervals) if len(rows) > 1 else needed(*intervals)
 
 
 def _rows(matrix: Matrix) -> list[MatrixRow | MatrixMean]:
