@@ -65,6 +65,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import documents_of, note_of, text_of
 from calipers.reports.result import Group, canonical, finite
 from calipers.reports.sentences import (
+    DECIMALS,
     column_decimals,
     minus,
     money,
@@ -745,7 +746,7 @@ def sentences(board: Board) -> list[str]:
     if board.winner is None:
         return [line, f"{ties}." if ties else ""]
     bias = abs(board.winner.bias)
-    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=digits)
+    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=max(digits, DECIMALS))
     return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
 
 

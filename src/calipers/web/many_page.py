@@ -23,6 +23,7 @@ from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import text_of
 from calipers.reports.sentences import (
+    DECIMALS,
     Answer,
     begun,
     level,
@@ -129,9 +130,9 @@ def _basis(board: Board, report: Leaderboard) -> list[Child]:
         policy = POLICY.get(report.missing, report.missing)
         words.append(f", {counted(gaps, 'rollout')} missing ({policy}). " if gaps else ", nothing missing. ")
     if board.winner is not None and len(board.ranked) > 1:
-        bias = abs(board.winner.bias)
-        least = 10**-digits
-        size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"at most {figure(least, digits)}"
+        bias, finer = abs(board.winner.bias), max(digits, DECIMALS)
+        least = 10**-finer
+        size = f"about {figure(bias, finer)}" if bias >= least / 2 else f"at most {figure(least, finer)}"
         way = "less" if board.higher_is_better else "more"
         words += [
             f"It was picked as the best of {len(board.ranked):,} on these tasks, so expect ",

@@ -262,7 +262,7 @@ def _matrix(
     mean, remarks = None, list[Remark]()
     if len(rows) > 1:
         mean, remarks = _mean(rows, models, better, question)
-    alike = mean is None or mean.undecided_by is None
+    alike = mean is None or mean.undecided_by != SCALES
     pairs_of_rows = [pair for row in rows for pair in row.pairs]
     judged = _judge_pairs(pairs_of_rows, better, question, HOLM if alike else SIDAK)
     remaining, benchmarks = iter(judged), []

@@ -56,6 +56,7 @@ from calipers.reports.sentences import (
 )
 from calipers.reports.untrusted_text import clean, note_line, width, without_middle
 from calipers.rollouts.ledger import RANDOM
+from calipers.stats.scales import SCALES
 
 SCHEMA: Final = "calipers.matrix/1"
 MACRO_MEAN: Final = "macro mean"
@@ -150,7 +151,7 @@ class MatrixMean:
     best: str | None = None
     of_range: bool = False  # each value is a share of the range of its benchmark
     why: str | None = None  # why there is no mean
-    undecided_by: str | None = None  # "scales" if there is no mean
+    undecided_by: str | None = None  # "scales" if there is no mean; in a document, else the reason of an only pair
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -181,7 +182,7 @@ class Matrix(Page):
     @property
     def alike(self) -> bool:
         """Whether the benchmarks have one scale, and so a mean."""
-        return self.mean is None or self.mean.undecided_by is None
+        return self.mean is None or self.mean.undecided_by != SCALES
 
     def __getitem__(self, benchmark: str) -> MatrixRow:
         by_name = {row.benchmark: row for row in self.benchmarks}
@@ -801,7 +802,7 @@ def _remarks(row: MatrixRow | MatrixMean) -> list[str]:
     if isinstance(row, MatrixRow):  # those of the mean are the answer
         reasons += _undecided(row)
     reasons += [row.why] if isinstance(row, MatrixRow) and row.why else []
-    if isinstance(row, MatrixMean) and row.undecided_by is not None:
+    if isinstance(row, MatrixMean) and row.undecided_by == SCALES:
         return []  # the answer says why
     return list(dict.fromkeys(plain_why(why) for why in reasons if why))
 
