@@ -546,7 +546,9 @@ def call_failed(error: Exception, server: str, timeout: float, secrets: Secrets)
             return _unreachable(f"cannot connect to {server}: TLS failed ({cleaned(str(reason), secrets)})")
         case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
             problem = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
-            return ClientError(problem, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
+            return ClientError(
+                problem, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES, before_answer=True
+            )
         case aiohttp.ClientConnectorError(os_error=why):
             reason = os.strerror(why.errno) if why.errno else cleaned(str(why), secrets)
             return _unreachable(f"cannot connect to {server}: {reason.lower()}")
@@ -566,4 +568,5 @@ def make_room(calls: int) -> None:
 
 
 def _unreachable(message: str) -> ClientError:
-    return ClientError(message, kind="connection", retry=True, hopeless=True)
+    """The error for a request that did not reach the server, because no connection to it was made."""
+    return ClientError(message, kind="connection", retry=True, hopeless=True, before_answer=True)

@@ -92,6 +92,7 @@ def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secre
         retry=retry,
         wait=retry_after(headers) if retry else None,
         slow_down=status == 429 and retry,
+        before_answer=status == 429,
         hopeless=status in _HOPELESS or 300 <= status < 400 or out_of_quota,
     )
 

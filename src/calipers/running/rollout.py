@@ -25,7 +25,7 @@ from calipers.clients import Completion, Request
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, RunError, VerifierError
 from calipers.formats.source import LONGEST_LINE
-from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, ROLES, TEXTS, USAGE
+from calipers.rollouts.record import ASKED_AGAIN, BEFORE_ANSWER, OUTCOMES, ROLES, TEXTS, USAGE
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, Verifier, judged
 
@@ -62,6 +62,7 @@ class Finished(msgspec.Struct, frozen=True):
     verdict: Verdict | None = None
     error: RunError | None = None
     retries: int = 0
+    before_answer: bool = False  # every request ended before it was accepted
 
     @property
     def outcome(self) -> str:
@@ -135,6 +136,8 @@ class Finished(msgspec.Struct, frozen=True):
         if self.error is not None:
             kind, tried = getattr(self.error, "kind", "verifier"), getattr(self.error, "tried", {})
             record["error"] = {"kind": kind, "message": str(self.error), **tried}
+            if self.before_answer:
+                record["error"][BEFORE_ANSWER] = True
         if self.retries:
             record["retries"] = self.retries
         if planned.task.metadata:
