@@ -239,8 +239,9 @@ MOST: Final = 4  # stop strings that OpenAI's own servers accept
 def cut(completion: Completion, stops: Sequence[str]) -> Completion:
     """The completion cut at the first stop string, as if it had ended there; unchanged if it has none.
 
-    >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
-    Completion(text='4', finish_reason='stop', ending='', usage={}, asked_again=0, request_id=None, seed=None)
+    >>> completion = cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
+    >>> completion.text, completion.finish_reason, completion.ending
+    ('4', 'stop', '')
     """
     starts = [start for stop in stops if stop and (start := completion.text.find(stop)) >= 0]
     if not starts:

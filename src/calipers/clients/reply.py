@@ -133,6 +133,8 @@ def _number(text: Any) -> float | None:
 class _Message(msgspec.Struct, gc=False):
     content: str | list[Any] | None = None
     refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -189,7 +191,8 @@ def completion(
 ) -> Completion:
     """The first choice of a reply as a completion; ClientError if there is none, or an error in its place.
 
-    A choice without content is the text "". Reasoning is not part of the text. ``seed`` is the seed that was sent.
+    A choice without content is the text "". Reasoning that the server returns apart is not part of the text. ``seed``
+    is the seed that was sent.
     """
     if reply.error:
         raise malformed(
@@ -212,7 +215,10 @@ def completion(
         refusal = refusal or _joined(content, "refusal")
         content = _joined(content, "text")
     text = content or refusal or ""
-    return Completion(text, finish, _ending(finish, refusal), usage, request_id=request_id, seed=seed)
+    given = choice.message.reasoning_content, choice.message.reasoning
+    reasoning = next((part for part in given if isinstance(part, str) and part), None)
+    ending = _ending(finish, refusal)
+    return Completion(text, finish, ending, usage, request_id=request_id, seed=seed, reasoning=reasoning)
 
 
 def malformed(message: str) -> ClientError:

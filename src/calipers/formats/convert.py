@@ -33,7 +33,7 @@ from calipers.formats.tables import JSON_COLUMNS
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import BEFORE_ANSWER, GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
+from calipers.rollouts.record import BEFORE_ANSWER, GROUP, OUTCOMES, REASONING_TEXT, ROLES, TEXTS, UNSTATED, USAGE
 from calipers.rollouts.table import Labels, Part
 from calipers.stores import atomic_path, local, uploaded
 from calipers.typed import complete
@@ -123,7 +123,7 @@ def _checked(path: str, out: str, force: bool) -> str:
 
 def _without_texts(records: Records) -> Iterator[Record]:
     for record in records():
-        yield {key: value for key, value in record.items() if key not in TEXTS}
+        yield {key: value for key, value in record.items() if key not in (*TEXTS, REASONING_TEXT)}
 
 
 def _write_lines(records: Records, path: str, suffix: str) -> int:

@@ -62,6 +62,7 @@ BEFORE_ANSWER: Final = "before_answer"
 ASKED_AGAIN: Final = "asked_again"  # column: the number of workers of a cluster lost before the rollout was done
 GROUP: Final = ("agent", "model", "dataset")
 TEXTS: Final = ("prompt", "completion")
+REASONING_TEXT: Final = "reasoning"  # the reasoning that a server returned apart from the completion
 ROLES: Final = (
     *("task", "sample", "attempt", "outcome", "reward", "rewards", "answer"),
     *(*TEXTS, "usage", "error", "metadata", *GROUP),

@@ -40,6 +40,7 @@ from calipers.running import Job
 from calipers.running.log import Log
 from calipers.running.rollout import Blame, Finished, Outstanding, as_logged, close_all
 from calipers.verifiers import Verifier, ready
+from calipers.verifiers.reasoning import split_of
 
 REFUSALS = 16  # hopeless calls in a row after which the run stops
 MOST_ERRORS = 100  # maximum number of different errors that are counted
@@ -70,6 +71,8 @@ class Status:
     waiting: int = 0  # failed calls that wait for a retry
     trouble: str = ""  # the kind of the latest such failure
     retries: int = 0  # retries since this start
+    completions: int = 0
+    splits: Counter[str] = field(default_factory=Counter)  # completions with reasoning split off, by its marker
     stopped: str = ""  # the reason why no more rollouts are begun; "" if they are
 
     @property
@@ -220,13 +223,14 @@ class Loop:
             lost, error = completion.before_answer, completion.error
             finished = Finished(rollout, request, started, error=error, retries=retries, before_answer=lost)
         else:
-            verdict = failure = None
+            verdict = failure = split = None
             if rollout.task.verifier is not None:
+                split = split_of(rollout.task, completion.text)
                 try:
                     verdict = await self._blame.judged(self._verifiers[rollout.task.verifier], rollout.task, completion)
                 except VerifierError as failed:
                     failure = failed
-            finished = Finished(rollout, request, started, completion, verdict, failure, retries)
+            finished = Finished(rollout, request, started, completion, verdict, failure, retries, split=split)
         finished, line = as_logged(finished, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         if self._log.behind:
             await self._log.append(line)
@@ -308,6 +312,10 @@ class Loop:
     def _settle(self, finished: Finished) -> None:
         status, cost, outcome = self._status, finished.cost, finished.outcome
         status.outcomes[outcome] += 1
+        if finished.completion is not None:
+            status.completions += 1
+        if finished.split is not None:
+            status.splits[finished.split.marker] += 1
         if finished.error is not None:
             error = outcome, str(finished.error)
             if len(status.errors) < MOST_ERRORS or error in status.errors:
