@@ -112,3 +112,11 @@ def test_a_claim_beyond_a_bound_reads_the_same_fillings():
     assert claim(found, above=True, level=0.025, bound=0.3).by == "missing"
     assert claim(replace(found, worst=None), above=True, level=0.025, bound=0.3).shown
     assert claim(found, above=True, level=0.025, bound=0.6).by == "data"
+
+
+def test_a_difference_of_pooled_rates_must_hold_on_common_weights():
+    large, small = evidence_of(*better_by(12)).observed, evidence_of(*better_by(2)).observed
+    decision = decide(Evidence(large, large, weighted=small))
+    assert (decision.word, decision.undecided_by, decision.as_observed) == ("undecided", "counts", "better")
+    assert decide(Evidence(large, large, weighted=large)).word == "better"
+    assert decide(Evidence(small, small, weighted=large)).undecided_by == "data"  # both are needed

@@ -11,6 +11,7 @@ Every difference is the new run less the old one. A claim holds only if each tes
 
 - the difference on comparable samples, which are all samples, or the first of each task if the number of samples of a
   run follows its results;
+- for pooled rates whose numbers of samples differ between the runs, the difference on common weights of the tasks;
 - the same with every missing rollout at the end of the range that contradicts the claim (Manski 1990);
 - for a lopsided pair, one run nearly all or nothing and the other graded, the score that allows for losses that have
   not occurred. A margin has its own such score, so this one is for claims of "better" and "worse" only.
@@ -34,8 +35,8 @@ Reason = Literal["reader", "scales", "missing", "counts", "unseen_loss", "data",
 """Why a comparison is undecided, in the order in which the first one that applies is named.
 
 ``reader``: the reader of a run disagrees with the system's own number. ``scales``: a mean over unlike scales.
-``missing``: the missing rollouts decide. ``counts``: the number of samples follows the results. ``unseen_loss``: losses
-not yet seen could explain the difference. ``data``: the tasks do not show it. ``family``: decided alone, but not among
+``missing``: the missing rollouts decide. ``counts``: the number of samples follows the results, or the runs weigh the
+tasks of a pooled rate differently. ``unseen_loss``: losses not yet seen could explain the difference. ``data``: the tasks do not show it. ``family``: decided alone, but not among
 the other comparisons of a leaderboard or matrix.
 """
 
@@ -69,6 +70,7 @@ class Evidence:
     unknown: bool = False  # rollouts are missing, and their effect on the difference is not known
     counts: bool = False  # the number of samples of a run follows its results
     unseen: Unseen | None = None  # None: the pair is not lopsided
+    weighted: Difference | None = None  # of pooled rates, on common weights; None: the numbers of samples agree
 
     @property
     def worst_interval(self) -> tuple[float, float] | None:
@@ -105,6 +107,8 @@ def claim(evidence: Evidence, *, above: bool, level: float, bound: float = 0.0) 
     if not _shows(evidence.compared, above, bound, level):
         follows = as_observed and evidence.counts
         return Claim(False, "counts" if follows else "data", as_observed)
+    if evidence.weighted is not None and not _shows(evidence.weighted, above, bound, level):
+        return Claim(False, "counts", as_observed)
     if evidence.unknown:
         return Claim(False, "missing", as_observed)
     if evidence.worst is not None:

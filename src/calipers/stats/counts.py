@@ -166,7 +166,7 @@ def count_tails(chances: Floats, seen: int) -> tuple[float, float]:
     function (Hong 2013), and all frequencies that matter are included: the error is below 1e-10.
 
     >>> [round(tail, 6) for tail in count_tails(np.array([0.5, 0.5, 0.25]), 2)]
-    [0.4375, 0.9375]
+    [0.375, 0.9375]
     """
     count = len(chances)
     values, times = np.unique(chances, return_counts=True)
