@@ -22,7 +22,7 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
 @click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.columns
 @options.reward()
-@options.missing_by_dialect
+@options.missing_compared
 @options.option(
     options.STATISTICS,
     "--metric",
