@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import math
-from collections.abc import Iterator
-=======
 from collections.abc import Iterator, Sequence
->>>>>>> main
 
 import numpy as np
 
