@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bench.simulations.cells import Cell, Sums, Tally, simulated
+from bench.simulations.cells import Cell, Simulate, Sums, Tally, simulated
 from calipers.rollouts.column import Floats
 from calipers.stats.claims import Evidence, decide, unseen
 from calipers.stats.intervals import interval
@@ -167,13 +167,14 @@ def _add_words(sums: Sums, new: Floats, old: Floats) -> None:
 def _cells() -> list[Cell]:
     cells = []
     for tasks in TASKS:
+        worlds: dict[str, Simulate] = {}
         for law in SINGLE:
-            cells.append(Cell(f"{law}, {tasks}", REPLICATES, partial(covered, law=law, tasks=tasks), BLOCK))
-        for new, old in PAIRS:
-            simulate = partial(equal_means, new=new, old=old, tasks=tasks)
-            cells.append(Cell(f"{new} against {old}, {tasks}", REPLICATES, simulate, BLOCK))
+            worlds[f"{law}, {tasks}"] = partial(covered, law=law, tasks=tasks)
+        for pair in PAIRS:
+            worlds[_pair_key(pair, tasks)] = partial(equal_means, new=pair[0], old=pair[1], tasks=tasks)
         for name in POWERS:
-            cells.append(Cell(f"power: {name}, {tasks}", REPLICATES, partial(gains, name=name, tasks=tasks), BLOCK))
+            worlds[f"power: {name}, {tasks}"] = partial(gains, name=name, tasks=tasks)
+        cells += [Cell(key, REPLICATES, simulate, BLOCK) for key, simulate in worlds.items()]
     return cells
 
 
@@ -235,9 +236,9 @@ def _unkept(tallies: dict[str, Tally]) -> list[str]:
             cell = tallies[_pair_key(pair, tasks)]
             most = LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / cell.replicates)
             promised = tasks >= KEPT_FROM and (INFINITE not in pair or pair[0] == pair[1])
-            for word in ("better", "worse"):
-                if promised and cell.share(word) > most:
-                    unkept.append(f"heavy tails: {_pair_key(pair, tasks)}: {100 * cell.share(word):.1f} % {word}")
+            largest = max(cell.share("better"), cell.share("worse"))
+            if promised and largest > most:
+                unkept.append(f"heavy tails: {_pair_key(pair, tasks)}: {100 * largest:.1f} % false verdicts")
     return unkept
 
 

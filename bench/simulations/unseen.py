@@ -149,9 +149,9 @@ def _unkept(tallies: dict[str, Tally]) -> list[str]:
     unkept = []
     for key in equal:
         cell = tallies[key]
-        for word in ("better", "worse"):
-            if cell.share(word) > LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / cell.replicates):
-                unkept.append(f"unseen: {key}: {100 * cell.share(word):.1f} % {word} for equally good runs")
+        largest = max(cell.share("better"), cell.share("worse"))
+        if largest > LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / cell.replicates):
+            unkept.append(f"unseen: {key}: {100 * largest:.1f} % false verdicts on one side")
     return unkept
 
 

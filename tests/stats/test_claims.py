@@ -138,7 +138,6 @@ def test_without_a_range_a_long_tail_against_the_claim_is_allowed_for():
 
 def test_the_score_against_a_tail_is_that_of_hall():
     differences = np.repeat([1.0, -3.0], [30, 10])
-    units = units_of(differences)
     residuals = differences / 40
     kappa = 3 * (residuals**3).sum() / (residuals**2).sum() ** 1.5
     shifted = differences + 0.5
