@@ -49,12 +49,14 @@ class Run:
     @property
     def sums(self) -> Floats:
         """The number of passes and of samples of each task, [T, 2]."""
-        return np.stack([np.bincount(self.task, self.passed), self.counts], axis=1).astype(np.float64)
+        sums: Floats = np.stack([np.bincount(self.task, self.passed), self.counts], axis=1)
+        return sums
 
     @property
     def means(self) -> Floats:
         """The share of passes of each task, [T]."""
-        return self.sums[:, 0] / self.sums[:, 1]
+        means: Floats = self.sums[:, 0] / self.sums[:, 1]
+        return means
 
     @property
     def firsts(self) -> Floats:
@@ -77,8 +79,8 @@ def retried(chances: Floats, rng: Rng, *, most: int) -> Run:
     """Samples until the first pass, at most ``most``."""
     run = _sampled(np.full(len(chances), most), chances, rng)
     passed = run.passed.reshape(-1, most)
-    before = np.cumsum(passed, axis=1) - passed
-    kept = (before == 0).ravel()
+    before: Ints = np.cumsum(passed, axis=1) - passed
+    kept: Bools = (before == 0).ravel()
     return Run(run.task[kept], run.passed[kept])
 
 

@@ -41,8 +41,8 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import Metric
-from calipers.remarks import Remark
 from calipers.pipeline import Progress, Source
+from calipers.remarks import Remark
 from calipers.reports.document import (
     Blank,
     Block,
