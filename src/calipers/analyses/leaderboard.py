@@ -67,10 +67,12 @@ from calipers.reports.result import Group, canonical, finite
 from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, places, signed, to
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
+from calipers.rollouts.filling import missing as missing_rollouts
 from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
+from calipers.stats.missing import MOST_MISSING
 from calipers.stats.ranks import RankSets, Winner, tie_bars
 from calipers.tally import quietly
 
@@ -377,6 +379,9 @@ def _remarks(known: BoardValues, runs: Sequence[ReadRun]) -> list[Remark]:
     """Models with other tasks than the rest, and models whose number of samples follows their results."""
     remarks = list(of_counts([run.name for run in runs], known.follows))
     for run, column in zip(runs, known.columns, strict=True):
+        lost = float(missing_rollouts(run.rollouts, None).mean()) if len(run.rollouts) else 0.0
+        if lost > MOST_MISSING:
+            remarks.append(Remark("missing_many", {"run": run.name, "share": lost}, "warning"))
         own = len(column.rollouts.tasks)
         if own < len(known.tasks):
             remarks.append(Remark("own_tasks", {"run": run.name, "own": own, "tasks": len(known.tasks)}, "warning"))

@@ -371,7 +371,7 @@ def _own_critical(known: Bools, confidence: float) -> Floats:
     common = known.astype(float) @ known.T.astype(float)
     level = (1 + confidence) / 2
     quantile = {count: t_quantile(level, max(1.0, count - 1)) for count in np.unique(common).tolist()}
-    return np.vectorize(quantile.__getitem__, otypes=[float])(common)
+    return np.array([[quantile[count] for count in row] for row in common.tolist()])
 
 
 def _as_compared(sets: RankSets, decision: Decision) -> RankSets:
