@@ -62,7 +62,8 @@ class Run:
     def firsts(self) -> Floats:
         """The first sample of each task, [T]."""
         starts = np.cumsum(self.counts) - self.counts
-        return self.passed[starts].astype(np.float64)
+        firsts: Floats = self.passed[starts].astype(np.float64)
+        return firsts
 
     @property
     def follows(self) -> bool:
