@@ -65,7 +65,7 @@ def test_only_the_first_samples_that_all_tasks_have_are_used():
     """Counts that differ by plan: tasks with eight samples count with their first four."""
     four = [[1] * c + [0] * (4 - c) for c in (0, 0, 0, 1, 2, 3, 4, 4, 4, 2, 1, 3)]
     plain = free_bounds(*rollouts(*four), [16])
-    longer = [task + [0, 1, 1, 0] if number % 2 else task for number, task in enumerate(four)]
+    longer = [[*task, 0, 1, 1, 0] if number % 2 else task for number, task in enumerate(four)]
     mixed = free_bounds(*rollouts(*longer), [16])
     assert plain.why is None
     assert (mixed.samples, mixed.tasks, mixed.ends) == (4, 12, plain.ends)
@@ -133,3 +133,27 @@ def test_the_truth_lies_within(world):
     found = ends_of_counts(np.bincount(rng.binomial(4, chances[world]), minlength=5), [32], 0.95)
     truth = (1 - (1 - chances[world]) ** 32).mean()
     assert found[0][0] <= truth <= found[0][1]
+
+
+def test_missing_rollouts_count_as_failures_below_and_as_passes_above():
+    """The gap of one rollout took a sample from all tasks, and the bounds took the loss for chance."""
+    tasks = [[1] * c + [0] * (4 - c) for c in (0, 0, 0, 1, 2, 3, 4, 4, 4, 2, 1, 3)]
+    rewards, by = rollouts(*tasks)
+    given = np.ones(len(rewards.values), dtype=bool)
+    given[[5, 17, 46]] = False
+    found = free_bounds(Column(np.where(given, rewards.values, 0.0), given), by, [16])
+    failed, passed = (np.where(given, rewards.values, end) for end in (0.0, 1.0))
+    low, high = (free_bounds(Column.of(values), by, [16]).ends[16] for values in (failed, passed))
+    assert (found.samples, found.missing) == (4, 3)
+    assert found.ends == {16: (low[0], high[1])}
+    assert low[0] < high[0]
+
+
+def test_losses_that_follow_results_are_no_retries():
+    """Every task was planned with four samples; only failures were lost, and the worst filling allows for that."""
+    rng = np.random.default_rng(2)
+    values = (rng.random((80, 4)) < rng.random((80, 1))).astype(float)
+    given = (values == 1) | (rng.random((80, 4)) < 0.5)
+    by = Groups.of(np.repeat(np.arange(80), 4), 80)
+    found = free_bounds(Column(np.where(given, values, 0.0).ravel(), given.ravel()), by, [16])
+    assert found.why is None

@@ -94,8 +94,9 @@ class FreePoint:
 class FreeLine:
     """The bounds of pass@k beyond the samples that hold whatever the law of chances, or why there are none."""
 
-    samples: int  # of each task that are used: those that all tasks have
+    samples: int  # of each task that are used: those that were planned for all tasks
     tasks: int
+    missing: int  # rollouts among them; they count as failures for the lower end, and as passes for the upper end
     points: Sequence[FreePoint]
     why: Mapping[str, Any] | None = None  # a remark, as documents have it
 
@@ -453,7 +454,9 @@ def _free_line(rewards: Column, part: Rollouts, ks: Sequence[int], settings: _Cu
         stopped=part.stop is not None,
     )
     points = [FreePoint(k, low, high) for k, (low, high) in found.ends.items()]
-    return FreeLine(found.samples, found.tasks, points, None if found.why is None else document_of(found.why))
+    return FreeLine(
+        found.samples, found.tasks, found.missing, points, None if found.why is None else document_of(found.why)
+    )
 
 
 def _fit_notes(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
@@ -577,6 +580,8 @@ def _last_in_words(group: CurveGroup) -> Iterator[Block]:
         yield Sentence(f"{name}, {last.assumes}: {figure(last.value, digits)} ({to(last.interval, digits)}).")
     if ends is not None:
         subject = "Whatever the law" if last.value is not None else f"{name}, whatever the law"
+        if free.missing:
+            subject += f" and the {counted(free.missing, 'missing rollout')}"
         yield Sentence(f"{subject}: {to(ends, digits)}.", "strong")
 
 

@@ -9,7 +9,7 @@ the law of chances; the samples of a task must be independent, and the tasks dra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -30,8 +30,9 @@ PLACES = 4  # decimals of the ends, which are rounded outward
 class FreeBounds:
     """The bounds of pass@K whatever the law of chances, for several K; or why there are none."""
 
-    samples: int  # of each task that are used: those that all tasks have
-    tasks: int  # with a sample
+    samples: int  # of each task that are used: those that were planned for all tasks
+    tasks: int
+    missing: int  # rollouts among them; they count as failures for the lower end, and as passes for the upper end
     ends: Mapping[int, Ends] = field(default_factory=dict)  # by K; empty if ``why`` is given
     why: Remark | None = None
 
@@ -48,31 +49,44 @@ def free_bounds(
 ) -> FreeBounds:
     """The bounds of pass@K for each K of ``ks``, from the first samples of each task that all tasks have, [R] rewards.
 
-    Tasks without samples are left out. ``clustered`` and ``stopped`` say that tasks are not independent draws: they
-    belong to clusters, or their results ended the run.
+    The lower end is that of the rewards with every missing one failed, the upper end that with every missing one
+    passed. ``clustered`` and ``stopped`` say that tasks are not independent draws: they belong to clusters, or their
+    results ended the run.
     """
-    n, _ = pass_counts(rewards, by, threshold)
-    tasks = int(np.count_nonzero(n))
-    samples = int(n[n > 0].min(initial=n.max(initial=0)))
-    if why := _refused(Samples.of(rewards, by, threshold), samples, tasks, clustered=clustered, stopped=stopped):
-        return FreeBounds(samples, tasks, why=why)
+    planned = by.count(np.ones(len(rewards.given), dtype=bool))
+    planned = planned[planned > 0]
+    samples, tasks = int(planned.min(initial=planned.max(initial=0))), len(planned)
+    failed = _passes_of_first(rewards.filled(-np.inf), by, samples, threshold)
+    passed = _passes_of_first(rewards.filled(threshold), by, samples, threshold)
+    found = FreeBounds(samples, tasks, int((passed - failed).sum()))
+    differ = tasks > 0 and bool(planned.max() > samples)
+    follow = differ and dependence_of(Samples.of(rewards, by, threshold)) is not None
+    if why := _refused(samples, tasks, follow=follow, clustered=clustered, stopped=stopped):
+        return replace(found, why=why)
+    low = ends_of_counts(np.bincount(failed, minlength=samples + 1), ks, confidence)
+    high = low
+    if found.missing:
+        high = ends_of_counts(np.bincount(passed, minlength=samples + 1), ks, confidence)
+    if low is None or high is None:
+        return replace(found, why=Remark("free_bounds_impossible", {"samples": samples}, "no_answer"))
+    return replace(found, ends={k: (low[index][0], high[index][1]) for index, k in enumerate(ks)})
+
+
+def _passes_of_first(rewards: Column, by: Groups, samples: int, threshold: float) -> Ints:
+    """The passes of each task among its first samples, for the tasks that have any, from rewards without gaps."""
     n, c = pass_counts(first_samples(rewards, by, samples), by, threshold)
-    table = np.bincount(c[n > 0], minlength=samples + 1)
-    ends = ends_of_counts(table, ks, confidence)
-    if ends is None:
-        return FreeBounds(samples, tasks, why=Remark("free_bounds_impossible", {"samples": samples}, "no_answer"))
-    return FreeBounds(samples, tasks, dict(zip(ks, ends, strict=True)))
+    return c[n > 0]
 
 
-def _refused(seen: Samples, samples: int, tasks: int, *, clustered: bool, stopped: bool) -> Remark | None:
-    """Why there are no bounds; None if there are."""
+def _refused(samples: int, tasks: int, *, follow: bool, clustered: bool, stopped: bool) -> Remark | None:
+    """Why there are no bounds; None if there are. ``follow`` says that the numbers of samples follow the results."""
     if stopped:
         return Remark("free_bounds_stopped", {}, "no_answer")
     if clustered:
         return Remark("free_bounds_clusters", {}, "no_answer")
     if tasks < FEWEST_TASKS:
         return Remark("free_bounds_few_tasks", {"tasks": tasks, "needed": FEWEST_TASKS}, "no_answer")
-    if dependence_of(seen) is not None:
+    if follow:
         return Remark("free_bounds_counts", {}, "no_answer")
     if samples < FEWEST_SAMPLES:
         return Remark("free_bounds_few_samples", {"samples": samples, "needed": FEWEST_SAMPLES}, "no_answer")
@@ -118,7 +132,9 @@ def _rounded_outward(low: float, high: float) -> Ends:
     scale = 10**PLACES
     slack = 1e-7 * scale  # the accuracy of the linear program: 0.49999999 is 0.5
     low, high = max(low, 0.0), min(high, 1.0)
-    return max(float(np.floor(low * scale + slack)) / scale, 0.0), min(float(np.ceil(high * scale - slack)) / scale, 1.0)
+    return max(float(np.floor(low * scale + slack)) / scale, 0.0), min(
+        float(np.ceil(high * scale - slack)) / scale, 1.0
+    )
 
 
 @cache

@@ -37,7 +37,9 @@ from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import is_folder_of_runs, runs_inside
 from calipers.pipeline import Source
+from calipers.remarks import Remark
 from calipers.reports.figures import counted, figure
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Result, finite
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.paired import below
@@ -395,12 +397,13 @@ def _read_numbers(
     if on_delta and named.baseline is None:
         raise InputError(f"{on_delta[0].text!r} needs a baseline; expected --baseline PATH")
     metrics = list(dict.fromkeys(requirement.metric for requirement in requirements if not requirement.missing))
-    numbers = read_numbers(named.source, metrics, by, scoring)
+    on_ends = {requirement.key for requirement in requirements if requirement.end and not requirement.delta}
+    numbers = read_numbers(named.source, metrics, by, scoring, on_ends=on_ends)
     if not numbers.document and any(requirement.worst and not requirement.delta for requirement in requirements):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM)
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, on_ends=on_ends)
     on_end = any(requirement.end and not (requirement.delta or requirement.worst) for requirement in requirements)
     if on_end and not numbers.once and not numbers.zero and too_many_missing(numbers, most):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP)
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP, on_ends=on_ends)
     if not on_delta or named.baseline is None:
         return numbers, None
     delta_metrics = list(dict.fromkeys(requirement.metric for requirement in on_delta))
@@ -462,6 +465,8 @@ class _GroupCheck:
             too_many = _too_many_gaps(self.changes.counterpart(self.group), self.most, " of the baseline")
         value, why = _compared_value(requirement, number)
         if value is None:
+            if self.numbers.once and self._beyond_samples(number):
+                why = f"{why}; {text_of(Remark('free_bounds_once', {}, 'no_answer'))}"
             return replace(start, why=too_many or why)
         word: Word = "passed" if requirement.met(value) else "failed"
         missing, why = None, too_many
@@ -475,6 +480,11 @@ class _GroupCheck:
         if word == "failed" and requirement.met(value) and missing is not None and missing.ends is not None:
             remark = _unmet_remark(missing.text, missing.ends)
         return replace(start, value=value, word=word, remark=remark)
+
+    def _beyond_samples(self, number: Number) -> bool:
+        """Whether the requirement is on an end of pass@K for a K that no task has samples for."""
+        is_end = self.requirement.end is not None and not self.requirement.delta
+        return is_end and self.requirement.key[0].startswith("pass@") and number.value is None and not number.tasks
 
     def _start(self, part: GateGroup | GateSlice | None) -> Check:
         """An undefined check, to which an answer or the reason why there is none is added."""
@@ -579,7 +589,8 @@ def _find_number(
 
 
 def _compared_value(requirement: Requirement, number: Number) -> tuple[float | None, str | None]:
-    if finite(number.value) is None:
+    beyond_samples = requirement.end is not None and number.interval is not None  # bounds without a value
+    if finite(number.value) is None and not beyond_samples:
         return (None, f"{'no difference' if requirement.delta else 'no value'}: {number.why or 'no reason is given'}")
     if requirement.end is None:
         return number.value, None
