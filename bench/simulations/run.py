@@ -52,6 +52,7 @@ PARTS = {
     "stopped": "bench.simulations.stopped:part",
     "uneven": "bench.simulations.uneven:part",
     "extrapolation": "bench.simulations.extrapolation:part",
+    "free_bounds": "bench.simulations.free_bounds:part",
     "pilots": "bench.simulations.pilots:part",
     "watch": "bench.simulations.watch:part",
 }  # mark on the page -> the function that makes the text

@@ -65,7 +65,7 @@ def test_only_the_first_samples_that_all_tasks_have_are_used():
     """Counts that differ by plan: tasks with eight samples count with their first four."""
     four = [[1] * c + [0] * (4 - c) for c in (0, 0, 0, 1, 2, 3, 4, 4, 4, 2, 1, 3)]
     plain = free_bounds(*rollouts(*four), [16])
-    longer = [[*task, 0, 1, 1, 0] if number % 2 else task for number, task in enumerate(four)]
+    longer = [[*task, 0, 1, 1, number % 4 // 2] if number % 2 else task for number, task in enumerate(four)]
     mixed = free_bounds(*rollouts(*longer), [16])
     assert plain.why is None
     assert (mixed.samples, mixed.tasks, mixed.ends) == (4, 12, plain.ends)
@@ -88,7 +88,7 @@ def test_a_threshold_decides_what_passes():
         ([[1, 0]] * (FEWEST_TASKS - 1), {}, "free_bounds_few_tasks"),
         ([], {}, "free_bounds_few_tasks"),
         ([[1]] * 30, {}, "free_bounds_few_samples"),
-        ([[1, 0]] * 29 + [[1]], {}, "free_bounds_few_samples"),
+        ([[1, 0], [0, 1]] * 15 + [[1]], {}, "free_bounds_few_samples"),
         ([[1, 0]] * 30, {"clustered": True}, "free_bounds_clusters"),
         ([[1, 0]] * 30, {"stopped": True}, "free_bounds_stopped"),
         # exactly two passes of four in every task: no independent samples do that

@@ -14,12 +14,12 @@ from functools import cache
 
 import numpy as np
 
-from calipers.metrics import PASS_THRESHOLD, pass_counts
+from calipers.metrics import PASS_THRESHOLD, pass_counts, passed
 from calipers.metrics.rewards import first_samples
 from calipers.remarks import Remark
 from calipers.rollouts.column import Column, Floats, Groups, Ints
+from calipers.stats.counts import follows
 from calipers.stats.sequence import Ends
-from calipers.stats.variance import Samples, dependence_of
 
 FEWEST_SAMPLES = 2  # with one sample, only the mean chance is known, and the bounds are nearly 0 and 1
 FEWEST_TASKS = 10
@@ -56,17 +56,16 @@ def free_bounds(
     planned = by.count(np.ones(len(rewards.given), dtype=bool))
     planned = planned[planned > 0]
     samples, tasks = int(planned.min(initial=planned.max(initial=0))), len(planned)
-    failed = _passes_of_first(rewards.filled(-np.inf), by, samples, threshold)
-    passed = _passes_of_first(rewards.filled(threshold), by, samples, threshold)
-    found = FreeBounds(samples, tasks, int((passed - failed).sum()))
-    differ = tasks > 0 and bool(planned.max() > samples)
-    follow = differ and dependence_of(Samples.of(rewards, by, threshold)) is not None
+    fewest = _passes_of_first(rewards.filled(-np.inf), by, samples, threshold)
+    most = _passes_of_first(rewards.filled(threshold), by, samples, threshold)
+    found = FreeBounds(samples, tasks, int((most - fewest).sum()))
+    follow = follows(passed(rewards, threshold), rewards.given, by.code) is not None
     if why := _refused(samples, tasks, follow=follow, clustered=clustered, stopped=stopped):
         return replace(found, why=why)
-    low = ends_of_counts(np.bincount(failed, minlength=samples + 1), ks, confidence)
+    low = ends_of_counts(np.bincount(fewest, minlength=samples + 1), ks, confidence)
     high = low
     if found.missing:
-        high = ends_of_counts(np.bincount(passed, minlength=samples + 1), ks, confidence)
+        high = ends_of_counts(np.bincount(most, minlength=samples + 1), ks, confidence)
     if low is None or high is None:
         return replace(found, why=Remark("free_bounds_impossible", {"samples": samples}, "no_answer"))
     return replace(found, ends={k: (low[index][0], high[index][1]) for index, k in enumerate(ks)})
