@@ -1,7 +1,7 @@
 """The bounds of pass@K that need no law of chances: how often they hold the truth, and how wide they are.
 
 In each world, T tasks have n samples each. Their chances follow a law that need not be the beta law that
-`calipers curve` fits. The band of that law is given for comparison. Both come from the functions that the program calls.
+`calipers curve` fits. The band of that law is given for comparison. Both come from functions that the program calls.
 """
 
 from __future__ import annotations

@@ -755,7 +755,8 @@ def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
         _draw(axes, curve)
     bounded = [] if group.free_bounds is None else list(group.free_bounds.points)
     _draw_bounds(axes, bounded)
-    _frame(axes, points, max([point.k for point in (*points, *bounded)], default=1))
+    ks = [point.k for point in points] + [point.k for point in bounded]
+    _frame(axes, points, max(ks, default=1))
     if bounded or any(point.model_based for point in points):
         axes.axvline(group.samples[1], color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     _name_lines(axes, shown)

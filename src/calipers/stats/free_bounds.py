@@ -120,7 +120,7 @@ def ends_of_counts(table: Ints, ks: Sequence[int], confidence: float) -> list[En
                 bounds=(0, 1),
                 method="highs",
             )
-            if best.status != 0:
+            if best.status != 0 or best.fun is None:
                 return None
             values.append(sign * float(best.fun))
         found.append(_rounded_outward(values[0], values[1]))

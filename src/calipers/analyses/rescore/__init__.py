@@ -800,7 +800,7 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
             yield Title(Name(name, None))
         yield from _metric_table(rescored, number)
     one_reward = sum(flip.count for flip in rescored.flips if flip.what in (TO_GAP, FROM_GAP))
-    if rescored.before and one_reward and rescored.after.missing != "zero":
+    if rescored.before is not None and one_reward and rescored.after.missing != "zero":
         yield Sentence("not every rollout has both rewards, so a difference is partly between different rollouts")
 
 
