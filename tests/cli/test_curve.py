@@ -121,7 +121,7 @@ def test_the_line_without_a_law_is_there_where_the_law_is_refused(tmp_path):
     shown = " ".join(calipers("curve", name, "--to", "16", "--plot", "c.svg", cwd=tmp_path).stdout.split())
     assert "10 tasks; at least 30 are needed" in shown
     assert "pass@16, whatever the law: 0." in shown
-    assert b"dotted: pass@k lies between these whatever the law" in (tmp_path / "c.svg").read_bytes()
+    assert b"dotted: bounds of pass@k that need no model" in (tmp_path / "c.svg").read_bytes()
 
 
 def test_without_bounds_a_reason_is_said(tmp_path):
@@ -130,7 +130,7 @@ def test_without_bounds_a_reason_is_said(tmp_path):
     assert group["free_bounds"]["points"] == []
     assert group["free_bounds"]["why"]["code"] == "free_bounds_impossible"
     shown = " ".join(calipers("curve", name, "--to", "16", cwd=tmp_path).stdout.split())
-    assert "no bounds of pass@k that hold whatever the law of chances: no distribution of chances gives" in shown
+    assert "no bounds of pass@k that need no model: no distribution of chances gives" in shown
     assert "Whatever the law:" not in shown
 
 

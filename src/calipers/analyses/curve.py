@@ -21,13 +21,14 @@ from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source
+from calipers.remarks import Remark
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
-from calipers.reports.remark_texts import document_of
+from calipers.reports.remark_texts import document_of, text_of
 from calipers.reports.result import canonical, finite
-from calipers.reports.sentences import CHEAP, money, places, planned, to
+from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
 from calipers.request import Plan, integer, make_plan
 from calipers.rollouts.column import Column, Ints
@@ -571,18 +572,17 @@ def _last_in_words(group: CurveGroup) -> Iterator[Block]:
     if free is None:
         return
     if free.why is not None:
-        yield Sentence(f"no bounds of pass@k that hold whatever the law of chances: {free.why['text']}", "note")
+        yield Sentence(f"no bounds of pass@k that need no model: {free.why['text']}", "note")
     last = group["pass@k"].points[-1]
     name = f"pass@{last.k:,}"
     ends = (free.points[-1].low, free.points[-1].high) if free.points else None
-    digits = places(ends or last.interval or (0.0, 1.0))
     if last.value is not None and last.interval is not None:
-        yield Sentence(f"{name}, {last.assumes}: {figure(last.value, digits)} ({to(last.interval, digits)}).")
+        yield Sentence(f"{name}, {last.assumes}: {figure(last.value, PLACES)} ({to(last.interval, PLACES)}).")
     if ends is not None:
-        subject = "Whatever the law" if last.value is not None else f"{name}, whatever the law"
-        if free.missing:
-            subject += f" and the {counted(free.missing, 'missing rollout')}"
-        yield Sentence(f"{subject}: {to(ends, digits)}.", "strong")
+        alone = Remark("free_bounds_alone", {"k": last.k, "ends": ends})
+        yield Sentence(text_of(alone if last.value is None else Remark("free_bounds_line", {"ends": ends})), "strong")
+    if ends is not None and free.missing:
+        yield Sentence(text_of(Remark("free_bounds_missing", {"missing": free.missing})), "note")
 
 
 def _rows(ks: Sequence[int], most: int) -> list[int]:
@@ -710,7 +710,7 @@ def _legend(curves: Curves) -> str:
     elif any(point.model_based for point in points):
         lines.append("no value beyond the samples")
     if any(group.free_bounds is not None and group.free_bounds.points for group in curves.groups):
-        lines.append("dotted: pass@k lies between these whatever the law")
+        lines.append("dotted: bounds of pass@k that need no model")
     return "\n".join(lines)
 
 

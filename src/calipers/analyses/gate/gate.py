@@ -466,7 +466,8 @@ class _GroupCheck:
         value, why = _compared_value(requirement, number)
         if value is None:
             if self.numbers.once and self._beyond_samples(number):
-                why = f"{why}; {text_of(Remark('free_bounds_once', {}, 'no_answer'))}"
+                needed = Remark("free_bounds_once", {}, "no_answer")
+                why = f"{why}; {text_of(needed)}"
             return replace(start, why=too_many or why)
         word: Word = "passed" if requirement.met(value) else "failed"
         missing, why = None, too_many

@@ -807,7 +807,7 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
 def _metric_table(rescored: Rescored, number: int) -> Iterator[Block]:
     """A table of the metrics of a group and its slices, with the old and the new reward."""
     after = rescored.after.groups[number]
-    before = rescored.before.groups[number] if rescored.before else None
+    before = rescored.before.groups[number] if rescored.before is not None else None
     pairs: list[tuple[Text, Estimate | None, Estimate]] = []
     pairs += [(named(name, new), _estimate_of(before, name), new) for name, new in after.metrics.items()]
     for key, slices in after.breakdowns.items():
