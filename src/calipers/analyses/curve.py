@@ -26,7 +26,7 @@ from calipers.reports.document import Block, Document, Glance, Name, Sentence, T
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
-from calipers.reports.remark_texts import document_of, text_of
+from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.result import canonical, finite
 from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
@@ -455,9 +455,8 @@ def _free_line(rewards: Column, part: Rollouts, ks: Sequence[int], settings: _Cu
         stopped=part.stop is not None,
     )
     points = [FreePoint(k, low, high) for k, (low, high) in found.ends.items()]
-    return FreeLine(
-        found.samples, found.tasks, found.missing, points, None if found.why is None else document_of(found.why)
-    )
+    why = None if found.why is None else documents_of([found.why])[0]
+    return FreeLine(found.samples, found.tasks, found.missing, points, why)
 
 
 def _fit_notes(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
