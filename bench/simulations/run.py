@@ -55,6 +55,7 @@ PARTS = {
     "unseen": "bench.simulations.unseen:part",
     "heavy_tails": "bench.simulations.heavy_tails:part",
     "extrapolation": "bench.simulations.extrapolation:part",
+    "free_bounds": "bench.simulations.free_bounds:part",
     "pilots": "bench.simulations.pilots:part",
     "watch": "bench.simulations.watch:part",
 }  # mark on the page -> the function that makes the text
