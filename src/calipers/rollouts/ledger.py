@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
 """How missing rollouts are treated: excluded (gap), counted as 0 (zero), or refused with an error (fail)."""
+
+Assumed = Literal["random"]
+"""What the user of a comparison declares about missing rollouts: their loss does not depend on the answers."""
+
+RANDOM: Final[Assumed] = "random"
 
 ERROR_KIND = "error.kind"
 """The label for the type of error of a rollout, if the reader knows it."""

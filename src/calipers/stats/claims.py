@@ -12,6 +12,7 @@ Every difference is the new run less the old one. A claim holds only if each tes
 - the difference on comparable samples, which are all samples, or the first of each task if the number of samples of a
   run follows its results;
 - the same with every missing rollout at the end of the range that contradicts the claim (Manski 1990);
+- for pooled rates of runs with different counts of samples, the difference on the same weights of tasks;
 - for a lopsided pair, one run nearly all or nothing and the other graded, the score that allows for losses that have
   not occurred. A margin has its own such score, so this one is for claims of "better" and "worse" only.
 """
@@ -19,6 +20,7 @@ Every difference is the new run less the old one. A claim holds only if each tes
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -56,6 +58,7 @@ class Unseen:
 
     score: float  # D / s_0; minus infinity without a range, because then nothing bounds what was not seen
     largest: float | None  # the largest loss that was not seen, in units of the values
+    new: bool | None = None  # whether the all-or-nothing run is the new one; None without a range
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Evidence:
     worst: tuple[Difference, Difference] | None = None
     unknown: bool = False  # rollouts are missing, and their effect on the difference is not known
     counts: bool = False  # the number of samples of a run follows its results
+    weighted: Difference | None = None  # of pooled rates whose counts differ: with the same weights in both runs
     unseen: Unseen | None = None  # None: the pair is not lopsided
 
     @property
@@ -111,6 +115,8 @@ def claim(evidence: Evidence, *, above: bool, level: float, bound: float = 0.0) 
         against = evidence.worst[0] if above else evidence.worst[1]
         if not _shows(against, above, bound, level):
             return Claim(False, "missing", as_observed)
+    if evidence.weighted is not None and not _shows(evidence.weighted, above, bound, level):
+        return Claim(False, "counts", as_observed)
     margin = bound < 0 if above else bound > 0
     if evidence.unseen is not None and not margin and evidence.unseen.score < t_quantile(1 - level, math.inf):
         return Claim(False, "unseen_loss", as_observed)
@@ -154,8 +160,12 @@ def decide(
             return Decision("better" if shown_up == higher_is_better else "worse", None, as_observed)
         if direction.as_observed or (value > 0) == shown_up:
             reasons += [direction.by] if direction.by is not None else []
-    first = min(reasons, key=_ORDER.index, default="data")
-    return Decision("undecided", first, as_observed)
+    return Decision("undecided", _first(reasons), as_observed)
+
+
+def _first(reasons: Sequence[Reason]) -> Reason:
+    """The reason to name of those that apply."""
+    return next((reason for reason in _ORDER if reason in reasons), "data")
 
 
 _ORDER: Final[tuple[Reason, ...]] = ("reader", "scales", "missing", "counts", "unseen_loss", "data", "family")
@@ -197,9 +207,9 @@ def unseen(new: Floats, old: Floats, units: Units, limits: tuple[float, float] |
         return Unseen(-math.inf, None) if narrow < STEADY * wide else None
     inside_new, inside_old = _share_inside(new, limits), _share_inside(old, limits)
     if _all_or_nothing(inside_new, inside_old):
-        wins, other = value > 0, old
+        wins, other, is_new = value > 0, old, True
     elif _all_or_nothing(inside_old, inside_new):
-        wins, other = value < 0, new
+        wins, other, is_new = value < 0, new, False
     else:
         return None
     other_mean = float(np.mean(other))
@@ -208,7 +218,7 @@ def unseen(new: Floats, old: Floats, units: Units, limits: tuple[float, float] |
     largest = max(largest, -float(toward.min()))
     if largest <= 0:
         return None  # no loss is possible that was not seen
-    return Unseen(margin_score(toward / largest, units.shares, 0.0), largest)
+    return Unseen(margin_score(toward / largest, units.shares, 0.0), largest, is_new)
 
 
 def _share_inside(values: Floats, limits: tuple[float, float]) -> float:
