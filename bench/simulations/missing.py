@@ -228,7 +228,7 @@ def _power_text(tallies: dict[str, Tally], gains: dict[int, float], seed: int) -
     complete, gaps = tallies[f"many|{NOTHING.name}"], tallies[f"many|{MANY_LOSS.name}"]
     last = filled(
         f"At scale `--missing random` is needed: with {MANY_TASKS:,} tasks, a true difference of {100 * MANY_APART:g} "
-        f"points and {MANY_LOSS.name} lost at random, the power is {percent(gaps.share('kept'))} %, with complete runs "
+        f"points and 1 % of both lost at random, the power is {percent(gaps.share('kept'))} %, with complete runs "
         f"{percent(complete.share('kept'))} %, and as observed {percent(gaps.share('seen'))} % ({gaps.replicates:,} "
         f"pairs, a standard error of at most {100 * max(gaps.error('kept'), complete.error('kept')):.1f} points).\n"
     )
