@@ -21,7 +21,6 @@ from calipers.remarks import Remark
 from calipers.stats.claims import Evidence, Unseen
 from calipers.stats.estimate import Estimate, without_interval
 from calipers.stats.intervals import Spread, default_of, t_quantile, upper_tail
-from calipers.stats.margins import margin_score
 from calipers.stats.paired import Difference, Units
 from calipers.stats.scales import UNIT, Scale, joined_scale, ways_to_a_mean, why_no_mean
 from calipers.stats.sequence import Ends
@@ -429,24 +428,25 @@ def _at_end(evidence: Evidence, end: int) -> Difference:
 
 
 def _joined_unseen(parts: Sequence[Evidence], mean: Difference) -> Unseen | None:
-    """The score of a mean of which a part is lopsided, with the largest loss that a part has not shown.
+    """The score of a mean of which a part is lopsided: ``D / s_0`` with ``s_0 = sqrt(sum(s_i^2)) / G``.
 
-    A part whose difference has the other sign may lose as much as its range allows.
+    s_i of a lopsided part that speaks for the claim is the error of its own score, which allows for losses that it has
+    not shown; of any other part it is the error that the part is tested with.
     """
-    value, units = mean.value, mean.evidence
-    lopsided = [part for part in parts if part.unseen is not None]
-    if not lopsided or not value:
+    value = mean.value
+    if not value or all(part.unseen is None for part in parts):
         return None
-    losses = []
-    for part in lopsided:
-        same_sign = (part.compared.value or 0.0) * value > 0
-        losses.append(part.unseen.largest if same_sign and part.unseen is not None else part.compared.width)
-    known = [loss for loss in losses if loss is not None]
-    if units is None or len(known) < len(losses):
-        return Unseen(-math.inf, None)
-    toward = math.copysign(1.0, value) * units.means
-    largest = max(*known, -float(toward.min()))
-    return Unseen(margin_score(toward / largest, units.shares, 0.0), largest)
+    errors = []
+    for part in parts:
+        own = part.compared.value or 0.0
+        if part.unseen is None or own * value <= 0:
+            errors.append(part.compared.stderr or 0.0)
+        elif part.unseen.score <= 0:
+            return Unseen(-math.inf, None)
+        else:
+            errors.append(max(abs(own) / part.unseen.score, part.compared.stderr or 0.0))
+    error = math.hypot(*errors) / len(parts)
+    return Unseen(abs(value) / error if error else math.inf, None)
 
 
 def share_of_width(evidence: Evidence, width: float) -> Evidence:
