@@ -503,7 +503,7 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
                 difference.why,
                 undecided_by=reason,
                 as_observed=alone.as_observed,
-                worst_interval=pair.evidence.worst_interval,
+                worst_interval=_worst_interval(pair.evidence),
                 compared_on=_compared_on(pair),
                 confidence=of_interval,
                 remarks=_why_undecided(pair, alone, word),
@@ -511,6 +511,14 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
             )
         )
     return judged
+
+
+def _worst_interval(evidence: Evidence) -> tuple[float, float] | None:
+    """From the lower end with every missing rollout against the second model to the upper end with all in its favour."""
+    if evidence.worst is None:
+        return None
+    against, favour = (difference.interval for difference in evidence.worst)
+    return None if against is None or favour is None else (against[0], favour[1])
 
 
 def _compared_on(pair: _Pair) -> str:
