@@ -514,7 +514,7 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
 
 
 def _worst_interval(evidence: Evidence) -> tuple[float, float] | None:
-    """From the lower end with every missing rollout against the second model to the upper end with all in its favour."""
+    """From the lower end with all missing rollouts against the second model to the upper end with all for it."""
     if evidence.worst is None:
         return None
     against, favour = (difference.interval for difference in evidence.worst)
