@@ -149,7 +149,7 @@ def means(
         }
     no_mean = None if of_range else why_no_mean(scales)
     tasks = {dataset: estimate.tasks if estimate else 0 for dataset, estimate in datasets.items()}
-    both = []
+    both: list[Estimate] = []
     for kind, weights in (("macro", dict.fromkeys(datasets, 1)), ("micro", tasks)):
         mean = _mean(kind, datasets, weights, confidence)
         if of_range:
@@ -160,7 +160,8 @@ def means(
         if no_mean is not None:
             mean = without_value(mean, text_of(no_mean))
         both.append(mean)
-    return Means(*both, remarks=[] if no_mean is None else [no_mean, *ways_to_a_mean(scales)])
+    macro, micro = both
+    return Means(macro, micro, [] if no_mean is None else [no_mean, *ways_to_a_mean(scales)])
 
 
 def without_value(estimate: Estimate, why: str) -> Estimate:

@@ -65,7 +65,7 @@ def test_each_benchmark_is_one_question_of_one_family():
     for row in found.benchmarks:
         (pair,), (of_one,) = row.pairs, alone[row.benchmark].pairs
         assert pair.p == of_one.p
-        assert pair.p_holm == pytest.approx(1 - (1 - of_one.p) ** 2)
+        assert pair.p_adjusted == pytest.approx(1 - (1 - of_one.p) ** 2)
         assert pair.confidence == pytest.approx(0.95**0.5)
         assert pair.interval[0] < of_one.interval[0]
         excludes_zero = pair.interval[0] > 0 or pair.interval[1] < 0

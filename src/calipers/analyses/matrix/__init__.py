@@ -470,14 +470,15 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
     """
     confidence, margin = question.plan.confidence, question.margin
     known = [pair.evidence for pair in pairs]
-    adjusted = _adjusted([None if each is None else p_of_claim(each) for each in known], method)
+    of_claims = [None if each is None else p_of_claim(each) for each in known]
+    adjusted, by_holm = _adjusted(of_claims, method), _adjusted(of_claims, HOLM)
     within: Sequence[float | None] = [None] * len(pairs)
     if margin is not None:
         within = _adjusted([None if each is None else p_of_equivalence(each, margin) for each in known], method)
     tests = sum(p is not None for p in adjusted)
     of_interval = confidence ** (1 / max(tests, 1)) if method == SIDAK else confidence
     judged = []
-    for pair, p, p_within in zip(pairs, adjusted, within, strict=True):
+    for pair, p, p_holm, p_within in zip(pairs, adjusted, by_holm, within, strict=True):
         if pair.evidence is None:
             judged.append(_not_compared(pair, of_interval))
             continue
@@ -494,7 +495,7 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
                 difference.plain_stderr,
                 difference.interval,
                 difference.p,
-                p,
+                p_holm,
                 word,
                 difference.method,
                 difference.units,
@@ -508,6 +509,7 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
                 confidence=of_interval,
                 remarks=_why_undecided(pair, alone, word),
                 missing=pair.missing,
+                p_adjusted=p,
             )
         )
     return judged
