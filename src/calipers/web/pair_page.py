@@ -341,8 +341,7 @@ def _what_would_decide(findings: Sequence[Finding]) -> Markup | None:
         ways = [f"about {counted(finding.more_tasks, f'new {unit}')}"] if finding.more_tasks else []
         if finding.more_samples:
             ways.append(f"{finding.units:,} with {counted(finding.more_samples, 'sample')} each")
-        for remark in finding.remarks:
-            lines.append(f"{slice_name(finding.slice or '')} is undecided: {text_of(remark)}.")
+        lines += [f"{slice_name(finding.slice or '')} is undecided: {text_of(remark)}." for remark in finding.remarks]
         if ways:
             size = signed(finding.delta, places(finding.interval))
             shown = slice_name(finding.slice or "")
