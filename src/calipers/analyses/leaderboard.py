@@ -560,6 +560,11 @@ class Leaderboard(Page):
         raise TypeError("a leaderboard is neither true nor false: use .boards[0].places")
 
     @property
+    def remarks(self) -> list[Remark]:
+        """The remarks on all leaderboards."""
+        return [remark for board in self.boards for remark in board.remarks]
+
+    @property
     def digest(self) -> str:
         """The hash of settings and numbers, without paths and names: equal digests mean equal numbers."""
         settings = {name: getattr(self, name) for name in ("dialect", "missing", "confidence", "seed", "cluster")}
@@ -738,19 +743,23 @@ def sentences(board: Board) -> list[str]:
         return [f"No model is ranked: {plain_why(board.why or '')}."]
     first, count, digits = models[0], len(models), decimals(board)
     name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
-    answer = of_leaderboard(name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs))
-    deciding = [text_of(remark) for remark in board.remarks if remark.severity == "no_answer"]
+    answer = of_leaderboard(
+        name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs), why=why_undecided(board)
+    )
     line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
     if not first.tied_with:
         interval = f" ({outward(first.interval, digits)})" if first.interval else ""
         line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{interval}."
-    if first.tied_with and deciding:
-        line = f"No model is first: {deciding[0]}."
     if board.winner is None:
         return [line, f"{ties}." if ties else ""]
     bias = abs(board.winner.bias)
     pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=max(digits, DECIMALS))
     return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
+
+
+def why_undecided(board: Board) -> str:
+    """Why no model is first, if it is not that the tasks cannot tell; "" otherwise."""
+    return "; ".join(text_of(remark) for remark in board.remarks if remark.severity == "no_answer")
 
 
 def _reasons(board: Board) -> list[str]:
@@ -859,14 +868,14 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
     for pair in board.pairs:
         ends = f"[{', '.join(signed_ends(pair.interval, digits))}]" if pair.interval else NONE
         cells: list[Cell] = [Name(model, NAME, plain=shown_name[model]) for model in (pair.first, pair.second)]
-        rows.append(Row([*cells, signed(pair.difference, digits), ends, _pair_word(pair)]))
+        rows.append(Row([*cells, signed(pair.difference, digits), ends, pair_word(pair)]))
     yield Table(columns, rows)
     if len(board.pairs) > 1:
         at_once = f"hold at once with {percent(report.confidence)} confidence."
         yield Sentence(f"The intervals and verdicts of all {len(board.pairs):,} pairs {at_once}", "note")
 
 
-def _pair_word(pair: Rivals) -> str:
+def pair_word(pair: Rivals) -> str:
     """The verdict on a pair, and why it is tied: ``tied (missing rollouts)``."""
     if pair.undecided_by is None:
         return pair.verdict

@@ -371,9 +371,11 @@ def _signed_to(pair: tuple[float, float], digits: int, *, outward: bool) -> str:
 
 
 def of_leaderboard(
-    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None
+    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None, why: str = ""
 ) -> Answer:
     """The answer of a leaderboard: the first model, and how many pairs are ties.
+
+    ``why`` is the reason why no model is first, if it is not that the tasks cannot tell.
 
     ``tied`` is the number of models tied with the first. ``group`` is the longest range of ranks in which all pairs
     are ties; it is mentioned if it joins at least three models, but not all.
@@ -386,6 +388,8 @@ def of_leaderboard(
         alone += f"; ranks {group[0]:,} to {group[1]:,} are one group"
     if not tied:
         return Answer(f"{best} is first of {models:,}.", " ".join(filter(None, ["Its lead is decided.", alone])))
+    if why:
+        return Answer(f"No model is first: {why}.", alone)
     whom = "the other" if models == 2 else "all others" if tied == models - 1 else f"{tied:,} of them"
     return Answer(f"{best} leads {models:,} models, tied with {whom}.", alone)
 

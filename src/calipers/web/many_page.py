@@ -15,13 +15,15 @@ from calipers.analyses.leaderboard import (
     axis_of,
     decimals,
     lanes_of,
+    pair_word,
     ranks,
+    why_undecided,
 )
 from calipers.analyses.matrix.document import Cell, Matrix, MatrixMean, MatrixRow, PairDifference, alone, answer
 from calipers.analyses.matrix.document import decimals as decimals_of_row
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.remark_texts import text_of
+from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.sentences import (
     DECIMALS,
     Answer,
@@ -116,6 +118,7 @@ def answer_of_board(board: Board) -> Answer:
         ties=board.ties,
         pairs=len(board.pairs),
         group=None if longest is None else (longest[0] + 1, longest[1] + 1),
+        why=why_undecided(board),
     )
 
 
@@ -201,8 +204,10 @@ def _page(
     shown = [section for section in sections if section is not None]
     if data.runs:
         shown.append(_runs(data.runs))
-    if ranking.notes:
-        shown.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
+    remarks = [remark for remark in ranking.remarks if remark.severity != "no_answer"]
+    notes = list(dict.fromkeys([*map(note_of, remarks), *ranking.notes]))
+    if notes:
+        shown.append(Section("Notes", element("ul", [element("li", note) for note in notes], class_="notes")))
     shown.append(_provenance(data))
     return HtmlPage(
         title=verdict.sentence,
@@ -469,7 +474,8 @@ def _shade(pair: Rivals, board: Board, spread: float) -> int:
 def _pair_words(pair: Rivals, digits: int) -> str:
     ends = f" ({signed_outward(pair.interval, digits)})" if pair.interval else ""
     if pair.verdict == "undecided":
-        return f"{pair.first} against {pair.second}: not decided, difference {signed(pair.difference, digits)}{ends}"
+        size = f"difference {signed(pair.difference, digits)}{ends}"
+        return f"{pair.first} against {pair.second}: {pair_word(pair)}, {size}"
     return f"{pair.first} is better than {pair.second} by {figure(abs(pair.difference), digits)}{ends}"
 
 
@@ -480,7 +486,7 @@ def _pair_table(board: Board, digits: int) -> Markup:
             name(pair.second, NAME),
             signed(pair.difference, digits),
             signed_outward(pair.interval, digits) if pair.interval else NONE,
-            "~ undecided" if pair.verdict == "undecided" else "▲ better",
+            f"~ {pair_word(pair)}" if pair.verdict == "undecided" else "▲ better",
         )
         for pair in board.pairs
     ]
