@@ -9,7 +9,7 @@ from analyses.matrix.worlds import KINDS, random_rows
 
 import calipers
 
-SEEDS = range(8 * len(KINDS))
+SEEDS = range(12 * len(KINDS))
 
 
 def of(rows, *models):
