@@ -14,7 +14,7 @@ from itertools import chain
 from operator import sub
 from typing import Final, Literal
 
-from calipers.names import METRICS
+from calipers.names import METRICS, OF_RANGE
 from calipers.reports import terminal
 from calipers.reports.document import (
     Blank,
@@ -598,8 +598,10 @@ def _several(result: Result, economics_too: bool) -> _Parts:
         for suite in result.suites:
             if metric in suite.metrics:
                 runner = " · ".join(filter(None, (suite.model, suite.agent))) if len(result.suites) > 1 else ""
-                mean = f"macro mean · {_short(runner)}" if runner else "macro mean"
-                numbers.append((metric, mean, suite.metrics[metric].macro, ""))
+                macro = suite.metrics[metric].macro
+                title = "mean of range" if f"mean:{OF_RANGE}" in macro.made.over else "macro mean"
+                mean = f"{title} · {_short(runner)}" if runner else title
+                numbers.append((metric, mean, macro, ""))
     width = max((len(_cell_name(name)) for _, name, _, _ in numbers), default=0)
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
@@ -870,7 +872,8 @@ def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
     yield Blank()
     rows = []
     for name, means in suite.metrics.items():
-        for kind, estimate in (("macro", means.macro), ("micro", means.micro)):
+        of_range = " of range" if f"mean:{OF_RANGE}" in means.macro.made.over else ""
+        for kind, estimate in ((f"macro{of_range}", means.macro), (f"micro{of_range}", means.micro)):
             why = reason(estimate)  # may contain the name of a dataset
             names = tuple(Name(words, None) for words in why)
             rows.append(_row([kind, named(name, estimate)], estimate, why, names))
