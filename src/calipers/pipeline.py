@@ -57,8 +57,11 @@ from calipers.stats.suite import Member, suites, without_means
 from calipers.tally import (
     Block,
     demand_all,
+    filled_alike,
+    fills_all,
     in_threads_if,
     quietly,
+    seen_by,
     slice_names,
     slice_of,
     tally_group,
@@ -240,8 +243,12 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
     of_reported = [request for request in economics if not {*reported}.isdisjoint(request.metric.reads)]
     costs = [variant for request in of_reported for variant in per_reward(request, table, plan.reward)]
     with in_threads_if(len(blocks) > 1) as each:
-        tallies = list(each(partial(tally_group, plan=plan, requests=requests, economics=costs), blocks))
-    whole = slice_of([tally.whole for tally in tallies], plan, requests)
+        tallied = partial(tally_group, plan=plan, requests=requests, economics=costs)
+        tallies = list(each(tallied, blocks))
+        if not filled_alike(tallies, plan):  # the range that fills missing rewards is known only now
+            tallies = list(each(partial(tallied, seen=seen_by(tallies)), blocks))
+    fill_all = fills_all(tallies)
+    whole = slice_of([tally.whole for tally in tallies], plan, requests, fill_all=fill_all)
     if plan.missing == "fail":
         demand_all(whole.ledger, tallies)
     breakdowns = {}
@@ -250,7 +257,9 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
             name: [tally.slices[key][name] for tally in tallies if name in tally.slices[key]]
             for name in slice_names(table, key, plan, tallies)
         }
-        breakdowns[key] = {name: slice_of(pieces, plan, requests) for name, pieces in by_name.items() if pieces}
+        breakdowns[key] = {
+            name: slice_of(pieces, plan, requests, fill_all=fill_all) for name, pieces in by_name.items() if pieces
+        }
     first = tallies[0]
     agent, model, dataset = first.key
     names = [request.text for request in plan.requests]

@@ -26,6 +26,7 @@ SCHEMA = "calipers.result/1"
 FIELDS = (
     *("dataset", "model", "agent", "by", "slice", "metric", "value", "stderr", "low", "high", "method"),
     *("tasks", "samples", "undefined_tasks", "lowest", "highest", "higher_is_better", "why", "signature"),
+    *("worst_low", "worst_high"),
 )
 NOT_SAID = "the document does not say why"
 
@@ -206,7 +207,7 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
     }
 
 
-_LATE = ("passed", "rewarded", "samples_per_task", "asked_again")
+_LATE = ("passed", "rewarded", "samples_per_task", "asked_again", "tasks_passed", "not_filled")
 """Keys of a ledger that are not in the digest, so that results from before these keys existed keep their digest."""
 
 
@@ -246,6 +247,8 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         # only where they apply
         **({"samples_per_task": list(estimate.samples_per_task)} if estimate.samples_per_task else {}),
         **({"heaviest": dict(zip(("task", "share"), estimate.heaviest, strict=True))} if estimate.heaviest else {}),
+        **({"worst_interval": list(worst)} if (worst := estimate.worst_interval) else {}),
+        **({"filled_intervals": [ends and list(ends) for ends in filled]} if (filled := estimate.filled_intervals) else {}),
     }
 
 
@@ -310,12 +313,22 @@ def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
     return SuiteMeans(suite["agent"], suite["model"], suite["datasets"], metrics)
 
 
+_DERIVED = frozenset(("signature", "heaviest", "worst_interval", "filled_intervals", "threshold"))
+"""Keys of an estimate's document that are no fields of an estimate as they are written."""
+
+
 def _estimate_of(number: Mapping[str, Any]) -> Estimate:
     """An estimate from its document."""
-    fields = {key: value for key, value in number.items() if key not in ("signature", "heaviest")}
+    fields = {key: value for key, value in number.items() if key not in _DERIVED}
     pairs = {key: tuple(fields[key]) for key in ("interval", "bounds", "samples_per_task") if fields.get(key)}
     heaviest = number.get("heaviest") and (number["heaviest"]["task"], number["heaviest"]["share"])
-    estimate = Estimate(**{**fields, **pairs}, made=Signature.of(number["signature"]), heaviest=heaviest)
+    filled = [None if ends is None else tuple(ends) for ends in number.get("filled_intervals") or ()]
+    estimate = Estimate(
+        **{**fields, **pairs},
+        made=Signature.of(number["signature"]),
+        heaviest=heaviest,
+        filled_intervals=(filled[0], filled[1]) if filled else None,
+    )
     _check(estimate, Estimate)
     return estimate
 
@@ -328,11 +341,20 @@ def _check(value: Any, kind: Any) -> None:
     msgspec.convert(msgspec.to_builtins(value), complete(kind))
 
 
+_NOT_IN_ROWS = ("samples_per_task", "heaviest", "filled_intervals", "threshold")
+_PAIRS = (
+    ("interval", "low", "high"),
+    ("bounds", "lowest", "highest"),
+    ("worst_interval", "worst_low", "worst_high"),
+)
+
+
 def _flat(estimate: Estimate) -> dict[str, Any]:
     fields = {
-        name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")
+        name: value for name, value in _estimate(estimate).items() if name not in _NOT_IN_ROWS
     }
-    for name, first, last in (("interval", "low", "high"), ("bounds", "lowest", "highest")):
+    fields["worst_interval"] = estimate.worst_interval
+    for name, first, last in _PAIRS:
         fields[first], fields[last] = fields.pop(name) or (None, None)
     return fields
 
