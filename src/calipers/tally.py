@@ -122,7 +122,8 @@ def tally_group(
     demanded = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
     demanded += [request.params["column"] for request in requests if is_reward(part, request)]
     by, count = part.by_task, len(requests)
-    ends = {key: ValueEnds.of(contributed(part, key).kept()) for key in dict.fromkeys(_rewards_read(requests))}
+    read = dict.fromkeys([*_rewards_read(requests), *_rewards_read(economics)])
+    ends = {key: ValueEnds.of(contributed(part, key).kept()) for key in read}
     known = ends if seen is None else seen
     with quietly():
         tally = _tally_slice(part, plan, requests, known, economics)
@@ -161,7 +162,7 @@ def _tally_slice(
 ) -> SliceTally:
     """Reduce some whole tasks of a slice by every requested metric, and then by every metric of ``economics``."""
     lost = lost_before_answer(part)
-    not_filled = lost if lost.any() else None
+    not_filled = lost if lost.any() and plan.missing != "zero" else None
     settings = Settings(by=part.by_task, zero=plan.missing == "zero", range=plan.range, not_filled=not_filled)
     with in_threads_if(_worth_threads(len(part), requests)) as each:
         reduced = list(each(partial(_reduce, part, settings, seen), [*requests, *economics]))
@@ -234,8 +235,13 @@ def demand_range(part: Rollouts, column: Column, key: str, limits: tuple[float, 
         )
 
 
-def fills_all(tallies: Sequence[GroupTally]) -> bool:
-    """Whether so many rollouts of a group were lost before the model was asked that they are filled like the others."""
+def fills_all(tallies: Sequence[GroupTally], plan: Plan) -> bool:
+    """Whether the rollouts of a group that were lost before the model was asked are filled like the others.
+
+    They are if there are too many of them, and if missing rollouts count as 0, as these then do, too.
+    """
+    if plan.missing == "zero":
+        return True
     lost = sum(tally.whole.ledger.not_filled or 0 for tally in tallies)
     return lost > MOST_NOT_FILLED * sum(tally.whole.ledger.planned for tally in tallies)
 

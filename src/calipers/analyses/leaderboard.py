@@ -90,6 +90,7 @@ def leaderboard(
     confidence: float = 0.95,
     seed: int = 0,
     baseline: str | None = None,
+    threshold: float | None = None,
     progress: Progress | None = None,
 ) -> Leaderboard:
     """Rank models on the tasks that all of them have, and list which of them these tasks cannot tell apart.
@@ -112,6 +113,7 @@ def leaderboard(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        threshold=threshold,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
     question = make_question(plan, baseline=baseline)

@@ -73,6 +73,7 @@ class PartSettings(msgspec.Struct, frozen=True):
     range: tuple[float, float] | None = None
     exclude: list[str] = []
     labels: list[str] = []
+    threshold: float | None = None
 
 
 class PartHeader(msgspec.Struct, frozen=True):

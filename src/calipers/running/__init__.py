@@ -133,6 +133,7 @@ class Job:
     by: tuple[str, ...] = ()
     cluster: str | None = None
     reward: str | None = None
+    threshold: float | None = None
     missing: str | None = None
     interval: str | None = None
     confidence: float = 0.95
@@ -261,6 +262,7 @@ class RunSettings(TypedDict, total=False):
     by: str | Sequence[str] | None
     cluster: str | None
     reward: str | None
+    threshold: float | None
     missing: Literal["gap", "zero", "fail"] | None
     interval: str | None
     confidence: float | None

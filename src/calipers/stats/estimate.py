@@ -79,6 +79,21 @@ class Signature:
             over=tuple(parts[:metric_index]),
         )
 
+    def setting(self, name: str) -> str:
+        """The value of a setting as written; "" without it.
+
+        >>> Signature("pass@{k}", 3, ("k:3", "threshold:4.0")).setting("threshold")
+        '4.0'
+        """
+        return next((part[len(name) + 1 :] for part in self.settings if part.startswith(f"{name}:")), "")
+
+    def number(self, name: str) -> float | None:
+        """The number of a setting; None without it."""
+        try:
+            return float(self.setting(name))
+        except ValueError:
+            return None
+
     def __str__(self) -> str:
         interval = [f"interval:{self.method or 'none'}", *self.drawn] if self.drawn else []
         return "|".join([*self.over, self.metric, *self.settings, *interval])
@@ -105,6 +120,17 @@ class Estimate:
     # the intervals with everything missing at the lowest, and at the highest, reward; None where there is none
     filled_intervals: tuple[Ends | None, Ends | None] | None = None
     spread: Spread | None = field(default=None, compare=False, repr=False)  # set with the default interval on a range
+
+    @property
+    def threshold(self) -> float | None:
+        """The reward from which a sample passes; None for a metric that counts no passes."""
+        return self.made.number("threshold")
+
+    @property
+    def limits(self) -> Ends | None:
+        """The declared range of rewards; None without one."""
+        ends = self.made.setting("range").split(",")
+        return (float(ends[0]), float(ends[1])) if len(ends) == 2 else None
 
     @property
     def worst_interval(self) -> Ends | None:
@@ -227,7 +253,7 @@ def reduce_tasks(
     given = by.count(counted[0].given).astype(np.int32)
     ends = tuple(ValueEnds.of(column.kept()) for column in counted)
     if isinstance(metric, Opaque):
-        return Reduced(counted[0], by, given, given, ends, ends[0], None, missing=False)
+        return Reduced(counted[0], by, given, given, ends, ends[0], None, None, missing=False)
     parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
     reduce_columns = partial(metric.reduce, by=by, **parameters)
     reduced = reduce_columns(*counted)
@@ -276,7 +302,7 @@ def _filled_but(
     limits: Ends,
     parameters: Mapping[str, Any],
 ) -> Filled:
-    """The same without the rollouts, [R], that were lost before the model was asked, as if they had not been planned."""
+    """The same without the rollouts, [R], lost before the model was asked, as if they had not been planned."""
     if metric.rows:  # its values are those of rows, so that no row may go
         given, values = columns[0].given, columns[0].values
         partly = [Column(np.where(given, values, end), given | ~lost) for end in limits]

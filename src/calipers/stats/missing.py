@@ -40,7 +40,7 @@ MOST_EXACT: Final = 2_000
 other."""
 
 FEWEST_SEEN: Final = 20
-"""With fewer rewards, the lowest and the highest of them say too little about the range that missing rewards may have."""
+"""With fewer rewards, the lowest and the highest seen say too little about what missing rewards may be."""
 
 MOST_NOT_FILLED: Final = 0.1
 """Rollouts that were lost before the model was asked are filled, too, above this share of a run's planned rollouts."""

@@ -56,6 +56,7 @@ def report(
     truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    threshold: float | None = None,
     progress: Progress | None = None,
     flag: str | os.PathLike[str] | None = None,
     steps: bool = False,
@@ -76,6 +77,7 @@ def report(
     settings: dict[str, Any] = {
         **{"metrics": metrics, "by": by, "columns": columns, "truth": truth, "reward": reward, "flag": flag},
         **{"cluster": cluster, "dialect": dialect, "missing": missing, "confidence": confidence, "seed": seed},
+        "threshold": threshold,
     }
     watched = _watched(sources, steps, settings)
     if watched is not None:

@@ -127,6 +127,7 @@ def compare(
     force: bool = False,
     progress: Progress | None = None,
     exclude: str | Sequence[str] = (),
+    threshold: float | None = None,
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -139,7 +140,8 @@ def compare(
     ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
     verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
     unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
-    ``exclude`` leaves out the rollouts of a slice, as in `score`.
+    ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a sample passes, as in
+    `score`.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -161,6 +163,7 @@ def compare(
         seed=seed,
         range=range,
         exclude=exclude,
+        threshold=threshold,
     )
     question = make_question(
         replace(plan, requests=()) if table_metrics and not rollout_metrics else plan,

@@ -79,6 +79,7 @@ def matrix(
     seed: int = 0,
     interval: str | None = None,
     margin: float | None = None,
+    threshold: float | None = None,
     progress: Progress | None = None,
 ) -> Matrix:
     """Show models by benchmarks: values, paired differences, and the mean over benchmarks as the one primary test.
@@ -109,6 +110,7 @@ def matrix(
         interval=interval,
         range=range,
         exclude=exclude,
+        threshold=threshold,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
     return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)
