@@ -10,7 +10,7 @@ from source import SOURCE
 
 from calipers.remarks import Remark
 from calipers.reports import remark_texts
-from calipers.reports.remark_texts import document_of, text_of, texts
+from calipers.reports.remark_texts import documents_of, text_of, texts
 
 MADE = re.compile(r"Remark\(\s*\"(?P<code>[a-z_.]+)\"")
 
@@ -62,9 +62,6 @@ def test_values_are_shown_by_their_format(monkeypatch, template, value, expected
 
 def test_a_document_has_code_values_severity_and_text(monkeypatch):
     monkeypatch.setattr(remark_texts, "texts", lambda: {"code": "{n:task} left"})
-    assert document_of(Remark("code", {"n": 2}, "warning")) == {
-        "code": "code",
-        "values": {"n": 2},
-        "severity": "warning",
-        "text": "2 tasks left",
-    }
+    assert documents_of([Remark("code", {"n": 2}, "warning")]) == [
+        {"code": "code", "values": {"n": 2}, "severity": "warning", "text": "2 tasks left"}
+    ]

@@ -31,6 +31,7 @@ from calipers.reports.figures import RewardMetric, depends
 from calipers.reports.result import Slice
 from calipers.request import NATIVE, Plan, RequestedMetric, column_of, is_reward, per_reward, resolve
 from calipers.rollouts.column import NO_ROWS, Column, Floats, Ints, terms
+from calipers.rollouts.filling import MOST_LOST_BEFORE, lost_before_answer
 from calipers.rollouts.ids import Chained
 from calipers.rollouts.labels import named_clusters, slice_order, sliced, slices
 from calipers.rollouts.ledger import (
@@ -38,7 +39,6 @@ from calipers.rollouts.ledger import (
     contributed,
     joined_ledgers,
     lacking,
-    lost_before_answer,
     with_rewards,
     zero_or_one,
 )
@@ -55,7 +55,6 @@ from calipers.stats.estimate import (
     reduce_tasks,
     sequence_only,
 )
-from calipers.stats.missing import MOST_NOT_FILLED
 from calipers.stats.variance import DEPENDENT, Samples, Split, Unsplit, dependence_of, joined_samples, moments, split_of
 
 Block = Rollouts | Callable[[], Rollouts]
@@ -243,7 +242,7 @@ def fills_all(tallies: Sequence[GroupTally], plan: Plan) -> bool:
     if plan.missing == "zero":
         return True
     lost = sum(tally.whole.ledger.not_filled or 0 for tally in tallies)
-    return lost > MOST_NOT_FILLED * sum(tally.whole.ledger.planned for tally in tallies)
+    return lost > MOST_LOST_BEFORE * sum(tally.whole.ledger.planned for tally in tallies)
 
 
 def seen_by(tallies: Sequence[GroupTally]) -> dict[str, ValueEnds]:

@@ -264,9 +264,10 @@ def curve(
 ) -> Curves:
     """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until the first pass; by group and reward.
 
-    ``threshold`` is the reward from which a sample passes: 1, unless rewards exceed it. ``upto`` is the last k. Beyond the number of samples, pass@k and pass^k are extrapolated with a fitted distribution
-    of pass probabilities (`calipers.stats.extrapolation`) and marked; if that is not possible, they have no value but
-    a reason. A source is anything that `score` reads.
+    ``threshold`` is the reward from which a sample passes: 1, unless rewards exceed it. ``upto`` is the last k. Beyond
+    the number of samples, pass@k and pass^k are extrapolated with a fitted distribution of pass probabilities
+    (`calipers.stats.extrapolation`) and marked; if that is not possible, they have no value but a reason. A source is
+    anything that `score` reads.
 
     >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
     [0.25, 0.5]

@@ -23,7 +23,7 @@ FAILED = 1  # the exit code of --fail-on
     "Models of a folder of runs to compare, in this order: the difference is B - A.",
 )
 @options.metrics("  [default: those of the dialect]")
-@options.rollout_options
+@options.compared_options
 @options.confidence(0.95)
 @options.seed(0)
 @options.flag(

@@ -98,7 +98,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.reward()
 @options.reward_range
 @options.threshold
-@options.missing_by_dialect
+@options.missing_compared
 @options.confidence(None)
 @options.seed(None)
 @options.file_option(options.OUTPUT, "--junit", "Also write the checks as JUnit XML to this file.")

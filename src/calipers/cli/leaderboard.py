@@ -23,7 +23,7 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
 @options.columns
 @options.reward()
 @options.threshold
-@options.missing_by_dialect
+@options.missing_compared
 @options.option(
     options.STATISTICS,
     "--metric",

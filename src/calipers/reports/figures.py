@@ -23,7 +23,7 @@ MOST_KINDS = 20  # exception types that are named
 MOST_DECIMALS = 12
 EACH_BY_ITSELF = "each slice has its own interval, not adjusted for the number of slices"
 _OUTCOMES = {"stopped_early": "not run (stopped early)"}
-POLICY = {"gap": "excluded", "zero": "counted as 0", "fail": "not allowed"}
+POLICY = {"gap": "excluded", "zero": "counted as 0", "fail": "not allowed", "random": "assumed to be like the others"}
 
 
 def decimals(estimate: Estimate) -> int:

@@ -36,7 +36,6 @@ The last, "stopped_early", is not missing: a stopping rule ended the run before 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
 SCORED, MISSING, STOPPED_EARLY = CODE["scored"], CODE["missing"], CODE["stopped_early"]
-NOT_RUN = CODE["not_run"]
 FIRST_NIL = CODE["broke_verifier"]
 """Outcomes from this code up to (excluding) FIRST_GAP count as 0, even with a reward."""
 

@@ -465,17 +465,8 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
 
 
 ALIKE: Final = (
-    "metrics",
-    "dialect",
-    "by",
-    "cluster",
-    "reward",
-    "threshold",
-    "missing",
-    "interval",
-    "confidence",
-    "seed",
-    "until",
+    *("metrics", "dialect", "by", "cluster", "reward", "threshold"),
+    *("missing", "interval", "confidence", "seed", "until"),
 )
 """The settings that runs must have in common to share a result."""
 

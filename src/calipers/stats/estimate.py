@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calipers.metrics import TINY, UNIT, Metric, Opaque
 from calipers.metrics.rewards import posterior, posterior_variance
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
+from calipers.rollouts.filling import ends_known
 from calipers.rollouts.record import SEQUENCE, USAGE
 from calipers.stats.intervals import (
     Interval,
@@ -27,7 +28,6 @@ from calipers.stats.intervals import (
     needs_range,
     quantile_interval,
 )
-from calipers.stats.missing import filling_range
 from calipers.stats.sequence import Ends
 
 NO_TASKS = "no task has a value"
@@ -265,7 +265,7 @@ def reduce_tasks(
     bounded = metric.reads == ("reward",) or metric.extremes is not None
     missing = bounded and not (columns[0].given.all() and (metric.extremes is None or reduced.given.all()))
     filled = partly = None
-    if missing and (limits := _filling(metric, params, settings.seen or rewards, settings)):
+    if missing and (limits := _filling(metric, params, rewards, settings)):
         filled = _filled(metric, columns, by, limits, parameters)
         if settings.not_filled is not None and bool((settings.not_filled & ~columns[0].given).any()):
             partly = _filled_but(settings.not_filled, metric, columns, by, limits, parameters)
@@ -273,9 +273,13 @@ def reduce_tasks(
     return Reduced(reduced, by if metric.rows else None, entered, given, ends, rewards, filled, partly, missing)
 
 
-def _filling(metric: Metric, params: Mapping[str, Any], seen: ValueEnds, settings: Settings) -> Ends | None:
+def _filling(metric: Metric, params: Mapping[str, Any], rewards: ValueEnds, settings: Settings) -> Ends | None:
     """The rewards with which missing ones are filled; a metric of passes also allows for a pass and for a failure."""
-    limits = None if seen.nan else filling_range(seen.low, seen.high, seen.number, settings.range)
+    seen = settings.seen or rewards
+    known = not (seen.nan or seen.infinite)
+    limits = ends_known(seen.low, seen.high, seen.number, settings.range) if known else None
+    if limits is not None and not (limits[0] <= rewards.low and rewards.high <= limits[1]):
+        limits = None  # as a column's values may be outside the range of rewards
     threshold = params.get("threshold")
     if settings.range is not None or metric.range != UNIT or threshold is None:
         return limits

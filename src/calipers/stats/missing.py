@@ -7,7 +7,6 @@ Lee and Li 2009).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,35 +38,10 @@ MOST_EXACT: Final = 2_000
 """The most missing rollouts that the exact knapsack places, which is needed if outcomes of a task reinforce each
 other."""
 
-FEWEST_SEEN: Final = 20
-"""With fewer rewards, the lowest and the highest seen say too little about what missing rewards may be."""
-
-MOST_NOT_FILLED: Final = 0.1
-"""Rollouts that were lost before the model was asked are filled, too, above this share of a run's planned rollouts."""
-
 Intact = Callable[[Ints], bool]
 """``intact(counts)``: whether the verdict holds with the given number of adverse outcomes in each task, [T]."""
 
 _NOISE: Final = 1e-12  # rounding of effects, which are differences of rounded values
-
-
-def filling_range(
-    lowest: float, highest: float, number: int, declared: tuple[float, float] | None
-) -> tuple[float, float] | None:
-    """The rewards that a missing rollout may have had: the range with which missing rollouts are filled.
-
-    It is the declared range; else 0 to 1, if all rewards lie there; else the lowest and the highest of the ``number``
-    rewards seen. None if fewer than 20 rewards were seen, or if one of them is outside the declared range.
-
-    >>> filling_range(0.0, 1.0, 3, None), filling_range(-1.0, 7.5, 20, None), filling_range(-1.0, 7.5, 19, None)
-    ((0.0, 1.0), (-1.0, 7.5), None)
-    """
-    if declared is not None:
-        return declared if declared[0] <= lowest and highest <= declared[1] else None
-    if lowest >= 0 and highest <= 1:
-        return 0.0, 1.0
-    seen = math.isfinite(lowest) and math.isfinite(highest) and number >= FEWEST_SEEN
-    return (lowest, highest) if seen else None
 
 
 @dataclass(frozen=True, slots=True)

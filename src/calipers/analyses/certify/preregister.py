@@ -32,16 +32,8 @@ COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifi
 IF_SET: Final = ("documents", "model_args")
 """The keys of `COMPARED` that a plan has only if they are set."""
 SCORED: Final = (
-    "metrics",
-    "dialect",
-    "by",
-    "cluster",
-    "reward",
-    "threshold",
-    "missing",
-    "interval",
-    "confidence",
-    "seed",
+    *("metrics", "dialect", "by", "cluster", "reward", "threshold"),
+    *("missing", "interval", "confidence", "seed"),
 )
 """The settings of a plan that say how a run is scored."""
 NO_SUCH_RUN: Final = "the plan has no such run"

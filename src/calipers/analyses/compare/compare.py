@@ -53,18 +53,19 @@ from calipers.analyses.compare.align import (
     runs_of,
     units,
 )
-from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
+from calipers.analyses.compare.evidence import Sides, examine, followed, of_table
+from calipers.analyses.compare.findings import DECIDED, adjusted, background_of, finding_of
 from calipers.analyses.compare.measure import (
     Measured,
     MetricPair,
     columns_of,
     failures_named,
-    measure,
     metrics_of,
     rewards_of,
     task_values,
     value_limits,
 )
+from calipers.analyses.compare.remarks import check_random, of_counts, of_ends, of_runs
 from calipers.analyses.compare.source import (
     Key,
     ReadSource,
@@ -73,7 +74,6 @@ from calipers.analyses.compare.source import (
     check_sources,
     check_tables,
     compared_tables,
-    gap_notes,
     prompts_differ,
     read_sources,
     settings_differ,
@@ -87,13 +87,15 @@ from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats import Named
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
+from calipers.remarks import Remark
 from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints, total
 from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of
-from calipers.rollouts.ledger import Missing
+from calipers.rollouts.ledger import RANDOM, Assumed, Missing
 from calipers.rollouts.record import Stop, without_sentences
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING
+from calipers.stats.claims import Evidence
 from calipers.stats.estimate import HUGE, TOO_LARGE
 from calipers.stats.intervals import ONE_CLUSTER, least_p
 from calipers.stats.paired import apart
@@ -108,7 +110,7 @@ def compare(
     by: str | Sequence[str] = (),
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: Missing | None = None,
+    missing: Missing | Assumed | None = None,
     reward: str | None = None,
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
@@ -123,7 +125,6 @@ def compare(
     baseline: str | None = None,
     flips: int = SHOWN,
     anytime: bool = False,
-    filled: tuple[float, float] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     exclude: str | Sequence[str] = (),
@@ -137,11 +138,12 @@ def compare(
     lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
     first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
-    ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
+    With ``anytime`` the
     verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
     unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
     ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a sample passes, as in
-    `score`.
+    `score`. ``missing="random"`` declares that the loss of missing rollouts does not depend on their answers; without
+    it a verdict must survive the worst case.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -164,6 +166,7 @@ def compare(
         range=range,
         exclude=exclude,
         threshold=threshold,
+        compares=True,
     )
     question = make_question(
         replace(plan, requests=()) if table_metrics and not rollout_metrics else plan,
@@ -175,7 +178,6 @@ def compare(
         tables=None if rollout_metrics is None else list(table_metrics),
         anytime=anytime,
         primary=primary_question,
-        filled=filled,
     )
     check_sources(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -204,6 +206,16 @@ class _MeasuredPair:
         """The message for a pair without any metric in common."""
         reasons = "".join(f"; {metric}: {reason}" for metric, reason in self.refused.items())
         return f"{' and '.join(run.name for run in self.runs)} share none of these numbers{reasons}"
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredFamily:
+    """The differences of two runs, with what a reader must know of them."""
+
+    family: Sequence[Measured]
+    notes: Sequence[str]
+    remarks: Sequence[Remark]
+    refused: Mapping[str, str]  # requested number of a table -> why it is not compared
 
 
 def _compare_sources(
@@ -261,7 +273,7 @@ def _compare_sources(
             *table_notes,
         ],
         primary=primary,
-        differences=[measured.difference for each in measured_pairs for measured in each.family],
+        evidences=[background_of(measured).evidence for each in measured_pairs for measured in each.family],
     )
 
 
@@ -288,10 +300,11 @@ def _measure_pairs(
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *notes]))
-            family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
-            notes += [*([refusal] if refusal else []), *more_notes]
-            pair = Pair(first, second, common.alignment, (), _flips(family, question), notes)
-            measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))
+            found = _measure_pair(contest[first], contest[second], common, sources, question)
+            notes += [*([refusal] if refusal else []), *found.notes]
+            flips = _flips(found.family, question)
+            pair = Pair(first, second, common.alignment, (), flips, notes, found.remarks)
+            measured_pairs.append(_MeasuredPair(contest, pair, common, found.family, found.refused))
     if not measured_pairs:
         raise InputError("; ".join(excluded))
     return measured_pairs, excluded
@@ -345,12 +358,11 @@ def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource])
 
 def _measure_pair(
     first: ReadRun, second: ReadRun, common: Common, sources: Sequence[ReadSource], question: Question
-) -> tuple[list[Measured], list[str], Mapping[str, str]]:
-    """Measure two runs on their common tasks.
-
-    Returns the differences, notes, and for each requested number of their tables that is not compared, the reason.
-    """
+) -> _MeasuredFamily:
+    """Measure two runs on their common tasks."""
     plan, names = question.plan, (first.name, second.name)
+    if plan.missing == RANDOM:
+        check_random(names, common.sides)
     clusters_of_tasks, disagreement = units(common, plan.cluster) if plan.cluster else (None, None)
     metrics, reward_notes = metrics_of(plan.requests, common.sides, names, plan.reward)
     notes = [*([disagreement] if disagreement else []), *reward_notes]
@@ -360,6 +372,7 @@ def _measure_pair(
     family: list[Measured] = []
     refused: Mapping[str, str] = {}
     all_tasks: dict[str | None, dict[str | None, Common]] = {} if question.steps else {None: {None: common}}
+    sides_by_reward: dict[tuple[str | None, str | None], Sides] = {}
     slices_by_key = all_tasks | {key: cut(common, key, plan.dialect.label) for key in plan.by}
     if question.steps:
         steps = slices_by_key[question.steps]
@@ -371,38 +384,38 @@ def _measure_pair(
             clusters = clusters_of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for metric in metrics:
                 columns = pair_columns(metric, part, names)
-                metric_pair = filled = MetricPair(metric, part, columns, clusters, question, key, value)
-                if question.filled is not None:
-                    filled = filled_pair(metric_pair, *question.filled)
-                elif plan.missing == "zero":
-                    filled = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
-                family.append(replace(measure(filled), metric_pair=metric_pair))
+                metric_pair = MetricPair(metric, part, columns, clusters, question, key, value)
+                zero = None
+                if plan.missing == "zero":
+                    zero = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
+                keys = metric[0].params.get("reward"), metric[1].params.get("reward")
+                if keys not in sides_by_reward:
+                    sides_by_reward[keys] = followed(common, keys)
+                family.append(examine(metric_pair, sides_by_reward[keys], zero))
             if key is not None and question.tables is None:
                 continue  # the bootstrap is slow: slices only for the numbers that were named
             of_tables = compared_tables(tables[0], tables[1], names, part, clusters, question)
             if of_tables is None:
                 continue
-            family += [
-                replace(
-                    measured,
-                    metric_pair=replace(measured.metric_pair, common=part, columns=([], []), by=key, slice=value),
-                )
-                for measured in of_tables.measured
-            ]
+            for measured in of_tables.measured:
+                pair = replace(measured.metric_pair, common=part, columns=([], []), by=key, slice=value)
+                family.append(of_table(replace(measured, metric_pair=pair)))
             if key is None:
                 notes, refused = [*notes, *of_tables.notes], of_tables.refused
-    notes += [
-        note for name, side in zip(names, common.sides, strict=True) for note in gap_notes(name, side, plan.missing)
+    remarks = [
+        *of_runs(names, common.sides, plan.missing),
+        *(remark for sides in sides_by_reward.values() for remark in of_counts(names, sides)),
+        *of_ends(background_of(measured) for measured in family),
     ]
+    remarks = list({(remark.code, *remark.values.items()): remark for remark in remarks}.values())
     notes += waiting_notes(common.settled) if question.anytime else []
-    notes += warnings_of(names, common.sides)
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
         family, notes = [without_test(measured) for measured in family], [*notes, *map(_bias_note, stops)]
-    return family, notes, refused
+    return _MeasuredFamily(family, notes, remarks, refused)
 
 
 def _unshared_steps(common: Common, names: tuple[str, str], question: Question) -> list[str]:
@@ -441,7 +454,10 @@ def without_test(measured: Measured) -> Measured:
     if difference.method == BETTING or difference.value is None:
         return measured
     bare = replace(difference, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
-    return replace(measured, difference=bare, mcnemar=None, variance=None)
+    background = measured.background
+    if background is not None:
+        background = replace(background, evidence=Evidence(bare, bare))
+    return replace(measured, difference=bare, mcnemar=None, variance=None, background=background)
 
 
 def _bias_note(named_stop: tuple[str, Stop]) -> str:
@@ -467,12 +483,7 @@ def _findings(family: Sequence[Measured], question: Question, tests: int) -> lis
     """The findings on two runs: by default, secondary findings are claims only if the primary question is decided."""
     primary = finding_of(_primary_of(family), question, tests)
     all_claim = (question.adjust != SIDAK and not question.gated) or primary.verdict in DECIDED
-    return [
-        with_missing(
-            finding_of(measured, question, tests, claims=measured.primary or all_claim), measured.metric_pair, tests
-        )
-        for measured in family
-    ]
+    return [finding_of(measured, question, tests, claims=measured.primary or all_claim) for measured in family]
 
 
 def _flips(family: Sequence[Measured], question: Question) -> Flips | None:

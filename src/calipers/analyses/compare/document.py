@@ -39,6 +39,7 @@ from calipers.reports.figures import NONE, POLICY, counted, figure, letters, per
 from calipers.reports.github import Level, annotation
 from calipers.reports.junit import Case, Kind, TestSuite
 from calipers.reports.plain_words import plain_method, plain_why
+from calipers.reports.remark_texts import note_of
 from calipers.reports.untrusted_text import clean, note_line
 
 NAME = 40  # characters of a run's name
@@ -126,7 +127,8 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
         verdicts.append(Sentence(text.replace(" %", f"{_NO_BREAK}%"), "strong", (Styled(verdict), f": {text}")))
         verdicts += [Sentence(line, "strong", indent=1) for line in below]
     yield SentenceList(verdicts)
-    notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
+    all_notes = [hints(pair), *map(note_of, pair.remarks), *pair.notes]
+    notes = [Sentence(note_line(note), markdown=note) for note in all_notes if note]
     yield SentenceList([Sentence(common_tasks(pair, names)), *notes])
     yield Blank()
     yield _findings(pair, names, labels, comparison)
@@ -316,7 +318,7 @@ def of_missing(finding: Finding, names: tuple[str, str]) -> str:
         return f"no bounds are known for {clean(finding.metric)} with {_missing(finding, names)}"
     low, high = (_signed(end, 4) for end in finding.bounds)
     if words := survives(finding, names):
-        return f"{words}; the difference is {low} to {high}, depending on the missing rollouts"
+        return f"{finding.as_observed} {words}; the difference is {low} to {high}, depending on the missing rollouts"
     return f"the difference is {low} to {high}, depending on the {_missing(finding, names)}"
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.compare import Comparison, Contest, Pair, Run, metric_key
+from calipers.analyses.compare import Comparison, Contest, Finding, Pair, Run, metric_key
 from calipers.analyses.compare.document import common_tasks, shown_names
 from calipers.analyses.compare.findings import why_not_fillable
 from calipers.analyses.compare.source import (
@@ -33,12 +33,14 @@ from calipers.formats import BAD, options_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
-from calipers.metrics import UNIT
 from calipers.pipeline import Source, score
 from calipers.reports.figures import counted
+from calipers.reports.remark_texts import note_of
 from calipers.reports.result import SCHEMA, Result
 from calipers.request import make_plan
+from calipers.rollouts.ledger import RANDOM
 from calipers.rollouts.record import Stop
+from calipers.stats.claims import Evidence
 from calipers.stats.estimate import NO_SEQUENCE
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
@@ -293,6 +295,13 @@ class GateScoring:
 
     def given(self) -> dict[str, Any]:
         """The settings that are given, as keyword arguments of `score`."""
+        settings = self.compared()
+        if settings.get("missing") == RANDOM:
+            settings["missing"] = "gap"  # what a comparison assumes about missing rollouts changes no number
+        return settings
+
+    def compared(self) -> dict[str, Any]:
+        """The settings that are given, as keyword arguments of `compare`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None and (name != "columns" or value)}
 
@@ -435,15 +444,12 @@ class Differences:
     paired: Comparison | None  # None if one of them is a finished result
     before: GateNumbers  # the numbers of the baseline
     notes: Sequence[str] = ()
-    filled: tuple[Comparison, Comparison] | None = None  # with every missing rollout against, and for, the result
     unpaired: str = UNPAIRED  # why differences have no interval, if they are not paired
 
     def of(self, group: GateGroup, requirement: Requirement, now: Number | None) -> Number:
         """The difference in one group. If there is none, the Number has no value but a reason."""
         if self.paired is not None:
-            return self._paired(
-                self.filled[0] if requirement.worst and self.filled else self.paired, group, requirement
-            )
+            return self._paired(self.paired, group, requirement)
         before = self._before(self.counterpart(group), requirement)
         if now is None or before.value is None or now.value is None:
             side, why = (
@@ -456,11 +462,17 @@ class Differences:
         bounds = (low - high_before, high - low_before) if known and (now.bounds or before.bounds) else None
         return Number(now.value - before.value, None, self.unpaired, min(now.tasks, before.tasks), bounds=bounds)
 
-    def with_filled(self, group: GateGroup, requirement: Requirement, best: bool) -> Number:
-        """The paired difference with every missing rollout in favour of the result (``best``) or against it."""
-        if self.filled is None:
-            return Number(None, why=NO_BOUNDS)
-        return self._paired(self.filled[best], group, requirement)
+    def worst_of(self, group: GateGroup, requirement: Requirement) -> tuple[Difference, Difference] | None:
+        """The paired difference with every missing rollout against the result, and in its favour; None if unknown."""
+        evidence = self.evidence(group, requirement)
+        return None if evidence is None else evidence.worst
+
+    def evidence(self, group: GateGroup, requirement: Requirement) -> Evidence | None:
+        """The evidence on the paired difference in one group; None if there is no such difference."""
+        if self.paired is None:
+            return None
+        found = self._found(self.paired, group, requirement)
+        return None if isinstance(found, Number) else found[1]
 
     def counterpart(self, group: GateGroup) -> GateGroup:
         """The baseline's group with which a group is compared; InputError if that is ambiguous."""
@@ -491,44 +503,61 @@ class Differences:
 
     def _paired(self, comparison: Comparison, group: GateGroup, requirement: Requirement) -> Number:
         """The difference of a requirement in the pair of a comparison that has this group."""
-        remaining = iter(comparison.differences)
-        pairs = [
-            (contest.runs[pair.first].name, pair, pair_differences)
-            for contest, pair in comparison.pairs
-            for pair_differences in [[next(remaining) for _ in pair.findings]]
-            if contest.runs[pair.first].source == self.before.path != contest.runs[pair.second].source
-            and _is_run_of(contest.runs[pair.second], group)
-        ]
+        found = self._found(comparison, group, requirement)
+        if isinstance(found, Number):
+            return found
+        finding, evidence = found
+        if requirement.worst:
+            return _in_the_worst_case(finding, evidence)
+        number = Number(
+            finding.delta,
+            finding.interval,
+            finding.why,
+            finding.tasks,
+            bounds=finding.bounds,
+            lacking=any(finding.missing),
+        )
+        return _at_margin(requirement, number, evidence.compared, comparison.confidence)
+
+    def _found(
+        self, comparison: Comparison, group: GateGroup, requirement: Requirement
+    ) -> tuple[Finding, Evidence] | Number:
+        """The finding of a requirement with its evidence; a Number without a value if there is none."""
+        remaining = iter(comparison.evidences)
+        pairs = []
+        for contest, pair in comparison.pairs:
+            evidences = [next(remaining) for _ in pair.findings]
+            first, second = contest.runs[pair.first], contest.runs[pair.second]
+            if first.source == self.before.path != second.source and _is_run_of(second, group):
+                pairs.append((first.name, pair, evidences))
         if not pairs:
             return Number(None, why=f"{group.title} shares no task with a run of the baseline")
         if len(pairs) > 1:
             names = ", ".join(name for name, *_ in pairs)
             problem = f"has several runs that {group.title} could be compared with ({names})"
             raise InputError.at(self.before.path, problem, "expected a baseline with one of them")
-        ((_, pair, pair_differences),) = pairs
+        ((_, pair, evidences),) = pairs
         findings = [
-            (finding, difference)
-            for finding, difference in zip(pair.findings, pair_differences, strict=True)
+            (finding, evidence)
+            for finding, evidence in zip(pair.findings, evidences, strict=True)
             if (finding.by, finding.slice) == (requirement.by, requirement.slice)
         ]
-        for finding, difference in findings:
+        for finding, evidence in findings:
             if metric_key(finding.metric) == requirement.key:
-                if requirement.worst and any(finding.missing) and finding.bounds is None and finding.delta is not None:
-                    return Number(None, why=NO_BOUNDS, tasks=finding.tasks)
-                number = Number(
-                    finding.delta,
-                    finding.interval,
-                    finding.why,
-                    finding.tasks,
-                    bounds=finding.bounds,
-                    lacking=any(finding.missing),
-                )
-                return _at_margin(requirement, number, difference, comparison.confidence)
+                return finding, evidence
         if requirement.by is not None and not findings:
             return Number(None, why=f"the runs share no task with {requirement.by}={requirement.slice}")
         raise UnknownName.of(
             "metric in this comparison", requirement.metric, [finding.metric for finding, _ in findings]
         )
+
+
+def _in_the_worst_case(finding: Finding, evidence: Evidence) -> Number:
+    """The difference with every missing rollout against the result."""
+    if evidence.unknown and finding.delta is not None:
+        return Number(None, why=NO_BOUNDS, tasks=finding.tasks)
+    worst = evidence.compared if evidence.worst is None else evidence.worst[0]
+    return Number(worst.value, worst.interval, worst.why, finding.tasks)
 
 
 def differences(
@@ -537,13 +566,8 @@ def differences(
     metrics: Sequence[str],
     by: Sequence[str],
     scoring: GateScoring,
-    needs_filled: Callable[[GateNumbers], bool],
 ) -> Differences:
-    """The differences of a result from its baseline, by these metrics and slices.
-
-    If ``needs_filled`` is true of the baseline's numbers, the runs are compared twice more: with all missing rollouts
-    of the result failed and those of the baseline passed, and the other way round.
-    """
+    """The differences of a result from its baseline, by these metrics and slices."""
     if is_document(source) or is_document(baseline):
         baseline_scoring = GateScoring() if is_document(baseline) else scoring
         why = UNPAIRED if is_document(source) and is_document(baseline) else HALF_PAIRED
@@ -557,7 +581,7 @@ def differences(
         "by": list(by),
         "adjust": "none",
         "flips": 0,
-        **scoring.given(),
+        **scoring.compared(),
     }
     sides = _named_source(baseline, BASELINE), _named_source(source, TABLE)
     try:
@@ -566,13 +590,10 @@ def differences(
         expected = "expected a baseline of the same benchmark"
         raise InputError.at(display_name(baseline, BASELINE), str(error.args[0]), expected) from None
     before = read_numbers(baseline, metrics, by, scoring, BASELINE)
-    filled = None
-    if needs_filled(before):
-        bottom, top = scoring.range or UNIT
-        against = compare(*sides, filled=(top, bottom), **settings)
-        filled = (against, compare(*sides, filled=(bottom, top), **settings))
-    notes = [note for contest, pair in comparison.pairs for note in (*_pairing_notes(contest, pair), *pair.notes)]
-    return Differences(comparison, before, [*comparison.notes, *notes], filled)
+    notes = []
+    for contest, pair in comparison.pairs:
+        notes += [*_pairing_notes(contest, pair), *pair.notes, *map(note_of, pair.remarks)]
+    return Differences(comparison, before, [*comparison.notes, *notes])
 
 
 def _named_source(source: Source, name: str) -> Source:

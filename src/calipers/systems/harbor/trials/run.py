@@ -76,16 +76,8 @@ from calipers.systems.harbor.trials.job import (
 
 SAMPLING: Final = ("max_tokens", "temperature", "system_prompt")
 SCORING: Final = (
-    "metrics",
-    "by",
-    "cluster",
-    "dialect",
-    "missing",
-    "reward",
-    "threshold",
-    "confidence",
-    "seed",
-    "interval",
+    *("metrics", "by", "cluster", "dialect", "missing", "reward", "threshold"),
+    *("confidence", "seed", "interval"),
 )
 RUNNING: Final = ("agent", "samples", "limit", "concurrency", "retries", "registry", "environment", "base_url", "out")
 OPTIONS: Final = ("model", "trust", *SAMPLING, *SCORING, *RUNNING)
