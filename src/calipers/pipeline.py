@@ -33,7 +33,7 @@ from calipers.formats.rewards import from_rewards
 from calipers.metrics import Metric
 from calipers.names import METRIC_SCRIPTS, PART_ENGINES, engine_of, load
 from calipers.remarks import Remark
-from calipers.reports.figures import heavy
+from calipers.reports.figures import ONE_TRY, heavy
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Result, Slice
 from calipers.request import (
@@ -59,11 +59,13 @@ from calipers.rollouts.ledger import Missing
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.record import ASKED_AGAIN, SEQUENCE, USAGE, without_sentences
 from calipers.rollouts.table import Part, Rollouts, assemble
-from calipers.stats.estimate import ValueEnds
+from calipers.stats.estimate import Estimate, ValueEnds
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.suite import Member, suites, without_means
 from calipers.tally import (
     Block,
+    GroupTally,
+    counts_follow,
     demand_all,
     filled_alike,
     fills_all,
@@ -308,8 +310,32 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
         warnings=[*warned, *uneven_warnings(tallies, shown), *heavy(whole.metrics, plan.cluster is not None)],
         remarks=remarks,
         ends_seen={key: (ends.low, ends.high) for key, ends in seen.items() if math.isfinite(ends.low + ends.high)},
+        first_tries=_first_tries(blocks, tallies, shown, plan),
         stop=next((tally.stop for tally in tallies if tally.stop), None),
     )
+
+
+def _first_tries(
+    blocks: Sequence[Block], tallies: Sequence[GroupTally], requests: Sequence[RequestedMetric], plan: Plan
+) -> dict[str, Estimate]:
+    """The shares of tasks that pass at the first try, and within all tries, if sample counts follow the results.
+
+    Empty if they do not, or if the first metric is not one of a single sample.
+    """
+    first = next(iter(requests), None)
+    if first is None or first.user_code or first.metric.name not in ONE_TRY or plan.dialect.name != NATIVE.name:
+        return {}
+    follows = counts_follow(tallies, first)
+    if follows is None or tallies[0].stop is not None:
+        return {}
+    chosen = {"reward": first.params["reward"]}
+    tries = [
+        replace(each, params={**each.params, **chosen}).passing_from(plan.threshold)
+        for each in (resolve(f"any_of_first_{k}", NATIVE) for k in (1, follows.most))
+    ]
+    again = [tally_group(block, replace(plan, by=()), tries, ()) for block in blocks]
+    part = slice_of([tally.whole for tally in again], replace(plan, interval=DEFAULT), tries, fill_all=True)
+    return dict(part.metrics)
 
 
 def _shown(part: Slice, requests: Sequence[RequestedMetric]) -> Slice:

@@ -110,18 +110,25 @@ def bounds_words(
     missing, every = "missing rollouts", "all missing rollouts"
     if estimate.undefined_tasks:
         missing, every = "missing samples", "all missing samples"
-    elif ledger is not None and not ledger.lacking and ledger.gaps:
-        missing = counted(ledger.gaps, "missing rollout")
-        every = f"all {missing}" if ledger.gaps > 1 else f"the {missing}"
+    elif ledger is not None and not ledger.lacking and ledger.filled:
+        missing = counted(ledger.filled, "missing rollout")
+        every = f"all {missing}" if ledger.filled > 1 else f"the {missing}"
         if short:
-            every = f"all {ledger.gaps:,}" if ledger.gaps > 1 else "it"
+            every = f"all {ledger.filled:,}" if ledger.filled > 1 else "it"
     if estimate.made.metric.startswith("maj@"):  # a missing vote may also be for a new answer
         return f"{low if low == high else f'{low} to {high}'} for every possible outcome of the {missing}"
-    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
-    worst, best = ("had the lowest", "the highest reward") if ranged else ("failed", "passed")
+    worst, best = ("failed", "passed") if fails_or_passes(estimate) else ("had the lowest", "the highest reward")
     if low == high and not short:
         return f"{low} whether the {missing} {worst} or {best}"
     return f"{low} to {high} if {every} {worst} / {best}"
+
+
+def fails_or_passes(estimate: Estimate) -> bool:
+    """Whether the lowest and the highest reward of a missing rollout are a failure and a pass, not another range."""
+    if estimate.threshold is not None:
+        return True
+    ends = estimate.bounds or (0.0, 1.0)
+    return estimate.limits is None and ends[0] >= 0 and ends[1] <= 1
 
 
 def reason(estimate: Estimate) -> list[str]:

@@ -241,10 +241,10 @@ def answer_of(result: Result, group: Group) -> Answer:
         dataset,
         clean(name),
         estimate,
-        planned=group.ledger.planned,
-        missing=group.ledger.gaps,
+        group.ledger,
         confidence=result.confidence,
         solved=group.ledger.passed is not None,
+        first_tries=group.first_tries,
     )
 
 

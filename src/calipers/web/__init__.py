@@ -72,7 +72,7 @@ def report(
     and alarms; with ``steps``, any folder with a file for each step is.
 
     >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
-    'The run solves 50\\xa0% of the tasks.'
+    'The run passes 50\\xa0% of its samples.'
     """
     settings: dict[str, Any] = {
         **{"metrics": metrics, "by": by, "columns": columns, "truth": truth, "reward": reward, "flag": flag},

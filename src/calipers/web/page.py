@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from calipers.cards import METRIC_CARDS, STATISTIC_CARDS, filled
-from calipers.reports.figures import POLICY, counted, figure, too_few
+from calipers.reports.figures import POLICY, counted, fails_or_passes, figure, too_few
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, decimals_of, duration, level, money, places, to
 from calipers.rollouts.ledger import Ledger
@@ -402,12 +402,11 @@ def bounds_words(estimate: Estimate, ledger: Ledger) -> str:
     """The bounds in words: ``0.422 to 0.475 if all 17 missing rollouts had failed or passed``; "" without bounds."""
     if not estimate.bounds:
         return ""
-    missing = (
-        "missing samples" if estimate.undefined_tasks or not ledger.gaps else counted(ledger.gaps, "missing rollout")
-    )
-    every = f"all {missing}" if ledger.gaps != 1 else f"the {missing}"
-    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
-    ways = "had the lowest or the highest reward" if ranged else "had failed or passed"
+    missing = "missing samples"
+    if not estimate.undefined_tasks and ledger.filled:
+        missing = counted(ledger.filled, "missing rollout")
+    every = f"all {missing}" if ledger.filled != 1 else f"the {missing}"
+    ways = "had failed or passed" if fails_or_passes(estimate) else "had the lowest or the highest reward"
     return f"{to(estimate.bounds, places(estimate.interval))} if {every} {ways}"
 
 

@@ -99,7 +99,7 @@ def answer(run: RunData) -> Answer:
     if headline is None:
         return answer_of(run.result, run.group)
     metric, estimate = headline
-    ledger, confidence = run.group.ledger, run.result.confidence
+    confidence = run.result.confidence
     if progress is not None:
         return of_running(run.who, dataset, confidence=confidence, **asdict(progress))
     return of_run(
@@ -107,10 +107,10 @@ def answer(run: RunData) -> Answer:
         dataset,
         metric,
         estimate,
-        planned=ledger.planned - ledger.stopped_early,
-        missing=ledger.gaps,
+        run.group.ledger,
         confidence=confidence,
         solved=run.outright,
+        first_tries=run.group.first_tries,
     )
 
 
