@@ -531,6 +531,19 @@ def _hundredths(share: float) -> str:
     return text
 
 
+def short_number(value: float, *, signed: bool = False) -> str:
+    """The number at a tick of an axis, in a short form, with U+2212 as its minus.
+
+    >>> short_number(-7500.0), short_number(20_000.0), short_number(2_500_000.0)
+    ('−7,500', '20k', '2.5M')
+    """
+    size, unit_word = abs(value), ""
+    if 1e4 <= size < 1e9:
+        size, unit_word = (size / 1e6, "M") if size >= 1e6 else (size / 1e3, "k")
+    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
+    return f"{sign}{size:,.6g}{unit_word}"
+
+
 def minus(text: str) -> str:
     """The text of a number with U+2212 as its minus."""
     return text.replace("-", MINUS)

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from calipers.cards import METRIC_CARDS, STATISTIC_CARDS, filled
+from calipers.reports.axes import EndsSeen, axes_of
 from calipers.reports.figures import POLICY, counted, fails_or_passes, figure, too_few
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, decimals_of, duration, level, money, places, to
@@ -344,11 +345,13 @@ def estimate_row(
     overall: float | None = None,
     tone: draw.Tone = "blue",
     extra: bool = False,
+    own_axis: bool = False,
 ) -> Markup:
     """The row of an estimate in an `axis_table`.
 
-    ``card`` is the id of the card that the number opens, if any. ``scale`` is None for a number with another unit or
-    range than the table's axis; it is shown without a picture. ``overall`` is the value of the whole benchmark.
+    ``card`` is the id of the card that the number opens, if any. ``scale`` is None for a number with another unit
+    than the table's axis; it is shown without a picture. ``own_axis``: the scale is not the table's, so that the row
+    has its numbers. ``overall`` is the value of the whole benchmark.
     """
     known = estimate.value is not None and math.isfinite(estimate.value)
     value = estimate.value if known else None
@@ -367,8 +370,9 @@ def estimate_row(
             label=described(label, estimate, ledger),
             overall=overall,
             tone=tone,
-            why=why,
         )
+        if own_axis:
+            picture = joined([draw.axis_head(scale), picture])
     shown = show(value) if value is not None else figure(None)
     interval: Markup | str = element("span", why or "no value", class_="why")
     if estimate.interval:
@@ -390,6 +394,21 @@ def slice_name(value: str) -> str:
 def ends_of(estimate: Estimate) -> list[float | None]:
     """The numbers that an axis must include: the value, and the ends of its interval and of its bounds."""
     return [estimate.value, *(estimate.interval or ()), *(estimate.bounds or ())]
+
+
+def scales_of(estimates: Sequence[Estimate], seen: EndsSeen) -> list[Scale]:
+    """The scale of each estimate, from its axis; of one without an axis, such as a cost, by its own numbers."""
+    scales = []
+    for estimate, axis in zip(estimates, axes_of(estimates, seen), strict=True):
+        own = draw.scale_of(ends_of(estimate), zero=bool(unit_of(estimate)))
+        scales.append(own if axis is None else draw.scale_on(axis))
+    return scales
+
+
+def common_scale(estimates: Sequence[Estimate], seen: EndsSeen) -> Scale:
+    """The scale of estimates of one metric; by their numbers if none of them has an axis."""
+    axis = next((axis for axis in axes_of(estimates, seen) if axis is not None), None)
+    return draw.scale_of(end for each in estimates for end in ends_of(each)) if axis is None else draw.scale_on(axis)
 
 
 def unit_of(estimate: Estimate) -> str:

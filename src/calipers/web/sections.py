@@ -30,9 +30,9 @@ from calipers.web.draw import (
     circle,
     line,
     round_scale,
+    short_number,
     spread,
     svg,
-    tick_text,
     words,
 )
 from calipers.web.markup import Child, Markup, cut, element, joined, name, visible
@@ -440,7 +440,7 @@ def _picture(
     marks = []
     for tick in scores.ticks:
         marks.append(line(LEFT, LEFT + WIDE, y(tick), y(tick), "track"))
-        marks.append(words(LEFT - 1, y(tick) + 4, tick_text(tick), "tick", "end"))
+        marks.append(words(LEFT - 1, y(tick) + 4, short_number(tick), "tick", "end"))
     for tick in costs.ticks:
         tick_x = x(tick / times)
         marks.append(words(tick_x, TOP + TALL + 20, money(tick), "tick", "end" if tick_x > 95 else "middle"))
