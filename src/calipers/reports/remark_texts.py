@@ -94,7 +94,7 @@ def _number(value: float, spec: str) -> str:
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
     if spec == "g":
-        return minus(f"{value:,.6g}")
+        return minus(f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}")
     if spec == "none":
         return f"{value:,}" if value else "none"
     if "|" in spec:

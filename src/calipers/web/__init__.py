@@ -57,6 +57,7 @@ def report(
     confidence: float = 0.95,
     seed: int = 0,
     threshold: float | None = None,
+    range: tuple[float, float] | None = None,
     progress: Progress | None = None,
     flag: str | os.PathLike[str] | None = None,
     steps: bool = False,
@@ -78,6 +79,7 @@ def report(
         **{"metrics": metrics, "by": by, "columns": columns, "truth": truth, "reward": reward, "flag": flag},
         **{"cluster": cluster, "dialect": dialect, "missing": missing, "confidence": confidence, "seed": seed},
         "threshold": threshold,
+        "range": range,
     }
     watched = _watched(sources, steps, settings)
     if watched is not None:

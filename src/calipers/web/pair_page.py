@@ -15,7 +15,7 @@ from calipers.analyses.compare.page import answer_to, at_step
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result_page import all_seen
-from calipers.reports.sentences import Answer, level, p_value, places, signed, signed_to
+from calipers.reports.sentences import Answer, level, p_value, places, short_number, signed, signed_to
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
 from calipers.web.island import reading_words, what_if_data, what_if_section
@@ -176,7 +176,7 @@ def _axis(finding: Finding, names: tuple[str, str], margin: float | None) -> Mar
         label=_described(finding, f"{names[1]} less {names[0]}"),
         figure=lambda value: signed(value, digits),
         tone=TONES.get(finding.verdict, "grey"),
-        ticks=lambda tick: draw.short_number(tick, signed=True),
+        ticks=lambda tick: short_number(tick, signed=True),
         zero=True,
         margin=margin,
         sides=words if better is not False else (words[1], words[0]),

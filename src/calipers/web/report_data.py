@@ -54,13 +54,8 @@ EVERY_TASK: Final = 1_000_000_000  # the number of changed tasks that a comparis
 MOST_CHANGED: Final = 20  # the largest losses, and gains, whose texts have priority
 LARGEST_K: Final = 64  # the largest k of metrics that are chosen by default
 UNFLAGGED: Final = "expected the rollouts of one run, or of two runs of one dataset"
-CHANGING: Final = (
-    "cluster",
-    "dialect",
-    "missing",
-    "reward",
-    "threshold",
-)  # settings that do not apply to a finished document
+CHANGING: Final = ("cluster", "dialect", "missing", "reward", "threshold", "range")
+"""Settings that do not apply to a finished document."""
 USUAL: Final = {"confidence": 0.95, "seed": 0}  # others, which do not unless they have their default or its value
 
 States = NDArray[np.uint8]

@@ -13,7 +13,7 @@ import numpy as np
 
 from calipers.formats.read import Input
 from calipers.reports.figures import NONE, POLICY, counted, figure
-from calipers.reports.sentences import level, money, to
+from calipers.reports.sentences import level, money, short_number, to
 from calipers.rollouts.record import OUTCOMES
 from calipers.stats.curve import Curve
 from calipers.web import draw
@@ -30,7 +30,6 @@ from calipers.web.draw import (
     circle,
     line,
     round_scale,
-    short_number,
     spread,
     svg,
     words,

@@ -221,9 +221,9 @@ def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool, unknown:
         return Number(None, why=NO_SIDE, tasks=number.tasks)
     end = BOTTOM if number.higher_is_better == worse else TOP
     interval = number.filled_intervals[end] if number.filled_intervals else None
-    why = None if interval else NO_ENDS if number.filled_intervals is None else NO_INTERVAL
+    no_ends = None if interval else NO_ENDS if number.filled_intervals is None else NO_INTERVAL
     better = number.higher_is_better
-    return Number(number.bounds[end], interval, why, number.tasks, samples=number.samples, higher_is_better=better)
+    return Number(number.bounds[end], interval, no_ends, number.tasks, samples=number.samples, higher_is_better=better)
 
 
 TABLE, BASELINE = "the result", "the baseline"  # the names of sources in memory
