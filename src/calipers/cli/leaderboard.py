@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json
+from calipers.cli.output import (
+    Progress,
+    Target,
+    annotate,
+    plugins_loaded,
+    print_notes,
+    print_warnings,
+    show,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from calipers.analyses.leaderboard import Leaderboard
@@ -62,7 +71,7 @@ def leaderboard(
     steps: bool,
     **settings: Any,
 ) -> None:
-    """Rank models on the tasks that all of them have, and show which ones are tied. No model is called.
+    """Rank models by their values, and show which ones the tasks cannot tell apart. No model is called.
 
     Each path is anything that calipers score reads, a folder of runs, or a finished result (listed without a rank).
     """
@@ -81,6 +90,7 @@ def leaderboard(
     from calipers.analyses.leaderboard import document
 
     _write_and_show(board, document(board, every=every, pairs=pairs), target, shape)
+    print_warnings(remark for each in board.boards for remark in each.remarks)
 
 
 def _write_and_show(report: Leaderboard | BestSteps, page: Document, target: Target | None, shape: str) -> None:

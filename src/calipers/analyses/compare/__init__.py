@@ -310,7 +310,9 @@ class RunRank:
     value: float
     rank: float
     ranks: tuple[float, float]  # the central range of its ranks in bootstrap draws, not adjusted for the other runs
-    chance_best: float  # share of bootstrap draws in which it is best; this is not its probability of being the best
+    chance_best: (
+        float | None
+    )  # share of bootstrap draws in which it is best; this is not its probability of being the best
     rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs are valid together
 
 

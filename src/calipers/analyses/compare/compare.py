@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import combinations
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -36,7 +34,6 @@ from calipers.analyses.compare import (
     Question,
     Ranks,
     Run,
-    RunRank,
     make_question,
     step_order,
 )
@@ -53,17 +50,15 @@ from calipers.analyses.compare.align import (
     runs_of,
     units,
 )
+from calipers.analyses.compare.board import board_values, ranking_of
 from calipers.analyses.compare.evidence import Sides, examine, followed, of_table
 from calipers.analyses.compare.findings import DECIDED, adjusted, background_of, finding_of
 from calipers.analyses.compare.measure import (
     Measured,
     MetricPair,
     columns_of,
-    failures_named,
     metrics_of,
     rewards_of,
-    task_values,
-    value_limits,
 )
 from calipers.analyses.compare.remarks import check_random, of_counts, of_ends, of_runs
 from calipers.analyses.compare.source import (
@@ -85,21 +80,15 @@ from calipers.analyses.compare.source import (
 )
 from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats import Named
-from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark
-from calipers.request import Plan, RequestedMetric, either, make_plan
-from calipers.rollouts.column import Bools, Column, Floats, Ints, total
-from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of
+from calipers.request import RequestedMetric, either, make_plan
+from calipers.rollouts.column import Column
+from calipers.rollouts.labels import SPLIT, STEP, has, slices, steps_of
 from calipers.rollouts.ledger import RANDOM, Assumed, Missing
 from calipers.rollouts.record import Stop, without_sentences
-from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING
 from calipers.stats.claims import Evidence
-from calipers.stats.estimate import HUGE, TOO_LARGE
-from calipers.stats.intervals import ONE_CLUSTER, least_p
-from calipers.stats.paired import apart
-from calipers.stats.ranks import Ranking, RankSets, Winner, rank_sets, ranking, winner
 from calipers.tally import quietly
 
 
@@ -138,9 +127,9 @@ def compare(
     lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
     first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
-    With ``anytime`` the
-    verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
-    unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
+    With ``anytime`` the verdict is valid after every batch of tasks that is added to the runs. Runs of different
+    benchmarks are an error, unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or
+    too few common tasks.
     ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a sample passes, as in
     `score`. ``missing="random"`` declares that the loss of missing rollouts does not depend on their answers; without
     it a verdict must survive the worst case.
@@ -243,7 +232,7 @@ def _compare_sources(
             has_ranks = len(contest) > 2 and not question.anytime and not question.steps
             ranks = (
                 _without_stopped(
-                    [_ranking_of(values, contest, question) for values in common_values(contest, question)], contest
+                    [ranking_of(values, contest, question) for values in board_values(contest, question)], contest
                 )
                 if has_ranks
                 else ()
@@ -568,176 +557,3 @@ def _runs(contest: Sequence[ReadRun]) -> list[Run]:
         Run(run.name, run.path, *run.identity, run.key[2], len(run.rollouts.tasks), len(run.rollouts))
         for run in contest
     ]
-
-
-FEW = "fewer than two tasks have a value in every run"
-ALL_ONE_WAY = "by chance all may point one way"
-UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
-
-
-@dataclass(frozen=True, slots=True)
-class CommonValues:
-    """One metric of all M runs of a contest on the T tasks that have a value in every run."""
-
-    metric: str
-    tasks: int  # T
-    values: Floats  # [M, T]; [M, 0] if the runs cannot be ranked
-    weights: Floats | None  # [T]
-    units: Ints | None  # [T] the cluster of each task
-    limits: tuple[float, float] | None  # the range of a value, if it is known
-    higher_is_better: bool
-    requests: Sequence[RequestedMetric]  # [M] the metric as requested of each run
-    ids: Sequence[str]  # [T] of the tasks
-    why: str | None = None  # why the runs cannot be ranked
-
-
-def common_values(contest: Sequence[ReadRun], question: Question) -> list[CommonValues]:
-    """The values of every metric that is a mean over tasks, over the tasks that all runs have."""
-    common = reduce(set.intersection, (set(run.rollouts.tasks) for run in contest))
-    tasks = [task for task in contest[0].rollouts.tasks if task in common]
-    indices = [_indices(run.rollouts, tasks) for run in contest]
-    return [
-        _common_values_of(metrics, contest, tasks, indices, question) for metrics in _shared_metrics(contest, question)
-    ]
-
-
-def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
-    number = {task: index for index, task in enumerate(part.tasks)}
-    return np.array([number[task] for task in tasks], dtype=np.int64)
-
-
-def _shared_metrics(contest: Sequence[ReadRun], question: Question) -> list[list[RequestedMetric]]:
-    """The metrics that all runs have and that can be ranked, each as it is requested of each run.
-
-    A metric can be ranked if it is a mean over tasks and has a better direction.
-    """
-    head, plan = contest[0], question.plan
-    by_name: dict[str, list[RequestedMetric]] = {}
-    for run in contest[1:]:
-        try:
-            pairs = metrics_of(plan.requests, (head.rollouts, run.rollouts), (head.name, run.name), plan.reward)[0]
-        except InputError:  # with a baseline this pair was not compared before; no metric is common to all runs
-            return []
-        for first, second in pairs:
-            by_name.setdefault(first.text, [first]).append(second)
-    return [
-        metrics
-        for metrics in by_name.values()
-        if len(metrics) == len(contest)
-        and isinstance(metrics[0].metric, Metric)
-        and metrics[0].metric.is_mean
-        and metrics[0].metric.higher_is_better is not None
-    ]
-
-
-def _common_values_of(
-    metrics: Sequence[RequestedMetric],
-    contest: Sequence[ReadRun],
-    tasks: Sequence[str],
-    indices: Sequence[Ints],
-    question: Question,
-) -> CommonValues:
-    """The values of one metric on the common ``tasks`` that have a value in every run."""
-    text, plan = metrics[0].text, question.plan
-    columns_of_runs = [
-        columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
-        for metric, run in zip(metrics, contest, strict=True)
-    ]
-    with failures_named(metrics[0]):
-        by_run = [
-            task_values(metric, run.rollouts, columns).take(rows)
-            for metric, run, columns, rows in zip(metrics, contest, columns_of_runs, indices, strict=True)
-        ]
-    complete = np.logical_and.reduce([column.given for column in by_run])
-    count = int(complete.sum())
-    values = np.stack([column.values[complete] for column in by_run])  # [M, T] or [M, T, 2]
-    weights, codes, why = None, None, None
-    if count < 2 or not np.isfinite(values).all():
-        why = FEW
-    elif values.ndim > 2:
-        if (values[..., 1] == values[0, :, 1]).all():
-            weights, values = values[0, :, 1], values[..., 0] / values[..., 1]
-        else:
-            why = UNEQUAL
-    if why is None and np.abs(values).max() > HUGE:
-        why = TOO_LARGE
-    if why is None:
-        codes = _units(contest, indices, plan.cluster, complete)
-        unit_count = count if codes is None else len(np.unique(codes))
-        if codes is not None and unit_count < 2:
-            why = ONE_CLUSTER
-        elif least_p(unit_count) > 1 - plan.confidence:
-            why = f"{unit_count} are too few to draw ranks from: {ALL_ONE_WAY}"
-    values = np.empty((len(contest), 0)) if why else _without_rounding(values)
-    metric = cast(Metric, metrics[0].metric)  # `_shared_metrics` keeps no other
-    better = metric.higher_is_better is not False
-    limits = value_limits(metric, [columns[0] for columns in columns_of_runs], plan.range)
-    ids = [tasks[index] for index in np.flatnonzero(complete).tolist()]
-    return CommonValues(text, count, values, weights, codes, limits, better, metrics, ids, why)
-
-
-@dataclass(frozen=True, slots=True)
-class RankedRuns:
-    """The ranks of M runs by one metric, which compare and leaderboard share."""
-
-    order: Sequence[int]  # [M] index of each run, the best value first, equal values by name
-    sets: RankSets  # in that order, as are the other two
-    best: Winner
-    bootstrap: Ranking
-
-
-def ranked_runs(known: CommonValues, names: Sequence[str], plan: Plan) -> RankedRuns:
-    """The rank sets of runs, the best run, and their ranks in bootstrap draws.
-
-    The runs are sorted before any random numbers are drawn, so that the order of the arguments changes no rank.
-    """
-    weights = np.ones(known.values.shape[1]) if known.weights is None else known.weights
-    means = np.asarray(total(weights * known.values)) / float(total(weights))
-    sign = -1.0 if known.higher_is_better else 1.0
-    # 12 digits, so that means that differ only by rounding are equal
-    order = sorted(range(len(names)), key=lambda run: (float(f"{sign * means[run]:.12g}"), names[run]))
-    options: dict[str, Any] = {
-        "higher_is_better": known.higher_is_better,
-        "confidence": plan.confidence,
-        "seed": plan.seed,
-    }
-    data = known.values[order], known.weights, known.units
-    best = winner(*data, limits=known.limits, **options)
-    return RankedRuns(order, rank_sets(*data, **options), best, ranking(*data, **options))
-
-
-def _ranking_of(known: CommonValues, contest: Sequence[ReadRun], question: Question) -> Ranks:
-    if known.why:
-        return Ranks(known.metric, known.tasks, [], None, None, known.why)
-    ranked = ranked_runs(known, [run.name for run in contest], question.plan)
-    bootstrap, sets = ranked.bootstrap, ranked.sets
-    places = [
-        RunRank(
-            ranked.order[index],
-            float(bootstrap.values[index]),
-            float(bootstrap.ranks[index]),
-            (float(bootstrap.low[index]), float(bootstrap.high[index])),
-            float(bootstrap.chance_best[index]),
-            (int(sets.low[index]), int(sets.high[index])),
-        )
-        for index in sorted(range(len(contest)), key=lambda index: (bootstrap.ranks[index], ranked.order[index]))
-    ]
-    best = replace(ranked.best, run=ranked.order[ranked.best.run])
-    return Ranks(known.metric, known.tasks, places, bootstrap.optimism, bootstrap.corrected, winner=best)
-
-
-def _without_rounding(values: Floats) -> Floats:
-    """The values of M runs, [M, T], with values that differ only by rounding made equal."""
-    values = values.copy()
-    for first, second in combinations(range(len(values)), 2):
-        values[second] = np.where(apart(values[first], values[second]) == 0, values[first], values[second])
-    return values
-
-
-def _units(contest: Sequence[ReadRun], indices: Sequence[Ints], key: str | None, complete: Bools) -> Ints | None:
-    """The cluster of each complete task, by the first run that has the key; None without a key."""
-    if key is None:
-        return None
-    run = next((index for index, run in enumerate(contest) if has(run.rollouts, key)), 0)
-    codes: Ints = clusters(contest[run].rollouts, key)[indices[run]][complete]
-    return codes

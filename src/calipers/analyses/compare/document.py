@@ -228,7 +228,7 @@ def _ranks(ranks: Ranks, metrics: Sequence[str], names: Sequence[str], compariso
     rows = []
     for standing in ranks.places:
         low, high = standing.rank_set
-        draws = f"{share_of_draws(standing.chance_best)} of draws"
+        draws = NONE if standing.chance_best is None else f"{share_of_draws(standing.chance_best)} of draws"
         cells: list[Cell] = [
             f"{standing.rank:g}",
             Name(names[standing.run], None),
@@ -451,12 +451,14 @@ def chance(p: float | None) -> str:
     return "<0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
-def share_of_draws(share: float) -> str:
+def share_of_draws(share: float | None) -> str:
     """A share of draws in per cent, never shown as 0 % or 100 %, because the draws are a sample.
 
     >>> share_of_draws(0.5871), share_of_draws(0.0002), share_of_draws(1.0)
     ('58.7 %', '<0.1 %', '>99.9 %')
     """
+    if share is None:
+        return NONE
     if share < 0.001:
         return "<0.1 %"
     return ">99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
@@ -494,10 +496,11 @@ def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterat
         f"{percent(confidence)} rank set: the ranks that are not ruled out; the sets of all {count} runs are valid "
         "together (rank_sets: sign-flip test, step-down)"
     )
-    yield (
-        f"{names[first.run]} is best in {share_of_draws(first.chance_best)} of bootstrap draws of the tasks: "
-        "this is not its probability of being the best"
-    )
+    if first.chance_best is not None:
+        yield (
+            f"{names[first.run]} is best in {share_of_draws(first.chance_best)} of bootstrap draws of the tasks: "
+            "this is not its probability of being the best"
+        )
     winner = ranks.winner
     if winner is not None:
         interval = "no interval"

@@ -74,14 +74,13 @@ class Background:
 
 def followed(common: Common, keys: tuple[str | None, str | None]) -> Sides:
     """Whether the number of samples of each run follows its results, by a reward of each run."""
-    first, second = (
-        _follows(side, key or side.usual_reward or next(iter(side.rewards), ""))
-        for side, key in zip(common.sides, keys, strict=True)
-    )
+    first, second = (followed_run(side, key) for side, key in zip(common.sides, keys, strict=True))
     return first, second
 
 
-def _follows(run: Rollouts, key: str) -> Follows | None:
+def followed_run(run: Rollouts, key: str | None) -> Follows | None:
+    """Whether the number of samples of one run follows its results, by a reward; None if nothing shows it."""
+    key = key or run.usual_reward or next(iter(run.rewards), "")
     if key not in run.rewards:
         return None
     rewards = contributed(run, key)
@@ -126,36 +125,53 @@ def of_table(measured: Measured) -> Measured:
 
 
 def first_samples(pair: MetricPair) -> tuple[MetricPair, str]:
-    """The same metric on samples whose number does not follow the results, and their name.
+    """The same metric on samples whose number does not follow the results, and their name; `NO_FIRST` if it has none.
+
+    The columns of the pair are cut with its rollouts.
+    """
+    compared_on = comparable_on(pair.metrics[0])
+    if compared_on == NO_FIRST:
+        return pair, NO_FIRST
+    sides = [
+        first_of_run(request, side, columns)
+        for request, side, columns in zip(pair.metrics, pair.sides, pair.columns, strict=True)
+    ]
+    (first_request, first, first_columns), (second_request, second, second_columns) = sides
+    cut = replace(
+        pair,
+        metrics=(first_request, second_request),
+        common=replace(pair.common, first=first, second=second),
+        columns=(first_columns, second_columns),
+    )
+    return cut, compared_on
+
+
+def comparable_on(request: RequestedMetric) -> str:
+    """The samples on which a metric can be compared if the number of samples follows the results.
 
     A mean over samples is compared on the first sample of each task. pass@k becomes whether one of the first k samples
     passes, which a run that stops at its first pass knows, too. `NO_FIRST` if the metric has no such value.
     """
-    metric = pair.metrics[0].metric
+    metric = request.metric
     if not isinstance(metric, Metric) or metric.rows:
-        return pair, NO_FIRST
-    if metric.name == ANY_OF_FIRST_K.name:
-        return pair, pair.text
-    if metric.name == PASS_AT_K.name:
-        first, second = (_any_of_first(request) for request in pair.metrics)
-        return replace(pair, metrics=(first, second)), ANY_OF_FIRST_K.name.format(**first.params)
-    if metric.interval not in ("mean", "posterior") or "k" in metric.params:
-        return pair, NO_FIRST
-    rows = [_first_rows(side) for side in pair.sides]
-    common = replace(pair.common, first=pair.sides[0].where(rows[0]), second=pair.sides[1].where(rows[1]))
-    columns = [[column.take(kept) for column in columns] for columns, kept in zip(pair.columns, rows, strict=True)]
-    return replace(pair, common=common, columns=(columns[0], columns[1])), FIRST_SAMPLES
+        return NO_FIRST
+    if metric.name in (PASS_AT_K.name, ANY_OF_FIRST_K.name):
+        return ANY_OF_FIRST_K.name.format(**request.params)
+    return FIRST_SAMPLES if metric.interval in ("mean", "posterior") and "k" not in metric.params else NO_FIRST
 
 
-def _any_of_first(request: RequestedMetric) -> RequestedMetric:
-    return replace(request, metric=ANY_OF_FIRST_K, params={**request.params, "short": UNDEFINED})
-
-
-def _first_rows(run: Rollouts) -> Bools:
-    """The first planned sample of each task, [R]."""
+def first_of_run(
+    request: RequestedMetric, run: Rollouts, columns: list[Column]
+) -> tuple[RequestedMetric, Rollouts, list[Column]]:
+    """The metric, the rollouts and the columns of one run, as they can be compared; see `comparable_on`."""
+    if request.metric.name == ANY_OF_FIRST_K.name:
+        return request, run, columns
+    if request.metric.name == PASS_AT_K.name:
+        params = {**request.params, "short": UNDEFINED}
+        return replace(request, metric=ANY_OF_FIRST_K, params=params), run, columns
     rows = np.zeros(len(run), dtype=bool)
-    rows[run.by_task.starts[:-1]] = True
-    return rows
+    rows[run.by_task.starts[:-1]] = True  # the first planned sample of each task
+    return request, run.where(rows), [column.take(rows) for column in columns]
 
 
 def _without_test(difference: Difference) -> Difference:
@@ -179,14 +195,11 @@ def filling_of(pair: MetricPair) -> Filling | None:
     """
     if pair.question.plan.missing in ("zero", RANDOM):
         return None
-    masks = []
-    for side, columns in zip(pair.sides, pair.columns, strict=True):
-        reward = _reward_column(pair, columns)
-        gaps = to_fill(side, reward) & pair.eligible[side.task]
-        if reward is None and columns:
-            gaps = gaps & ~columns[0].given
-        masks.append(gaps)
-    rows = masks[0], masks[1]
+    first, second = (
+        rows_to_fill(request, side, columns) & pair.eligible[side.task]
+        for request, side, columns in zip(pair.metrics, pair.sides, pair.columns, strict=True)
+    )
+    rows = first, second
     if not (rows[0].any() or rows[1].any()):
         return None
     if not all(pair.columns):
@@ -201,9 +214,18 @@ def filling_of(pair: MetricPair) -> Filling | None:
     return Filling(rows, ends, seen=declared is None and ends != UNIT)
 
 
-def _reward_column(pair: MetricPair, columns: list[Column]) -> Column | None:
+def rows_to_fill(request: RequestedMetric, run: Rollouts, columns: list[Column]) -> Bools:
+    """The missing rollouts of one run that a conclusion must survive, by what the metric reads, [R]."""
+    reward = _reward_column(request, columns)
+    rows = to_fill(run, reward)
+    if reward is None and columns:
+        rows = rows & ~columns[0].given
+    return rows
+
+
+def _reward_column(request: RequestedMetric, columns: list[Column]) -> Column | None:
     """The reward that the metric reads in one run; None if it reads none."""
-    reads = pair.metrics[0].metric.reads
+    reads = request.metric.reads
     return columns[reads.index("reward")] if "reward" in reads and columns else None
 
 

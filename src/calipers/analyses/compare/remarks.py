@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from calipers.analyses.compare.evidence import Background, Sides
+from calipers.analyses.compare.evidence import Background
 from calipers.analyses.compare.measure import Measured
 from calipers.errors import InputError
 from calipers.remarks import Remark, Value
@@ -15,6 +15,7 @@ from calipers.rollouts.filling import missing
 from calipers.rollouts.ledger import RANDOM, Ledger
 from calipers.rollouts.table import Rollouts
 from calipers.stats.claims import Decision
+from calipers.stats.counts import Follows
 from calipers.stats.missing import MOST_MISSING
 
 Values = dict[str, Value]
@@ -97,7 +98,7 @@ def check_random(names: tuple[str, str], sides: tuple[Rollouts, Rollouts]) -> No
         raise InputError.at("--missing", problem, "expected shares that differ by at most 5 points; retry the rollouts")
 
 
-def of_counts(names: tuple[str, str], sides: Sides) -> Iterator[Remark]:
+def of_counts(names: Sequence[str], sides: Sequence[Follows | None]) -> Iterator[Remark]:
     """A warning for each run whose number of samples follows its results."""
     for name, follows in zip(names, sides, strict=True):
         if follows is not None:
