@@ -181,7 +181,7 @@ def _of_first_tries(who: str, of: str, tries: Mapping[str, Estimate], confidence
     shown = f"First tries{whose} pass {percent(first.value or 0.0)}{ends}"
     last = f"{percent(within.value or 0.0)} of the tasks{of} are passed within {within.made.k or 1} tries"
     why = "The numbers of samples follow the results, so the mean of all samples is not that of a single try"
-    return Answer(f"{shown}; {last}.", _joined(why, level(confidence) if ends else ""))
+    return Answer(f"{shown}; {last}.", f"{why}. In brackets: {level(confidence)}" if ends else why)
 
 
 def _passes(value: float, dataset: str, estimate: Estimate, ledger: Ledger) -> str:

@@ -38,6 +38,11 @@ class Scale:
     high: float
     ticks: tuple[float, ...] = ()
 
+    @property
+    def ends(self) -> Ends:
+        """The lowest and the highest value."""
+        return self.low, self.high
+
     def at(self, value: float) -> float:
         """The position of a value, in per cent; a value outside the axis is at its end."""
         share = (value - self.low) / (self.high - self.low)
@@ -207,8 +212,11 @@ def interval_row(
     tone: Tone = "blue",
     zero: bool = False,
     overall: float | None = None,
+    own_axis: bool = False,
 ) -> Markup:
     """The axis cell of a row: value and interval, and bounds below.
+
+    ``own_axis``: the scale is not that of the column, so that its ends have their numbers.
 
     ``zero`` draws the zero line of a difference, ``overall`` the dashed line of the whole benchmark; both continue
     through all rows.
@@ -219,6 +227,9 @@ def interval_row(
     if overall is not None:
         marks.append(line(scale.at(overall), scale.at(overall), 0, "100%", "whole"))
     marks.append(centred(glyph(value, interval, bounds, scale, tone=tone)))
+    if own_axis:
+        ends = [words(scale.at(end), -9, short_number(end), "tick", _anchor(scale, end)) for end in scale.ends]
+        marks.append(centred(*ends))
     return svg(*marks, label=label, class_="row")
 
 

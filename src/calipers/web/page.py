@@ -370,10 +370,9 @@ def estimate_row(
             label=described(label, estimate, ledger),
             overall=overall,
             tone=tone,
+            own_axis=own_axis,
         )
-        if own_axis:
-            picture = joined([draw.axis_head(scale), picture])
-    shown = show(value) if value is not None else figure(None)
+    shown = show(value).replace("-", MINUS) if value is not None else figure(None)
     interval: Markup | str = element("span", why or "no value", class_="why")
     if estimate.interval:
         interval = " to ".join(show(end).replace("-", MINUS) for end in estimate.interval)

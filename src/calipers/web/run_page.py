@@ -130,7 +130,7 @@ def answer(run: RunData) -> Answer:
 
 def _top(run: RunData) -> Markup:
     """The sentence, its basis, the headline axis, and the remark about bounds for pages too narrow for it."""
-    sentence, headline, ledger = answer(run), headline_of(run.group), run.group.ledger
+    sentence, headline, ledger = answer(run), _lead(run.group), run.group.ledger
     parts: list[Child] = [heading(sentence.sentence, sentence.detail), element("p", _basis(run), class_="basis")]
     if headline is not None and headline[1].value is not None and math.isfinite(headline[1].value):
         metric, estimate = headline
@@ -147,6 +147,11 @@ def _top(run: RunData) -> Markup:
         narrow = element("p", f"Hollow: {words}.", class_="narrow-remark", aria_hidden="true") if words else None
         parts += [axis, narrow]
     return element("div", parts, class_="top")
+
+
+def _lead(group: Group) -> tuple[str, Estimate] | None:
+    """The number of the headline: that of first tries, if the numbers of samples follow the results."""
+    return next(iter(group.first_tries.items()), None) or headline_of(group)
 
 
 def _basis(run: RunData) -> list[Markup | str]:
