@@ -47,6 +47,7 @@ PARTS = {
     "families": "bench.simulations.families:part",
     "matrix": "bench.simulations.matrix:part",
     "missing": "bench.simulations.missing:part",
+    "score_missing": "bench.simulations.score_missing:part",
     "anytime": "bench.simulations.anytime:part",
     "ranks": "bench.simulations.ranks:part",
     "stopped": "bench.simulations.stopped:part",
