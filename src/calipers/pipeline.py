@@ -349,7 +349,7 @@ def _remarks(
 ) -> Iterator[Remark]:
     """What the reader of a group's numbers must know: its missing rollouts, and what counts as a pass."""
     ledger = whole.ledger
-    if ledger.planned and ledger.gaps > MOST_MISSING * ledger.planned:
+    if plan.missing != "zero" and ledger.gaps > MOST_MISSING * ledger.planned:
         share = ledger.gaps / ledger.planned
         yield Remark("many_missing", {"share": share, "missing": ledger.gaps, "planned": ledger.planned}, "warning")
     counting = [request for request in requests if request.counts_passes]

@@ -100,7 +100,7 @@ def demand_threshold(
     kept = []
     for request in requests:
         highest = reach(request) if request.counts_passes and not request.settled else 0.0
-        if not highest > 1 + SLACK:
+        if not 1 + SLACK < highest < math.inf:
             kept.append(request)
         elif request.asked:
             raise no_threshold(request.text, highest)
