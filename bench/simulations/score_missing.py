@@ -27,25 +27,20 @@ LEAST = 0.95  # coverage that is promised
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
     """The table of coverages, and a sentence for each cell that covers too little."""
-    cells = []
-    for tasks in TASKS:
-        for lost in LOST:
-            cells.append(Cell(_key(tasks, lost), REPLICATES, partial(replicates_of, tasks, lost)))
+    worlds = [(tasks, lost) for tasks in TASKS for lost in LOST]
+    cells = [Cell(_key(*world), REPLICATES, partial(replicates_of, *world)) for world in worlds]
     tallies = simulated(PART, cells, seed, fewer)
     lines = [
         "| tasks | failures lost | the ends | the bounds alone | error |",
         "|---|---|---|---|---|",
     ]
     broken = []
-    for tasks in TASKS:
-        for lost in LOST:
-            tally = tallies[_key(tasks, lost)]
-            ends, bounds, error = tally.share("ends"), tally.share("bounds"), tally.error("ends")
-            lines.append(
-                f"| {tasks} | {100 * lost:.0f} % | {100 * ends:.1f} | {100 * bounds:.1f} | {100 * error:.1f} |"
-            )
-            if ends < LEAST - 2 * error:
-                broken.append(f"the ends of a score of {tasks} tasks, {lost:g} of the failures lost: {ends:.3f}")
+    for tasks, lost in worlds:
+        tally = tallies[_key(tasks, lost)]
+        ends, bounds, error = tally.share("ends"), tally.share("bounds"), tally.error("ends")
+        lines.append(f"| {tasks} | {100 * lost:.0f} % | {100 * ends:.1f} | {100 * bounds:.1f} | {100 * error:.1f} |")
+        if ends < LEAST - 2 * error:
+            broken.append(f"the ends of a score of {tasks} tasks, {lost:g} of the failures lost: {ends:.3f}")
     number = tallies[_key(TASKS[0], LOST[0])].replicates
     lines += ["", f"{number:,} replicates a cell; the error is the Monte Carlo standard error of the ends' coverage."]
     return "\n".join(lines), broken

@@ -27,7 +27,7 @@ import numpy as np
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.metrics.rewards import MEAN_REWARD
-from calipers.reports.figures import RewardMetric, depends
+from calipers.reports.figures import RewardMetric, depends, is_or_are
 from calipers.reports.result import Slice
 from calipers.request import NATIVE, Plan, RequestedMetric, column_of, is_reward, per_reward, resolve
 from calipers.rollouts.column import NO_ROWS, Column, Floats, Ints, terms
@@ -352,10 +352,11 @@ def demand_all(ledger: Ledger, tallies: Sequence[GroupTally]) -> None:
     message = ""
     if ledger.gaps:
         counts = ", ".join(f"{word} {count}" for word, count in ledger.outcomes.items())
-        message = f"{ledger.gaps} of {ledger.planned} rollouts are missing ({counts})"
+        message = f"{ledger.gaps} of {ledger.planned} rollouts {is_or_are(ledger.gaps)} missing ({counts})"
     for key in tallies[0].missing:
         if not message and (missing := sum(tally.missing[key] for tally in tallies)):
-            message = f"{missing} of {ledger.planned} rollouts have no reward {key!r}"
+            has = "has" if missing == 1 else "have"
+            message = f"{missing} of {ledger.planned} rollouts {has} no reward {key!r}"
     if message:
         raise Incomplete(f"{message}; --missing gap excludes them, --missing zero counts them as 0")
 

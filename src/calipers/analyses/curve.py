@@ -22,7 +22,7 @@ from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
-from calipers.reports.figures import NONE, counted, figure, percent, whole_account
+from calipers.reports.figures import NONE, counted, figure, is_or_are, percent, whole_account
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical, finite
@@ -327,7 +327,7 @@ def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
     column = contributed(part, key)
     ledger = Ledger.of(part)
     if missing == "fail" and ledger.gaps:
-        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts are missing"
+        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts {is_or_are(ledger.gaps)} missing"
         raise Incomplete(f"{gaps}; --missing gap excludes them, --missing zero counts them as 0")
     return column.filled(0.0) if missing == "zero" else column
 

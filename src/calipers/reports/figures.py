@@ -69,6 +69,22 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def is_or_are(number: int) -> str:
+    """The verb for a number of things: ``1 of 40 rollouts is missing``, ``2 of 40 rollouts are missing``."""
+    return "is" if number == 1 else "are"
+
+
+def a_or_an(name: str) -> str:
+    """A name with its article, by its first letter: ``a pass_rate``, ``an any_of_first_1``, ``a unit``.
+
+    >>> a_or_an("any_of_first_1"), a_or_an("pass@2"), a_or_an("unique_rate"), a_or_an("8-shot")
+    ('an any_of_first_1', 'a pass@2', 'a unique_rate', 'an 8-shot')
+    """
+    first = name[:1].lower()
+    sounded = first in "aeio8" if first else False
+    return f"{'an' if sounded or name.lower().startswith('up') else 'a'} {name}"
+
+
 def megabytes(size: int) -> str:
     """A size for people: ``1.1 MB``, ``21 KB``, ``840 bytes``."""
     if size >= 1_000_000:

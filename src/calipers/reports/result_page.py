@@ -42,6 +42,7 @@ from calipers.reports.figures import (
     EACH_BY_ITSELF,
     NONE,
     POLICY,
+    a_or_an,
     account,
     advice_of,
     asked_again,
@@ -263,7 +264,7 @@ def _of_slices(result: Result, group: Group, who: str) -> Answer:
                 sure = f"{level(result.confidence)}: {to(estimate.interval, digits)}" if estimate.interval else ""
                 last_slice = f"{clean(key)} {clean(last, NAME)}, the last of {len(cut):,}"
                 value = minus(figure(estimate.value, digits))
-                return Answer(f"{who or 'The run'} has a {clean(name)} of {value} on {last_slice}.", sure, sure)
+                return Answer(f"{who or 'The run'} has {a_or_an(clean(name))} of {value} on {last_slice}.", sure, sure)
     return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
 
 

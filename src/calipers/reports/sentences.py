@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, counted, figure
+from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, a_or_an, counted, figure, is_or_are
 from calipers.reports.plain_words import plain_why
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
@@ -155,7 +155,7 @@ def of_run(
     planned = ledger.planned - ledger.stopped_early
     lacking = ""
     if ledger.gaps > MOST_MISSING * planned:
-        lacking = f"{ledger.gaps:,} of {counted(planned, 'rollout')} {'is' if ledger.gaps == 1 else 'are'} missing"
+        lacking = f"{ledger.gaps:,} of {counted(planned, 'rollout')} {is_or_are(ledger.gaps)} missing"
     if ends is None:
         detail = f"No interval: {plain_why(estimate.why)}" if estimate.why else "No interval"
         return Answer(f"{who} {what}.", _joined(detail, about, lacking))
@@ -263,7 +263,7 @@ def of_running(
 
 def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, per: str, confidence: float) -> Answer:
     """The answer of one run, by a time, a price or a number of tokens with its unit."""
-    what = " ".join(filter(None, (f"has a {name} of {value}", per)))
+    what = " ".join(filter(None, (f"has {a_or_an(name)} of {value}", per)))
     sure = f"{level(confidence)}: {interval}" if interval else ""
     return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
 
@@ -519,7 +519,7 @@ def _scores(name: str, value: float, digits: int, dataset: str, estimate: Estima
     on = f" on {dataset}" if dataset else ""
     if estimate.made.metric == "mean_reward":
         return f"scores {minus(figure(value, digits))}{on}"
-    return f"has a {name} of {minus(figure(value, digits))}{on}"
+    return f"has {a_or_an(name)} of {minus(figure(value, digits))}{on}"
 
 
 def _hundredths(share: float) -> str:

@@ -386,7 +386,7 @@ def _mcnemar(finding: Finding) -> Section | None:
         inner = element("b", f"{count:,}")
         if not way:
             return element("td", inner)
-        label = f"{count:,} tasks that only {'A' if way == 'worse' else 'B'} solved, filter"
+        label = f"{counted(count, 'task')} that only {'A' if way == 'worse' else 'B'} solved, filter"
         button = element("button", inner, type="button", data_way=way, aria_pressed="false", aria_label=label)
         return element("td", button, class_="discordant")
 

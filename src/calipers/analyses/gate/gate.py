@@ -35,7 +35,7 @@ from calipers.formats import Named
 from calipers.formats.read import is_folder_of_runs, runs_inside
 from calipers.pipeline import Source
 from calipers.remarks import Remark, Value
-from calipers.reports.figures import counted, figure
+from calipers.reports.figures import counted, figure, is_or_are
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Result, finite
 from calipers.stats.claims import Evidence, Reason, claim
@@ -54,6 +54,18 @@ class Missing:
     why: str = NO_BOUNDS  # why ``ends`` are unknown
     finished: bool = False  # whether they are unknown because a finished result does not store them
 
+    several: bool = False  # whether the text names rollouts of both runs
+
+    @property
+    def are(self) -> str:
+        """The text with its verb: ``1 of 40 rollouts is``."""
+        return f"{self.text} {'are' if self.several else is_or_are(self.count)}"
+
+    @property
+    def decide(self) -> str:
+        """The verb of rollouts that decide an answer."""
+        return "decides" if self.count == 1 and not self.several else "decide"
+
 
 def decide(requirement: Requirement, word: Word, missing: Missing, too_many: str | None) -> tuple[Word, str | None]:
     """The answer if rollouts are missing: ``word`` unless they could change it; or why there is no answer.
@@ -63,7 +75,7 @@ def decide(requirement: Requirement, word: Word, missing: Missing, too_many: str
     if missing.ends is None:
         if missing.finished and word == "failed" and not too_many:
             return "failed", None
-        unknown = f"{missing.text} are missing and may decide the answer: {missing.why}; {advice(missing.count)}"
+        unknown = f"{missing.are} missing and may decide the answer: {missing.why}; {advice(missing.count)}"
         return "undefined", too_many or unknown
     low, high = sorted(missing.ends)
     met = [requirement.met(end) for end in (low, high)]
@@ -75,7 +87,7 @@ def decide(requirement: Requirement, word: Word, missing: Missing, too_many: str
     if all(met):
         return word, None
     bounds = f"the value is {figure(low)} to {figure(high)} depending on them"
-    return "undefined", f"{missing.text} are missing and decide the answer: {bounds}; {advice(missing.count)}"
+    return "undefined", f"{missing.are} missing and {missing.decide} the answer: {bounds}; {advice(missing.count)}"
 
 
 def advice(count: int) -> str:
@@ -94,7 +106,9 @@ def unless_missing_decide(observed: Check, ends: Sequence[Check], group: GateGro
     if words == {"failed"}:
         return replace(observed, word="failed", remark=ends[1].remark, failing=ends[1].failing)
     gaps = group.ledger.filled
-    why = f"{gaps:,} of {group.ledger.planned:,} rollouts are missing and decide the answer; {advice(gaps)}"
+    why = (
+        f"{gaps:,} of {group.ledger.planned:,} rollouts {is_or_are(gaps)} missing and decide the answer; {advice(gaps)}"
+    )
     return replace(observed, word="undefined", value=None, why=why, failing=[])
 
 
@@ -138,15 +152,16 @@ def missing_in_difference(
     if not parts and number.bounds is None:
         return None
     text, count = " and ".join(parts) or "some rollouts", max(each.gaps for _, each in ledgers)
+    several = len(parts) != 1
     if changes.paired is not None and number.bounds is None and not number.lacking:
         return None  # none is missing on the common tasks
     if requirement.end is None:
-        return Missing(text, count, number.bounds, finished=changes.paired is None)
+        return Missing(text, count, number.bounds, finished=changes.paired is None, several=several)
     worst = changes.worst_of(group, requirement)
     if worst is None:
-        return Missing(text, count, None, NO_BOUNDS)
+        return Missing(text, count, None, NO_BOUNDS, several=several)
     low, high = (Number(filled.value, filled.interval) for filled in worst)
-    return Missing(text, count, _interval_ends(requirement, low, high), NO_INTERVAL)
+    return Missing(text, count, _interval_ends(requirement, low, high), NO_INTERVAL, several=several)
 
 
 def _interval_ends(requirement: Requirement, *filled: Number | None) -> tuple[float, float] | None:
@@ -466,7 +481,7 @@ class _GroupCheck:
             return replace(start, why=why)
         remark = _remark(requirement, number, better)
         if word == "failed" and requirement.met(value) and missing is not None and missing.ends is not None:
-            remark = _unmet_remark(missing.text, missing.ends)
+            remark = _unmet_remark(missing, missing.ends)
         return replace(start, value=value, word=word, remark=remark)
 
     def _claimed(self, start: Check, evidence: Evidence, too_many: str | None) -> Check:
@@ -622,10 +637,10 @@ def _bounds_remark(requirement: Requirement, number: Number) -> str | None:
     return f"the missing rollouts may decide the answer: the value is {low} to {high} depending on them"
 
 
-def _unmet_remark(missing: str, ends: tuple[float, float]) -> str:
+def _unmet_remark(missing: Missing, ends: tuple[float, float]) -> str:
     """The remark on a requirement that the value meets, and that no outcome of the missing rollouts lets it meet."""
     low, high = (figure(end) for end in sorted(ends))
-    return f"{missing} are missing, and no outcomes of theirs meet it: with them the value is {low} to {high}"
+    return f"{missing.are} missing, and no outcomes of theirs meet it: with them the value is {low} to {high}"
 
 
 def _interval_remark(requirement: Requirement, number: Number) -> str | None:
@@ -642,7 +657,8 @@ def _too_many_gaps(part: GateGroup | GateSlice, most: Gaps | None, suffix: str) 
     ledger = part.ledger
     if most is None or most.allow(ledger.gaps, ledger.planned):
         return None
-    return f"{ledger.gaps:,} of {ledger.planned:,} rollouts{suffix} are missing, and at most {most} may be"
+    missing = f"{ledger.gaps:,} of {ledger.planned:,} rollouts{suffix} {is_or_are(ledger.gaps)} missing"
+    return f"{missing}, and at most {most} may be"
 
 
 def _known_slices(requirement: Requirement, group: GateGroup) -> str:
