@@ -106,9 +106,8 @@ def unless_missing_decide(observed: Check, ends: Sequence[Check], group: GateGro
     if words == {"failed"}:
         return replace(observed, word="failed", remark=ends[1].remark, failing=ends[1].failing)
     gaps = group.ledger.filled
-    why = (
-        f"{gaps:,} of {group.ledger.planned:,} rollouts {is_or_are(gaps)} missing and decide the answer; {advice(gaps)}"
-    )
+    missing = Missing(f"{gaps:,} of {group.ledger.planned:,} rollouts", gaps)
+    why = f"{missing.are} missing and {missing.decide} the answer; {advice(gaps)}"
     return replace(observed, word="undefined", value=None, why=why, failing=[])
 
 
