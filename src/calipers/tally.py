@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from calipers.errors import Incomplete, InputError, PluginError
-from calipers.metrics import PASS_THRESHOLD, passed
+from calipers.metrics import PASS_THRESHOLD
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.reports.figures import RewardMetric, depends, is_or_are
 from calipers.reports.result import Slice
 from calipers.request import NATIVE, Plan, RequestedMetric, column_of, is_reward, per_reward, resolve
 from calipers.rollouts.column import NO_ROWS, Column, Floats, Ints, terms
-from calipers.rollouts.filling import MOST_LOST_BEFORE, lost_before_answer
+from calipers.rollouts.filling import MOST_LOST_BEFORE
 from calipers.rollouts.ids import Chained
 from calipers.rollouts.labels import named_clusters, slice_order, sliced, slices
 from calipers.rollouts.ledger import (
@@ -39,12 +39,13 @@ from calipers.rollouts.ledger import (
     contributed,
     joined_ledgers,
     lacking,
+    lost_before_answer,
     with_rewards,
     zero_or_one,
 )
 from calipers.rollouts.record import OUTCOMES, SCORED, SEQUENCE, USAGE, Stop
 from calipers.rollouts.table import Rollouts
-from calipers.stats.counts import Follows, Tries, follows_of, joined_tries
+from calipers.stats.counts import Follows, Samples, dependence_of, joined_samples
 from calipers.stats.estimate import (
     Estimate,
     Reduced,
@@ -56,7 +57,7 @@ from calipers.stats.estimate import (
     reduce_tasks,
     sequence_only,
 )
-from calipers.stats.variance import DEPENDENT, Samples, Split, Unsplit, dependence_of, joined_samples, moments, split_of
+from calipers.stats.variance import DEPENDENT, Split, Unsplit, moments, split_of
 
 Block = Rollouts | Callable[[], Rollouts]
 """Some whole tasks of a group; packed ones are unpacked when they are tallied."""
@@ -95,7 +96,6 @@ class GroupTally:
     moments: Mapping[str, tuple[Floats, Floats, ValueEnds]]  # reward -> means and variances of tasks, [T]; its range
     samples: Mapping[tuple[str, float], tuple[Samples, bool]]  # (reward, threshold) -> samples; whether all are 0 or 1
     missing: Mapping[str, int]  # reward -> rollouts without it, counted only if ``missing`` is "fail"
-    tries: Mapping[tuple[str, float], Tries]  # (reward, threshold) -> what shows why a task has no more samples
     seen: Mapping[str, ValueEnds]  # reward that a metric reads -> the ends of what rollouts contribute to it
     stop: Stop | None
 
@@ -150,10 +150,6 @@ def tally_group(
                 key: len(part) - int(contributed(part, key).given.sum()) for key in demanded if plan.missing == "fail"
             },
             stop=part.stop,
-            tries={
-                (key, threshold): Tries.of(passed(counted[key], threshold), counted[key].given, part.task, by.size)
-                for key, threshold in thresholds
-            },
             seen=ends,
         )
 
@@ -344,7 +340,8 @@ def uneven_warnings(tallies: Sequence[GroupTally], requests: Sequence[RequestedM
 def counts_follow(tallies: Sequence[GroupTally], request: RequestedMetric) -> Follows | None:
     """Whether the numbers of samples of a group's tasks follow the results that a metric of rewards reads."""
     key = _threshold(request)
-    return follows_of(joined_tries([tally.tries[key] for tally in tallies]))
+    evidence = dependence_of(joined_samples([tally.samples[key][0] for tally in tallies]))
+    return evidence if isinstance(evidence, Follows) else None
 
 
 def demand_all(ledger: Ledger, tallies: Sequence[GroupTally]) -> None:
@@ -371,7 +368,7 @@ def variance_parts(tallies: Sequence[GroupTally]) -> dict[str, Split | Unsplit]:
             continue
         means, within, ends = zip(*(tally.moments[key] for tally in tallies), strict=True)
         units = _joined_clusters([tally.whole.clusters for tally in tallies])
-        of_tasks = samples.n, np.concatenate(means), np.concatenate(within)
+        of_tasks = samples.tries.n, np.concatenate(means), np.concatenate(within)
         variances[key] = split_of(*of_tasks, reduce(ValueEnds.and_those, ends), units)
     return variances
 
