@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from calipers.errors import Incomplete, InputError, PluginError
-from calipers.metrics import PASS_THRESHOLD
+from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.reports.figures import RewardMetric, depends, is_or_are
 from calipers.reports.result import Slice
@@ -45,7 +45,15 @@ from calipers.rollouts.ledger import (
 )
 from calipers.rollouts.record import OUTCOMES, SCORED, SEQUENCE, USAGE, Stop
 from calipers.rollouts.table import Rollouts
-from calipers.stats.counts import Follows, Samples, dependence_of, joined_samples
+from calipers.stats.counts import (
+    Follows,
+    Samples,
+    Tries,
+    dependence_of,
+    follows_of,
+    joined_samples,
+    joined_tries,
+)
 from calipers.stats.estimate import (
     Estimate,
     Reduced,
@@ -96,6 +104,7 @@ class GroupTally:
     moments: Mapping[str, tuple[Floats, Floats, ValueEnds]]  # reward -> means and variances of tasks, [T]; its range
     samples: Mapping[tuple[str, float], tuple[Samples, bool]]  # (reward, threshold) -> samples; whether all are 0 or 1
     missing: Mapping[str, int]  # reward -> rollouts without it, counted only if ``missing`` is "fail"
+    tries: Mapping[tuple[str, float], Tries]  # (reward, threshold) -> planned rollouts and samples of each task
     seen: Mapping[str, ValueEnds]  # reward that a metric reads -> the ends of what rollouts contribute to it
     stop: Stop | None
 
@@ -150,6 +159,10 @@ def tally_group(
                 key: len(part) - int(contributed(part, key).given.sum()) for key in demanded if plan.missing == "fail"
             },
             stop=part.stop,
+            tries={
+                (key, threshold): Tries.of(passed(counted[key], threshold), counted[key].given, part.task, by.size)
+                for key, threshold in thresholds
+            },
             seen=ends,
         )
 
@@ -338,10 +351,12 @@ def uneven_warnings(tallies: Sequence[GroupTally], requests: Sequence[RequestedM
 
 
 def counts_follow(tallies: Sequence[GroupTally], request: RequestedMetric) -> Follows | None:
-    """Whether the numbers of samples of a group's tasks follow the results that a metric of rewards reads."""
+    """Whether the numbers of planned samples of a group's tasks follow the results that a metric of rewards reads.
+
+    Lost rollouts alone do not make these numbers differ.
+    """
     key = _threshold(request)
-    evidence = dependence_of(joined_samples([tally.samples[key][0] for tally in tallies]))
-    return evidence if isinstance(evidence, Follows) else None
+    return follows_of(joined_tries([tally.tries[key] for tally in tallies]))
 
 
 def demand_all(ledger: Ledger, tallies: Sequence[GroupTally]) -> None:
