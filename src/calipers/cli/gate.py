@@ -23,6 +23,7 @@ OF_REQUIREMENTS = (
     "model",
     "dataset",
     "cluster",
+    "threshold",
     "missing",
     "dialect",
     "confidence",
@@ -96,6 +97,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.columns
 @options.reward()
 @options.reward_range
+@options.threshold
 @options.missing_compared
 @options.confidence(None)
 @options.seed(None)

@@ -22,10 +22,12 @@ from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics import UNIT, Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.rewards import passes
-from calipers.request import RequestedMetric, column_of, is_reward, per_column
+from calipers.request import RequestedMetric, column_of, demand_threshold, is_reward, per_column
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
+from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING, NO_MEAN, UNEVEN, anytime
+from calipers.stats.estimate import ValueEnds
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 from calipers.stats.paired import (
     FLOORED_T,
@@ -175,7 +177,15 @@ def metrics_of(
         pairs += [(first[text], second[text]) for text in shared]
         for unshared, name in ((first.keys() - second.keys(), names[0]), (second.keys() - first.keys(), names[1])):
             notes |= {f"{text} is excluded, because only {name} has it": None for text in sorted(unshared)}
-    return pairs, list(notes)
+    return [pair for pair in pairs if demand_threshold(pair[:1], partial(_highest, runs, pair))], list(notes)
+
+
+def _highest(
+    runs: tuple[Rollouts, Rollouts], pair: tuple[RequestedMetric, RequestedMetric], asked: RequestedMetric
+) -> float:
+    """The highest reward of both runs that a metric reads; ``asked`` is one of the pair."""
+    rewards = [contributed(run, request.params["reward"]) for run, request in zip(runs, pair, strict=True)]
+    return max(ValueEnds.of(column.kept()).high for column in rewards)
 
 
 def _under_one_name(
