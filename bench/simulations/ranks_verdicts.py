@@ -99,7 +99,7 @@ def own_critical(known: Bools) -> Floats:
     """The critical value of each pair tested alone, [M, M], from the number of its common tasks."""
     common = known.astype(np.int64) @ known.T.astype(np.int64)
     quantile = {count: t_quantile((1 + CONFIDENCE) / 2, max(1.0, count - 1)) for count in np.unique(common).tolist()}
-    return np.vectorize(quantile.__getitem__, otypes=[np.float64])(common)
+    return np.array([[quantile[count] for count in row] for row in common.tolist()], dtype=np.float64)
 
 
 class _Counts:
