@@ -231,6 +231,15 @@ def rank_sets(
     )
 
 
+def own_critical(known: Bools, confidence: float) -> Floats:
+    """The critical value of each pair tested alone, [M, M], by the number of tasks that both runs have, [M, T]."""
+    common = known.astype(np.int64) @ known.T.astype(np.int64)
+    counts, place = np.unique(common, return_inverse=True)
+    level = (1 + confidence) / 2
+    quantiles = np.array([t_quantile(level, max(1.0, count - 1.0)) for count in counts.tolist()])
+    return np.asarray(quantiles[place.reshape(common.shape)])
+
+
 def winner(
     values: Floats,
     weights: Floats | None = None,
