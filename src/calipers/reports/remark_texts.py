@@ -10,6 +10,8 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {delta:+}             a number with its sign
     {ends:to}             an interval in words; {ends:+to} with signs
     {value:.3}            a number with that many decimals
+    {value:g}             a number that is rounded already, with the digits that it has
+    {value:exact}         the same, with two decimals at least if it is below 10
 """
 
 from __future__ import annotations
@@ -87,6 +89,9 @@ def _number(value: float, spec: str) -> str:
         return percent(value)
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
+    if spec in ("g", "exact"):
+        decimals = len(f"{value:.12f}".rstrip("0").partition(".")[2])
+        return minus(figure(value, max(decimals, 2) if spec == "exact" and abs(value) < 10 else decimals))
     if spec == "none":
         return f"{value:,}" if value else "none"
     if "|" in spec:

@@ -14,10 +14,13 @@ from calipers.analyses.watch.document import (
     Watched,
     WatchedSeries,
     band_digits,
+    needed_by,
     promise,
     raised_sentence,
+    state_sentence,
 )
 from calipers.analyses.watch.monitor import Raised
+from calipers.analyses.watch.status import CLOSED
 from calipers.analyses.watch.watch import is_watched, last_look, look_once
 from calipers.errors import InputError
 from calipers.formats import Named
@@ -69,7 +72,7 @@ def watch_page(data: WatchData) -> HtmlPage:
     """The page: the answer, the alarms, the curves of each series, the best step, and the evidence."""
     watched = data.watched
     alarms = watched.open_alarms
-    title = f"{counted(len(alarms), 'alarm') if alarms else 'No alarm'} in {counted(watched.steps, 'step')}."
+    title = watched.headline() if not alarms else f"{counted(len(alarms), 'alarm')} in {counted(watched.steps, 'step')}."
     detail = f"{alarms[0].words}." if alarms else promise(watched)
     last = watched.last_step
     reached = "" if last is None else f"Step {last:,} of {watched.planned:,} planned. "
@@ -95,7 +98,7 @@ def watch_page(data: WatchData) -> HtmlPage:
 
 
 def _alarms(watched: Watched) -> Section | None:
-    raised = watched.open_alarms
+    raised = [*watched.open_alarms, *watched.closed_alarms]
     if not raised:
         return None
     note = "An alarm says since when, how much, and which rollouts of the step at which it was raised show it best."
@@ -105,10 +108,11 @@ def _alarms(watched: Watched) -> Section | None:
 def _raised(raised: Raised) -> Markup:
     parts: list[Child] = [
         element("p", element("b", name(raised.alarm, 80)), f" {raised.series}" if raised.series else ""),
+        element("p", state_sentence(raised)),
         element("p", raised_sentence(raised), class_="second"),
     ]
-    if len(raised.causes) > 1:
-        parts.append(element("p", f"{len(raised.causes)} alarms carry it: {', '.join(raised.causes)}.", class_="small"))
+    if raised.status is not None and raised.status.state == CLOSED:
+        return element("div", parts, class_="alarm")
     if raised.rollouts:
         rows = [
             [
@@ -241,7 +245,7 @@ def _evidence(watched: Watched) -> Section | None:
             joined([name(alarm.alarm, 60), element("p", alarm.why, class_="small") if alarm.why else None]),
             name(alarm.series),
             f"{alarm.evidence:.3g}",
-            f"{watched.needed / alarm.weight:.3g}",
+            f"{needed_by(alarm, watched):.3g}",
             alarm.null,
         ]
         for alarm in watched.alarms

@@ -176,7 +176,12 @@ class RunWatch:
                         self.steps[key] = latest[key][0]["digest"]
         # steps that an interrupted look has read are used by the next look
         self._pending = {key: record for key, record in latest.items() if self.steps.get(key) != record[0]["digest"]}
-        return self.state.restore(self.settings) or self._rebuilt()
+        restored = self.state.restore(self.settings)
+        if restored is not None:
+            return restored
+        rebuilt = self._rebuilt()
+        rebuilt.raised = list(map(self._with_examples, rebuilt.raised))
+        return rebuilt
 
     def accept(self, step: int) -> None:
         """Begin a new segment at a step: the values from this step on are the new reference."""
