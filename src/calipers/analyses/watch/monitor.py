@@ -817,12 +817,12 @@ class Monitor:
         needed = None if evidence is None else self.needed / watcher.weight
         at = self.series[watcher.series].last  # that of another series may have completed the evidence
         status = AlarmStatus(OPEN, at, since, sums.step, evidence, needed, measure=watcher.measure)
-        self.raised.append(replace(raised, status=self._now(status, watcher)))
+        self.raised.append(replace(raised, status=self.with_values(status, watcher)))
 
-    def _now(self, status: AlarmStatus, watcher: AlarmWatcher) -> AlarmStatus:
-        """The status with the values of an open alarm at the last step of its watcher."""
-        course, at = watcher.course, status.at
-        score = course.scores[-1][1] if course.scores and course.scores[-1][0] == at else None
+    def with_values(self, status: AlarmStatus, watcher: AlarmWatcher) -> AlarmStatus:
+        """The status with the alarm's values at its step, and with what its test for recovery has found."""
+        course = watcher.course
+        score = next((score for number, score in reversed(course.scores) if number == status.at), None)
         return replace(
             status,
             reference=watcher.in_units(course.bound),
@@ -837,7 +837,7 @@ class Monitor:
             if raised.series != sums.series or raised.status is None or raised.status.state != OPEN:
                 continue
             watcher = self._watcher_of(raised)
-            status = self._now(replace(raised.status, at=sums.step), watcher)
+            status = self.with_values(replace(raised.status, at=sums.step), watcher)
             recovery = watcher.course.recovery
             if recovery is not None and recovery.closes:
                 status = replace(status, state=CLOSED, closed=sums.step)
@@ -863,7 +863,7 @@ class Monitor:
             break
         needed = self.needed / watcher.weight
         status = AlarmStatus(QUIET, last, evidence=watcher.value, needed=needed, measure=watcher.measure)
-        return self._now(status, watcher)
+        return self.with_values(status, watcher)
 
     def _note_columns(self, series: StepSeries, sums: StepSums) -> None:
         """Note rewards that are not finite, and columns that appear or disappear."""

@@ -7,7 +7,6 @@ a test for recovery closes it or the user accepts the change.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -107,14 +106,13 @@ def raised_remark(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark | None
     return Remark("alarm_raised", {**values, **strength})
 
 
-def baseline_remarks(night: int, compared: int) -> Iterator[Remark]:
-    """How often the baseline of a history has been compared by a night."""
-    if night == 1:
-        yield Remark("baseline_begins")
-    elif compared == 1:
-        yield Remark("baseline_compared_once")
-    else:
-        yield Remark("baseline_compared", {"count": compared})
+def baseline_remark(compared: int, *, begins: bool) -> Remark:
+    """How often the baseline of a history has been compared by a night, or that it begins with this night."""
+    if begins:
+        return Remark("baseline_begins")
+    if compared == 1:
+        return Remark("baseline_compared_once")
+    return Remark("baseline_compared", {"count": compared})
 
 
 def _recovery(status: AlarmStatus) -> dict[str, float | None]:
@@ -124,8 +122,10 @@ def _recovery(status: AlarmStatus) -> dict[str, float | None]:
 
 
 def _evidence(value: float, needed: float) -> float:
-    """Evidence with two digits, or in whole numbers from 10 on; it is not rounded up to what is needed."""
-    digits = 0 if value >= 10 else 1 - math.floor(math.log10(value)) if value > 0 else 0
+    """Evidence with two digits, or in whole numbers from 10 to a million; it is not rounded up to what is needed."""
+    digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
+    if 10 <= value < 1e6:
+        digits = 0
     shown = round(value, digits)
     if value < needed <= shown:
         return _down(value, digits + 1)
