@@ -54,6 +54,7 @@ PARTS = {
     "extrapolation": "bench.simulations.extrapolation:part",
     "pilots": "bench.simulations.pilots:part",
     "watch": "bench.simulations.watch:part",
+    "recovery": "bench.simulations.recovery:part",
 }  # mark on the page -> the function that makes the text
 
 

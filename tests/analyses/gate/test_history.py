@@ -36,6 +36,7 @@ def test_a_rise_is_said_to_be_one(night):
         gate = night({task: float(n < 40 * share) for n, task in enumerate(TASKS)}, alarm="rise(reward) > 0.02")
     assert gate.word == "failed"
     assert "; higher since night " in gate.checks[0].remark
+    assert gate.sentence.startswith("Failed: open since night ")
 
 
 @pytest.mark.parametrize("rule", ["lord++", "e-lond"])
@@ -87,5 +88,5 @@ def test_a_night_of_other_tasks_has_no_answer(night, rule):
 def test_the_alarm_of_a_night_is_not_raised_again_by_a_night_that_cannot_be_tested(night):
     words = [night(rewards(mean), online="lord++").word for mean in (0.5, -0.5)]
     one_task = night({"t0": 0.0, "u1": 1.0}, online="lord++")
-    assert [*words, one_task.word] == ["passed", "failed", "undefined"]
-    assert one_task.checks[0].why == "compared with the first night, one task says nothing about others"
+    assert [*words, one_task.word] == ["passed", "failed", "failed"]  # as the alarm is open
+    assert [one_task.checks[0].alarm.raised, one_task.checks[0].alarm.at] == [2, 3]

@@ -176,10 +176,12 @@ class History:
             self._compare(night, sums, base)
         if night.raised:
             monitor.open(watcher, sums, night.number, None)
-        status = monitor.status_of(watcher)
-        if not night.raised:
+        status = replace(monitor.status_of(watcher), p=night.p, p_level=night.level)
+        if night.raised:
+            monitor.raised[-1] = replace(monitor.raised[-1], status=status)  # an open alarm keeps what raised it
+        else:
             status = replace(status, evidence=None, needed=None)
-        night.alarm = replace(status, p=night.p, p_level=night.level)
+        night.alarm = status
 
     def _compare(self, night: Night, sums: StepSums, base: StepSums) -> None:
         """The p value of a night against the baseline, and whether it raises an alarm."""

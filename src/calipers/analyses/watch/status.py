@@ -38,7 +38,7 @@ class AlarmStatus:
     recovery_evidence: float | None = None  # that the mean is beyond it; 20 closes the alarm
     closed: int | None = None  # the step at which the alarm was closed or accepted
     measure: Measure = "mean"  # what reference, now and close_at are
-    p: float | None = None  # of a rule that tests each night by itself
+    p: float | None = None  # of a rule that tests each night by itself; of an open alarm, that which raised it
     p_level: float | None = None  # at or below which p raises an alarm
 
 
@@ -79,6 +79,8 @@ def _quiet(status: AlarmStatus, unit: str) -> Remark:
 
 def _open(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark:
     values = {"unit": unit, "raised": status.raised, **_recovery(status)}
+    if status.close_at is None:
+        return Remark("alarm_open_until_accepted", {**values, "accept": unit.upper()}, "warning")
     if status.now is None or status.reference is None:
         return Remark("alarm_open_without_value", values, "warning")
     digits = _digits(status.now, status.reference)
@@ -101,7 +103,7 @@ def raised_remark(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark | None
     change = "lower" if alarm.kind == DROP else "higher"
     values = {"unit": unit, "raised": status.raised, "since": status.since, "change": change}
     if status.evidence is None or status.needed is None:
-        return Remark("alarm_raised_by_p", values)
+        return Remark("alarm_raised_by_p", {**values, "p": _short(status.p), "level": _short(status.p_level)})
     strength = {"evidence": _evidence(status.evidence, status.needed), "needed": _short(status.needed)}
     return Remark("alarm_raised", {**values, **strength})
 
