@@ -27,6 +27,7 @@ import numpy as np
 from calipers.rollouts.column import Bools, Floats, Ints
 
 E_PROCESS: Final = "e_process"
+RECOVERY: Final = "recovery"
 # stakes of very different size, so that one of them is near the best for a drop of any size; set once, not searched
 STAKES: Final = np.array([0.8, 0.4, 0.2, 0.1, 0.05])
 MOST: Final = 0.9  # the largest share of the capital that a group may lose

@@ -14,6 +14,7 @@ from calipers.analyses.watch.document import (
     Watched,
     WatchedSeries,
     band_digits,
+    evidence_figure,
     needed_by,
     promise,
     raised_sentence,
@@ -26,7 +27,7 @@ from calipers.errors import InputError
 from calipers.formats import Named
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.sentences import minus, percent, signed_to, to
-from calipers.stats.alarms import E_PROCESS
+from calipers.stats.alarms import E_PROCESS, RECOVERY
 from calipers.stats.steps import BAND, BEST_STEP
 from calipers.web.draw import CurveStep, StepMark, step_curve
 from calipers.web.markup import Child, Markup, element, joined, name
@@ -90,7 +91,9 @@ def watch_page(data: WatchData) -> HtmlPage:
         _evidence(watched),
         _notes(watched),
     ]
-    cards = [method_card(BAND), method_card(E_PROCESS), method_card(BEST_STEP) if picks else None]
+    cards = [method_card(BAND), method_card(E_PROCESS)]
+    cards += [method_card(RECOVERY)] if watched.raised else []
+    cards += [method_card(BEST_STEP)] if picks else []
     steps = "" if last is None else f"step {last:,}"
     about = [part for part in (os.path.basename(os.path.normpath(watched.path)), steps) if part]
     shown = [section for section in sections if section]
@@ -193,8 +196,13 @@ def _thinned(points: Sequence[StepPoint], most: int) -> tuple[Sequence[StepPoint
 def _marks(watched: Watched, series: WatchedSeries) -> list[StepMark]:
     steps = {point.step for curve in series.curves for point in curve.points}
     first, last = min(steps), max(steps)
-    raised = [alarm for alarm in watched.open_alarms if alarm.series == series.name and first <= alarm.since <= last]
-    marks = [StepMark(alarm.since, f"▼ alarm, since step {alarm.since:,}", "orange") for alarm in raised]
+    marks = []
+    for alarm in [*watched.open_alarms, *watched.closed_alarms]:
+        if alarm.series == series.name and first <= alarm.since <= last:
+            marks.append(StepMark(alarm.since, f"▼ alarm, since step {alarm.since:,}", "orange"))
+            closed = alarm.status.closed if alarm.status is not None else None
+            if closed is not None:
+                marks.append(StepMark(closed, f"closed at {closed:,}", "grey"))
     accepted = [step for step in watched.accepted if first <= step <= last]
     return [*(StepMark(step, f"accepted at {step:,}", "grey") for step in accepted), *marks]
 
@@ -244,8 +252,8 @@ def _evidence(watched: Watched) -> Section | None:
         [
             joined([name(alarm.alarm, 60), element("p", alarm.why, class_="small") if alarm.why else None]),
             name(alarm.series),
-            f"{alarm.evidence:.3g}",
-            f"{needed_by(alarm, watched):.3g}",
+            evidence_figure(alarm.evidence),
+            evidence_figure(needed_by(alarm, watched)),
             alarm.null,
         ]
         for alarm in watched.alarms

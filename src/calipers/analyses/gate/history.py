@@ -131,19 +131,26 @@ class History:
         number = len(self.nights) + 1
         digest = sums.digest
         sums = replace(sums, step=number, split="", dataset=None, agent=None)
-        try:
-            values, given = sums.values(self.alarm.what)
-        except InputError as error:
-            raise InputError(f"{sums.path}: {error}") from None
-        night = Night(number, sums.path, digest, float(values[given].mean()) if given.any() else float("nan"))
+        value = self._value(sums)
+        night = Night(number, sums.path, digest, value)
         if self.rule == E_PROCESS:
             self._test_all_nights(night, sums)
         else:
             self._test_one_night(night, sums)
-        if not given.any():
+        if value is None:
             night.why = f"no rollout has a value of {self.alarm.what}"
         self.nights.append(night)
         return night
+
+    def _value(self, sums: StepSums) -> float | None:
+        """The mean of a night; None if no rollout has a value. InputError if its rewards lack the alarm's metric."""
+        if not sums.rewards and self.nights:  # such as a night on which every request has failed
+            return None
+        try:
+            values, given = sums.values(self.alarm.what)
+        except InputError as error:
+            raise InputError(f"{sums.path}: {error}") from None
+        return float(values[given].mean()) if given.any() else None
 
     def _test_all_nights(self, night: Night, sums: StepSums) -> None:
         """Test all nights since the last alarm together, by the e-process."""
@@ -185,6 +192,8 @@ class History:
 
     def _compare(self, night: Night, sums: StepSums, base: StepSums) -> None:
         """The p value of a night against the baseline, and whether it raises an alarm."""
+        if not sums.rewards:
+            return
         now, before, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
         both = np.concatenate([now, before])
         limits = self.monitor.settings.range or (UNIT if bool(((both >= 0) & (both <= 1)).all()) else None)
@@ -400,14 +409,15 @@ def _open_from_values(history: History, watcher: AlarmWatcher, raised: Night) ->
     """Open the alarm of a night whose rollouts are gone, from the values of the nights."""
     low, high = watcher.limits or UNIT
     course = watcher.course
+    if watcher.best is not None:
+        course.bound = float(watcher.best.best) - history.alarm.limit / (high - low)
+    watcher.restart(keep_reference=True, level=watcher.level)
     for night in history.nights:
         if night.value is not None:
             share = min(max((night.value - low) / (high - low), 0.0), 1.0)
             course.scores.append((night.number, 1 - share if history.alarm.kind == RISE else share))
-    if watcher.best is not None:
-        course.bound = float(watcher.best.best) - history.alarm.limit / (high - low)
-    watcher.restart(keep_reference=True, level=watcher.level)
-    watcher.open(raised.since or raised.number)
+        if night is raised:
+            watcher.open(raised.since or raised.number)
 
 
 def save_history(path: str, history: History) -> None:

@@ -456,7 +456,7 @@ def _evidence(watched: Watched) -> Table:
         cells: list[Text] = [Name(alarm.alarm, None, clean(alarm.alarm, 60))]
         if len(columns) == 4:
             cells.append(Name(alarm.series, 40, clean(alarm.series, 40)))
-        cells += [f"{alarm.evidence:.3g}", f"{needed_by(alarm, watched):.3g}"]
+        cells += [evidence_figure(alarm.evidence), evidence_figure(needed_by(alarm, watched))]
         rows.append(Row(cells, [clean(alarm.why, None)] if alarm.why else []))
     return Table(columns, rows)
 
@@ -465,6 +465,15 @@ def needed_by(alarm: AlarmState, watched: Watched) -> float:
     """The evidence that an alarm alone needs to be raised; of an open alarm, that which it needed."""
     status = alarm.status
     return watched.needed / alarm.weight if status is None or status.needed is None else status.needed
+
+
+def evidence_figure(value: float) -> str:
+    """Evidence with three digits, or in whole numbers from 1,000 to a million.
+
+    >>> evidence_figure(0.4753), evidence_figure(1371.6), evidence_figure(2.5e9)
+    ('0.475', '1,372', '2.5e+09')
+    """
+    return f"{value:,.0f}" if 1_000 <= value < 1e6 else f"{value:.3g}"
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -486,7 +495,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _failure(raised: Raised) -> str:
-    return "; ".join(text for text in (state_sentence(raised), raised.words) if text)
+    return " ".join(text for text in (state_sentence(raised), f"{raised.words}.") if text)
 
 
 def junit_page(watched: Watched) -> str:
