@@ -245,7 +245,7 @@ def _blocks(gate: Gate) -> Iterator[Block]:
     answer = answer_of(gate)
     results = list(dict.fromkeys(check.result for check in gate.checks))
     about = without_middle([clean(results[0], None)], 50)[0] if len(results) == 1 else counted(len(results), "result")
-    yield Title("", markdown=f"Gate {gate.sentence}")
+    yield Title("", markdown=f"Gate{'' if _only_state(gate) is None else ':'} {gate.sentence}")
     yield Sentence(("gate · ", Name(about, None)), right=counted(len(gate.checks), "rule"), markdown="")
     yield Sentence(answer.sentence, "strong", markdown="")
     if answer.detail:
