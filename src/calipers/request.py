@@ -22,7 +22,7 @@ from calipers.metrics import Metric, MetricSpec, Opaque, own_name, settle
 from calipers.names import DIALECTS, METRICS, is_code, load_code, match
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import PAIR, answers
-from calipers.rollouts.ledger import Missing, contributed
+from calipers.rollouts.ledger import Assumed, Missing, contributed
 from calipers.rollouts.record import MISSING, USAGE, label
 from calipers.rollouts.table import Rollouts
 
@@ -306,7 +306,7 @@ class Plan:
 
     requests: Sequence[RequestedMetric]  # the metrics
     dialect: Dialect
-    missing: Missing  # how missing rollouts are treated
+    missing: Missing | Assumed  # how missing rollouts are treated
     by: tuple[str, ...] = ()
     cluster: str | None = None
     reward: str | None = None
@@ -378,15 +378,19 @@ def make_plan(
     source: Any = None,
     exclude: str | Sequence[str] = (),
     trusted: bool = True,
+    compares: bool = False,
 ) -> Plan:
     """Resolve and check the settings of a score; InputError if one is invalid.
+
+    Whoever ``compares`` runs may also declare that missing rollouts are like the others (``missing="random"``).
 
     ``source`` is the data that will be read: a dialect may choose its default metrics by it. Metrics whose names come
     from data are not ``trusted``, see `resolve`.
     """
     resolved_dialect = _dialect(dialect or "native")
-    if missing is not None and missing not in get_args(Missing):
-        raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
+    policies = (*get_args(Missing), *(get_args(Assumed) if compares else ()))
+    if missing is not None and missing not in policies:
+        raise UnknownName.of("policy for missing rollouts", missing, policies)
     for name, value in (("cluster", cluster), ("reward", reward)):
         if not (value is None or (isinstance(value, str) and value.strip())):
             raise InputError(f"{name} is {value!r:.60}; expected the name of a key")
@@ -411,7 +415,7 @@ def make_plan(
     return Plan(
         requests=list(requested.values()),
         dialect=resolved_dialect,
-        missing=cast(Missing, missing or resolved_dialect.missing),
+        missing=cast("Missing | Assumed", missing or resolved_dialect.missing),
         by=_texts("by", by),
         cluster=cluster,
         reward=reward,

@@ -8,7 +8,17 @@ import click
 
 from calipers.cli import options
 from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json, write_junit
+from calipers.cli.output import (
+    Progress,
+    Target,
+    annotate,
+    plugins_loaded,
+    print_notes,
+    print_warnings,
+    show,
+    write_json,
+    write_junit,
+)
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 FAILED = 1  # the exit code of --fail-on
@@ -23,7 +33,7 @@ FAILED = 1  # the exit code of --fail-on
     "Models of a folder of runs to compare, in this order: the difference is B - A.",
 )
 @options.metrics("  [default: those of the dialect]")
-@options.rollout_options
+@options.compared_options
 @options.confidence(0.95)
 @options.seed(0)
 @options.flag(
@@ -134,5 +144,6 @@ def compare(
     if shape == "github":
         annotate(page, annotated(comparison))
     print_notes(comparison.notes)
+    print_warnings(remark for _, pair in comparison.pairs for remark in pair.remarks)
     if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(FAILED)

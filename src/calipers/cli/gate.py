@@ -103,7 +103,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.columns
 @options.reward()
 @options.reward_range
-@options.missing_by_dialect
+@options.missing_compared
 @options.confidence(None)
 @options.seed(None)
 @options.file_option(options.OUTPUT, "--junit", "Also write the checks as JUnit XML to this file.")

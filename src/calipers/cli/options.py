@@ -258,6 +258,8 @@ def reward(more: str = "") -> Option:
 def missing(default: str | None, more: str, choices: Sequence[str] = ("gap", "zero", "fail")) -> Option:
     """``--missing``; ``more`` describes its default."""
     fails = "; fail exits with 3" if "fail" in choices else ""
+    if "random" in choices:
+        fails += "; random declares that their loss does not depend on the answers"
     return choice(
         ROLLOUTS,
         "--missing",
@@ -269,6 +271,8 @@ def missing(default: str | None, more: str, choices: Sequence[str] = ("gap", "ze
 
 missing_by_dialect = missing(None, "the dialect's rule")
 missing_excluded = missing("gap", "gap")
+missing_compared = missing(None, "the dialect's rule", ("gap", "zero", "fail", "random"))
+"""For commands that compare runs."""
 
 
 def seed(default: int | None) -> Option:
@@ -392,6 +396,17 @@ def _combined(*options: Any) -> Option:
     return decorate
 
 
+def reasoning(group: str) -> Option:
+    """The option of ``run`` and ``rescore`` that says what verifiers see of a completion that starts with reasoning."""
+    return choice(
+        group,
+        "--reasoning",
+        ["split", "keep"],
+        "Verify the answer after the reasoning (<think>...</think> and similar), or the whole completion.  "
+        "[default: split; keep with another dialect]",
+    )
+
+
 request_options = _combined(
     option(MODEL, "--base-url", "URL", "URL of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
     option(
@@ -504,7 +519,9 @@ pick_group = _combined(
 page_options = _combined(details, economics, every_row)
 """Options of commands that show the page of a result."""
 rollout_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
-"""Options of ``score``, ``compare`` and ``certify`` that select the rollouts and their rewards."""
+"""Options of ``score`` and ``certify`` that select the rollouts and their rewards."""
+compared_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_compared)
+"""The same for ``compare``."""
 scoring_options = _combined(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
 """Options of ``run`` for scoring its rollouts."""
 

@@ -7,7 +7,7 @@ and rewards have three decimals; times, money and tokens have units.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -229,11 +229,14 @@ def of_difference(
     margin: float | None = None,
     why: str | None = None,
     over: str = "",
+    even_if: str = "",
+    reasons: Sequence[str] = (),
 ) -> Answer:
     """The answer of a comparison of ``second`` with ``first``; ``delta`` is second minus first.
 
     ``verdict`` is better, worse, equivalent or undecided; higher or lower for a metric without a better direction.
-    ``over`` names what the difference is a mean over, such as "five benchmarks".
+    ``over`` names what the difference is a mean over, such as "five benchmarks". ``even_if`` is the worst case that a
+    verdict survives, and ``reasons`` say why there is none: the first one ends the answer, the others follow it.
     """
     digits = places(interval)
     across = f" over {over}" if over else ""
@@ -249,11 +252,17 @@ def of_difference(
             else ends
         )
         brackets = f"{level(confidence)}: {signed_to(interval, digits)}" if interval else ends
+        if even_if:
+            return Answer(f"{second} {what}{across} ({brackets}), {even_if}.", "", "", "")
         return Answer(f"{second} {what}{across}.", of, brackets)
     seen = ", ".join(filter(None, [f"Difference {signed(delta, digits)}", ends]))
     brackets = seen[0].lower() + seen[1:]
     if verdict == "equivalent":
         return Answer(f"{second} and {first} are equivalent within {margin:g}{across}.", seen, brackets)
+    if reasons:
+        reason, *more = reasons
+        detail = ". ".join([*map(begun, more), seen])
+        return Answer(f"Not decided{across}: {reason}.", detail)
     return Answer(f"Not decided: {second} against {first}{across}.", seen, brackets)
 
 

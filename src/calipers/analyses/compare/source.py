@@ -220,7 +220,7 @@ def cost_of(rollouts: Rollouts) -> float | None:
 
 def estimate_of(part: Rollouts, request: RequestedMetric, plan: Plan) -> Estimate:
     """The estimate of a metric as `score` computes it. Missing rollouts never fail here, as callers check before."""
-    policy = "gap" if plan.missing == "fail" else plan.missing
+    policy = plan.missing if plan.missing == "zero" else "gap"
     result = score_rollouts(part, replace(plan, requests=[request], by=(), missing=policy, afterwards=None))
     return next(iter(result.groups[0].metrics.values()))
 

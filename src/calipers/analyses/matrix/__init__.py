@@ -48,12 +48,12 @@ from calipers.reports.result import Group, finite
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.ledger import Ledger, Missing
 from calipers.rollouts.table import Rollouts
+from calipers.stats.claims import Evidence, decide
 from calipers.stats.estimate import Estimate
 from calipers.stats.margins import equivalence
 from calipers.stats.paired import Difference, undone_by_one
 from calipers.stats.ranks import holm
 from calipers.stats.suite import mean_difference, means
-from calipers.stats.verdict import verdict
 from calipers.tally import quietly
 
 NOT_RUN: Final = "not run"
@@ -439,7 +439,8 @@ def _judge_pairs(
         within = _adjusted([equivalence(each, margin, confidence=confidence).p for *_, each in differences])
     pairs = []
     for (first, second, difference), p, p_within in zip(differences, adjusted, within, strict=True):
-        word = verdict(difference, higher_is_better=better, confidence=confidence, p=p).word
+        level = (1 - confidence) * (difference.p or 0.0) / p if p else 1 - confidence
+        word = decide(Evidence(difference, difference), higher_is_better=better, level=level).word
         pairs.append(
             PairDifference(
                 first,
