@@ -31,7 +31,7 @@ from calipers.reports.github import annotation
 from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
-from calipers.reports.remark_texts import document_of, text_of
+from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.sentences import MINUS, Answer, of_gate, places
 from calipers.reports.untrusted_text import LONGEST, clean, without_middle
 
@@ -227,7 +227,7 @@ class Gate(Asserted, Page):
 def _checked(check: Check) -> dict[str, Any]:
     """A check as the document has it."""
     state = check.state
-    return {**asdict(check), "remarks": [] if state is None else [document_of(state)]}
+    return {**asdict(check), "remarks": documents_of([] if state is None else [state])}
 
 
 def _only_state(gate: Gate) -> Remark | None:
