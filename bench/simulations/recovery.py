@@ -216,10 +216,10 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
     histories = next(iter(found.values())).replicates
     head = filled(
         f"Written by `make bench-statistics`: {histories} histories of {NIGHTS} nights in each cell, seed {seed}; the "
-        f"standard error of a share of 5 % is {100 * math.sqrt(0.05 * 0.95 / histories):.1f} points. Tasks have chances "
-        "Beta(0.8, 0.8); from night 7 on all are lower by the drop. Closed while it stays: alarms that closed although "
-        f"nothing was repaired. Nights to close: from the repair, {REPAIRED_AFTER} nights after the alarm, median; 90 % "
-        "of all alarms. Passed before: the nights after the drop that passed when an alarm ended with its night.\n"
+        f"standard error of a share of 5 % is {100 * math.sqrt(0.05 * 0.95 / histories):.1f} points. Tasks have "
+        "chances Beta(0.8, 0.8); from night 7 on all are lower by the drop. Closed while it stays: alarms that closed although "
+        f"nothing was repaired. Nights to close: from the repair, {REPAIRED_AFTER} nights after the alarm, median; "
+        "90 % of all alarms. Passed before: the nights after the drop that passed when an alarm ended with its night.\n"
     )
     lines = [
         head,

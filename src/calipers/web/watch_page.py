@@ -73,7 +73,9 @@ def watch_page(data: WatchData) -> HtmlPage:
     """The page: the answer, the alarms, the curves of each series, the best step, and the evidence."""
     watched = data.watched
     alarms = watched.open_alarms
-    title = watched.headline() if not alarms else f"{counted(len(alarms), 'alarm')} in {counted(watched.steps, 'step')}."
+    title = (
+        watched.headline() if not alarms else f"{counted(len(alarms), 'alarm')} in {counted(watched.steps, 'step')}."
+    )
     detail = f"{alarms[0].words}." if alarms else promise(watched)
     last = watched.last_step
     reached = "" if last is None else f"Step {last:,} of {watched.planned:,} planned. "

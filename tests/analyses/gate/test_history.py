@@ -238,7 +238,9 @@ def test_an_alarm_of_a_test_of_each_night_stays_open_too(night, rule):
     assert states[first:8] == ["open"] * (8 - first)
     assert "closed" in states[8:]
     assert states[-1] == "quiet"
-    assert gates[first].checks[0].remark.startswith(f"Raised on night {first + 1}, which is lower than the baseline: p ")
+    assert (
+        gates[first].checks[0].remark.startswith(f"Raised on night {first + 1}, which is lower than the baseline: p ")
+    )
     accepted = nights_of(night, [0.1] * 6, start=50)[-1]
     assert accepted.exit_code == 1
     assert night(passes(0.1, 55), accept=len(gates) + 6).exit_code == 0

@@ -36,7 +36,8 @@ def opened(**values):
         (  # a reference with an allowed drop is below what the mean was before
             "drop(reward) > 0.02",
             opened(),
-            "Failed: open since night 9. Mean 0.41 now, at least 0.53 allowed; recovery not shown (evidence 0.6 of 20).",
+            "Failed: open since night 9. Mean 0.41 now, at least 0.53 allowed; "
+            "recovery not shown (evidence 0.6 of 20).",
         ),
         (
             "rise(cost) > 0",
@@ -71,10 +72,14 @@ def opened(**values):
             "--accept NIGHT makes a night the new reference.",
         ),
         ("drop(reward) > 0", AlarmStatus("accepted", 12, closed=9), "Accepted: night 9 is the new reference."),
-        ("drop(reward) > 0", AlarmStatus("quiet", 3, p=0.034, p_level=0.0012345), "No alarm (night 3; p 0.034, level 0.00123)."),
+        (
+            "drop(reward) > 0",
+            AlarmStatus("quiet", 3, p=0.034, p_level=0.0012345),
+            "No alarm (night 3; p 0.034, level 0.00123).",
+        ),
         ("drop(reward) > 0", AlarmStatus("quiet", 1), "No alarm (night 1; not tested)."),
     ],
-)  # fmt: skip
+)
 def test_the_state_of_an_alarm_in_words(alarm, status, expected):
     assert sentence_of(status, parse(alarm), "night") == expected
 
@@ -95,8 +100,14 @@ def test_a_mean_beside_its_bound_has_the_digits_that_tell_them_apart(now, refere
 
 @pytest.mark.parametrize(
     ("evidence", "shown"),
-    [(79.96, "79.9 of 80"), (0.0416, "0.042 of 80"), (9.996, "10 of 80"), (0.0, "0 of 80"), (3.456e9, "3,500,000,000 of 80")],
-)  # fmt: skip
+    [
+        (79.96, "79.9 of 80"),
+        (0.0416, "0.042 of 80"),
+        (9.996, "10 of 80"),
+        (0.0, "0 of 80"),
+        (3.456e9, "3,500,000,000 of 80"),
+    ],
+)
 def test_evidence_is_not_rounded_up_to_what_is_needed(evidence, shown):
     status = AlarmStatus("quiet", 8, evidence=evidence, needed=80.0)
     assert f"evidence {shown})" in sentence_of(status, DROP, "night")

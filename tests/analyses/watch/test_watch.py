@@ -1055,3 +1055,72 @@ def test_steps_of_other_tasks_are_not_left_out_of_the_best_in_silence(tmp_path):
     found = best_in([str(tmp_path)])
     assert [candidate.step for candidate in found.picks[0].candidates] == [0, 1, 2, 3]
     assert found.notes == ["the run: steps that share few tasks with the others are left out: 9"]
+
+
+def write_tries(folder, step, chances, most, *, stops, seed):
+    """A step with up to ``most`` tries of each task; with ``stops``, a task stops at its first pass."""
+    rng = np.random.default_rng([seed, step])
+    rows = []
+    for task, chance in enumerate(chances):
+        for sample in range(most):
+            reward = float(rng.random() < chance)
+            rows.append(json.dumps({"task": f"q{task}", "sample": sample, "reward": reward}))
+            if stops and reward:
+                break
+    folder.mkdir(exist_ok=True)
+    (folder / f"step_{step}.jsonl").write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_first_samples_are_used_at_all_steps_if_one_stops_at_its_first_pass(tmp_path, one_by_one):
+    """A run that begins to stop at the first pass looked better, and one that ends it looked worse."""
+    chances = np.random.default_rng(51).beta(2, 2, 150)
+    for step in range(24):
+        write_tries(tmp_path, step, chances, 4, stops=step < 12, seed=52)
+        if one_by_one:
+            look(tmp_path, alarms_of(["drop(reward) > 0"]))
+    found = look(tmp_path, alarms_of(["drop(reward) > 0"]))
+    assert found.raised == []
+    assert any("step_0.jsonl: step 0 stops at its first pass in" in note for note in found.notes)
+    (curve,) = [each for each in found.series[0].curves if each.metric == "reward"]
+    first = [json.loads(line) for line in (tmp_path / "step_3.jsonl").read_text().splitlines()]
+    expected = np.mean([row["reward"] for row in first if row["sample"] == 0])
+    assert curve.points[3].value == pytest.approx(expected)
+
+
+def test_a_step_that_stops_later_is_found_and_the_steps_before_it_are_computed_again(tmp_path):
+    chances = np.random.default_rng(53).beta(2, 2, 100)
+    rng = np.random.default_rng(54)
+    for step in range(8):
+        if step < 6:  # numbers of samples that follow no result
+            rows = []
+            for task, chance in enumerate(chances):
+                for sample in range(int(rng.integers(1, 5))):
+                    reward = float(rng.random() < chance)
+                    rows.append(json.dumps({"task": f"q{task}", "sample": sample, "reward": reward}))
+            (tmp_path / f"step_{step}.jsonl").write_text("\n".join(rows) + "\n")
+        else:
+            write_tries(tmp_path, step, chances, 4, stops=True, seed=55)
+        stepwise = look(tmp_path, alarms_of(["drop(reward) > 0"]))
+    assert sum("first samples are used at all steps" in note for note in stepwise.notes) == 1
+    at_once = look(tmp_path, alarms_of(["drop(reward) > 0"]), state=str(tmp_path / "other"))
+    assert at_once.evidence == pytest.approx(stepwise.evidence, rel=1e-12)
+    assert at_once.series == stepwise.series
+
+
+def test_pass_at_k_has_no_value_on_first_samples(tmp_path):
+    chances = np.full(60, 0.5)
+    for step in range(3):
+        write_tries(tmp_path, step, chances, 4, stops=True, seed=56)
+    found = look(tmp_path, alarms_of(["drop(pass@2) > 0"]))
+    assert "pass@2 has no value for first samples" in found.alarms[0].why
+
+
+def test_the_best_step_is_picked_on_first_samples(tmp_path):
+    chances = np.random.default_rng(57).beta(2, 2, 100)
+    for step in range(6):
+        write_tries(tmp_path, step, chances, 4, stops=step == 4, seed=58)
+    best = best_in([str(tmp_path)])
+    assert any("step 4 stops at its first pass" in note for note in best.notes)
+    value = next(candidate.value for candidate in best.picks[0].candidates if candidate.step == 4)
+    assert 100 * value == pytest.approx(round(100 * value))  # the share of 100 first samples

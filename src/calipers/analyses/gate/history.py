@@ -131,7 +131,9 @@ class History:
         number = len(self.nights) + 1
         digest = sums.digest
         sums = replace(sums, step=number, split="", dataset=None, agent=None)
-        value = self._value(sums)
+        if sums.follows is None and self.monitor.first:  # an earlier night forces first samples on this one
+            sums = sums.on_first_samples()
+        value = self._value(sums if sums.follows is None else sums.on_first_samples())
         night = Night(number, sums.path, digest, value)
         if self.rule == E_PROCESS:
             self._test_all_nights(night, sums)
@@ -194,6 +196,8 @@ class History:
         """The p value of a night against the baseline, and whether it raises an alarm."""
         if not sums.rewards:
             return
+        if self.monitor.first:
+            sums, base = sums.on_first_samples(), base.on_first_samples()
         now, before, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
         both = np.concatenate([now, before])
         limits = self.monitor.settings.range or (UNIT if bool(((both >= 0) & (both <= 1)).all()) else None)

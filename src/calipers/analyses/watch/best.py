@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from calipers.analyses.watch.monitor import follows_remark
 from calipers.analyses.watch.sums import StepSums, read_step_file
 from calipers.errors import InputError
 from calipers.formats import Named
@@ -19,6 +20,7 @@ from calipers.formats.run_folder import is_run
 from calipers.reports.document import Block, Document, Glance, Name, Row, Sentence, Table, TableColumn, Title, spaced
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.page import Page
+from calipers.reports.remark_texts import text_of
 from calipers.reports.sentences import minus, to
 from calipers.reports.untrusted_text import clean
 from calipers.request import make_plan
@@ -138,6 +140,10 @@ def best_steps(path: str, all_steps: Sequence[StepSums], metric: str | None, con
     for name, series_steps in sorted(series.items()):
         shown = name or "the run"
         ordered = sorted(series_steps, key=lambda sums: sums.step)
+        forcing = next((sums for sums in ordered if sums.follows is not None), None)
+        if forcing is not None and forcing.follows is not None:
+            notes.append(f"{shown}: {text_of(follows_remark(forcing.step, *forcing.follows))}")
+            ordered = [sums.on_first_samples() for sums in ordered]
         what = metric or ordered[0].headline
         try:
             steps, values, excluded = _common(ordered, what)

@@ -23,6 +23,8 @@ from calipers.analyses.watch import DIVERGE, DROP, MEAN, RATE, RISE, SHARE, Alar
 from calipers.analyses.watch.status import ACCEPTED, CLOSED, OPEN, QUIET, AlarmStatus, Measure
 from calipers.analyses.watch.sums import StepSums, UnitHashes, matched, shared_tasks
 from calipers.errors import InputError
+from calipers.remarks import Remark, Value
+from calipers.reports.remark_texts import text_of
 from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.stats.alarms import (
     FORGETTING,
@@ -671,6 +673,7 @@ class Monitor:
         self.segment, self.alarms, self.taken = 1, 0, 0
         self.late: dict[int, int] = {}  # by alarm: 1 once its first series have begun, plus 1 for each later series
         self.accepted: list[int] = []
+        self.first: dict[str, int] = {}  # by series: the step for which first samples are used at all steps
         self._columns: dict[str, set[str]] = {}
 
     @property
@@ -729,6 +732,12 @@ class Monitor:
             self.begin([sums])
         series = self.series[sums.series]
         series.paths[sums.step] = sums.path
+        if sums.follows is not None:
+            self.first.setdefault(series.name, sums.step)
+        if series.name in self.first:
+            if self.first[series.name] == sums.step and sums.follows is not None:
+                self.notes.append(f"{sums.path}: {text_of(follows_remark(sums.step, *sums.follows))}")
+            sums = sums.on_first_samples()
         self._note_columns(series, sums)
         if late:
             self._show(series, sums, "")
@@ -947,6 +956,18 @@ class Monitor:
             values[given], base_values[base_given], steps, confidence=confidence, limits=limits, clusters=clusters
         )
         return (None if math.isnan(change) else change), ends
+
+
+def follows_remark(step: int, rule: str, stopped: int, tasks: int) -> Remark:
+    """The remark on a step whose number of samples follows its results, which forces first samples on all steps."""
+    values: dict[str, Value] = {"step": step, "stopped": stopped, "tasks": tasks}
+    if rule == "stops_at_pass":
+        return Remark("step_stops_at_pass", values, "warning")
+    if rule == "stops_at_failure":
+        return Remark("step_stops_at_failure", values, "warning")
+    if rule == "last_is_pass":
+        return Remark("step_last_is_pass", values, "warning")
+    return Remark("step_last_is_failure", values, "warning")
 
 
 def _verdict(low: float, high: float) -> str:

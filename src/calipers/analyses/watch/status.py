@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from calipers.analyses.watch import DROP, RISE, Alarm
-from calipers.remarks import Remark
+from calipers.remarks import Remark, Value
 from calipers.reports.remark_texts import text_of
 from calipers.stats.alarms import CLOSE_AT
 
 State = Literal["quiet", "open", "closed", "accepted"]
-QUIET, OPEN, CLOSED, ACCEPTED = "quiet", "open", "closed", "accepted"
+QUIET: Final = "quiet"
+OPEN: Final = "open"
+CLOSED: Final = "closed"
+ACCEPTED: Final = "accepted"
 Measure = Literal["mean", "rate", "difference"]
 NIGHT, STEP = "night", "step"
 FINEST: Final = 8  # decimals
@@ -56,7 +59,7 @@ def remark_of(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark:
             return _open(status, alarm, unit)
         case "accepted":
             return Remark("alarm_accepted", {"unit": unit, "accepted": status.closed})
-    values = {
+    values: dict[str, Value] = {
         "unit": unit,
         "closed": status.closed,
         "level": _bound(status.close_at, status.close_at, up=alarm.kind != DROP),
@@ -68,7 +71,7 @@ def remark_of(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark:
 
 
 def _quiet(status: AlarmStatus, unit: str) -> Remark:
-    values = {"unit": unit, "at": status.at}
+    values: dict[str, Value] = {"unit": unit, "at": status.at}
     if status.p is not None:
         return Remark("alarm_quiet_by_p", {**values, "p": _short(status.p), "level": _short(status.p_level)})
     if status.evidence is None or status.needed is None:
@@ -78,7 +81,7 @@ def _quiet(status: AlarmStatus, unit: str) -> Remark:
 
 
 def _open(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark:
-    values = {"unit": unit, "raised": status.raised, **_recovery(status)}
+    values: dict[str, Value] = {"unit": unit, "raised": status.raised, **_recovery(status)}
     if status.close_at is None:
         return Remark("alarm_open_until_accepted", {**values, "accept": unit.upper()}, "warning")
     if status.now is None or status.reference is None:
@@ -101,10 +104,13 @@ def raised_remark(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark | None
     if status.raised is None:
         return None
     change = "lower" if alarm.kind == DROP else "higher"
-    values = {"unit": unit, "raised": status.raised, "since": status.since, "change": change}
+    values: dict[str, Value] = {"unit": unit, "raised": status.raised, "since": status.since, "change": change}
     if status.evidence is None or status.needed is None:
         return Remark("alarm_raised_by_p", {**values, "p": _short(status.p), "level": _short(status.p_level)})
-    strength = {"evidence": _evidence(status.evidence, status.needed), "needed": _short(status.needed)}
+    strength: dict[str, Value] = {
+        "evidence": _evidence(status.evidence, status.needed),
+        "needed": _short(status.needed),
+    }
     return Remark("alarm_raised", {**values, **strength})
 
 
