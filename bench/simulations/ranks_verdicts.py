@@ -198,7 +198,7 @@ def steady_boards(world: SteadyWorld, tasks: int, rng: np.random.Generator, repl
     """Joint coverage and mean set size, without and with the scores of lopsided pairs."""
     found = _Counts()
     truth = np.array(world.truth)
-    own = own_critical(np.ones((len(truth), tasks), dtype=np.bool_))
+    own = own_critical(np.ones((len(truth), tasks), dtype=np.bool_), CONFIDENCE)
     for _ in range(replicates):
         values = world.drawn(tasks, rng)
         found.add("before", rank_sets(values, confidence=CONFIDENCE), truth)
