@@ -41,7 +41,9 @@ _STATED: Final = re.compile(
 )
 _BOXED: Final = re.compile(r"\\boxed\{\s*+(?:\\text(?:bf|rm)?\{)?\s*\(?([A-Z])\)?\s*\}")
 _FIRST: Final = re.compile(r"\s*[(\[*_`]*([A-Z])[*_`]*[)\].:](?!\w)")
-_WORD: Final = re.compile(r"\b[AI] (?!(?:or|and|nor|but|is|was|as|because|since|seems|would|rather than|instead of)\b)(?=[a-z])")  # an article
+_WORD: Final = re.compile(  # an article
+    r"\b[AI] (?!(?:or|and|nor|but|is|was|as|because|since|seems|would|rather than|instead of)\b)(?=[a-z])"
+)
 _SINGLE: Final = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])")
 NEAR: Final = 40  # characters before a negated letter in which a word may take an answer back
 _OPTION: Final = r"(?:(?i:the\s)?(?i:option|choice|answer|letter)s?\s)?"
@@ -140,7 +142,7 @@ def _search(pattern: str, text: str, ignore_case: bool) -> str | VerifierError |
     try:
         match = patterns.search(pattern, text, ignore_case=ignore_case)
     except patterns.RegexTimeout as error:
-        failed = VerifierError(str(error), outcome="filter_timeout")
+        failed = VerifierError(str(error), outcome="filter_timeout", suspect=True)
         failed.__cause__ = error
         return failed
     return None if match is None else match[0]
