@@ -14,6 +14,7 @@ from calipers.analyses.rescore import Rescoring, changed_verdicts, rejudge
 from calipers.errors import InputError
 from calipers.remarks import Remark
 from calipers.running import Job
+from calipers.running.library import check_of_library
 from calipers.running.perform import perform
 
 ANSWERS = {
@@ -90,10 +91,8 @@ def test_the_answer_is_verified_and_the_log_keeps_the_whole_completion(job):
 
 def test_the_whole_completion_is_verified_if_the_user_says_so(job):
     report = perform(replace(job, reasoning="keep"))
-    rewards = {name: reward for name, (_, reward) in verdicts(job.out).items()}
-    assert [name for name, reward in rewards.items() if not reward] == [
-        name for name in rewards if name in ("apart", "other")
-    ]
+    wrong = {name for name, (_, reward) in verdicts(job.out).items() if not reward}
+    assert wrong == {"apart", "other"}  # what the server returned apart is never verified
     assert report.remarks == ()
     assert not any("reasoning_chars" in row for row in records(job.out))
 
@@ -111,9 +110,7 @@ def test_a_run_with_the_other_choice_is_another_run(job):
         perform(replace(job, reasoning="keep"))
     kept = replace(job, reasoning="keep", out=job.out.with_name("kept"))
     perform(kept)
-    with pytest.raises(
-        InputError, match=r"reasoning: kept here, split requested \(--reasoning keep resumes that run\)"
-    ):
+    with pytest.raises(InputError, match=r"kept here, split requested \(--reasoning keep resumes that run\)"):
         perform(replace(kept, reasoning=None))
     assert "reasoning" not in json.loads((kept.out / "plan.json").read_text())["identity"]  # as in earlier versions
     assert perform(kept).complete
@@ -160,7 +157,8 @@ def test_a_rescore_splits_the_log_of_a_run_that_did_not(job):
     document = split.to_dict()
     assert document["remarks"][0]["code"] == "reasoning_split"
     assert type(split).from_dict(document).remarks == [SPLIT]
-    rows = {row["task"]: row for row in map(json.loads, open(split.path))}
+    with open(split.path) as file:
+        rows = {row["task"]: row for row in map(json.loads, file)}
     outcomes = {name: row.get("answers_outcome", "scored") for name, row in rows.items()}
     assert outcomes == {name: outcome for name, (outcome, _) in EXPECTED.items()}
 
@@ -173,7 +171,7 @@ def test_a_rescore_of_a_run_follows_its_choice(job):
     perform(kept)
     assert rejudge(Rescoring(str(kept.out))).remarks == []
     assert changed_verdicts(str(kept.out))[1] == []
-    assert [flip.count for flip in rejudge(Rescoring(str(kept.out), reasoning="split")).flips][0] == 4
+    assert rejudge(Rescoring(str(kept.out), reasoning="split")).flips[0].count == 4
 
 
 @pytest.mark.parametrize("filters", [("after_marker=</think>",), ("tag=think",), (r"regex=(?s)</think>\s*(.*)",)])
@@ -192,6 +190,14 @@ def test_a_rescore_of_a_plain_file_splits(job, tmp_path):
     assert found.remarks == [SPLIT]
     with pytest.raises(InputError, match="--reasoning: is 'both'; expected split or keep"):
         Rescoring(str(plain), reasoning="both")
+
+
+def test_a_task_of_another_library_is_not_split():
+    job = Job("tasks", "openai/m", lm_eval="arith", reasoning="split")
+    assert not job.splits_reasoning
+    with pytest.raises(InputError, match=r"--reasoning: tasks is a task of lm-evaluation-harness, .*; remove it"):
+        check_of_library(job)
+    check_of_library(replace(job, reasoning="keep"))
 
 
 def test_without_texts_there_is_no_reasoning_either(job, tmp_path):
