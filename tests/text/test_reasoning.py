@@ -18,6 +18,7 @@ HARMONY = "<|channel|>analysis<|message|>could be 4<|end|><|start|>assistant<|ch
     [
         ("<think>could be 4, no</think>It is 9", "It is 9"),
         ("  \n<think>\n\n</think>\n\n4", "4"),  # blanks before and after
+        ("\ufeff\u200b<think>4</think>9", "9"),
         ("<thinking>x</thinking> 4", "4"),
         ("<thought>x</thought> 4", "4"),
         ("<reasoning>x</reasoning> 4", "4"),
