@@ -73,7 +73,6 @@ def test_the_worst_filling_decides():
     decision = decide(Evidence(seen, seen, (worst, best)))
     assert (decision.word, decision.undecided_by, decision.as_observed) == ("undecided", "missing", "better")
     assert decide(Evidence(seen, seen, (seen, best))).word == "better"
-    assert Evidence(seen, seen, (worst, best)).worst_interval == (worst.interval[0], best.interval[1])
 
 
 def test_missing_rollouts_of_unknown_effect_leave_it_undecided():

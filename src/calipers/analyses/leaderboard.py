@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 
@@ -545,6 +545,9 @@ class Leaderboard(Page):
     inputs: Sequence[Sequence[Input]]
     boards: Sequence[Board]
     notes: Sequence[str] = ()
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a leaderboard is neither true nor false: use .boards[0].places")
 
     @property
     def digest(self) -> str:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import msgspec
 
@@ -80,6 +80,9 @@ class Result(Page):
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; not in the digest
     failed: Sequence[str] = ()  # the notes about errors in code that came with the rollouts
     interval: str | None = None  # the interval method that was requested by name; not in the JSON
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a result is neither true nor false: use result['mean_reward'].value, or calipers.gate(result)")
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:

@@ -87,13 +87,6 @@ class Evidence:
     weighted: Difference | None = None  # of pooled rates whose counts differ: with the same weights in both runs
     unseen: Unseen | None = None  # None: the pair is not lopsided
 
-    @property
-    def worst_interval(self) -> tuple[float, float] | None:
-        """From the lower end of the worst filling to the upper end of the best one; None if one has no interval."""
-        if self.worst is None or self.worst[0].interval is None or self.worst[1].interval is None:
-            return None
-        return self.worst[0].interval[0], self.worst[1].interval[1]
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:

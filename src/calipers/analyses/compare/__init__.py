@@ -11,9 +11,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Self
 
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, NotPassed, UnknownName
 from calipers.formats.read import Input
 from calipers.metrics import MetricSpec
 from calipers.remarks import Remark
@@ -153,6 +153,8 @@ def make_question(
 
 
 SCHEMA = "calipers.comparison/1"
+VERDICTS: Final = ("better", "worse", "equivalent", "undecided", "higher", "lower")
+"""The words of a verdict; higher and lower are for metrics of which no direction is better."""
 FIELDS = (
     *("dataset", "first_run", "second_run", "by", "slice", "metric", "first", "second", "delta", "stderr"),
     *("low", "high", "p", "p_holm", "p_bh", "method", "verdict", "sentence", "more_tasks", "more_samples"),
@@ -367,6 +369,39 @@ class Comparison(Page):
         if metric not in by_metric:
             raise UnknownName.of("metric in this comparison", metric, by_metric)
         return by_metric[metric]
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a comparison is neither true nor false: use .verdict, or .check('better')")
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the primary question of the only pair of runs; KeyError if there are other pairs."""
+        if len(self.pairs) != 1:
+            raise KeyError(f"{len(self.pairs)} pairs of runs were compared; use .contests[i].pairs[j]")
+        return self._words[0]
+
+    def check(self, *words: str) -> Self:
+        """Itself if the verdict of every pair of runs is among these words; else NotPassed, whose text is the page.
+
+        The verdict of a pair is that on its primary question.
+        """
+        if not words:
+            raise InputError(f"check() has no verdict; expected one or more of {', '.join(VERDICTS)}")
+        for word in words:
+            if word not in VERDICTS:
+                raise UnknownName.of("verdict", word, VERDICTS)
+        found = self._words
+        if not found or any(word not in words for word in found):
+            raise NotPassed(str(self))
+        return self
+
+    @property
+    def _words(self) -> list[str]:
+        """The verdict of every pair of runs on its primary question; undecided if they have no metric in common."""
+        from calipers.analyses.compare.page import primary
+
+        findings = [primary(pair) for _, pair in self.pairs]
+        return ["undecided" if finding is None else finding.verdict for finding in findings]
 
     @property
     def pairs(self) -> list[tuple[Contest, Pair]]:

@@ -401,12 +401,13 @@ def _read_numbers(
     if on_delta and named.baseline is None:
         raise InputError(f"{on_delta[0].text!r} needs a baseline; expected --baseline PATH")
     metrics = list(dict.fromkeys(requirement.metric for requirement in requirements if not requirement.missing))
-    numbers = read_numbers(named.source, metrics, by, scoring)
+    on_ends = {requirement.key for requirement in requirements if requirement.end and not requirement.delta}
+    numbers = read_numbers(named.source, metrics, by, scoring, on_ends=on_ends)
     if not numbers.document and any(requirement.worst and not requirement.delta for requirement in requirements):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM)
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, on_ends=on_ends)
     on_end = any(requirement.end and not (requirement.delta or requirement.worst) for requirement in requirements)
     if on_end and not numbers.once and not numbers.zero and too_many_missing(numbers, most):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP)
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP, on_ends=on_ends)
     if not on_delta or named.baseline is None:
         return numbers, None
     delta_metrics = list(dict.fromkeys(requirement.metric for requirement in on_delta))
@@ -462,6 +463,9 @@ class _GroupCheck:
             too_many = _too_many_gaps(self.changes.counterpart(self.group), self.most, " of the baseline")
         value, why = _compared_value(requirement, number)
         if value is None:
+            if self.numbers.once and self._beyond_samples(number):
+                needed = Remark("free_bounds_once", {}, "no_answer")
+                why = f"{why}; {text_of(needed)}"
             return replace(start, why=too_many or why)
         if self.changes is not None and requirement.is_claim and not requirement.worst:
             evidence = self.changes.evidence(self.group, requirement)
@@ -480,6 +484,11 @@ class _GroupCheck:
         if word == "failed" and requirement.met(value) and missing is not None and missing.ends is not None:
             remark = _unmet_remark(missing.text, missing.ends)
         return replace(start, value=value, word=word, remark=remark)
+
+    def _beyond_samples(self, number: Number) -> bool:
+        """Whether the requirement is on an end of pass@K for a K that no task has samples for."""
+        is_end = self.requirement.end is not None and not self.requirement.delta
+        return is_end and self.requirement.key[0].startswith("pass@") and number.value is None and not number.tasks
 
     def _claimed(self, start: Check, evidence: Evidence, too_many: str | None) -> Check:
         """The answer of a requirement that claims a difference, by the one rule for such claims.
@@ -618,7 +627,8 @@ def _find_number(
 
 
 def _compared_value(requirement: Requirement, number: Number) -> tuple[float | None, str | None]:
-    if finite(number.value) is None:
+    beyond_samples = requirement.end is not None and number.interval is not None  # bounds without a value
+    if finite(number.value) is None and not beyond_samples:
         return (None, f"{'no difference' if requirement.delta else 'no value'}: {number.why or 'no reason is given'}")
     if requirement.end is None:
         return number.value, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -34,14 +34,18 @@ from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
 from calipers.pipeline import Source, read, score, score_rollouts
+from calipers.remarks import Remark
 from calipers.reports.figures import counted
-from calipers.reports.remark_texts import note_of
+from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result import SCHEMA, Result
-from calipers.request import make_plan, per_reward
+from calipers.request import Plan, RequestedMetric, make_plan, per_reward
+from calipers.rollouts.labels import sliced
 from calipers.rollouts.ledger import RANDOM, contributed
 from calipers.rollouts.record import Stop
+from calipers.rollouts.table import Rollouts
 from calipers.stats.claims import Evidence
 from calipers.stats.estimate import NO_SEQUENCE
+from calipers.stats.free_bounds import free_bounds
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
 from calipers.typed import complete
@@ -195,11 +199,17 @@ NO_SIDE: Final = "it is not known whether higher or lower is better, so there is
 
 
 def scored_filled(
-    source: Source, metrics: Sequence[Any] | None, by: Sequence[str], settings: Mapping[str, Any], end: int
-) -> tuple[Result, dict[Key, str]]:
-    """Score a source with every missing rollout filled with an end of the range of rewards.
+    source: Source,
+    metrics: Sequence[Any] | None,
+    by: Sequence[str],
+    settings: Mapping[str, Any],
+    end: int,
+    on_ends: Collection[Key] = (),
+) -> tuple[list[GateGroup], dict[Key, str]]:
+    """The groups of a source, scored with every missing rollout filled with an end of the range of rewards.
 
-    Also returns the metrics about which the result says nothing, each with the reason.
+    Also returns the metrics about which these groups say nothing, each with the reason. ``on_ends`` are the metrics
+    whose interval a requirement reads.
     """
     if is_stdin(source):
         raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
@@ -214,7 +224,85 @@ def scored_filled(
         for variant in per_reward(request, rollouts, plan.reward, plan.dialect.every_reward):
             if not within_range(contributed(rollouts, variant.params["reward"]), reward_range(plan)):
                 unknown[metric_key(variant.text)] = NO_RANGE
-    return score_rollouts(filled_rollouts(rollouts, reward_range(plan)[end]), plan), unknown
+    full = filled_rollouts(rollouts, reward_range(plan)[end])
+    groups = msgspec.convert(score_rollouts(full, plan).to_dict(), complete(_Document)).groups
+    return bounded_beyond_samples(groups, full, plan, on_ends), unknown
+
+
+PASS_AT_K: Final = "pass@{k}"
+
+
+def lacks_samples(groups: Sequence[GateGroup], on_ends: Collection[Key]) -> bool:
+    """Whether a metric of ``on_ends`` has no value in a group or a slice because no task has enough samples."""
+    for group in groups:
+        slices = [cut.metrics for cuts in group.breakdowns.values() for cut in cuts.values()]
+        for metrics in (group.metrics, *slices):
+            for name, number in metrics.items():
+                if number.value is None and not number.tasks and metric_key(name) in on_ends:
+                    return True
+    return False
+
+
+def bounded_beyond_samples(
+    groups: Sequence[GateGroup], rollouts: Rollouts, plan: Plan, on_ends: Collection[Key]
+) -> list[GateGroup]:
+    """The groups, in which every pass@K of ``on_ends`` beyond the samples has the bounds that hold whatever the law."""
+    requests = [
+        request for request in plan.requests if request.metric.name == PASS_AT_K and metric_key(request.text) in on_ends
+    ]
+    if not requests or not lacks_samples(groups, on_ends):
+        return list(groups)
+    rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
+    parts = {tuple(part.keys[0]): part for part in rollouts.groups()}
+    bounded = []
+    for group in groups:
+        part = parts[group.identity]
+        variants = [
+            variant
+            for request in requests
+            for variant in per_reward(request, part, plan.reward, plan.dialect.every_reward)
+        ]
+        breakdowns = {}
+        for key, cuts in group.breakdowns.items():
+            rows = sliced(part, key, plan.dialect.label)
+            breakdowns[key] = {
+                name: msgspec.structs.replace(cut, metrics=_bounded(cut.metrics, rows[name], variants, plan))
+                for name, cut in cuts.items()
+            }
+        metrics = _bounded(group.metrics, part, variants, plan)
+        bounded.append(msgspec.structs.replace(group, metrics=metrics, breakdowns=breakdowns))
+    return bounded
+
+
+def _bounded(
+    metrics: Mapping[str, Number], part: Rollouts, variants: Sequence[RequestedMetric], plan: Plan
+) -> dict[str, Number]:
+    """The metrics of a group or a slice, with the bounds of every pass@K beyond the samples, or why there are none."""
+    bounded = dict(metrics)
+    for variant in variants:
+        number = metrics.get(variant.text)
+        if number is None or number.value is not None or number.tasks:
+            continue
+        column = contributed(part, variant.params["reward"])
+        k = variant.params["k"]
+        found = free_bounds(
+            column.filled(0.0) if plan.missing == ZERO else column,
+            part.by_task,
+            [k],
+            threshold=variant.params["threshold"],
+            confidence=plan.confidence,
+            clustered=plan.cluster is not None,
+            stopped=part.stop is not None,
+        )
+        if found.why is not None:
+            why = text_of(Remark("free_bounds_none", {"k": k, "samples": found.samples}, "no_answer"))
+            bounded[variant.text] = msgspec.structs.replace(number, why=f"{why}: {text_of(found.why)}")
+        else:
+            remark = text_of(Remark("free_bounds_used", {"k": k, "samples": found.samples}))
+            bounded[variant.text] = msgspec.structs.replace(
+                number, interval=found.ends[k], remark=remark, tasks=found.tasks
+            )
+    return bounded
 
 
 def number_of(requirement: Requirement, numbers: Mapping[str, Number]) -> Number | None:
@@ -367,15 +455,21 @@ def is_document(source: Source) -> bool:
 
 
 def read_numbers(
-    source: Source, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, name_in_memory: str = TABLE
+    source: Source,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    scoring: GateScoring,
+    name_in_memory: str = TABLE,
+    on_ends: Collection[Key] = (),
 ) -> GateNumbers:
     """The numbers of a result document, or of rollouts after scoring them by these metrics and slices.
 
-    ``name_in_memory`` is the name of a source in memory.
+    ``name_in_memory`` is the name of a source in memory; ``on_ends`` are the metrics whose interval a requirement
+    reads.
     """
     path = display_name(source, name_in_memory)
     if not is_document(source):
-        return _score(source, path, metrics, by, scoring)
+        return _score(source, path, metrics, by, scoring, on_ends)
     if given := scoring.options():
         raise InputError.at(path, f"is a finished result, so {', '.join(given)} cannot apply", "expected rollouts")
     content = msgspec.convert(source.to_dict(), complete(_Document)) if isinstance(source, Result) else _read(path)
@@ -394,7 +488,14 @@ def read_numbers(
     )
 
 
-def _score(source: Source, path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
+def _score(
+    source: Source,
+    path: str,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    scoring: GateScoring,
+    on_ends: Collection[Key],
+) -> GateNumbers:
     rollout_metrics, table_metrics = split_metrics(list(metrics) or None, scoring.dialect, [source])
     result = score(source, rollout_metrics or None, by=list(by), **scoring.given())
     content = msgspec.convert(result.to_dict(), complete(_Document))
@@ -411,19 +512,36 @@ def _score(source: Source, path: str, metrics: Sequence[str], by: Sequence[str],
     warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
     notes = [*result.notes, *_stops("", content), *warnings]
     zero = content.missing == ZERO
-    return GateNumbers(path, source, content.groups, False, notes, tables, short(known), content.confidence, zero=zero)
+    groups = content.groups
+    if lacks_samples(groups, on_ends) and not is_stdin(source):  # standard input can be read only once
+        settings = scoring.given()
+        plan = make_plan(
+            rollout_metrics or None,
+            by=list(by),
+            source=source,
+            **{name: value for name, value in settings.items() if name != "columns"},
+        )
+        rollouts = read(source, columns=settings.get("columns"), labels=plan.labels)
+        groups = bounded_beyond_samples(groups, rollouts, plan, on_ends)
+    return GateNumbers(path, source, groups, False, notes, tables, short(known), content.confidence, zero=zero)
 
 
 def with_filled(
-    numbers: GateNumbers, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, *ends: int
+    numbers: GateNumbers,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    scoring: GateScoring,
+    *ends: int,
+    on_ends: Collection[Key] = (),
 ) -> GateNumbers:
     """Score the rollouts again for each end of the range (`BOTTOM`, `TOP`) with every missing rollout at that end."""
     filled, unknown = dict(numbers.filled), dict(numbers.unknown)
     rollout_metrics, _ = split_metrics(list(metrics) or None, scoring.dialect, [numbers.source])
     for end in ends:
         if end not in filled:
-            result, unknown_here = scored_filled(numbers.source, rollout_metrics or None, by, scoring.given(), end)
-            groups = msgspec.convert(result.to_dict(), complete(_Document)).groups
+            groups, unknown_here = scored_filled(
+                numbers.source, rollout_metrics or None, by, scoring.given(), end, on_ends
+            )
             filled[end] = {group.identity: group for group in groups}
             unknown |= unknown_here
     return replace(numbers, filled=filled, unknown=unknown)

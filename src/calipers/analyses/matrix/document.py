@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from calipers.analyses.compare.document import CiVerdict, annotations_of, suites_of
 from calipers.analyses.compare.page import MARKS
@@ -144,6 +144,9 @@ class Matrix(Page):
         if benchmark not in by_name:
             raise UnknownName.of("benchmark in this matrix", benchmark, by_name)
         return by_name[benchmark]
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a matrix is neither true nor false: use .verdicts")
 
     @property
     def verdicts(self) -> list[str]:
