@@ -7,7 +7,6 @@ from making import GAP, rewards
 from calipers.stats.counts import (
     FEWEST_STOPPED,
     FEWEST_TASKS,
-    Dependence,
     Follows,
     Samples,
     dependence_of,
@@ -71,10 +70,10 @@ def test_the_score_test():
     products = (n - n.mean()) * (m - m.mean())
     z = products.sum() / math.sqrt((products**2).sum())
     tested = score_test(Samples.of(*rewards(*tasks), 1.0))
-    assert tested == Dependence(pytest.approx(z), pytest.approx(math.erfc(z / math.sqrt(2))), 30)
+    assert tested == Follows("more_is_higher", 0, 30, 4, pytest.approx(math.erfc(z / math.sqrt(2))))
     assert z == pytest.approx(math.sqrt(30))
     mirrored = score_test(Samples.of(*rewards(*[[1 - reward for reward in task] for task in tasks]), 1.0))
-    assert mirrored.z == pytest.approx(-z)
+    assert mirrored == Follows("more_is_lower", 0, 30, 4, pytest.approx(tested.p))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_no_score_without_something_to_test(tasks):
 
 def test_the_score_has_no_scale():
     tasks = [[1e200] * 4] * 15 + [[0] * 2] * 15
-    assert score_test(Samples.of(*rewards(*tasks), 1.0)).z == pytest.approx(math.sqrt(30))
+    assert score_test(Samples.of(*rewards(*tasks), 1.0)).p == pytest.approx(math.erfc(math.sqrt(15)))
 
 
 def test_what_is_promised_on_the_page():
