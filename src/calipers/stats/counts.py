@@ -263,9 +263,10 @@ def dependence_of(samples: Samples) -> Follows | None:
 def score_test(samples: Samples) -> Follows | None:
     """The score test of counts n_t against means m_t; None unless its two-sided p is below `SCORE_LEVEL`.
 
-    ``z = sum x_t e_t / sqrt(sum (x_t e_t)^2)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at least 20 tasks;
-    n_t are the planned rollouts. A rank correlation would be wrong, because means of few samples have other ranks even
-    without any dependence.
+    ``z = sum x_t e_t / sqrt(v)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at least 20 tasks; n_t are the
+    planned rollouts, and v is the larger of ``sum (x_t e_t)^2`` and the variance over all orders of the tasks,
+    ``sum x_t^2 sum e_t^2/(T - 1)``. A rank correlation would be wrong, because means of few samples have other ranks
+    even without any dependence.
     """
     sampled = samples.tries.n > 0
     counts = samples.tries.planned[sampled].astype(float)
@@ -277,8 +278,11 @@ def score_test(samples: Samples) -> Follows | None:
     if not 0 < largest < math.inf:
         return None
     values = values / largest  # the test does not depend on the scale, and squares of large rewards would overflow
-    products = (counts - total(counts) / tasks) * (values - total(values) / tasks)
-    spread = float(total(products * products))
+    x, e = counts - total(counts) / tasks, values - total(values) / tasks
+    products = x * e
+    # where no task with few samples passes, its products agree, and their own spread would be too small
+    shuffled = float(total(x * x)) * float(total(e * e)) / (tasks - 1)
+    spread = max(float(total(products * products)), shuffled)
     if not spread > 0:
         return None
     z = float(total(products)) / math.sqrt(spread)
