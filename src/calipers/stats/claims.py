@@ -258,7 +258,7 @@ def _skewness(units: Units, toward: float) -> float:
     if largest == 0:
         return 0.0
     residuals = toward * units.residuals / largest  # cubes of huge values would overflow
-    return float(total(residuals**3)) / float(total(residuals * residuals)) ** 1.5
+    return float(total(residuals**3)) / math.pow(float(total(residuals * residuals)), 1.5)
 
 
 def _share_inside(values: Floats, limits: tuple[float, float]) -> float:
