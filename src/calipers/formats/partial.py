@@ -73,6 +73,8 @@ class PartSettings(msgspec.Struct, frozen=True):
     range: tuple[float, float] | None = None
     exclude: list[str] = []
     labels: list[str] = []
+    ranges: dict[str, tuple[float, float]] | None = None
+    mean: str | None = None
 
 
 class PartHeader(msgspec.Struct, frozen=True):

@@ -56,6 +56,7 @@ from calipers.reports.figures import (
     too_few,
     whole_account,
 )
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.sentences import (
     ONE_SAMPLE,
@@ -661,6 +662,9 @@ def answer_of_several(result: Result) -> Answer:
     if len(result.suites) == 1 and (metrics := result.suites[0].metrics):
         suite, (name, means) = result.suites[0], next(iter(metrics.items()))
         who = _short(suite.model or suite.agent or "")
+        if means.no_mean is not None:
+            ways = " ".join(text_of(remark) for remark in means.remarks if remark is not means.no_mean)
+            return Answer(text_of(means.no_mean), ways)
         return of_suite(who, len(suite.datasets), clean(name), means.macro, confidence=result.confidence)
     if not result.groups:
         return Answer("There are no rollouts.")
