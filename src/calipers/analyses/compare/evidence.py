@@ -94,7 +94,7 @@ def followed_run(run: Rollouts, key: str | None) -> Follows | None:
     if key not in run.rewards:
         return None
     rewards = contributed(run, key)
-    return follows(passed(rewards, PASS_THRESHOLD), rewards.given, run.task)
+    return follows(passed(rewards, PASS_THRESHOLD), rewards.given, run.task, rewards=rewards.values)
 
 
 def examine(pair: MetricPair, sides: Sides = NEITHER, zero: MetricPair | None = None) -> Measured:
