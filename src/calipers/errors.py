@@ -114,10 +114,11 @@ class ClientError(RunError):
         wait: float | None = None,  # seconds to wait before a retry, as the server requested
         slow_down: bool = False,  # the server reported too many requests
         hopeless: bool = False,  # every other call would fail too: wrong key, wrong address, wrong model
+        before_answer: bool = False,  # the request was not accepted, so that no answer can be the cause
     ) -> None:
         super().__init__(message)
         self.kind, self.retry, self.wait = kind, retry, wait
-        self.slow_down, self.hopeless = slow_down, hopeless
+        self.slow_down, self.hopeless, self.before_answer = slow_down, hopeless, before_answer
 
 
 class VerifierError(RunError):

@@ -277,6 +277,52 @@ def test_a_known_range_takes_the_lower_of_two_lower_ends():
     assert found.interval[0] == pytest.approx((centre - half) / (1 + q * q / 20), abs=1e-9)
 
 
+def test_the_winner_of_own_tasks_is_that_of_common_tasks_if_all_have_the_same():
+    values, known = passes(5, 60, shift=0.1), np.ones((5, 60), dtype=bool)
+    known[:, 40:] = False
+    for options in ({}, {"limits": (0.0, 1.0)}, {"higher_is_better": False}):
+        assert winner(np.where(known, values, math.nan), known=known, **options) == winner(values[:, :40], **options)
+
+
+def test_a_run_with_one_task_is_no_candidate():
+    values, known = passes(4, 60), np.ones((4, 60), dtype=bool)
+    values[3, 0], known[3, 1:] = 1.0, False
+    found = winner(values, known=known)
+    assert (found.candidates, found.run) == (3, winner(values[:3]).run)
+
+
+def test_a_winner_with_other_tasks_has_the_covariance_of_the_tasks_that_both_have():
+    """Two copies of one run are equal where both have tasks, so that the selection between them has little bias."""
+    values = np.repeat(passes(1, 200), 2, axis=0)
+    known = np.ones((2, 200), dtype=bool)
+    known[1, 190:] = False
+    copies = winner(values, known=known).bias
+    assert 0 <= copies < 0.2 * winner(passes(2, 200)).bias
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_missing_rollouts_widen_the_interval_of_the_winner(higher):
+    """It reaches from the lower end with all of them failed to the upper end with all of them passed."""
+    values, known = PICKED.copy(), np.ones(PICKED.shape, dtype=bool)
+    known[0, :3] = False
+    worst = np.where(known, values, 0.0), np.where(known, values, 1.0), np.ones(PICKED.shape, dtype=bool)
+    options = {"limits": (0.0, 1.0), "higher_is_better": higher}
+    if not higher:
+        values, worst = 1 - values, (1 - worst[1], 1 - worst[0], worst[2])
+    found, seen = winner(values, known=known, worst=worst, **options), winner(values, known=known, **options)
+    assert (found.run, found.observed, found.value) == (seen.run, seen.observed, seen.value)
+    assert found.interval[0] < seen.interval[0] < found.value < seen.interval[1] < found.interval[1]
+    better_end = found.interval[1] if higher else 1 - found.interval[0]
+    mean = float(np.where(known, PICKED, 1.0)[0].mean())
+    assert better_end == pytest.approx(min(1.0, mean + 1.959964 * np.sqrt(mean * (1 - mean) / 19)), abs=1e-6)
+
+
+def test_missing_rollouts_of_other_runs_leave_the_interval_of_the_winner():
+    low, planned = PICKED.copy(), np.ones(PICKED.shape, dtype=bool)
+    low[1, :2] = 0.0
+    assert winner(PICKED, worst=(low, PICKED, planned), limits=(0.0, 1.0)) == winner(PICKED, limits=(0.0, 1.0))
+
+
 @pytest.mark.parametrize("tasks", [2, 3, 5])
 def test_the_winner_of_few_tasks_without_a_range_is_covered(tasks):
     """With normal quantiles the interval covers in 66, 81 and 88 % of such comparisons."""

@@ -396,6 +396,17 @@ def _combined(*options: Any) -> Option:
     return decorate
 
 
+def reasoning(group: str) -> Option:
+    """The option of ``run`` and ``rescore`` that says what verifiers see of a completion that starts with reasoning."""
+    return choice(
+        group,
+        "--reasoning",
+        ["split", "keep"],
+        "Verify the answer after the reasoning (<think>...</think> and similar), or the whole completion.  "
+        "[default: split; keep with another dialect]",
+    )
+
+
 request_options = _combined(
     option(MODEL, "--base-url", "URL", "URL of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
     option(

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from calipers.rollouts.column import Bools, Column
-from calipers.rollouts.record import CODE, FIRST_GAP
+from calipers.rollouts.ledger import lost_before_answer
+from calipers.rollouts.record import FIRST_GAP
 from calipers.rollouts.table import Rollouts
 
 Ends = tuple[float, float]
@@ -28,11 +29,6 @@ MOST_LOST_BEFORE: Final = 0.1
 def missing(rollouts: Rollouts, column: Column | None) -> Bools:
     """Which rollouts are missing, [R]: those without a value in ``column``, or without any number."""
     return np.asarray(rollouts.outcome >= FIRST_GAP) if column is None else ~column.given
-
-
-def lost_before_answer(rollouts: Rollouts) -> Bools:
-    """Which rollouts were lost before the model was asked, [R], so that their loss cannot depend on the answer."""
-    return np.asarray(rollouts.outcome == CODE["not_run"])
 
 
 def to_fill(rollouts: Rollouts, column: Column | None) -> Bools:

@@ -13,8 +13,9 @@ Every difference is the new run less the old one. A claim holds only if each tes
   run follows its results;
 - the same with every missing rollout at the end of the range that contradicts the claim (Manski 1990);
 - for pooled rates of runs with different counts of samples, the difference on the same weights of tasks;
-- for a lopsided pair, one run nearly all or nothing and the other graded, the score that allows for losses that have
-  not occurred. A margin has its own such score, so this one is for claims of "better" and "worse" only.
+- for a lopsided pair, one run nearly all or nothing and the other graded, or rewards without a range with a long tail
+  against the claim, the score that allows for losses that have not occurred. A margin has its own such score, so this
+  one is for claims of "better" and "worse" only.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ Reason = Literal["reader", "scales", "missing", "counts", "unseen_loss", "data",
 """Why a comparison is undecided, in the order in which the first one that applies is named.
 
 ``reader``: the reader of a run disagrees with the system's own number. ``scales``: a mean over unlike scales.
-``missing``: the missing rollouts decide. ``counts``: the number of samples follows the results. ``unseen_loss``: losses
-not yet seen could explain the difference. ``data``: the tasks do not show it. ``family``: decided alone, but not among
-the other comparisons of a leaderboard or matrix.
+``missing``: the missing rollouts decide. ``counts``: the number of samples follows the results, or the runs weigh the
+tasks of a pooled rate differently. ``unseen_loss``: losses not yet seen could explain the difference. ``data``: the
+tasks do not show it. ``family``: decided alone, but not among the other comparisons of a leaderboard or matrix.
 """
 
 AT_AN_END: Final = 0.1
@@ -47,6 +48,8 @@ TIMES_AS_MANY: Final = 3
 """How many times that share of the other run's task values must lie inside the range."""
 STEADY: Final = 0.1
 """Without a range, a pair is lopsided if one standard deviation is below this share of the other."""
+UNDERSTATED: Final = 3
+"""What the skewness of the differences is multiplied by, because a sample without its largest losses understates it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class Unseen:
     It allows for losses that the all-or-nothing run could have and has not shown yet.
     """
 
-    score: float  # D / s_0; minus infinity without a range, because then nothing bounds what was not seen
-    largest: float | None  # the largest loss that was not seen, in units of the values
+    score: float  # D / s_0; minus infinity against a steady run without a range: nothing bounds what was not seen
+    largest: float | None  # the largest loss that was not seen, in units of the values; None without a range
     new: bool | None = None  # whether the all-or-nothing run is the new one; None without a range
 
 
@@ -73,13 +76,6 @@ class Evidence:
     counts: bool = False  # the number of samples of a run follows its results
     weighted: Difference | None = None  # of pooled rates whose counts differ: with the same weights in both runs
     unseen: Unseen | None = None  # None: the pair is not lopsided
-
-    @property
-    def worst_interval(self) -> tuple[float, float] | None:
-        """From the lower end of the worst filling to the upper end of the best one; None if one has no interval."""
-        if self.worst is None or self.worst[0].interval is None or self.worst[1].interval is None:
-            return None
-        return self.worst[0].interval[0], self.worst[1].interval[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +188,7 @@ def unseen(new: Floats, old: Floats, units: Units, limits: tuple[float, float] |
     lopsided if at most a tenth of one run's task values lie inside the range, and at least three times as many, and
     some, of the other's. The all-or-nothing run could still lose the other's mean less the low end if it wins, and the
     high end less the other's mean if it loses. Without a range a pair is lopsided if one standard deviation is below a
-    tenth of the other.
+    tenth of the other, or if the differences have a tail that contradicts the claim (`_skewed`).
 
     >>> from calipers.stats.paired import units_of
     >>> ones, steady = np.ones(30), np.full(30, 0.95)
@@ -204,7 +200,7 @@ def unseen(new: Floats, old: Floats, units: Units, limits: tuple[float, float] |
         return None
     if limits is None:
         narrow, wide = sorted((float(np.std(new)), float(np.std(old))))
-        return Unseen(-math.inf, None) if narrow < STEADY * wide else None
+        return Unseen(-math.inf, None) if narrow < STEADY * wide else _skewed(units, value)
     inside_new, inside_old = _share_inside(new, limits), _share_inside(old, limits)
     if _all_or_nothing(inside_new, inside_old):
         wins, other, is_new = value > 0, old, True
@@ -219,6 +215,30 @@ def unseen(new: Floats, old: Floats, units: Units, limits: tuple[float, float] |
     if largest <= 0:
         return None  # no loss is possible that was not seen
     return Unseen(margin_score(toward / largest, units.shares, 0.0), largest, is_new)
+
+
+def _skewed(units: Units, value: float) -> Unseen | None:
+    """The score of a difference without a range whose longer tail contradicts its direction; None if none does.
+
+    The t of few values with a long tail is too large if none of them is far out: log-normal values of standard
+    deviation 1.5 on the log scale seem to have a lower mean than steadier ones in 12 % of samples of 100 tasks, in
+    place of 2.5. The score is t, transformed so that its distribution is normal for the skewness kappa of the mean:
+    ``t + a t² + a² t³/3 + kappa/6`` with a = kappa/3 (Hall 1992, On the removal of skewness by transformation).
+    """
+    pulls = math.copysign(1.0, value) * units.pulls
+    largest = float(np.abs(pulls).max())
+    pulls = pulls / largest  # cubes of huge values would overflow
+    residuals = pulls - units.shares * float(total(pulls))
+    squares = float(total(residuals * residuals))
+    if squares == 0:
+        return None
+    skewness = UNDERSTATED * float(total(residuals**3)) / squares**1.5
+    if skewness >= 0:
+        return None
+    count = len(pulls)
+    t = float(total(pulls)) / math.sqrt(count / (count - 1) * squares + 1 / 4)
+    a = skewness / 3
+    return Unseen(t + a * t**2 + a**2 * t**3 / 3 + skewness / 6, None)
 
 
 def _share_inside(values: Floats, limits: tuple[float, float]) -> float:

@@ -1,4 +1,4 @@
-"""Numbers of samples that follow results: whether a run stopped its tasks by their results, and fair weights.
+"""Numbers of samples that follow results: whether a run stopped its tasks by their results, and common weights.
 
 A run that tries each task until its first pass has few samples where it passed. The mean of its samples then estimates
 another quantity than that of a run with a fixed number of samples, and comparing the two claims differences that do
@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final, Literal
 
 import numpy as np
 
-from calipers.rollouts.column import Bools, Floats, Ints, total
+from calipers.metrics import pass_counts, task_mean
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
+from calipers.stats.estimate import Counts
 from calipers.stats.paired import Units, apart, units_of
 
 Rule = Literal["stops_at_pass", "stops_at_failure", "last_is_pass", "last_is_failure"]
@@ -30,9 +33,9 @@ NEGLIGIBLE: Final = 1e-15
 class Tries:
     """The samples of T tasks in planned order, as far as they show why a task has no more of them."""
 
-    planned: Ints  # [T] rollouts, with the lost ones
-    n: Ints  # [T] samples: rollouts that have a value
-    passes: Ints  # [T]
+    planned: Ints | Counts  # [T] rollouts, with the lost ones
+    n: Ints | Counts  # [T] samples: rollouts that have a value
+    passes: Ints | Counts  # [T]
     last_passes: Bools  # [T] whether the last sample passes; false without samples
 
     @classmethod
@@ -47,9 +50,9 @@ class Tries:
         last_passes = np.zeros(size, dtype=bool)
         last_passes[task[given]] = passed[given]  # of several values for one index, the last one stays
         return cls(
-            np.bincount(task, minlength=size),
-            np.bincount(task[given], minlength=size),
-            np.bincount(task[passed], minlength=size),
+            np.bincount(task, minlength=size).astype(np.int64),
+            np.bincount(task[given], minlength=size).astype(np.int64),
+            np.bincount(task[passed], minlength=size).astype(np.int64),
             last_passes,
         )
 
@@ -101,7 +104,7 @@ def follows_of(tries: Tries, *, ordered: bool = True) -> Follows | None:
         return None
     failures = tries.n - tries.passes
     last_fails = (tries.n > 0) & ~tries.last_passes
-    ends: tuple[tuple[Rule, Ints, Bools], ...] = (
+    ends: tuple[tuple[Rule, Ints | Counts, Bools], ...] = (
         ("stops_at_pass", tries.passes, tries.last_passes),
         ("stops_at_failure", failures, last_fails),
     )
@@ -130,14 +133,14 @@ def common_weights(new: Floats, old: Floats, clusters: Ints | None = None) -> Un
     return units_of(np.where(both, apart(means_new, means_old), 0.0), weights, clusters)
 
 
-def _stopped(tries: Tries, results: Ints, last: Bools) -> int:
+def _stopped(tries: Tries, results: Ints | Counts, last: Bools) -> int:
     """The number of tasks that stopped at such a result, 0 if a sample comes after one."""
     if bool((results > last).any()):
         return 0
     return int((last & (tries.planned < tries.planned.max())).sum())
 
 
-def _stopped_unordered(tries: Tries, results: Ints) -> int:
+def _stopped_unordered(tries: Tries, results: Ints | Counts) -> int:
     """The same where the order is not known: 0 if a task has two such results, or a short one has none."""
     short = (tries.n > 0) & (tries.planned < tries.planned.max())
     if bool((results > 1).any()) or bool((results[short] != 1).any()):
@@ -166,7 +169,7 @@ def count_tails(chances: Floats, seen: int) -> tuple[float, float]:
     function (Hong 2013), and all frequencies that matter are included: the error is below 1e-10.
 
     >>> [round(tail, 6) for tail in count_tails(np.array([0.5, 0.5, 0.25]), 2)]
-    [0.4375, 0.9375]
+    [0.375, 0.9375]
     """
     count = len(chances)
     values, times = np.unique(chances, return_counts=True)
@@ -193,3 +196,80 @@ def _at_least(values: Floats, times: Ints, spread: float, seen: int) -> float:
     terms[2 * steps == period] /= 2  # every other frequency has a mirror image with the same real part
     tail = (period - seen + 2 * float(total(terms))) / period
     return min(max(tail, 0.0), 1.0)
+
+
+FEWEST_STOPPED: Final = 5
+"""Tasks that stop at a result, and tasks with two samples, for a warning on one run: fewer may be chance."""
+FEWEST_TASKS: Final = 20
+"""Tasks of the score test, whose normal approximation needs them."""
+SCORE_LEVEL: Final = 0.0005
+"""The largest two-sided p of the score test: few false warnings even if its normal approximation is poor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The summary of T tasks that shows whether their numbers of samples depend on their rewards."""
+
+    tries: Tries  # lost rollouts left out: their absence may depend on the rewards, too
+    mean: Floats  # [T] mean reward; 0 without samples
+
+    @classmethod
+    def of(cls, rewards: Column, by: Groups, threshold: float) -> Samples:
+        """The summary of the rewards of rollouts, [R]."""
+        n, c = (counts.astype(np.int32) for counts in pass_counts(rewards, by, threshold))  # half the memory
+        last_rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]
+        last_passes = np.zeros(by.size, dtype=bool)
+        last_passes[n > 0] = rewards.values[last_rows] >= threshold
+        return cls(Tries(n, n, c, last_passes), task_mean(rewards, by).values)
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """Numbers of samples that depend on the rewards, by the score test."""
+
+    z: float  # above 0: tasks with more samples have higher rewards
+    p: float  # two-sided
+    tasks: int
+
+
+def joined_samples(parts: Sequence[Samples]) -> Samples:
+    """The summary of several sets of tasks together."""
+    return Samples(joined_tries([part.tries for part in parts]), np.concatenate([part.mean for part in parts]))
+
+
+def dependence_of(samples: Samples) -> Follows | Dependence | None:
+    """Evidence that the numbers of samples of one run depend on its rewards, for a warning; None without evidence.
+
+    A warning needs five tasks that stop at a result, and five with two samples; a comparison does not, because reading
+    first samples costs it little.
+    """
+    found = follows_of(samples.tries)
+    repeated = int((samples.tries.n > 1).sum())
+    if found is not None and min(found.stopped, repeated) >= FEWEST_STOPPED:
+        return found
+    return score_test(samples)
+
+
+def score_test(samples: Samples) -> Dependence | None:
+    """The score test of counts n_t against means m_t; None unless its two-sided p is below `SCORE_LEVEL`.
+
+    ``z = sum x_t e_t / sqrt(sum (x_t e_t)^2)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at least 20 tasks.
+    A rank correlation would be wrong, because means of few samples have other ranks even without any dependence.
+    """
+    sampled = samples.tries.n > 0
+    counts = samples.tries.n[sampled].astype(float)
+    tasks = len(counts)
+    if tasks < FEWEST_TASKS or counts.min() == counts.max():
+        return None
+    values = samples.mean[sampled]
+    largest = float(np.abs(values).max())
+    if not 0 < largest < math.inf:
+        return None
+    values = values / largest  # the test does not depend on the scale, and squares of large rewards would overflow
+    products = (counts - total(counts) / tasks) * (values - total(values) / tasks)
+    spread = float(total(products * products))
+    if not spread > 0:
+        return None
+    z = float(total(products)) / math.sqrt(spread)
+    p = 2 * NormalDist().cdf(-abs(z))
+    return Dependence(z, p, tasks) if p < SCORE_LEVEL else None

@@ -229,13 +229,15 @@ def winner(
     weights: Floats | None = None,
     clusters: Ints | None = None,
     *,
+    known: Bools | None = None,
+    worst: tuple[Floats, Floats, Bools] | None = None,
     limits: tuple[float, float] | None = None,
     higher_is_better: bool = True,
     confidence: float = 0.95,
     seed: int = 0,
     draws: int = ERROR_DRAWS,
 ) -> Winner:
-    """The best of M runs by their means X over T tasks, [M, T], with an interval that is valid after the selection.
+    """The best of M runs by their means X over their tasks, [M, T], with an interval that is valid after the selection.
 
     S are draws of the runs' errors, normal with the covariance of X over units; s is the root of its diagonal. q is the
     quantile of ``max S/s``, ``bias`` the mean of S at the best of ``X + S``. The interval is ``[X - q s, X - bias + z
@@ -245,60 +247,86 @@ def winner(
     0.95 on 100 tasks the first end alone covers in 68 % (4,000 replicates). If no range is known, q and z are Student's
     quantiles at the same levels, with U - 1 degrees of freedom.
 
+    ``known`` marks the tasks of each run; all runs' tasks are samples of the same kind of tasks. The covariance of two
+    runs comes from the units that both have. A run with fewer than two units is no candidate.
+
+    ``worst`` is for missing rollouts: the values with all of them at the low end of the range, and at the high end, and
+    the planned tasks of each run. The lower end is then that of the winner at its worst, and the upper end that of the
+    winner at its best. The upper end is not corrected by the bias, because missing rollouts may have decided which run
+    was selected.
+
     If lower is better, all of this is mirrored. A winner without spread and without a range has no interval.
     """
     sign = 1.0 if higher_is_better else -1.0
+    own = np.broadcast_to(np.ones(values.shape[1]) if weights is None else weights, values.shape)  # [M, T]
+    if known is not None:
+        own, values = np.where(known, own, 0.0), np.where(known, values, 0.0)
     power = _exponent(values)  # values are divided by 2**power so that no square overflows
     scaled = sign * np.ldexp(values, -power)
-    pulls, shares = _unit_pulls(scaled, weights, clusters)
-    runs, units = pulls.shape
-    if units < 2:
-        raise ValueError(f"{units} common tasks or clusters; a winner takes two or more")
-    weights = np.ones(values.shape[1]) if weights is None else weights
-    means = np.asarray(total(weights * scaled)) / float(total(weights))
-    covariance = _covariance(pulls - shares * means[:, None])
+    pulls, shares = _unit_pulls(scaled, own, clusters)
+    units = np.count_nonzero(shares, axis=1)
+    candidates = np.flatnonzero(units > 1)
+    if not len(candidates):
+        raise ValueError(f"{units.max(initial=0)} common tasks or clusters; a winner takes two or more")
+    means = np.asarray(total(own * scaled))[candidates] / np.asarray(total(own))[candidates]
+    covariance = _covariance(pulls[candidates] - shares[candidates] * means[:, None], units[candidates])
     errors = np.sqrt(np.diag(covariance))
     drawn = _normal_draws(covariance, seed, draws)  # [draws, M]
     best = int(np.argmax(means))
+    run = int(candidates[best])
     at_best = drawn[np.arange(draws), np.argmax(means + drawn, axis=1)]
     # subtracting the winner's own errors, which are 0 in the mean, removes noise and keeps the bias at 0 or above
-    bias = float(total(at_best - drawn[:, best])) / draws
+    bias = math.ldexp(float(total(at_best - drawn[:, best])) / draws, power)
     level = (1 + confidence) / 2
     varies = errors > NOISE
     largest_t = (drawn[:, varies] / errors[varies]).max(axis=1) if varies.any() else np.zeros(draws)
-    normal_quantile = NormalDist().inv_cdf(level)
-    quantile = max(float(np.quantile(largest_t, level)), normal_quantile)
-    low_quantile, high_quantile = quantile, normal_quantile
-    if limits is None:  # few units underestimate the error, and no range bounds it: Student's quantiles at these levels
-        freedom = max(1.0, 1 / float(total(shares * shares)) - 1)
-        low_quantile, high_quantile = t_quantile(NormalDist().cdf(quantile), freedom), t_quantile(level, freedom)
-    mean, error = float(means[best]), float(errors[best])
-    low = mean - low_quantile * error
-    high = max(mean - bias + high_quantile * error, mean)
-    observed, bias, low, high = (sign * math.ldexp(number, power) for number in (mean, bias, low, high))
-    low, high = min(low, high), max(low, high)
-    ends: tuple[float, float] | None = (low, high)
-    if limits is not None:
-        ends = _within_range(limits, (low, high), values[best], weights, clusters, quantile, sign)
-    elif not varies[best]:
-        ends = None
+    quantiles = max(float(np.quantile(largest_t, level)), NormalDist().inv_cdf(level)), NormalDist().inv_cdf(level)
+    ends = _winner_ends(values[run], own[run], clusters, limits, sign, quantiles, bias)
+    if worst is not None:
+        lowest, highest, planned = (side[run] for side in worst)
+        if not np.array_equal(lowest[planned], highest[planned]):
+            whole = np.where(planned, 1.0 if weights is None else weights, 0.0)
+            low_ends = _winner_ends(np.where(planned, lowest, 0.0), whole, clusters, limits, sign, quantiles)
+            high_ends = _winner_ends(np.where(planned, highest, 0.0), whole, clusters, limits, sign, quantiles)
+            ends = None if low_ends is None or high_ends is None else (low_ends[0], high_ends[1])
+    observed, bias = sign * math.ldexp(float(means[best]), power), sign * bias
     why = NO_SPREAD if ends is None else None
-    return Winner(best, observed, bias + 0.0, observed - bias, ends, runs, why=why)
+    return Winner(run, observed, bias + 0.0, observed - bias, ends, len(candidates), why=why)
 
 
-def _within_range(
-    limits: tuple[float, float],
-    ends: tuple[float, float],
+def _winner_ends(
     values: Floats,
     weights: Floats,
     clusters: Ints | None,
-    quantile: float,
+    limits: tuple[float, float] | None,
     sign: float,
-) -> tuple[float, float]:
-    """The ends clipped to the range, with the worse end at least as far out as that of the default interval."""
+    quantiles: tuple[float, float],
+    bias: float = 0.0,
+) -> tuple[float, float] | None:
+    """The interval of the selected run from its task values, [T].
+
+    ``quantiles`` are the normal ones of the end away from the best and of the other end, from which the bias is taken.
+    """
+    power = _exponent(values)
+    scaled = sign * np.ldexp(values, -power)
+    pulls, shares = _unit_pulls(scaled[None], weights[None], clusters)
+    mean = float(total(weights * scaled)) / float(total(weights))
+    variance = _covariance(pulls - shares * mean, np.count_nonzero(shares, axis=1))
+    error = math.sqrt(float(variance[0, 0]))
+    away, toward = quantiles
+    if limits is None:  # few units underestimate the error, and no range bounds it: Student's quantiles at these levels
+        if error <= NOISE:
+            return None
+        freedom = max(1.0, 1 / float(total(shares * shares)[0]) - 1)
+        away, toward = (t_quantile(NormalDist().cdf(quantile), freedom) for quantile in quantiles)
+    worse = sign * math.ldexp(mean - away * error, power)
+    better = sign * math.ldexp(max(mean - math.ldexp(bias, -power) + toward * error, mean), power)
+    low, high = min(worse, better), max(worse, better)
+    if limits is None:
+        return low, high
+    # clipped to the range, with the worse end at least as far out as that of the default interval
     spread = spread_of(values, weights, limits, clusters)
-    wilson = spread.unscaled(wilson_ends(spread, 2 * NormalDist().cdf(quantile) - 1))
-    low, high = ends
+    wilson = spread.unscaled(wilson_ends(spread, 2 * NormalDist().cdf(quantiles[0]) - 1))
     low, high = (min(low, wilson[0]), high) if sign > 0 else (low, max(high, wilson[1]))
     return max(low, limits[0]), min(high, limits[1])
 
@@ -308,16 +336,16 @@ def _exponent(values: Floats) -> int:
     return math.frexp(float(np.abs(values).max(initial=0.0)))[1]
 
 
-def _unit_pulls(values: Floats, weights: Floats | None, clusters: Ints | None) -> tuple[Floats, Floats]:
-    """The contribution of each unit to each run's mean, [M, G], and the units' shares, [G]; no units of weight 0."""
-    weights = np.ones(values.shape[1]) if weights is None else weights
-    share = weights / max(float(total(weights)), np.finfo(float).tiny)
+def _unit_pulls(values: Floats, weights: Floats, clusters: Ints | None) -> tuple[Floats, Floats]:
+    """The contribution of each unit to each run's mean, and the units' shares, [M, G] each; no units of weight 0."""
+    share = weights / np.maximum(np.asarray(total(weights)), np.finfo(float).tiny)[:, None]
     pulls = share * values
     if clusters is not None and len(clusters):
         size = int(clusters.max()) + 1
-        pulls, share = np.stack([sum_by(clusters, row, size) for row in pulls]), sum_by(clusters, share, size)
-    kept = share > 0
-    return pulls[:, kept], share[kept]
+        pulls = np.stack([sum_by(clusters, row, size) for row in pulls])
+        share = np.stack([sum_by(clusters, row, size) for row in share])
+    kept = (share > 0).any(axis=0)
+    return pulls[:, kept], share[:, kept]
 
 
 def _fewest_units(confidence: float) -> int:
@@ -609,12 +637,17 @@ def _order_statistic(largest: Floats, confidence: float) -> float:
     return float(np.partition(largest, index)[index])
 
 
-def _covariance(residuals: Floats) -> Floats:
-    """The covariance of the means, [M, M], from the units' residuals, [M, G]; n - 1 over units."""
-    runs, units = residuals.shape
+def _covariance(residuals: Floats, units: Ints) -> Floats:
+    """The covariance of the means, [M, M], from the residuals of the runs' units, [M, G], 0 for units of others.
+
+    ``units`` are each run's own, [M]; n - 1 over them. The matrix has no negative eigenvalue.
+    """
+    runs = len(residuals)
+    unbiased = units / (units - 1)
     covariance = np.empty((runs, runs))
     for run in range(runs):
-        covariance[run, run:] = np.asarray(total(residuals[run] * residuals[run:])) * (units / (units - 1))
+        factors = np.sqrt(unbiased[run] * unbiased[run:])
+        covariance[run, run:] = np.asarray(total(residuals[run] * residuals[run:])) * factors
         covariance[run:, run] = covariance[run, run:]
     return covariance
 

@@ -19,7 +19,17 @@ from calipers.analyses.compare import (
     Ranks,
     Run,
 )
-from calipers.analyses.compare.page import LOSSES, MANY, common_count, hints, question_of, short_page, survives, ways
+from calipers.analyses.compare.page import (
+    LOSSES,
+    MANY,
+    common_count,
+    hints,
+    question_of,
+    short_page,
+    survives,
+    unless,
+    ways,
+)
 from calipers.reports.document import (
     Blank,
     Block,
@@ -317,7 +327,7 @@ def of_missing(finding: Finding, names: tuple[str, str]) -> str:
     if finding.bounds is None:
         return f"no bounds are known for {clean(finding.metric)} with {_missing(finding, names)}"
     low, high = (_signed(end, 4) for end in finding.bounds)
-    if words := survives(finding, names):
+    if words := survives(finding, names) or unless(finding, names):
         return f"{finding.as_observed} {words}; the difference is {low} to {high}, depending on the missing rollouts"
     return f"the difference is {low} to {high}, depending on the {_missing(finding, names)}"
 

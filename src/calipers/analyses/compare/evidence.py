@@ -62,12 +62,22 @@ class Filling:
 
 
 @dataclass(frozen=True, slots=True)
+class Worst:
+    """The differences with every missing rollout against the second run, and in its favour."""
+
+    against: Difference
+    in_favour: Difference
+    as_asked: bool  # whether the requested test can be used on the filled runs; else the default one is
+
+
+@dataclass(frozen=True, slots=True)
 class Background:
     """What a verdict on a measured difference must know beside the difference."""
 
     evidence: Evidence
     pair: MetricPair  # the samples that are compared, with their gaps
-    filling: Filling | None  # None: no conclusion depends on missing rollouts
+    filling: Filling | None = None  # None: nothing is missing that a conclusion must survive
+    worst: Worst | None = None  # None: their effect is unknown, or nothing is missing
     followed: Sides = NEITHER
     compared_on: str = ALL_SAMPLES
 
@@ -103,16 +113,18 @@ def examine(pair: MetricPair, sides: Sides = NEITHER, zero: MetricPair | None = 
         elif compared_pair is not pair:
             measured = measure(first_samples(counted)[0])
     filling = filling_of(compared_pair)
+    worst = _worst(compared_pair, filling)
+    assumed = question.plan.missing in ("zero", RANDOM)  # the user says what missing rollouts are
     evidence = Evidence(
         observed=observed.difference,
         compared=measured.difference,
-        worst=_worst(compared_pair, filling),
-        unknown=filling is not None and filling.ends is None,
+        worst=None if worst is None or assumed else (worst.against, worst.in_favour),
+        unknown=filling is not None and filling.ends is None and not assumed,
         counts=any(sides),
         weighted=_on_common_weights(compared_pair, measured),
         unseen=None if question.anytime else unseen_of(compared_pair, measured),
     )
-    background = Background(evidence, compared_pair, filling, sides, compared_on)
+    background = Background(evidence, compared_pair, filling, worst, sides, compared_on)
     return replace(measured, metric_pair=pair, background=background)
 
 
@@ -120,7 +132,8 @@ def of_table(measured: Measured) -> Measured:
     """A number of another system's table with its evidence: nobody knows what missing rollouts would do to it."""
     pair = measured.metric_pair
     filling = filling_of(pair)
-    evidence = Evidence(measured.difference, measured.difference, unknown=filling is not None)
+    assumed = pair.question.plan.missing in ("zero", RANDOM)
+    evidence = Evidence(measured.difference, measured.difference, unknown=filling is not None and not assumed)
     return replace(measured, background=Background(evidence, pair, filling))
 
 
@@ -189,12 +202,10 @@ def why_unfillable(request: RequestedMetric) -> str | None:
 
 
 def filling_of(pair: MetricPair) -> Filling | None:
-    """The missing rollouts that a conclusion must survive; None if there are none, or if the user said what they are.
+    """The missing rollouts that a conclusion must survive; None if there are none.
 
     Rollouts of tasks that an anytime test does not look at yet are not missing.
     """
-    if pair.question.plan.missing in ("zero", RANDOM):
-        return None
     first, second = (
         rows_to_fill(request, side, columns) & pair.eligible[side.task]
         for request, side, columns in zip(pair.metrics, pair.sides, pair.columns, strict=True)
@@ -236,22 +247,19 @@ def fill(pair: MetricPair, rows: tuple[Bools, Bools], first: float, second: floa
     return replace(pair, columns=columns)
 
 
-def _worst(pair: MetricPair, filling: Filling | None) -> tuple[Difference, Difference] | None:
-    """The differences with every missing rollout against the second run, and in its favour."""
+def _worst(pair: MetricPair, filling: Filling | None) -> Worst | None:
+    """The differences in the worst and in the best case; None if nothing is missing, or its effect is unknown."""
     if filling is None or filling.ends is None:
         return None
     low, high = filling.ends
-    against = measure_filled(fill(pair, filling.rows, high, low))
-    in_favour = measure_filled(fill(pair, filling.rows, low, high))
-    return against, in_favour
-
-
-def measure_filled(pair: MetricPair) -> Difference:
-    """The difference of a filled pair, by the default test if the requested one cannot be used on it."""
+    against = fill(pair, filling.rows, high, low)
+    in_favour = fill(pair, filling.rows, low, high)
     try:
-        return measure(pair).difference
+        return Worst(measure(against).difference, measure(in_favour).difference, as_asked=True)
     except InputError:  # McNemar's test, if a task has more than one pass or fail once its missing rollouts are filled
-        return measure(replace(pair, question=replace(pair.question, test=FLOORED_T))).difference
+        default = replace(pair.question, test=FLOORED_T)
+        against, in_favour = replace(against, question=default), replace(in_favour, question=default)
+        return Worst(measure(against).difference, measure(in_favour).difference, as_asked=False)
 
 
 def _on_common_weights(pair: MetricPair, measured: Measured) -> Difference | None:

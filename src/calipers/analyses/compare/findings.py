@@ -351,13 +351,15 @@ def with_missing(finding: Finding, background: Background, question: Question, t
     if not any(counts):
         return finding
     finding = replace(finding, missing=counts)
-    evidence, filling = background.evidence, background.filling
-    if evidence.worst is None or filling is None or finding.delta is None:
+    worst_cases, filling = background.worst, background.filling
+    if worst_cases is None or filling is None or finding.delta is None:
         return finding
-    low, high = evidence.worst
+    low, high = worst_cases.against, worst_cases.in_favour
     if low.value is None or high.value is None:
         return finding
-    finding = replace(finding, bounds=(low.value, high.value), worst_interval=evidence.worst_interval)
+    finding = replace(finding, bounds=(low.value, high.value))
+    if low.interval is not None and high.interval is not None:
+        finding = replace(finding, worst_interval=(low.interval[0], high.interval[1]))
     word = finding.as_observed
     if word not in _OPPOSITE:
         return finding
@@ -371,8 +373,8 @@ def with_missing(finding: Finding, background: Background, question: Question, t
         worst_word = word if worst.value * sign > 0 else _OPPOSITE[word]
     finding = replace(finding, worst_verdict=worst_word)
     metric = background.pair.metrics[0].metric
-    if not isinstance(metric, Metric) or metric.interval not in MEAN_KINDS:
-        return finding  # its test resamples, which is too slow to repeat for every number of adverse rollouts
+    if not isinstance(metric, Metric) or metric.interval not in MEAN_KINDS or not worst_cases.as_asked:
+        return finding  # a test that resamples is too slow to repeat for every number of adverse rollouts
     return replace(finding, tipping=_tipping(background.pair, filling, sign, level))
 
 

@@ -17,6 +17,7 @@ from calipers.analyses.compare import (
     Pair,
     Ranks,
     RunRank,
+    Tipping,
     one_more,
     step_order,
 )
@@ -125,21 +126,14 @@ def reasons_of(finding: Finding, names: tuple[str, str]) -> list[str]:
 
 
 def _as_seen(finding: Finding, names: tuple[str, str]) -> str:
-    """``As seen B is better by 0.168; that holds unless more than 28 of the 51 failed``."""
+    """``As seen B is better by 0.168; that holds unless more than 28 of the 51 missing rollouts of B failed``."""
     first, second = names
     if finding.as_observed == "equivalent":
         return f"As seen {second} and {first} are equivalent"
     size = figure(abs(finding.delta or 0.0), _digits([finding]))
     seen = f"As seen {second} is {finding.as_observed} than {first} by {size}"
-    tipping = finding.tipping
-    if tipping is None or not 0 <= tipping.most < tipping.missing:
-        return seen
-    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
-    missing = counted(tipping.missing, "missing rollout")
-    run = second if tipping.run == "second" else first
-    if tipping.most == 0:
-        return f"{seen}; that holds unless one of the {missing} of {run} {tipping.outcome}"
-    return f"{seen}; that holds unless more than {about}{tipping.most:,} of the {missing} of {run} {tipping.outcome}"
+    words = unless(finding, names)
+    return f"{seen}; that holds {words}" if words else seen
 
 
 def _advice(finding: Finding, comparison: Comparison) -> str:
@@ -148,12 +142,24 @@ def _advice(finding: Finding, comparison: Comparison) -> str:
         return ""
     if comparison.order is not None:  # the number is that of a test for a fixed number of tasks
         return "Add tasks to the runs and compare again: this test is valid after every batch"
-    new = counted(finding.more_tasks, "new cluster" if comparison.cluster else "new task")
+    unit = "cluster" if comparison.cluster else "task"
+    new = f"About {counted(finding.more_tasks, f'new {unit}')}, tested on their own,"
     chance = f"with 80{_NO_BREAK}% chance"
     if comparison.margin is None:
-        return f"About {new} would show a difference this large {chance}"
-    # they show the difference, or that it is within the margin, whichever takes fewer
-    return f"If this is the true difference, about {new} would decide it {chance}"
+        advice = f"{new} would show a difference this large {chance}"
+    else:  # they show the difference, or that it is within the margin, whichever takes fewer
+        advice = f"If this is the true difference, {new[0].lower()}{new[1:]} would decide it {chance}"
+    return f"{advice}{_allowed(finding, unit)}"
+
+
+def _allowed(finding: Finding, unit: str) -> str:
+    """The number of new tasks at both ends of the interval: ``; the data allow anything from 60 to 640 tasks``."""
+    if finding.new_tasks is None or not finding.stderr:
+        return ""
+    least, most = finding.new_tasks
+    if most is None:
+        return f"; the data allow anything from {counted(least, unit)} to no number at all"
+    return f"; the data allow anything from {least:,} to {counted(most, unit)}"
 
 
 def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
@@ -298,11 +304,38 @@ def survives(finding: Finding, names: tuple[str, str]) -> str:
     tipping = finding.tipping
     if tipping is None or tipping.most < tipping.missing:
         return ""
-    run, other = names[::-1] if tipping.run == "second" else names
-    of_other = finding.missing[0] if tipping.run == "second" else 0
+    missing = _all_of(tipping.missing, "missing rollout")
+    return f"even if {missing} of {_run_of(tipping, names)} {tipping.outcome}{_others_too(finding, names)}"
+
+
+def unless(finding: Finding, names: tuple[str, str]) -> str:
+    """The missing rollouts that undo a verdict: ``unless more than 28 of the 51 ... failed``; "" if that is unknown."""
+    tipping = finding.tipping
+    if tipping is None or tipping.most >= tipping.missing:
+        return ""
+    run, others_too = _run_of(tipping, names), _others_too(finding, names)
+    if tipping.most < 0:  # those of the other run undo it alone
+        return f"unless {others_too.removeprefix(' and ')}" if others_too else ""
+    if tipping.most == 0:
+        every = counted(tipping.missing, "missing rollout")
+        some = f"the {every}" if tipping.missing == 1 else f"any of the {every}"
+        return f"unless {some} of {run} {tipping.outcome}{others_too}"
+    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
+    some = f"more than {about}{tipping.most:,} of the {tipping.missing:,} missing rollouts"
+    return f"unless {some} of {run} {tipping.outcome}{others_too}"
+
+
+def _run_of(tipping: Tipping, names: tuple[str, str]) -> str:
+    return names[1] if tipping.run == "second" else names[0]
+
+
+def _others_too(finding: Finding, names: tuple[str, str]) -> str:
+    """The missing rollouts of the other run, which all count against the verdict: `` and all 17 of A passed``."""
+    tipping = finding.tipping
+    if tipping is None or tipping.run == "first" or not finding.missing[0]:
+        return ""
     opposite = {"failed": "passed", "passed": "failed"}[tipping.outcome]
-    others_too = f" and {_all_of(of_other)} of {other} {opposite}" if of_other else ""
-    return f"even if {_all_of(tipping.missing, 'missing rollout')} of {run} {tipping.outcome}{others_too}"
+    return f" and {_all_of(finding.missing[0])} of {names[0]} {opposite}"
 
 
 def _all_of(count: int, noun: str = "") -> str:

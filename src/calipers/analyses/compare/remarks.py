@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -53,6 +54,8 @@ def _missing_decide(measured: Measured, background: Background) -> Remark:
 
 def _unseen_losses(measured: Measured, background: Background) -> Remark:
     unseen = background.evidence.unseen
+    if unseen is not None and unseen.new is None and math.isfinite(unseen.score):
+        return Remark("unseen_tail", {}, "no_answer")
     if unseen is None or unseen.new is None or measured.values is None:
         return Remark("unseen_unbounded", {}, "no_answer")
     old, new = (values[measured.compared] for values in measured.values)
