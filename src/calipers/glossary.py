@@ -56,7 +56,9 @@ class Term:
 OUTCOMES: Final[Mapping[str, Outcome]] = {
     "scored": Outcome("A verifier gave the rollout a reward.", "its reward", "the verifier"),
     "refused": Outcome("The model declined to answer.", _ZERO, "the client or the agent"),
-    "truncated": Outcome("The completion stopped at the token limit, or inside its reasoning.", _ZERO, "the client or the agent"),
+    "truncated": Outcome(
+        "The completion stopped at the token limit, or inside its reasoning.", _ZERO, "the client or the agent"
+    ),
     "empty": Outcome("The completion has no text.", _ZERO, "the client or the agent"),
     "timed_out": Outcome("The model or the agent reached its time limit.", _ZERO, "the client or the agent"),
     "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
