@@ -160,7 +160,8 @@ def means(
         if no_mean is not None:
             mean = without_value(mean, text_of(no_mean))
         both.append(mean)
-    return Means(*both, remarks=[] if no_mean is None else [no_mean, *ways_to_a_mean(scales)])
+    macro, micro = both
+    return Means(macro, micro, [] if no_mean is None else [no_mean, *ways_to_a_mean(scales)])
 
 
 def without_value(estimate: Estimate, why: str) -> Estimate:
