@@ -48,6 +48,7 @@ PARTS = {
     "matrix": "bench.simulations.matrix:part",
     "missing_level": "bench.simulations.missing:level",
     "missing_power": "bench.simulations.missing:power",
+    "score_missing": "bench.simulations.score_missing:part",
     "anytime": "bench.simulations.anytime:part",
     "ranks": "bench.simulations.ranks:part",
     "ranks_missing": "bench.simulations.ranks_verdicts:missing",
@@ -61,6 +62,7 @@ PARTS = {
     "free_bounds": "bench.simulations.free_bounds:part",
     "pilots": "bench.simulations.pilots:part",
     "watch": "bench.simulations.watch:part",
+    "recovery": "bench.simulations.recovery:part",
 }  # mark on the page -> the function that makes the text
 
 

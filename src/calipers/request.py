@@ -72,6 +72,61 @@ class RequestedMetric:
     metric: Metric | Opaque
     params: Mapping[str, Any]
     user_code: bool = False  # user code, whose exceptions become notes or errors
+    asked: bool = True  # by the user; False for a default metric
+    settled: bool = False  # the reward from which a sample passes was given, or is another system's rule
+
+    @property
+    def counts_passes(self) -> bool:
+        """Whether it is a metric of ours that counts passes, so that it depends on the reward from which one passes."""
+        return not self.user_code and isinstance(self.metric, Metric) and THRESHOLD in self.metric.params
+
+    def passing_from(self, threshold: float | None) -> RequestedMetric:
+        """The metric with the threshold of ``--threshold``, unless it has its own or counts no passes."""
+        if threshold is None or self.settled or not self.counts_passes:
+            return self
+        return replace(self, params={**self.params, THRESHOLD: threshold}, settled=True)
+
+
+THRESHOLD: Final = "threshold"
+"""The parameter of the metrics that count passes."""
+
+SLACK: Final = 1e-9
+"""A reward may exceed 1 by so much and still be a rounded 1."""
+
+
+def demand_threshold(
+    requests: Sequence[RequestedMetric], reach: Callable[[RequestedMetric], float]
+) -> list[RequestedMetric]:
+    """The requested metrics that have a meaning for the rewards.
+
+    ``reach`` is the highest reward that a metric reads. Where it exceeds 1, only the user knows which rewards pass: a
+    default metric that counts passes is left out unless there is a threshold, and one that the user asked for is an
+    InputError.
+    """
+    kept = []
+    for request in requests:
+        highest = reach(request) if request.counts_passes and not request.settled else 0.0
+        if not 1 + SLACK < highest < math.inf:
+            kept.append(request)
+        elif request.asked:
+            raise no_threshold(request.text, highest)
+    return kept
+
+
+def no_threshold(where: str, highest: float) -> InputError:
+    """The error for passes that are asked of rewards above 1 without the reward from which one passes."""
+    expected = f"say what passes, such as --threshold {0.8 * highest:.2g}"
+    return InputError.at(where, f"rewards reach {highest:g}", expected)
+
+
+def checked_threshold(threshold: float | None) -> float | None:
+    """The threshold of ``--threshold``; InputError unless it is a number that a reward can reach."""
+    if threshold is None:
+        return None
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not math.isfinite(threshold):
+        expected = "expected a number that a reward can reach, such as 4"
+        raise InputError.at("--threshold", f"is {threshold!r:.60}", expected)
+    return float(threshold)
 
 
 Wanted = str | Mapping[str, Any] | Metric | Callable[..., Any] | type
@@ -95,9 +150,9 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
                 f"metric {request.text!r}: {dialect.name}'s metrics take no parameters; expected {request.name}"
             )
         inner = MetricSpec.of(dialect.metrics[request.name])
-        return RequestedMetric(request.text, *_built_in(inner))
+        return RequestedMetric(request.text, *_built_in(inner), settled=True)
     if dialect.metrics is None and METRICS.match(request.name):
-        return RequestedMetric(request.text, *_built_in(request))
+        return RequestedMetric(request.text, *_built_in(request), settled=THRESHOLD in request.params)
     plugin = load_code(request.name) if trusted and is_code(request.name) else METRICS.plugin(request.name)
     if plugin is None:
         raise _unknown(request.name, dialect)
@@ -262,7 +317,7 @@ def per_reward(
     head, parenthesis, params_text = requested.text.partition("(")
     inner = f"{params_text.removesuffix(')')}, " if parenthesis else ""
     return [
-        RequestedMetric(f"{head}({inner}reward={key})", requested.metric, {**requested.params, "reward": key})
+        replace(requested, text=f"{head}({inner}reward={key})", params={**requested.params, "reward": key})
         for key in keys
     ]
 
@@ -331,6 +386,8 @@ class Plan:
             return self
         return replace(self, range=self.ranges.get(benchmark or "", self.range), ranges={})
 
+    threshold: float | None = None  # the reward from which a sample passes, if it was given
+
     @property
     def excluded(self) -> list[str]:
         """The excluded slices as they appear in a signature; ``|`` is escaped, as it separates a signature's parts."""
@@ -393,6 +450,7 @@ def make_plan(
     exclude: str | Sequence[str] = (),
     mean: str | None = None,
     trusted: bool = True,
+    threshold: float | None = None,
     compares: bool = False,
 ) -> Plan:
     """Resolve and check the settings of a score; InputError if one is invalid.
@@ -416,6 +474,10 @@ def make_plan(
         raise InputError(f"confidence is {confidence}; {expected}, such as 0.95")
     if (number := integer("seed", seed)) < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
+    passing = checked_threshold(threshold)
+    if passing is not None and resolved_dialect.name != NATIVE.name:
+        problem = f"the dialect {resolved_dialect.name} has its own rule for passes"
+        raise InputError.at("--threshold", problem, "leave it out, or use --dialect native")
     method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
     if mean is not None and mean not in MEANS:
         raise UnknownName.of("mean over benchmarks", mean, MEANS)
@@ -429,7 +491,7 @@ def make_plan(
     for metric, requested_metric in _resolved(wanted, resolved_dialect, trusted=trusted and bool(metrics)):
         if asked_as.setdefault(requested_metric.text, metric) != metric:
             raise InputError(f"two metrics are called {requested_metric.text!r}; give one of them another name")
-        requested[requested_metric.text] = requested_metric
+        requested[requested_metric.text] = replace(requested_metric.passing_from(passing), asked=bool(metrics))
     return Plan(
         requests=list(requested.values()),
         dialect=resolved_dialect,
@@ -445,6 +507,7 @@ def make_plan(
         exclude=_excluded(_texts("exclude", exclude)),
         ranges=ranges,
         mean=mean,
+        threshold=passing,
     )
 
 

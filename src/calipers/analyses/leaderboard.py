@@ -43,6 +43,7 @@ from calipers.formats.read import Input
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark
+from calipers.reports.axes import Axis, axis_from
 from calipers.reports.document import (
     Blank,
     Block,
@@ -78,10 +79,10 @@ from calipers.reports.sentences import (
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.filling import missing as missing_rollouts
-from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing
+from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing, contributed
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import Estimate, ValueEnds
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.ranks import RankSets, Winner, tie_bars
 from calipers.tally import quietly
@@ -105,6 +106,8 @@ def leaderboard(
     confidence: float = 0.95,
     seed: int = 0,
     baseline: str | None = None,
+    threshold: float | None = None,
+    range: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Leaderboard:
     """Rank models by their values on their own tasks, and list which of them the tasks cannot tell apart.
@@ -127,6 +130,8 @@ def leaderboard(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        threshold=threshold,
+        range=range,
         compares=True,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
@@ -179,9 +184,22 @@ def _boards(
         check_gaps(contest, question)
         documents_here = [pair for pair in documents if pair[1].dataset == dataset or len(contests) == 1]
         boards_here, notes_here = _boards_of_dataset(dataset, contest, documents_here, baselines[dataset], question)
-        boards += boards_here
+        for board in boards_here:
+            seen = _ends_seen(contest, board.metric, question.plan)
+            boards.append(replace(board, ends_seen=seen, range=question.plan.range))
         notes += notes_here
     return boards, list(dict.fromkeys(notes))
+
+
+def _ends_seen(contest: Sequence[ReadRun], metric: str, plan: Plan) -> tuple[float, float] | None:
+    """The lowest and the highest finite reward that a metric reads in any run; None for a metric of passes."""
+    ends = ValueEnds()
+    for run in contest:
+        pairs, _ = metrics_of(plan.requests, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
+        for request, _ in pairs:
+            if request.text == metric and "reward" in request.metric.reads and not request.counts_passes:
+                ends = ends.and_those(ValueEnds.of(contributed(run.rollouts, request.params["reward"]).kept()))
+    return (ends.low, ends.high) if math.isfinite(ends.low + ends.high) else None
 
 
 Contests = dict[str | None, list[ReadRun]]
@@ -522,6 +540,9 @@ class Board:
     optimism: float | None = None  # how much too good the best model would look if all were equal
     baseline: str | None = None
     why: str | None = None  # why no model is ranked
+    # the lowest and the highest reward of its runs; None for a metric of passes, or without rollouts
+    ends_seen: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None  # of rewards, if it was given
     compared_on: str = ALL_SAMPLES  # or first_samples, for all models, if the counts of one follow its results
     remarks: Sequence[Remark] = ()
 
@@ -717,6 +738,8 @@ def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, 
             f"that are not ruled out, for all {len(board.ranked):,} models at once."
         )
         yield Sentence(_table_note(board, pairs), "note", markdown=letters_note)
+    if range_unknown(board):
+        yield Sentence(text_of(Remark("range_not_given")), "note")
     if pairs and board.pairs:
         yield Blank()
         yield from _pairs(board, names, report)
@@ -806,7 +829,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     priced = any(standing.cost_usd is not None for standing in board.places)
     lacking = any(standing.missing for standing in board.places)
     ranked, compared = bool(board.ranked), board.baseline is not None
-    axis = axis_of(board.places)
+    axis = axis_of(board)
     lanes, letters = tie_lanes(board), tie_letters(board)
     interval = f"{percent(report.confidence)} interval"
     columns = [
@@ -944,20 +967,22 @@ def tie_letters(board: Board) -> list[str]:
     ]
 
 
-Axis = tuple[float, float]
+def axis_of(board: Board) -> Axis | None:
+    """The axis of the intervals of a board; None without intervals."""
+    ends: list[float | None] = []
+    for standing in board.places:
+        if standing.interval is not None:
+            ends += [standing.value, *standing.interval]
+    return axis_from(ends, declared=board.range if board.ends_seen else None, seen=board.ends_seen)
 
 
-def axis_of(standings: Sequence[Standing]) -> Axis | None:
-    """The range of all intervals, rounded outwards to tenths; None without intervals or if one leaves [0, 1]."""
-    ends = [end for standing in standings for end in standing.interval or ()]
-    if not ends or min(ends) < 0 or max(ends) > 1:
-        return None
-    low, high = math.floor(round(10 * min(ends), 6)) / 10, math.ceil(round(10 * max(ends), 6)) / 10
-    return (low, high) if low < high else None
+def range_unknown(board: Board) -> bool:
+    """Whether the axis is drawn from the ends seen, as no range of rewards is known."""
+    ends = board.ends_seen
+    return board.range is None and ends is not None and (ends[0] < 0 or ends[1] > 1)
 
 
 def _picture(standing: Standing, axis: Axis) -> Cell:
     if standing.value is None or standing.interval is None:
         return ""
-    low, high = (min(max(end, axis[0]), axis[1]) for end in standing.interval)
-    return Picture(min(max(standing.value, low), high), low, high, axis, PICTURE)
+    return Picture(standing.value, *standing.interval, axis, PICTURE)

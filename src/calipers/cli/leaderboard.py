@@ -31,6 +31,8 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
 @click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.columns
 @options.reward()
+@options.reward_range
+@options.threshold
 @options.missing_compared
 @options.option(
     options.STATISTICS,

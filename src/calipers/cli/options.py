@@ -195,7 +195,12 @@ interval = option(
     f"Interval method for means: {', '.join(interval_names())}; calipers explain NAME describes each.  "
     "[default: default]",
 )
-threshold = number(ROLLOUTS, "--threshold", "REWARD", "Lowest reward that counts as a pass.", default=1.0)
+threshold = number(
+    ROLLOUTS,
+    "--threshold",
+    "REWARD",
+    "Lowest reward that counts as a pass.  [default: 1; rewards above 1 need it]",
+)
 out = file_option(OUTPUT, "--out", "Also write the result as JSON to this file.")
 signing_key = file_option(OUTPUT, "--key", "Private key to sign with (Ed25519, PEM).")
 certified_plan = file_option(ROLLOUTS, "--plan", "Plan that calipers preregister wrote, to say what differs from it.")
@@ -546,13 +551,13 @@ pick_group = _combined(
 )
 page_options = _combined(details, economics, every_row)
 """Options of commands that show the page of a result."""
-rollout_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, exclude, missing_by_dialect)
+rollout_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, threshold, exclude, missing_by_dialect)
 """Options of ``score`` that select the rollouts and their rewards, and the mean over benchmarks."""
-certified_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
+certified_options = _combined(by, cluster, columns, reward(), reward_range, threshold, exclude, missing_by_dialect)
 """Options of ``certify`` that select the rollouts and their rewards."""
-compared_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, exclude, missing_compared)
+compared_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, threshold, exclude, missing_compared)
 """The same as for ``score``, for ``compare``."""
-scoring_options = _combined(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
+scoring_options = _combined(metrics(), by, cluster, reward(), threshold, missing_by_dialect, interval, confidence(None))
 """Options of ``run`` for scoring its rollouts."""
 
 

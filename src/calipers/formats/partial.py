@@ -75,6 +75,7 @@ class PartSettings(msgspec.Struct, frozen=True):
     labels: list[str] = []
     ranges: dict[str, tuple[float, float]] | None = None
     mean: str | None = None
+    threshold: float | None = None
 
 
 class PartHeader(msgspec.Struct, frozen=True):

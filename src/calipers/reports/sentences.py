@@ -14,21 +14,21 @@ from functools import partial
 from typing import Final, Literal
 
 from calipers.names import OF_RANGE
-from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, counted, figure
+from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, a_or_an, counted, figure, is_or_are
 from calipers.reports.plain_words import plain_why
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.stats.estimate import NO_SUM, Estimate
+from calipers.stats.missing import MOST_MISSING
 from calipers.stats.variance import TWICE, Split
 
 MINUS = "\N{MINUS SIGN}"
 _SPACE = "\N{NO-BREAK SPACE}"
-MANY_MISSING = 0.1  # the answer mentions missing rollouts if more than this share of the planned ones is missing
 NARROW = 0.01  # an interval narrower than this is shown with four decimals
 CHEAP = 0.001  # a price per unit below this many dollars is shown per thousand or per million units
 TRIFLE = 0.0001  # dollars: the digits of a smaller total do not matter
 WORTH_SAYING = 0.005  # share of the width of an interval: a smaller one rounds to 0 %
-ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of solved tasks if rewards are 0 or 1
+ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of passes if rewards are 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Answer:
 
     @property
     def line(self) -> str:
-        """The sentence with its uncertainty in brackets: ``m solves 44 % of arith (95 % interval: 34 to 55 %)``."""
+        """The sentence with its uncertainty in brackets: ``m passes 44 % of the tasks (95 % interval: 34 to 55 %)``."""
         return f"{self.sentence.removesuffix('.')} ({self.brackets})." if self.brackets else self.sentence
 
     @property
@@ -213,45 +213,116 @@ def of_run(
     dataset: str,
     name: str,
     estimate: Estimate,
+    ledger: Ledger,
     *,
-    planned: int,
-    missing: int,
     confidence: float,
     solved: bool,
+    first_tries: Mapping[str, Estimate] | None = None,
 ) -> Answer:
     """The answer of one run, by its first metric.
 
     ``who`` is the model or the agent, ``dataset`` the benchmark; either may be empty. ``solved``: every reward is 0
-    or 1, so the value of a metric of one sample is a share of solved tasks. ``missing`` of ``planned`` rollouts have
-    no number.
+    or 1, so the value of a metric of one sample is a share of passes. ``first_tries`` are the shares of tasks that pass
+    at the first try, and within all tries, of a run whose numbers of samples follow its results.
     """
-    value, ends, k = estimate.value, estimate.interval, estimate.made.k
+    value, ends = estimate.value, estimate.interval
     who = who or "The run"
+    of = f" of {dataset}" if dataset else ""
     if value is None or not math.isfinite(value):
         return Answer(
             f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", begun(plain_why(estimate.why or ""))
         )
     share = solved and estimate.made.metric in ONE_SAMPLE
-    within = f" within {k} samples" if share and k and k > 1 else ""
-    of = dataset or "the tasks"
+    if first_tries and share and (estimate.made.k or 1) == 1:
+        return _of_first_tries(who, of, first_tries, confidence)
     if estimate.tasks == 1 and ends is None:
-        return Answer(
-            f"{who} scored {minus(figure(value, 3))} on one task{f' of {dataset}' if dataset else ''}.",
-            "One task gives no interval",
-        )
+        return Answer(f"{who} scored {minus(figure(value, 3))} on one task{of}.", "One task gives no interval")
     digits = places(ends)
-    what = f"solves {percent(value)} of {of}{within}" if share else _scores(name, value, digits, dataset, estimate)
-    lacking = f"{missing:,} of {counted(planned, 'rollout')} {'is' if missing == 1 else 'are'} missing"
-    bounds = estimate.bounds
-    if bounds and ends and (bounds[0] < ends[0] or bounds[1] > ends[1]):
-        between = f"{_hundredths(bounds[0])} to {percent(bounds[1])}" if share else to(bounds, digits)
-        return Answer(f"{who} {what}, or anything from {between}.", f"{lacking}; they matter more than chance")
-    lacking = lacking if missing > MANY_MISSING * planned else ""
+    what = _passes(value, dataset, estimate, ledger) if share else _scores(name, value, digits, dataset, estimate)
+    about = _of_samples(estimate, ledger) if share else ""
+    if missing := _with_missing(estimate, ledger, share, digits):
+        sure = f"{level(confidence)} without them: {_to(ends, share, digits)}" if ends else ""
+        return Answer(f"{who} {what}; {missing}.", _joined(sure, about))
+    planned = ledger.planned - ledger.stopped_early
+    lacking = ""
+    if ledger.gaps > MOST_MISSING * planned:
+        lacking = f"{ledger.gaps:,} of {counted(planned, 'rollout')} {is_or_are(ledger.gaps)} missing"
     if ends is None:
         detail = f"No interval: {plain_why(estimate.why)}" if estimate.why else "No interval"
-        return Answer(f"{who} {what}.", "; ".join(filter(None, (detail, lacking))))
-    sure = f"{level(confidence)}: {f'{_hundredths(ends[0])} to {percent(ends[1])}' if share else to(ends, digits)}"
-    return Answer(f"{who} {what}.", "; ".join(filter(None, (sure, lacking))), sure, lacking)
+        return Answer(f"{who} {what}.", _joined(detail, about, lacking))
+    sure = f"{level(confidence)}: {_to(ends, share, digits)}"
+    rest = _joined(about, lacking)
+    return Answer(f"{who} {what}.", _joined(sure, rest), sure, rest)
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _to(ends: tuple[float, float], share: bool, digits: int) -> str:
+    """An interval in per cent, or as numbers."""
+    return f"{_hundredths(ends[0])} to {percent(ends[1])}" if share else to(ends, digits)
+
+
+def _of_first_tries(who: str, of: str, tries: Mapping[str, Estimate], confidence: float) -> Answer:
+    """The answer of a run whose numbers of samples follow its results: only first tries estimate a single try."""
+    first, within = tries.values()
+    whose = "" if who == "The run" else f" of {who}"
+    ends = f" ({_to(first.interval, True, 3)})" if first.interval else ""
+    shown = f"First tries{whose} pass {percent(first.value or 0.0)}{ends}"
+    last = f"{percent(within.value or 0.0)} of the tasks{of} are passed within {within.made.k or 1} tries"
+    why = "The numbers of samples follow the results, so the mean of all samples is not that of a single try"
+    return Answer(f"{shown}; {last}.", f"{why}. In brackets: {level(confidence)}" if ends else why)
+
+
+def _passes(value: float, dataset: str, estimate: Estimate, ledger: Ledger) -> str:
+    """``passes 69 % of the tasks``, ``of its samples``, or ``of the tasks within 4 samples``."""
+    of = f" of {dataset}" if dataset else ""
+    k = estimate.made.k or 1
+    if k > 1:
+        return f"passes {percent(value)} of the tasks{of} within {k} samples"
+    if _several(ledger):
+        return f"passes {percent(value)} of its samples{f' on {dataset}' if dataset else ''}"
+    return f"passes {percent(value)} of the tasks{of}"
+
+
+def _several(ledger: Ledger) -> bool:
+    """Whether a task has several samples."""
+    return ledger.samples_per_task is not None and ledger.samples_per_task[1] > 1
+
+
+def _of_samples(estimate: Estimate, ledger: Ledger) -> str:
+    """``mean over 100 tasks, 4 each; 99 % of the tasks are passed at least once, 28 % always``; "" for one sample."""
+    if ledger.samples_per_task is None or not _several(ledger) or (estimate.made.k or 1) > 1:
+        return ""
+    fewest, most = ledger.samples_per_task
+    each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    tasks = counted(estimate.tasks, "task")
+    mean = f"mean over {tasks}, {each} {'each' if estimate.tasks > 1 else 'samples'}"
+    if estimate.made.metric == "pass_rate":
+        mean = f"of all {counted(estimate.samples, 'sample')} of {tasks}"
+    if ledger.tasks_passed is None:
+        return mean
+    once, always = (percent(number / estimate.tasks) for number in ledger.tasks_passed)
+    return f"{mean}; {once} of the tasks are passed at least once, {always} always"
+
+
+def _with_missing(estimate: Estimate, ledger: Ledger, share: bool, digits: int) -> str:
+    """``with the 55 missing rollouts, anything from 40 to 80 %``; "" if few are missing, or the ends are unknown.
+
+    Also with few, if they matter more than chance: if the value itself could lie outside its interval.
+    """
+    worst, bounds, ends = estimate.worst_interval, estimate.bounds, estimate.interval
+    if worst is None or bounds is None:
+        return ""
+    beyond = ends is not None and (bounds[0] < ends[0] or bounds[1] > ends[1])
+    if not beyond and ledger.filled <= MOST_MISSING * ledger.planned:
+        return ""
+    number = f"{ledger.filled:,} " if ledger.filled > 1 else ""
+    what = (
+        "missing samples" if estimate.undefined_tasks else f"{number}missing rollout{'' if ledger.filled == 1 else 's'}"
+    )
+    return f"with the {what}, anything from {_to(worst, share, digits)}"
 
 
 def of_running(
@@ -283,7 +354,7 @@ def of_running(
 
 def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, per: str, confidence: float) -> Answer:
     """The answer of one run, by a time, a price or a number of tokens with its unit."""
-    what = " ".join(filter(None, (f"has a {name} of {value}", per)))
+    what = " ".join(filter(None, (f"has {a_or_an(name)} of {value}", per)))
     sure = f"{level(confidence)}: {interval}" if interval else ""
     return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
 
@@ -556,7 +627,7 @@ def _scores(name: str, value: float, digits: int, dataset: str, estimate: Estima
     on = f" on {dataset}" if dataset else ""
     if estimate.made.metric == "mean_reward":
         return f"scores {minus(figure(value, digits))}{on}"
-    return f"has a {name} of {minus(figure(value, digits))}{on}"
+    return f"has {a_or_an(name)} of {minus(figure(value, digits))}{on}"
 
 
 def _hundredths(share: float) -> str:
@@ -566,6 +637,19 @@ def _hundredths(share: float) -> str:
         if float(text) not in (0.0, 100.0) or share in (0.0, 1.0):
             break
     return text
+
+
+def short_number(value: float, *, signed: bool = False) -> str:
+    """The number at a tick of an axis, in a short form, with U+2212 as its minus.
+
+    >>> short_number(-7500.0), short_number(20_000.0), short_number(2_500_000.0)
+    ('−7,500', '20k', '2.5M')
+    """
+    size, unit_word = abs(value), ""
+    if 1e4 <= size < 1e9:
+        size, unit_word = (size / 1e6, "M") if size >= 1e6 else (size / 1e3, "k")
+    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
+    return f"{sign}{size:,.6g}{unit_word}"
 
 
 def minus(text: str) -> str:

@@ -16,11 +16,13 @@ from calipers.analyses.leaderboard import (
     decimals,
     lanes_of,
     pair_word,
+    range_unknown,
     ranks,
     why_undecided,
 )
 from calipers.analyses.matrix.document import Cell, Matrix, MatrixMean, MatrixRow, PairDifference, alone, answer
 from calipers.analyses.matrix.document import decimals as decimals_of_row
+from calipers.remarks import Remark
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import note_of, text_of
@@ -37,7 +39,7 @@ from calipers.reports.sentences import (
     signed_outward,
     to,
 )
-from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, svg
+from calipers.web.draw import Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, scale_on, svg
 from calipers.web.island import command_words, reading_words
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, as_table, column_head, heading, plain_table, scrolled
@@ -372,19 +374,15 @@ def _notes(board: Board, confidence: float) -> Markup:
         lines.append(f"{counted(board.excluded_tasks, 'task')} excluded: not every ranked model has a value there.")
     if not board.higher_is_better:
         lines.append("Lower is better.")
+    if range_unknown(board):
+        lines.append(f"{begun(text_of(Remark('range_not_given')))}.")
     return element("div", [element("p", line) for line in lines], class_="below")
 
 
 def _scale(board: Board) -> Scale:
-    """The axis of the values: in tenths from the lowest end to the highest, if all are between 0 and 1."""
-    axis = axis_of(board.places)
-    if axis is None:
-        ends = [end for standing in board.places for end in (standing.value, *(standing.interval or ()))]
-        return scale_of(ends) if any(end is not None for end in ends) else UNIT
-    low, high = axis
-    tenths = range(round(10 * low), round(10 * high) + 1)
-    step = 1 if len(tenths) <= 5 else 2
-    return Scale(low, high, tuple(tenth / 10 for tenth in tenths[::step]))
+    """The axis of the values."""
+    axis = axis_of(board)
+    return scale_of(standing.value for standing in board.places) if axis is None else scale_on(axis)
 
 
 def _rank_scale(models: int) -> Scale:

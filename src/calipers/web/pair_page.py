@@ -15,7 +15,8 @@ from calipers.analyses.compare.page import answer_to, at_step
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import note_of, text_of
-from calipers.reports.sentences import Answer, level, p_value, places, signed, signed_to
+from calipers.reports.result_page import all_seen
+from calipers.reports.sentences import Answer, level, p_value, places, short_number, signed, signed_to
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
 from calipers.web.island import reading_words, what_if_data, what_if_section
@@ -29,7 +30,7 @@ from calipers.web.page import (
     axis_table,
     card_id,
     column_head,
-    ends_of,
+    common_scale,
     estimate_card,
     estimate_row,
     heading,
@@ -179,7 +180,7 @@ def _axis(finding: Finding, names: tuple[str, str], margin: float | None) -> Mar
         label=_described(finding, f"{names[1]} less {names[0]}"),
         figure=lambda value: signed(value, digits),
         tone=TONES.get(finding.verdict, "grey"),
-        ticks=lambda tick: draw.tick_text(tick, signed=True),
+        ticks=lambda tick: short_number(tick, signed=True),
         zero=True,
         margin=margin,
         sides=words if better is not False else (words[1], words[0]),
@@ -207,7 +208,7 @@ def _runs_section(
     if finding.by is not None or len(groups) < 2:
         return _values_section(finding, names)
     estimates = [group[finding.metric] for group in groups]
-    scale = scale_of(end for each in estimates for end in ends_of(each))
+    scale = common_scale(estimates, all_seen(groups))
     digits = places(*(each.interval for each in estimates))
     rows = [
         estimate_row(
@@ -319,9 +320,7 @@ def difference_row(
     """A row of a `difference_table`, with its verdict as a word."""
     digits = places(interval)
     reason = "" if interval else f"no interval: {why}" if why else "no interval"
-    picture = draw.interval_row(
-        delta, interval, None, scale, label=label, tone=TONES.get(verdict, "grey"), zero=True, why=reason
-    )
+    picture = draw.interval_row(delta, interval, None, scale, label=label, tone=TONES.get(verdict, "grey"), zero=True)
     ends = signed_to(interval, digits) if interval else element("span", reason, class_="why")
     word = [verdict_word(verdict), element("small", small) if small else None]
     return axis_row(head, NONE if delta is None else signed(delta, digits), picture, ends, word)
@@ -392,7 +391,7 @@ def _mcnemar(finding: Finding) -> Section | None:
         inner = element("b", f"{count:,}")
         if not way:
             return element("td", inner)
-        label = f"{count:,} tasks that only {'A' if way == 'worse' else 'B'} solved, filter"
+        label = f"{counted(count, 'task')} that only {'A' if way == 'worse' else 'B'} solved, filter"
         button = element("button", inner, type="button", data_way=way, aria_pressed="false", aria_label=label)
         return element("td", button, class_="discordant")
 

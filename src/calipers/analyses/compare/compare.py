@@ -117,6 +117,7 @@ def compare(
     force: bool = False,
     progress: Progress | None = None,
     exclude: str | Sequence[str] = (),
+    threshold: float | None = None,
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -126,11 +127,12 @@ def compare(
     lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
     first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
-    With ``anytime`` the
-    verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
-    unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
-    ``exclude`` leaves out the rollouts of a slice, as in `score`. ``missing="random"`` declares that the loss of
-    missing rollouts does not depend on their answers; without it a verdict must survive the worst case.
+    With ``anytime`` the verdict is valid after every batch of tasks that is added to the runs. Runs of different
+    benchmarks are an error, unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or
+    too few common tasks.
+    ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a sample passes, as in
+    `score`. ``missing="random"`` declares that the loss of missing rollouts does not depend on their answers; without
+    it a verdict must survive the worst case.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -152,6 +154,7 @@ def compare(
         seed=seed,
         range=range,
         exclude=exclude,
+        threshold=threshold,
         compares=True,
     )
     question = make_question(

@@ -24,6 +24,7 @@ from calipers.request import RequestedMetric
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.filling import UNIT, Ends, ends_of, filled, to_fill
 from calipers.rollouts.ledger import RANDOM, contributed
+from calipers.rollouts.record import NOT_RUN
 from calipers.rollouts.table import Rollouts
 from calipers.stats.claims import Evidence, Unseen, unseen
 from calipers.stats.counts import Follows, common_weights, follows
@@ -89,12 +90,17 @@ def followed(common: Common, keys: tuple[str | None, str | None]) -> Sides:
 
 
 def followed_run(run: Rollouts, key: str | None) -> Follows | None:
-    """Whether the number of samples of one run follows its results, by a reward; None if nothing shows it."""
+    """Whether the number of samples of one run follows its results, by a reward; None if nothing shows it.
+
+    A rollout that was not run does not count as planned: a run that stops at a result leaves the rest of the task so.
+    """
     key = key or run.usual_reward or next(iter(run.rewards), "")
     if key not in run.rewards:
         return None
     rewards = contributed(run, key)
-    return follows(passed(rewards, PASS_THRESHOLD), rewards.given, run.task)
+    asked = run.outcome != NOT_RUN
+    passes = passed(rewards, PASS_THRESHOLD)[asked]
+    return follows(passes, rewards.given[asked], run.task[asked], rewards=rewards.values[asked])
 
 
 def examine(pair: MetricPair, sides: Sides = NEITHER, zero: MetricPair | None = None) -> Measured:

@@ -22,11 +22,12 @@ from calipers.analyses.compare import (
     step_order,
 )
 from calipers.remarks import Remark
+from calipers.reports.axes import Axis
 from calipers.reports.document import Blank, Block, Cell, Glance, Name, Picture, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.remark_texts import note_of, text_of
-from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_line, fitted, head_blocks, round_axis
+from calipers.reports.result_page import PICTURE, answer_blocks, digest_line, fitted, head_blocks, round_axis
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle

@@ -40,7 +40,7 @@ from calipers.formats.source import STDIN
 from calipers.formats.source import Source as File
 from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 from calipers.pipeline import Progress, Source, read, score_rollouts
-from calipers.reports.figures import POLICY, counted
+from calipers.reports.figures import POLICY, counted, is_or_are
 from calipers.reports.page import load as load_document
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
@@ -606,7 +606,7 @@ def check_gaps(contest: Sequence[ReadRun], question: Question) -> None:
         return
     for run in contest:
         if gaps := Ledger.of(run.rollouts).gaps:
-            refusal = f"{run.name}: {gaps:,} of {len(run.rollouts):,} rollouts are missing"
+            refusal = f"{run.name}: {gaps:,} of {len(run.rollouts):,} rollouts {is_or_are(gaps)} missing"
             raise Incomplete(f"{refusal}; --missing gap excludes them, --missing zero counts them as 0")
 
 

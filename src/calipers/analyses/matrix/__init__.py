@@ -93,6 +93,7 @@ def matrix(
     seed: int = 0,
     interval: str | None = None,
     margin: float | None = None,
+    threshold: float | None = None,
     progress: Progress | None = None,
     mean: Literal["of-range"] | None = None,
 ) -> Matrix:
@@ -127,6 +128,7 @@ def matrix(
         exclude=exclude,
         mean=mean,
         compares=True,
+        threshold=threshold,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
     return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)

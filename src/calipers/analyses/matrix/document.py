@@ -33,7 +33,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.document import Cell as TableCell
-from calipers.reports.figures import NONE, counted, figure, letters, percent
+from calipers.reports.figures import NONE, a_or_an, counted, figure, letters, percent
 from calipers.reports.junit import TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
@@ -402,7 +402,7 @@ def _answer_of_one(matrix: Matrix, name: str) -> Answer:
     if cell.value is None:
         return Answer(f"{name} has no {matrix.metric} {over}.", plain_why(cell.why or ""))
     digits = decimals(matrix, _answer_row(matrix))
-    verb = "scores" if matrix.metric == "mean_reward" else f"has a {matrix.metric} of"
+    verb = "scores" if matrix.metric == "mean_reward" else f"has {a_or_an(matrix.metric)} of"
     detail = f"No interval: {plain_why(cell.why)}" if cell.why else "No interval"
     if cell.interval:
         of_mean = "" if matrix.mean is None else " of the macro mean"
