@@ -11,6 +11,7 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {ends:to}             an interval in words; {ends:+to} with signs
     {value:.3}            a number with that many decimals
     {value:g}             a number with the decimals that it has, such as 7.5
+    {value:4g}            the same, with four digits at most
     {value:exact}         the same, with two decimals at least if it is below 10
 """
 
@@ -94,6 +95,8 @@ def _number(value: float, spec: str) -> str:
         return percent(value)
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
+    if spec == "4g":
+        return minus(f"{value:,.4g}" if abs(value) < 1e4 else figure(value, 0))
     if spec == "g":
         return minus(f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}")
     if spec == "exact":

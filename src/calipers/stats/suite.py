@@ -155,8 +155,8 @@ def means(
         if of_range:
             over = (*mean.made.over, f"mean:{OF_RANGE}")
             # the ranges of the datasets differ, and each stands in the signature of its own estimate
-            settings = tuple(setting for setting in mean.made.settings if not setting.startswith("range:"))
-            mean = replace(mean, made=replace(mean.made, over=over, settings=settings))
+            settings = [setting for setting in mean.made.settings if not setting.startswith("range:")]
+            mean = replace(mean, made=replace(mean.made, over=over, settings=(*settings, "range:0,1")))
         if no_mean is not None:
             mean = without_value(mean, text_of(no_mean))
         both.append(mean)
