@@ -25,7 +25,7 @@ from calipers.analyses.compare.align import Common, ReadRun
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, display, nearest
 from calipers.formats import BAD, COMPARED, NUMBERED, Format, Raw, Text
 from calipers.formats.convert import texts_of_rows
-from calipers.formats.read import Input, begin, format_of
+from calipers.formats.read import Input, begin, format_of, run_or_path
 from calipers.formats.run_folder import (
     DOCUMENTS,
     DOCUMENTS_SCHEMA,
@@ -169,7 +169,8 @@ def read_source(
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
         in_order = columns.get("sample") == NUMBERED
         unnumbered = frozenset(display(part.places.path) for part in parts if in_order or part.unnumbered)
-        return ReadSource(display(" ".join(paths)), rollouts, digests, columns, cache(inputs), unnumbered)
+        path = display(" ".join(map(run_or_path, paths)))
+        return ReadSource(path, rollouts, digests, columns, cache(inputs), unnumbered)
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)
 
 
@@ -571,7 +572,7 @@ def may_have_table(source: Any) -> bool:
     """
     if not isinstance(source, (str, os.PathLike)) or os.fspath(source) == STDIN:
         return False
-    path = os.fspath(source)
+    path = run_or_path(os.fspath(source))
     if os.path.isdir(path):
         return is_task_library_run(path) if is_run(path) else True  # it may contain results of lm-evaluation-harness
     if not os.path.isfile(path):  # detecting the format of a pipe would consume its bytes

@@ -1,0 +1,120 @@
+"""The numbers that a system reports about its own rollouts, compared with ours for the same rollouts.
+
+A reader that misunderstands a file gives wrong numbers without an error: it may take the steps of a rollout for
+rollouts, or half of a task for a task. Most systems write a number of their own beside their rollouts. The reader of a
+system computes ours by the definition of that system, and `compared` says whether the two agree. The checks travel with
+the rollouts, as `Part.checks` and `Rollouts.checks`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeGuard
+
+from calipers.remarks import Remark
+
+CLOSEST: Final = 1e-9
+"""The least tolerance for a number up to 1; a larger number has it in proportion to its size."""
+FEWEST_DECIMALS: Final = 4  # of two numbers that differ
+MOST_DECIMALS: Final = 12
+_FRACTION: Final = re.compile(r"-?\d+(?:\.(?P<decimals>\d*))?(?:[eE](?P<exponent>[+-]?\d{1,9}))?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A number that the system which wrote the rollouts reports itself, and ours for the same rollouts."""
+
+    system: str
+    metric: str  # its name in that system
+    theirs: float
+    ours: float
+    agrees: bool
+
+    @property
+    def remark(self) -> Remark:
+        """The warning that the two numbers differ."""
+        places = decimals_apart(self.theirs, self.ours)
+        numbers = {"theirs": round(self.theirs, places), "ours": round(self.ours, places)}
+        return Remark("reader_disagrees", {"system": self.system, "metric": self.metric, **numbers}, "warning")
+
+
+class HasChecks(Protocol):
+    """Anything that has checks: rollouts, a part of them, a result."""
+
+    @property
+    def checks(self) -> Sequence[Check]: ...
+
+
+def failed_checks(checked: HasChecks) -> list[Check]:
+    """The numbers in which the system that wrote the rollouts and Calipers differ."""
+    return [check for check in checked.checks if not check.agrees]
+
+
+class Printed(float):
+    """A number of a JSON document that has a decimal point or an exponent, with its printed decimals."""
+
+    decimals: int
+
+    def __new__(cls, text: str) -> Printed:
+        """The number of a JSON text; infinite if it is too large."""
+        number = super().__new__(cls, text)
+        match = _FRACTION.match(text)
+        number.decimals = 0
+        if match is not None:
+            number.decimals = max(len(match["decimals"] or "") - int(match["exponent"] or 0), 0)
+        return number
+
+
+def compared(system: str, pairs: Iterable[tuple[str, Any, float | None]], beside: Iterable[Any] = ()) -> list[Check]:
+    """A check for each (metric, theirs, ours) of one document in which both are finite numbers.
+
+    They agree within half a unit of the last decimal that the system printed, and within 1e-9 in any case. The last
+    decimal is that of the number with the most decimals: a system that writes 0.4583333333333333 does not round, so its
+    0.5 is exactly 0.5. ``beside`` are more numbers of the document, which show only how the system rounds. A whole
+    number without a decimal point is not rounded.
+
+    >>> rounded, exact = Printed("0.46"), Printed("0.4583333333333333")
+    >>> [check.agrees for check in compared("x", [("score", rounded, 0.4583)])]
+    [True]
+    >>> [check.agrees for check in compared("x", [("score", rounded, 0.4583), ("other", exact, 0.4583333333333333)])]
+    [False, True]
+    """
+    both = []
+    for metric, theirs, ours in pairs:
+        if _is_number(theirs) and _is_number(ours):
+            both.append((metric, theirs, float(ours)))
+    decimals = 0
+    for number in (*(theirs for _, theirs, _ in both), *beside):
+        if isinstance(number, Printed):
+            decimals = max(decimals, number.decimals)
+    checks = []
+    for metric, theirs, ours in both:
+        tolerance = CLOSEST * max(1.0, abs(theirs))
+        if isinstance(theirs, Printed):
+            tolerance += 0.5 * 10.0**-decimals
+        checks.append(Check(system, metric, float(theirs), ours, abs(theirs - ours) <= tolerance))
+    return checks
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
+def decimals_apart(theirs: float, ours: float) -> int:
+    """The decimals with which two numbers that differ are shown: at least 4, and enough to see that they differ.
+
+    >>> decimals_apart(0.4583333, 0.284), decimals_apart(0.4583333, 0.4583321)
+    (4, 6)
+    """
+    places = FEWEST_DECIMALS
+    while places < MOST_DECIMALS and f"{theirs:.{places}f}" == f"{ours:.{places}f}":
+        places += 1
+    return places
