@@ -8,38 +8,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from calipers.formats.source import BOM
-from calipers.rollouts.checks import Printed
-from calipers.rollouts.column import Floats, Ints, total
+from calipers.rollouts.column import Bools, Column, Floats, Ints, total
 from calipers.rollouts.table import Part, join_codes
 
 LARGEST: Final = 64 << 20  # bytes of a document with numbers
 
 
-def printed(text: bytes | str) -> Any:
-    """A JSON document whose numbers are `Printed`, except whole ones; None for text that is not JSON.
+def document_at(path: str) -> Any:
+    """The JSON document in a file, in which NaN may occur, as Python writes it; None if the file has none.
 
-    NaN is accepted, because Python writes it.
+    None also for a file that does not exist, that is too large, or that is no regular file.
     """
-    try:
-        return json.loads(text, parse_float=Printed)
-    except (ValueError, RecursionError):  # also for an integer of thousands of digits, and bytes that are not UTF-8
-        return None
-
-
-def printed_file(path: str) -> Any:
-    """The document of a file, see `printed`; None if the file does not exist, is too large, or is no regular file."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
             return None
         with open(path, "rb") as file:
-            return printed(file.read(LARGEST).removeprefix(BOM))
-    except (OSError, ValueError):  # ValueError: a NUL in the path
+            return json.loads(file.read(LARGEST).removeprefix(BOM))
+    except (OSError, ValueError, RecursionError):  # ValueError also for an integer of thousands of digits
         return None
 
 
@@ -57,32 +49,60 @@ def inside(document: Any, *keys: str | int) -> Any:
     return document
 
 
-def values_of(parts: Sequence[Part], reward: str) -> Floats:
-    """The values of a reward in the parts of one file, without gaps."""
-    columns = [part.rewards[reward].kept() for part in parts if reward in part.rewards]
-    return np.concatenate(columns) if columns else np.zeros(0)
+Where = Mapping[str, str | int | None]
+"""Labels of the rollouts to count, such as the dataset; None for rollouts without the label."""
+EVERYWHERE: Final[Where] = MappingProxyType({})
 
 
-def pooled_mean(parts: Sequence[Part], reward: str, *, missing_is_zero: bool = False) -> float | None:
-    """The mean of a reward over all rollouts of one file that have it, or over all of its rollouts; None without any."""
-    values = values_of(parts, reward)
-    count = sum(map(len, parts)) if missing_is_zero else len(values)
+def rows_where(part: Part, where: Where) -> Bools:
+    """Whether each row of a part has these labels, [R]."""
+    rows = np.ones(len(part), dtype=bool)
+    for name, value in where.items():
+        labels = part.labels.get(name)
+        if labels is None:
+            rows &= value is None
+        elif value is None:
+            rows &= labels.code == -1
+        else:
+            codes = [code for code, known in enumerate(labels.values) if known == value]
+            rows &= np.isin(labels.code, codes)
+    return rows
+
+
+def labels_of(parts: Sequence[Part], name: str) -> list[Any]:
+    """The distinct values of a label in the parts of one file."""
+    values: dict[Any, None] = {}
+    for part in parts:
+        labels = part.labels.get(name)
+        if labels is not None:
+            values.update(dict.fromkeys(labels.values[code] for code in np.unique(labels.code).tolist() if code >= 0))
+    return list(values)
+
+
+def pooled_mean(
+    parts: Sequence[Part], reward: str, where: Where = EVERYWHERE, *, missing_is_zero: bool = False
+) -> float | None:
+    """The mean of a reward over the rollouts of one file that have it, or over all of them; None without any."""
+    values, _, rollouts = _values(parts, reward, where)
+    count = rollouts if missing_is_zero else len(values)
     return float(total(values)) / count if count else None
 
 
-def mean_of_task_means(parts: Sequence[Part], reward: str) -> float | None:
+def mean_of_task_means(parts: Sequence[Part], reward: str, where: Where = EVERYWHERE) -> float | None:
     """The mean over tasks of the mean of their values of a reward, in the parts of one file; None without any."""
-    having = [part for part in parts if reward in part.rewards]
-    if not having:
+    values, task, _ = _values(parts, reward, where)
+    if not len(values):
         return None
-    tasks, task = join_codes([part.tasks for part in having], [part.task for part in having])
-    given = np.concatenate([part.rewards[reward].given for part in having])
-    return mean_by(task[given], values_of(having, reward), len(tasks))
-
-
-def mean_by(code: Ints, values: Floats, size: int) -> float | None:
-    """The mean of the mean of each code; codes without values are left out. None if no code has a value."""
-    counts = np.bincount(code, minlength=size)
-    sums = np.bincount(code, values, minlength=size)
+    counts = np.bincount(task)
+    sums = np.bincount(task, values)
     means = sums[counts > 0] / counts[counts > 0]
-    return float(total(means)) / len(means) if len(means) else None
+    return float(total(means)) / len(means)
+
+
+def _values(parts: Sequence[Part], reward: str, where: Where) -> tuple[Floats, Ints, int]:
+    """The values of a reward without gaps, [V], the code of the task of each, [V], and the number of rollouts."""
+    _, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
+    rows = np.concatenate([rows_where(part, where) for part in parts])
+    column = Column.joined([part.rewards.get(reward) or Column.gaps(len(part)) for part in parts])
+    given = rows & column.given
+    return column.values[given], task[given], int(np.count_nonzero(rows))

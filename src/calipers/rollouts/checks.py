@@ -20,7 +20,7 @@ CLOSEST: Final = 1e-9
 """The least tolerance for a number up to 1; a larger number has it in proportion to its size."""
 FEWEST_DECIMALS: Final = 4  # of two numbers that differ
 MOST_DECIMALS: Final = 12
-_FRACTION: Final = re.compile(r"-?\d+(?:\.(?P<decimals>\d*))?(?:[eE](?P<exponent>[+-]?\d{1,9}))?\Z")
+_FRACTION: Final = re.compile(r"-?\d+(?:\.(?P<digits>\d*))?(?:e(?P<exponent>[+-]\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +45,14 @@ class HasChecks(Protocol):
     """Anything that has checks: rollouts, a part of them, a result."""
 
     @property
-    def checks(self) -> Sequence[Check]: ...
+    def checks(self) -> Sequence[Check]:
+        """Its checks."""
+        ...
 
 
 def failed_checks(checked: HasChecks) -> list[Check]:
     """The numbers in which the system that wrote the rollouts and Calipers differ."""
     return [check for check in checked.checks if not check.agrees]
-
-
-class Printed(float):
-    """A number of a JSON document that has a decimal point or an exponent, with its printed decimals."""
-
-    decimals: int
-
-    def __new__(cls, text: str) -> Printed:
-        """The number of a JSON text; infinite if it is too large."""
-        number = super().__new__(cls, text)
-        match = _FRACTION.match(text)
-        number.decimals = 0
-        if match is not None:
-            number.decimals = max(len(match["decimals"] or "") - int(match["exponent"] or 0), 0)
-        return number
 
 
 def compared(system: str, pairs: Iterable[tuple[str, Any, float | None]], beside: Iterable[Any] = ()) -> list[Check]:
@@ -76,10 +63,9 @@ def compared(system: str, pairs: Iterable[tuple[str, Any, float | None]], beside
     0.5 is exactly 0.5. ``beside`` are more numbers of the document, which show only how the system rounds. A whole
     number without a decimal point is not rounded.
 
-    >>> rounded, exact = Printed("0.46"), Printed("0.4583333333333333")
-    >>> [check.agrees for check in compared("x", [("score", rounded, 0.4583)])]
+    >>> [check.agrees for check in compared("x", [("score", 0.46, 0.4583)])]
     [True]
-    >>> [check.agrees for check in compared("x", [("score", rounded, 0.4583), ("other", exact, 0.4583333333333333)])]
+    >>> [check.agrees for check in compared("x", [("score", 0.46, 0.4583), ("other", 0.458333333333, 0.458333333333)])]
     [False, True]
     """
     both = []
@@ -88,15 +74,27 @@ def compared(system: str, pairs: Iterable[tuple[str, Any, float | None]], beside
             both.append((metric, theirs, float(ours)))
     decimals = 0
     for number in (*(theirs for _, theirs, _ in both), *beside):
-        if isinstance(number, Printed):
-            decimals = max(decimals, number.decimals)
+        if isinstance(number, float):
+            decimals = max(decimals, printed_decimals(number))
     checks = []
     for metric, theirs, ours in both:
         tolerance = CLOSEST * max(1.0, abs(theirs))
-        if isinstance(theirs, Printed):
+        if isinstance(theirs, float):
             tolerance += 0.5 * 10.0**-decimals
         checks.append(Check(system, metric, float(theirs), ours, abs(theirs - ours) <= tolerance))
     return checks
+
+
+def printed_decimals(number: float) -> int:
+    """The decimals with which writers of JSON print a number: as few as tell it from all others.
+
+    >>> printed_decimals(0.4583), printed_decimals(1.0), printed_decimals(1.5e-05), printed_decimals(1e22)
+    (4, 1, 6, 0)
+    """
+    match = _FRACTION.match(repr(number))
+    if match is None:  # NaN, or infinite
+        return 0
+    return max(len(match["digits"] or "") - int(match["exponent"] or 0), 0)
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
