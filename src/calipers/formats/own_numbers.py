@@ -30,9 +30,23 @@ def document_at(path: str) -> Any:
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
             return None
         with open(path, "rb") as file:
-            return json.loads(file.read(LARGEST).removeprefix(BOM))
-    except (OSError, ValueError, RecursionError):  # ValueError also for an integer of thousands of digits
+            return parsed(file.read(LARGEST).removeprefix(BOM))
+    except (OSError, ValueError):  # ValueError: a NUL in the path
         return None
+
+
+def parsed(text: str | bytes) -> Any:
+    """A JSON document, in which NaN may occur, as Python writes it; None for text that is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # also for an integer of thousands of digits, and bytes that are not UTF-8
+        return None
+
+
+def numbers_in(document: Any) -> list[float]:
+    """The numbers that are values of an object, which show how its writer rounds; none for anything else."""
+    values = document.values() if isinstance(document, dict) else ()
+    return [value for value in values if isinstance(value, float)]
 
 
 def inside(document: Any, *keys: str | int) -> Any:

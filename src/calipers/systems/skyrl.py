@@ -17,7 +17,7 @@ from calipers.errors import InputError
 from calipers.formats import BAD, Beginning, Columns, Format, Progress, Raw, Text, insisted
 from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
-from calipers.formats.own_numbers import labels_of, pooled_mean
+from calipers.formats.own_numbers import labels_of, numbers_in, pooled_mean
 from calipers.formats.source import Source, blocks_of
 from calipers.formats.system_rows import (
     STEP,
@@ -172,7 +172,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     for check in checks:
         if not check.agrees:
             places = decimals_apart(check.theirs, check.ours)
-            own = f"SkyRL's {check.metric} is {check.theirs:.{places}f}, the rows' mean {check.ours:.{places}f}"
+            own = f"SkyRL's avg_score is {check.theirs:.{places}f}, the rows' mean {check.ours:.{places}f}"
             raise InputError.at(source.path, f"rows are steps, not trajectories: {own}", ROW_EACH)
     notes = []
     if not checks and continues(source.path):
@@ -192,8 +192,8 @@ def own_checks(parts: Sequence[SystemPart], path: str) -> list[Check]:
     pairs = []
     for dataset in labels_of(parts, "dataset"):
         key = f"eval/{dataset.replace('/', '_')}/avg_score"  # as in the names of SkyRL's files
-        pairs.append(("avg_score", own.get(key), pooled_mean(parts, "score", {"dataset": dataset})))
-    return compared(SYSTEM, pairs, own.values())
+        pairs.append((key, own.get(key), pooled_mean(parts, "score", {"dataset": dataset})))
+    return compared(SYSTEM, pairs, numbers_in(own))
 
 
 def continues(path: str) -> bool:
