@@ -32,6 +32,7 @@ from calipers.formats.rewards import from_rewards
 from calipers.metrics import Metric
 from calipers.names import METRIC_SCRIPTS, PART_ENGINES, engine_of, load
 from calipers.reports.figures import heavy
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Result
 from calipers.request import (
     ECONOMICS,
@@ -47,6 +48,7 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.column import total_of
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, steps_of, without
 from calipers.rollouts.ledger import Missing
@@ -229,7 +231,19 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
     stopped, notes = _stopped(plan, groups, notes)
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
+    notes += [f"warning: {text_of(remark)}" for remark in disagreements(table)]
+    result = Result(
+        plan.dialect.name,
+        plan.missing,
+        plan.confidence,
+        plan.seed,
+        [],
+        groups,
+        notes,
+        over,
+        stopped,
+        checks=list(table.checks),
+    )
     return plan.afterwards(result, table) if plan.afterwards else result
 
 

@@ -91,13 +91,15 @@ def leaderboard(
     seed: int = 0,
     baseline: str | None = None,
     progress: Progress | None = None,
+    trust_reader: bool = False,
 ) -> Leaderboard:
     """Rank models on the tasks that all of them have, and list which of them these tasks cannot tell apart.
 
     A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
     result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first
     such metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the
-    given confidence. ``baseline`` names a model and adds the difference of each other model from it.
+    given confidence. ``baseline`` names a model and adds the difference of each other model from it. A run is not ranked
+    if a number that its own system reports differs from ours, unless ``trust_reader`` says that the reader is right.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
@@ -114,7 +116,7 @@ def leaderboard(
         seed=seed,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
-    question = make_question(plan, baseline=baseline)
+    question = make_question(plan, baseline=baseline, trust_reader=trust_reader)
     check_sources(sources)
     finished, with_rollouts = finished_results(sources)
     names = Named(columns or {}, truth, input_format or "")

@@ -24,6 +24,7 @@ FAILED = 1  # the exit code of --fail-on
 )
 @options.metrics("  [default: those of the dialect]")
 @options.rollout_options
+@options.trust_reader
 @options.confidence(0.95)
 @options.seed(0)
 @options.flag(

@@ -97,6 +97,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.reward()
 @options.reward_range
 @options.missing_by_dialect
+@options.trust_reader
 @options.confidence(None)
 @options.seed(None)
 @options.file_option(options.OUTPUT, "--junit", "Also write the checks as JUnit XML to this file.")

@@ -10,6 +10,7 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {delta:+}             a number with its sign
     {ends:to}             an interval in words; {ends:+to} with signs
     {value:.3}            a number with that many decimals
+    {value:g}             a number with all its digits
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def _number(value: float, spec: str) -> str:
         return signed(value)
     if spec == "%":
         return percent(value)
+    if spec == "g":
+        return minus(f"{value:.15g}")
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
     if spec == "none":

@@ -15,6 +15,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Glance
 from calipers.reports.page import Page
+from calipers.rollouts.checks import Check
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
@@ -80,6 +81,9 @@ class Result(Page):
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; not in the digest
     failed: Sequence[str] = ()  # the notes about errors in code that came with the rollouts
     interval: str | None = None  # the interval method that was requested by name; not in the JSON
+    checks: Sequence[
+        Check
+    ] = ()  # numbers that the systems which wrote the rollouts report themselves; not in the digest
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:
@@ -119,7 +123,9 @@ class Result(Page):
             groups = [_group_of(group) for group in document["groups"]]
             means = [_suite_of(suite) for suite in document.get("suites", ())]
             own = {key: value for key, value in document.items() if key not in _KEYS}
-            result = cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=document.get("stopped"))
+            checks = msgspec.convert(document.get("checks", []), complete(list[Check]))
+            stopped = document.get("stopped")
+            result = cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=stopped, checks=checks)
             covered(result)  # so that the result has a digest
             return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -142,6 +148,7 @@ class Result(Page):
             **self.own,
             "digest": self.digest,
             **({"stopped": self.stopped} if self.stopped else {}),
+            **({"checks": [asdict(check) for check in self.checks]} if self.checks else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -262,6 +269,7 @@ _KEYS = frozenset(
         "suites",
         "digest",
         "stopped",
+        "checks",
     )
 )
 _GROUP_KEYS = frozenset(

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeGuard
 
 from calipers.remarks import Remark
 
+MOST_NAMED: Final = 3  # numbers that are named if several differ
 CLOSEST: Final = 1e-9
 """The least tolerance for a number up to 1; a larger number has it in proportion to its size."""
 FEWEST_DECIMALS: Final = 4  # of two numbers that differ
@@ -53,6 +55,17 @@ class HasChecks(Protocol):
 def failed_checks(checked: HasChecks) -> list[Check]:
     """The numbers in which the system that wrote the rollouts and Calipers differ."""
     return [check for check in checked.checks if not check.agrees]
+
+
+def disagreements(checked: HasChecks) -> list[Remark]:
+    """The warnings that numbers differ: the first ones, and how many more there are of each system."""
+    failed = failed_checks(checked)
+    remarks = [check.remark for check in failed[:MOST_NAMED]]
+    more = Counter(check.system for check in failed[MOST_NAMED:])
+    return [
+        *remarks,
+        *(Remark("reader_disagrees_more", {"system": name, "count": count}, "warning") for name, count in more.items()),
+    ]
 
 
 def compared(system: str, pairs: Iterable[tuple[str, Any, float | None]], beside: Iterable[Any] = ()) -> list[Check]:

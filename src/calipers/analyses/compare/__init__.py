@@ -103,6 +103,7 @@ class Question:
     primary: Primary | None = None  # None: the first metric on all tasks
     filled: tuple[float, float] | None = None  # the rewards of missing rollouts in the first and the second run
     steps: str = ""  # the key of the training steps, if each step is compared separately; else ""
+    trust_reader: bool = False  # whether a run counts whose own numbers differ from ours, see `source.is_doubtful`
 
     @property
     def gated(self) -> bool:
@@ -130,6 +131,7 @@ def make_question(
     anytime: bool = False,
     primary: Primary | None = None,
     filled: tuple[float, float] | None = None,
+    trust_reader: bool = False,
 ) -> Question:
     """Check the settings; InputError if one is invalid or two contradict each other."""
     if test not in TESTS:
@@ -147,7 +149,18 @@ def make_question(
     if anytime and test != "default":
         raise InputError(f"--anytime is a test itself; expected no --test {test} with it")
     largest = None if margin is None else float(margin)
-    return Question(plan, BETTING if anytime else TESTS[test], adjust, largest, baseline, most, tables, primary, filled)
+    return Question(
+        plan,
+        BETTING if anytime else TESTS[test],
+        adjust,
+        largest,
+        baseline,
+        most,
+        tables,
+        primary,
+        filled,
+        trust_reader=trust_reader,
+    )
 
 
 SCHEMA = "calipers.comparison/1"

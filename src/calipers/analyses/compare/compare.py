@@ -73,6 +73,7 @@ from calipers.analyses.compare.source import (
     check_sources,
     check_tables,
     compared_tables,
+    doubts_about,
     gap_notes,
     prompts_differ,
     read_sources,
@@ -127,6 +128,7 @@ def compare(
     force: bool = False,
     progress: Progress | None = None,
     exclude: str | Sequence[str] = (),
+    trust_reader: bool = False,
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -139,7 +141,8 @@ def compare(
     ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
     verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
     unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
-    ``exclude`` leaves out the rollouts of a slice, as in `score`.
+    ``exclude`` leaves out the rollouts of a slice, as in `score`. A run has no verdict if a number that its own system
+    reports differs from ours, unless ``trust_reader`` says that the reader is right.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -173,6 +176,7 @@ def compare(
         anytime=anytime,
         primary=primary_question,
         filled=filled,
+        trust_reader=trust_reader,
     )
     check_sources(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -286,7 +290,10 @@ def _measure_pairs(
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *notes]))
             family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
-            notes += [*([refusal] if refusal else []), *more_notes]
+            doubts = [
+                note for run in (contest[first], contest[second]) for note in doubts_about(run.name, run.rollouts)
+            ]
+            notes = [*doubts, *notes, *([refusal] if refusal else []), *more_notes]
             pair = Pair(first, second, common.alignment, (), _flips(family, question), notes)
             measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))
     if not measured_pairs:

@@ -28,12 +28,14 @@ from calipers.analyses.watch import DROP, RISE, Alarm, parse
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
 from calipers.analyses.watch.sums import StepSums, demand_watched_range, matched, shared_tasks, summed
-from calipers.errors import InputError, LogError, UnknownName
+from calipers.errors import Incomplete, InputError, LogError, UnknownName
 from calipers.formats import BAD, Named
 from calipers.formats.read import begin
 from calipers.formats.source import STDIN
 from calipers.metrics import UNIT
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import finite
+from calipers.rollouts.checks import disagreements
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
 from calipers.stores import atomic_file
@@ -169,9 +171,17 @@ class History:
         )
 
 
-def tonight(path: str, columns: Named, reward: str | None, settings: MonitorSettings) -> StepSums:
-    """The sums of a run's rollouts; InputError for several models or datasets, or a reward outside the given range."""
+def tonight(
+    path: str, columns: Named, reward: str | None, settings: MonitorSettings, *, trust_reader: bool = False
+) -> StepSums:
+    """The sums of a run's rollouts; InputError for several models or datasets, or a reward outside the given range.
+
+    Incomplete if a number of the run's own system differs from ours, unless ``trust_reader``: a night stays in the
+    history.
+    """
     rollouts, _ = begin([path], columns=columns)
+    if not trust_reader and (doubts := disagreements(rollouts)):
+        raise Incomplete(f"{path}: {text_of(doubts[0])}; --trust-reader adds the night nevertheless")
     parts = list(rollouts.groups())
     if len(parts) > 1:
         raise InputError.at(path, f"has {len(parts)} groups", "expected the rollouts of one model on one dataset")
@@ -287,7 +297,8 @@ def gate_with_history(
         raise InputError.at("--history", "standard input can be read only once", "expected a file, or no requirements")
     loaded = load_history(history, alarm, false_alarms, online, nights, settings.get("range"))
     columns = Named(settings.get("columns") or {}, settings.get("truth"), settings.get("input_format") or "")
-    sums = tonight(result, columns, settings.get("reward"), loaded.monitor.settings)
+    trusted = bool(settings.get("trust_reader"))
+    sums = tonight(result, columns, settings.get("reward"), loaded.monitor.settings, trust_reader=trusted)
     count_before = len(loaded.nights)
     night = loaded.take(sums)
     notes = list(loaded.monitor.notes)

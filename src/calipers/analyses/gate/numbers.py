@@ -36,8 +36,10 @@ from calipers.formats.source import STDIN
 from calipers.metrics import UNIT
 from calipers.pipeline import Source, read, score, score_rollouts
 from calipers.reports.figures import counted
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import SCHEMA, Result
 from calipers.request import make_plan, per_reward
+from calipers.rollouts.checks import Check, disagreements
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import Stop
 from calipers.stats.estimate import NO_SEQUENCE
@@ -263,6 +265,7 @@ class _Document(msgspec.Struct):
     lm_eval: list[StoredReport] = []
     missing: str = "gap"
     stopped: str | None = None
+    checks: list[Check] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +284,7 @@ class GateNumbers:
     filled: Mapping[int, Mapping[Identity, GateGroup]] = field(default_factory=dict)
     unknown: Mapping[Key, str] = field(default_factory=dict)  # metric -> why filling says nothing about it
     zero: bool = False  # whether missing rollouts count as 0
+    checks: Sequence[Check] = ()  # numbers that the systems which wrote the rollouts report themselves, and ours
 
     @property
     def once(self) -> bool:
@@ -378,11 +382,12 @@ def read_numbers(
         source,
         content.groups,
         True,
-        _stops(path, content),
+        [*_stops(path, content), *(f"warning: {text_of(remark)}" for remark in disagreements(content))],
         tables,
         known,
         content.confidence,
         zero=content.missing == ZERO,
+        checks=content.checks,
     )
 
 
@@ -403,7 +408,18 @@ def _score(source: Source, path: str, metrics: Sequence[str], by: Sequence[str],
     warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
     notes = [*result.notes, *_stops("", content), *warnings]
     zero = content.missing == ZERO
-    return GateNumbers(path, source, content.groups, False, notes, tables, short(known), content.confidence, zero=zero)
+    return GateNumbers(
+        path,
+        source,
+        content.groups,
+        False,
+        notes,
+        tables,
+        short(known),
+        content.confidence,
+        zero=zero,
+        checks=result.checks,
+    )
 
 
 def with_filled(

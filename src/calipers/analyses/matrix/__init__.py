@@ -80,6 +80,7 @@ def matrix(
     interval: str | None = None,
     margin: float | None = None,
     progress: Progress | None = None,
+    trust_reader: bool = False,
 ) -> Matrix:
     """Show models by benchmarks: values, paired differences, and the mean over benchmarks as the one primary test.
 
@@ -88,7 +89,7 @@ def matrix(
     first such metric of the dialect; ``metric`` is another name of it. ``models`` selects models by name and sets their
     order; a difference is the later model less the earlier one. The models of a benchmark are compared on the tasks
     that all of them have. ``margin`` is the largest difference that does not matter: within it, two models are
-    equivalent. ``exclude`` leaves out the rollouts of a slice, as in `score`.
+    equivalent. ``exclude`` leaves out the rollouts of a slice, as in `score`, and ``trust_reader`` is as in `compare`.
 
     >>> passed = {("easy", "a"): 30, ("easy", "b"): 38, ("hard", "a"): 5, ("hard", "b"): 14}
     >>> tasks = [(d, m, t, t < n) for (d, m), n in passed.items() for t in range(40)]
@@ -111,26 +112,25 @@ def matrix(
         exclude=exclude,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
-    return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)
+    question = make_question(plan, margin=margin, trust_reader=trust_reader)
+    return _read_matrix(sources, question, Named(columns or {}, truth), models, progress)
 
 
 def matrix_plan(sources: Sequence[Source], plan: Plan) -> Matrix:
     """Like `matrix`, with a plan from `make_plan`; InputError if none of its metrics is a mean over tasks."""
     plan = replace(plan, requests=[mean_metric(plan, named=True)], by=())
-    return _read_matrix(sources, plan, Named({}, None), None, None, None)
+    return _read_matrix(sources, make_question(plan), Named({}, None), None, None)
 
 
 def _read_matrix(
     sources: Sequence[Source],
-    plan: Plan,
+    question: Question,
     named: Named,
     models: str | Sequence[str] | None,
-    margin: float | None,
     progress: Progress | None,
 ) -> Matrix:
-    read, finished = _read(sources, named, plan, progress)
-    plan = replace(plan, exclude=())  # `_read` has removed the rollouts
-    question = make_question(plan, margin=margin)
+    read, finished = _read(sources, named, question.plan, progress)
+    question = replace(question, plan=replace(question.plan, exclude=()))  # `_read` has removed the rollouts
     with quietly():
         return _matrix(read, finished, question, [models] if isinstance(models, str) else models)
 

@@ -604,7 +604,7 @@ class _JobReading:
         parts = [part for part in (self._ended.finish(**checksums), self._outstanding.finish()) if len(part)]
         notes = [*self._notes(lost)]
         checks = own_checks(self._plan.job, self._evals)
-        with_plan = [replace(part, planned_from=self._plan.planned_from) for part in parts]
+        with_plan: list[Part] = [replace(part, planned_from=self._plan.planned_from) for part in parts]
         return [replace(part, notes=notes, checks=checks) for part in with_plan[:1]] + with_plan[1:]
 
     def _finished(self, progress: Progress) -> None:
