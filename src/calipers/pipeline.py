@@ -231,7 +231,7 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
     stopped, notes = _stopped(plan, groups, notes)
-    notes += [f"warning: {text_of(remark)}" for remark in disagreements(table)]
+    notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]
     result = Result(
         plan.dialect.name,
         plan.missing,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Final, cast
@@ -30,6 +30,7 @@ from calipers.analyses.compare.source import (
     check_gaps,
     check_sources,
     cost_of,
+    doubts_of,
     estimate_of,
     finished_results,
     on_tasks,
@@ -57,6 +58,7 @@ from calipers.reports.document import (
     TableColumn,
     Title,
 )
+from calipers.reports.doubts import Doubts, doubt_blocks, doubts_document
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
@@ -98,8 +100,8 @@ def leaderboard(
     A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
     result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first
     such metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the
-    given confidence. ``baseline`` names a model and adds the difference of each other model from it. A run is not ranked
-    if a number that its own system reports differs from ours, unless ``trust_reader`` says that the reader is right.
+    given confidence. ``baseline`` names a model and adds the difference of each other model from it. A run has no
+    rank if a number that its own system reports differs from ours, unless ``trust_reader`` trusts the reader.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
@@ -133,6 +135,7 @@ def leaderboard(
         inputs=_inputs(read, finished),
         boards=boards,
         notes=[*source_notes(read), *notes],
+        doubts=doubts_of(read, finished),
     )
 
 
@@ -527,6 +530,7 @@ class Leaderboard(Page):
     inputs: Sequence[Sequence[Input]]
     boards: Sequence[Board]
     notes: Sequence[str] = ()
+    doubts: Doubts = field(default_factory=dict)  # not in the digest
 
     @property
     def digest(self) -> str:
@@ -573,6 +577,7 @@ class Leaderboard(Page):
             "boards": [{**asdict(board), "ties": board.ties} for board in self.boards],
             "notes": list(self.notes),
             "digest": self.digest,
+            **({"checks": doubts_document(self.doubts)} if self.doubts else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -646,6 +651,7 @@ def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
         yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(boards))
     if left := len(report.boards) - len(boards):
         yield Sentence(f"… {counted(left, 'more benchmark')}: --all", "note")
+    yield from doubt_blocks(report.doubts)
     for note in report.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 

@@ -79,7 +79,7 @@ from calipers.reports.sentences import (
     unit,
 )
 from calipers.reports.untrusted_text import clean, width, without_middle
-from calipers.rollouts.checks import HasChecks, disagreements
+from calipers.rollouts.checks import Check, disagreements
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import OUTCOMES
 from calipers.stats.estimate import Estimate
@@ -204,7 +204,7 @@ def _group_page(result: Result, group: Group, economics_too: bool) -> _Parts:
     head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
     if group.stop:
         head.append(Sentence(Name(stopped(group.stop), None)))
-    head += disagreement_blocks(result)
+    head += disagreement_blocks(result.checks)
     head += [Blank()] if group.metrics or not cuts else []  # a table of slices begins with a blank line
     notes = _notes([(name, estimate) for name, estimate, _ in rows])
     numbers = _Cut(_metrics(result, rows, named_width), (), notes)
@@ -230,9 +230,9 @@ def answer_blocks(answer: Answer) -> list[Block]:
     return [*first, Sentence(below)] if below else first
 
 
-def disagreement_blocks(checked: HasChecks) -> list[Block]:
+def disagreement_blocks(checks: Sequence[Check]) -> list[Block]:
     """The warnings that the numbers of the system which wrote the rollouts differ from ours."""
-    return [warning(text_of(remark)) for remark in disagreements(checked)]
+    return [warning(text_of(remark)) for remark in disagreements(checks)]
 
 
 def warning(text: str) -> Sentence:
@@ -616,7 +616,7 @@ def _several(result: Result, economics_too: bool) -> _Parts:
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
     head = head_blocks(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
-    head += [*answer_blocks(answer_of_several(result)), *disagreement_blocks(result)]
+    head += [*answer_blocks(answer_of_several(result)), *disagreement_blocks(result.checks)]
     head += [Blank()] if numbers or not cuts else []
     ledger = _added([group.ledger for group in groups])
     tail: list[Block] = [Blank(), Sentence(planned(ledger, result.missing))]
@@ -818,7 +818,7 @@ def detailed_blocks(result: Result) -> Iterator[Block]:
     """Each group with its ledger and a table of its numbers, then the means over datasets, and the inputs."""
     groups = map(partial(_group_blocks, result=result), result.groups)
     suites = map(partial(_suite_blocks, result=result), result.suites)
-    return chain.from_iterable(chain([disagreement_blocks(result)], groups, suites, [_origin(result)]))
+    return chain.from_iterable(chain([disagreement_blocks(result.checks)], groups, suites, [_origin(result)]))
 
 
 def _group_blocks(group: Group, result: Result) -> Iterator[Block]:

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from calipers.remarks import Remark
 
@@ -43,29 +43,19 @@ class Check:
         return Remark("reader_disagrees", {"system": self.system, "metric": self.metric, **numbers}, "warning")
 
 
-class HasChecks(Protocol):
-    """Anything that has checks: rollouts, a part of them, a result."""
-
-    @property
-    def checks(self) -> Sequence[Check]:
-        """Its checks."""
-        ...
-
-
-def failed_checks(checked: HasChecks) -> list[Check]:
+def failed_checks(checks: Sequence[Check]) -> list[Check]:
     """The numbers in which the system that wrote the rollouts and Calipers differ."""
-    return [check for check in checked.checks if not check.agrees]
+    return [check for check in checks if not check.agrees]
 
 
-def disagreements(checked: HasChecks) -> list[Remark]:
+def disagreements(checks: Sequence[Check]) -> list[Remark]:
     """The warnings that numbers differ: the first ones, and how many more there are of each system."""
-    failed = failed_checks(checked)
+    failed = failed_checks(checks)
     remarks = [check.remark for check in failed[:MOST_NAMED]]
     more = Counter(check.system for check in failed[MOST_NAMED:])
-    return [
-        *remarks,
-        *(Remark("reader_disagrees_more", {"system": name, "count": count}, "warning") for name, count in more.items()),
-    ]
+    for system, count in more.items():
+        remarks.append(Remark("reader_disagrees_more", {"system": system, "count": count}, "warning"))
+    return remarks
 
 
 def compared(system: str, pairs: Iterable[tuple[str, Any, float | None]], beside: Iterable[Any] = ()) -> list[Check]:

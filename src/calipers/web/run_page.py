@@ -9,9 +9,11 @@ from dataclasses import asdict
 from functools import partial
 
 from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure, listed
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Slice
 from calipers.reports.result_page import answer_of
 from calipers.reports.sentences import Answer, duration, level, money, money_per, of_run, of_running, percent, places
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
@@ -222,7 +224,8 @@ def metrics_section(run: RunData) -> Section | None:
         for metric, estimate, small in rows
     ]
     body = [interval_table("Metrics", "metric", run.result.confidence, scale, shown)]
-    body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in group.warnings]
+    warnings = [*map(text_of, disagreements(run.result.checks)), *group.warnings]
+    body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in warnings]
     bounded = any(estimate.bounds for _, estimate, _ in rows)
     notes = [f"Line: {level(run.result.confidence)}."]
     if bounded:

@@ -17,9 +17,11 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.metrics import MetricSpec
 from calipers.reports.document import Document, Glance
+from calipers.reports.doubts import Doubts
 from calipers.reports.page import Page
 from calipers.reports.result import canonical
 from calipers.request import Plan, integer
+from calipers.rollouts.checks import Check
 from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT, Difference, McNemar
 from calipers.stats.ranks import Winner
@@ -186,6 +188,7 @@ class Run:
     dataset: str | None
     tasks: int
     samples: int
+    checks: Sequence[Check] = ()  # numbers that the system which wrote the rollouts reports itself, and ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +376,11 @@ class Comparison(Page):
     def pairs(self) -> list[tuple[Contest, Pair]]:
         """Every pair of runs with its contest, in order."""
         return [(contest, pair) for contest in self.contests for pair in contest.pairs]
+
+    @property
+    def doubts(self) -> Doubts:
+        """The checks of all runs, by the name of the run."""
+        return {run.name: run.checks for contest in self.contests for run in contest.runs}
 
     @property
     def findings(self) -> list[Finding]:

@@ -73,7 +73,6 @@ from calipers.analyses.compare.source import (
     check_sources,
     check_tables,
     compared_tables,
-    doubts_about,
     gap_notes,
     prompts_differ,
     read_sources,
@@ -290,10 +289,7 @@ def _measure_pairs(
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *notes]))
             family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
-            doubts = [
-                note for run in (contest[first], contest[second]) for note in doubts_about(run.name, run.rollouts)
-            ]
-            notes = [*doubts, *notes, *([refusal] if refusal else []), *more_notes]
+            notes += [*([refusal] if refusal else []), *more_notes]
             pair = Pair(first, second, common.alignment, (), _flips(family, question), notes)
             measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))
     if not measured_pairs:
@@ -558,7 +554,15 @@ def _finish_pair(
 
 def _runs(contest: Sequence[ReadRun]) -> list[Run]:
     return [
-        Run(run.name, run.path, *run.identity, run.key[2], len(run.rollouts.tasks), len(run.rollouts))
+        Run(
+            run.name,
+            run.path,
+            *run.identity,
+            run.key[2],
+            len(run.rollouts.tasks),
+            len(run.rollouts),
+            list(run.rollouts.checks),
+        )
         for run in contest
     ]
 

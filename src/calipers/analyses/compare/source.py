@@ -40,13 +40,13 @@ from calipers.formats.source import STDIN
 from calipers.formats.source import Source as File
 from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 from calipers.pipeline import Progress, Source, read, score_rollouts
+from calipers.reports.doubts import Doubts, doubts_about
 from calipers.reports.figures import POLICY, counted
 from calipers.reports.page import load as load_document
-from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.request import Plan, RequestedMetric, make_plan
-from calipers.rollouts.checks import HasChecks, disagreements, failed_checks
+from calipers.rollouts.checks import Check, failed_checks
 from calipers.rollouts.column import Bools, Ints, total
 from calipers.rollouts.labels import STEP, over_steps, without
 from calipers.rollouts.ledger import Ledger
@@ -706,17 +706,23 @@ def _matches(name: str, key: str) -> bool:
 
 def is_doubtful(rollouts: Rollouts, question: Question) -> bool:
     """Whether nothing may be concluded about rollouts, because a number of their own system differs from ours."""
-    return not question.trust_reader and bool(failed_checks(rollouts))
+    return not question.trust_reader and bool(failed_checks(rollouts.checks))
 
 
-def doubts_about(name: str, checked: HasChecks) -> list[str]:
-    """The warnings that numbers of a run's own system differ from ours."""
-    return [f"warning: {name}: {text_of(remark)}" for remark in disagreements(checked)]
+def doubts_of(sources: Sequence[ReadSource], finished: Sequence[FinishedResult] = ()) -> Doubts:
+    """The sources with a number of their own system that differs from ours, by path."""
+    doubts: dict[str, list[Check]] = {}
+    every = [(source.path, source.rollouts.checks) for source in sources]
+    every += [(document.path, document.result.checks) for document in finished]
+    for path, checks in every:
+        if failed := failed_checks(checks):
+            doubts.setdefault(path or "a table", []).extend(failed)
+    return doubts
 
 
 def source_notes(sources: Sequence[ReadSource], by: Collection[str] = ()) -> list[str]:
     """Notes of the readers, on numbers over several training steps, and on sources with the same content."""
-    notes = [note for source in sources for note in doubts_about(source.path or "a table", source.rollouts)]
+    notes = doubts_about(doubts_of(sources))
     notes += [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
     if STEP not in by:
         notes += [f"{source.path}: {note}" for source in sources for note in over_steps(source.rollouts)]

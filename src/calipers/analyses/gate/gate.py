@@ -364,7 +364,7 @@ def check_policy(
                 for group in _groups(requirement, numbers)
             ]
             read = [numbers, *([changes.before] if changes is not None and requirement.delta else [])]
-            doubts = [text_of(remark) for each in read for remark in disagreements(each)]
+            doubts = [text_of(remark) for each in read for remark in disagreements(each.checks)]
             if doubts and not trust_reader:
                 why = f"{'; '.join(doubts)}; --trust-reader decides nevertheless"
                 answers = [replace(answer, word="undefined", value=None, why=why, failing=[]) for answer in answers]

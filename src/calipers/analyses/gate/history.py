@@ -180,7 +180,7 @@ def tonight(
     history.
     """
     rollouts, _ = begin([path], columns=columns)
-    if not trust_reader and (doubts := disagreements(rollouts)):
+    if not trust_reader and (doubts := disagreements(rollouts.checks)):
         raise Incomplete(f"{path}: {text_of(doubts[0])}; --trust-reader adds the night nevertheless")
     parts = list(rollouts.groups())
     if len(parts) > 1:

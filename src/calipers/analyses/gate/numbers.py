@@ -382,7 +382,7 @@ def read_numbers(
         source,
         content.groups,
         True,
-        [*_stops(path, content), *(f"warning: {text_of(remark)}" for remark in disagreements(content))],
+        [*_stops(path, content), *(f"warning: {text_of(remark)}" for remark in disagreements(content.checks))],
         tables,
         known,
         content.confidence,

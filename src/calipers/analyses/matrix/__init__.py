@@ -31,6 +31,7 @@ from calipers.analyses.compare.source import (
     ReadSource,
     check_gaps,
     cost_of,
+    doubts_of,
     estimate_of,
     finished_results,
     on_tasks,
@@ -267,6 +268,7 @@ def _matrix(
             *_fragile_notes(rows, benchmarks, plan),
             *_mean_notes(mean),
         ],
+        doubts=doubts_of(read, finished),
     )
 
 

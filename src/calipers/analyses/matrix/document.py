@@ -6,7 +6,7 @@ import hashlib
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.document import Cell as TableCell
+from calipers.reports.doubts import Doubts, doubt_blocks, doubts_document
 from calipers.reports.figures import NONE, counted, figure, letters, percent
 from calipers.reports.junit import TestSuite
 from calipers.reports.page import Page
@@ -138,6 +139,7 @@ class Matrix(Page):
     benchmarks: Sequence[MatrixRow]
     mean: MatrixMean | None  # None with one benchmark
     notes: Sequence[str] = ()
+    doubts: Doubts = field(default_factory=dict)  # not in the digest
 
     def __getitem__(self, benchmark: str) -> MatrixRow:
         by_name = {row.benchmark: row for row in self.benchmarks}
@@ -183,6 +185,7 @@ class Matrix(Page):
             "mean": None if self.mean is None else {**asdict(self.mean), **_only_pair(self.mean.pairs)},
             "notes": list(self.notes),
             "digest": self.digest,
+            **({"checks": doubts_document(self.doubts)} if self.doubts else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -457,6 +460,7 @@ def _blocks(matrix: Matrix, every: bool, where: str, option: str = "") -> Iterat
             heads = [(f"{label} ", Name(name, None)) for label, name in zip(labels, names, strict=True)]
         yield from _table(matrix, heads, room, option)
     yield from below
+    yield from doubt_blocks(matrix.doubts)
     if matrix.notes:  # on a terminal the command prints them to stderr
         yield SentenceList([Sentence("", markdown=note) for note in matrix.notes])
 
