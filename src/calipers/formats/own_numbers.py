@@ -99,7 +99,8 @@ def pooled_mean(
     """The mean of a reward over the rollouts of one file that have it, or over all of them; None without any."""
     values, _, rollouts = _values(parts, reward, where)
     count = rollouts if missing_is_zero else len(values)
-    return float(total(values)) / count if count else None
+    with np.errstate(over="ignore", invalid="ignore"):  # a sum of huge values is no number, which is not compared
+        return float(total(values)) / count if count else None
 
 
 def mean_of_task_means(parts: Sequence[Part], reward: str, where: Where = EVERYWHERE) -> float | None:
@@ -108,9 +109,9 @@ def mean_of_task_means(parts: Sequence[Part], reward: str, where: Where = EVERYW
     if not len(values):
         return None
     counts = np.bincount(task)
-    sums = np.bincount(task, values)
-    means = sums[counts > 0] / counts[counts > 0]
-    return float(total(means)) / len(means)
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = np.bincount(task, values)[counts > 0] / counts[counts > 0]
+        return float(total(means)) / len(means)
 
 
 def _values(parts: Sequence[Part], reward: str, where: Where) -> tuple[Floats, Ints, int]:

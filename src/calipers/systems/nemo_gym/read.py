@@ -493,7 +493,7 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
 
 def own_checks(parts: Sequence[GymPart], path: str) -> list[Check]:
     """The mean reward of each agent in NeMo Gym's metrics beside the rollouts, and ours: over all rollouts."""
-    if path == STDIN or not any(map(len, parts)):
+    if path == STDIN or not any(map(len, parts)) or any(_has_another_mean(part.gym) for part in parts):
         return []
     pairs, written = [], []
     for ending in (METRICS, AGENT_METRICS):
@@ -507,6 +507,15 @@ def own_checks(parts: Sequence[GymPart], path: str) -> list[Check]:
         if pairs:
             break
     return compared(SYSTEM, pairs, written)
+
+
+def _has_another_mean(gym: GymRows | None) -> bool:
+    """Whether NeMo Gym's mean reward of some rows is not the mean of their rewards.
+
+    It counts failed attempts that are among the rollouts, a reward in ``usage`` replaces the rollout's own, and with a
+    number under ``agent_name`` it covers only some of the rollouts.
+    """
+    return gym is not None and (bool(gym.aside.any()) or REWARD in gym.usage or "agent_name" in gym.top)
 
 
 _TEXT_MARKS = [b'"responses_create_params"', b'"response"']
