@@ -21,6 +21,7 @@ from calipers.formats.partial import HEADER, KINDS, ROLLOUTS, TASKS, opened
 from calipers.formats.run_folder import RunStop
 from calipers.partials import merge_partials, score_cached, write_partial
 from calipers.rollouts import packed as packing
+from calipers.rollouts.ledger import lost_before_answer
 
 ARITH = os.path.join(os.path.dirname(calipers.__file__), "examples", "arith.jsonl")
 METRICS = ["mean_reward", "pass@4", "pass^2", "any_of_first_2", "max@2", "median(column=reward)"]
@@ -94,6 +95,22 @@ def test_any_order_and_any_split(tmp_path, rollouts, whole, shards, random):
     assert merged.digest == whole.digest
     assert [group.economics for group in merged.groups] == [group.economics for group in whole.groups]
     assert {each.sha256 for each in merged.inputs} == {each.sha256 for each in calipers.score(files).inputs}
+
+
+def test_what_was_lost_before_the_model_was_asked_stays_so(tmp_path):
+    refused = {"outcome": "client_failed", "error": {"kind": "http_429", "before_answer": True}}
+    late = {"outcome": "client_failed", "error": {"kind": "timeout"}}
+    rows = [{"task": "a", "reward": 1}, {"task": "b", **refused}, {"task": "c", **late}, {"task": "d", **late}]
+    rows.append({"task": "d", "attempt": 2, **refused})  # its first attempt may have had an answer
+    files = written(tmp_path, [[json.dumps(row) + "\n"] for row in rows])
+    for file in files:
+        write_partial(file, file.with_suffix(".partial"), ["mean_reward"])
+    expected = [False, True, False, False]
+    for paths in (files, [file.with_suffix(".partial") for file in files]):
+        assert lost_before_answer(read.read([str(path) for path in paths])[0]).tolist() == expected
+    merged = tmp_path / "merged.partial"
+    write_partial(files, merged, ["mean_reward"])
+    assert lost_before_answer(read.read([str(merged)])[0]).tolist() == expected
 
 
 def test_metrics_may_be_chosen_when_merging(parts):

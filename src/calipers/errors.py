@@ -6,6 +6,7 @@
     ├── InputError            the user's mistake: one line, no traceback, exit 2   (a ValueError)
     │   ├── UnknownName       an unknown name; suggests the nearest               (a KeyError too)
     │   └── UnrelatedRuns     runs of different benchmarks, compared only with --force
+    ├── NotPassed             what was asserted does not hold; the text is the page      (an AssertionError)
     ├── PluginError           code of a plugin failed; names the plugin
     │   └── ScriptError       a metric script gave no metric, exit 3            (systems/harbor)
     ├── RunError              a failure outside Calipers: recorded on the rollout, which is then missing
@@ -87,6 +88,12 @@ class UnrelatedRuns(InputError):
         return f"{self.args[0]}; --force compares them anyway"
 
 
+class NotPassed(CalipersError, AssertionError):
+    """A gate, a certificate, an audit or a comparison is not what was asserted; the text is its page."""
+
+    exit_code = 1
+
+
 class PluginError(CalipersError):
     """Code named by the user, or an installed plugin, failed while it was used."""
 
@@ -107,10 +114,11 @@ class ClientError(RunError):
         wait: float | None = None,  # seconds to wait before a retry, as the server requested
         slow_down: bool = False,  # the server reported too many requests
         hopeless: bool = False,  # every other call would fail too: wrong key, wrong address, wrong model
+        before_answer: bool = False,  # the request was not accepted, so that no answer can be the cause
     ) -> None:
         super().__init__(message)
         self.kind, self.retry, self.wait = kind, retry, wait
-        self.slow_down, self.hopeless = slow_down, hopeless
+        self.slow_down, self.hopeless, self.before_answer = slow_down, hopeless, before_answer
 
 
 class VerifierError(RunError):

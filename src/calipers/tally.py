@@ -36,6 +36,7 @@ from calipers.rollouts.labels import named_clusters, slice_order, sliced, slices
 from calipers.rollouts.ledger import Ledger, contributed, joined_ledgers, lacking, with_rewards, zero_or_one
 from calipers.rollouts.record import OUTCOMES, SCORED, SEQUENCE, USAGE, Stop
 from calipers.rollouts.table import Rollouts
+from calipers.stats.counts import Samples, dependence_of, joined_samples
 from calipers.stats.estimate import (
     Estimate,
     Reduced,
@@ -47,7 +48,7 @@ from calipers.stats.estimate import (
     reduce_tasks,
     sequence_only,
 )
-from calipers.stats.variance import DEPENDENT, Samples, Split, Unsplit, dependence_of, joined_samples, moments, split_of
+from calipers.stats.variance import DEPENDENT, Split, Unsplit, moments, split_of
 
 Block = Rollouts | Callable[[], Rollouts]
 """Some whole tasks of a group; packed ones are unpacked when they are tallied."""
@@ -293,7 +294,7 @@ def variance_parts(tallies: Sequence[GroupTally]) -> dict[str, Split | Unsplit]:
             continue
         means, within, ends = zip(*(tally.moments[key] for tally in tallies), strict=True)
         units = _joined_clusters([tally.whole.clusters for tally in tallies])
-        of_tasks = samples.n, np.concatenate(means), np.concatenate(within)
+        of_tasks = samples.tries.n, np.concatenate(means), np.concatenate(within)
         variances[key] = split_of(*of_tasks, reduce(ValueEnds.and_those, ends), units)
     return variances
 

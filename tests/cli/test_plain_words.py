@@ -140,6 +140,7 @@ SAME_NAME = {
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",
     "--model": "a model to run, or the model of a group",
+    "--missing": "runs that are compared may also be declared to lack rollouts at random",
     "--out": "a folder, a file beside the page, or the file itself",
     "--dataset": "the dataset of a group, or one to create",
     "--dialect": "the word that is explained",

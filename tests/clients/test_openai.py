@@ -151,6 +151,7 @@ def test_statuses(status, retry, slow_down, hopeless):
     end = said(failed(status, b'{"error": {"message": "no such\\n luck"}}'))
     assert (end.retry, end.slow_down, end.hopeless) == (retry, slow_down, hopeless)
     assert (end.kind, str(end), end.wait) == (f"http_{status}", f"HTTP {status}: no such luck", None)
+    assert end.before_answer == (status == 429)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,7 @@ def test_the_connection_is_refused():
     assert (end.kind, end.retry, end.hopeless) == ("connection", True, True)
     assert str(end).startswith(f"cannot connect to 127.0.0.1:{port}: ")
     assert "refused" in str(end)
+    assert end.before_answer
 
 
 UNKNOWN_HOST = """
@@ -313,12 +315,14 @@ def test_there_is_no_such_host():
 def test_a_dropped_connection_can_be_tried_again():
     ends, _, _ = talk([request(), request()], forecast=Forecast(share=1, kinds=("dropped",)))
     assert (ends[0].kind, ends[0].retry, ends[0].hopeless) == ("connection", True, False)
+    assert not ends[0].before_answer  # the server may have closed it because of the answer
     assert ends[1].text in {"5", "6"}
 
 
 def test_patience_ends():
     ends, _, _ = talk([request(), request()], forecast=Forecast(share=1, kinds=("slow",)), timeout=0.7)
     assert (ends[0].kind, ends[0].retry, str(ends[0])) == ("timeout", True, "no answer within 0.7 s")
+    assert not ends[0].before_answer
     assert isinstance(ends[1], Completion)
 
 
@@ -355,7 +359,7 @@ def test_what_does_not_speak_http():
 
 def test_what_does_not_speak_tls():
     end = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n", "https")
-    assert (end.kind, end.retry, end.hopeless) == ("connection", True, True)
+    assert (end.kind, end.retry, end.hopeless, end.before_answer) == ("connection", True, True, True)
     assert re.search(r"^cannot connect to 127\.0\.0\.1:\d+: TLS failed \([A-Z_]+\)$", str(end))
 
 

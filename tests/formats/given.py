@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from calipers.errors import InputError
@@ -34,6 +35,7 @@ def refused(*paths: str, **asked: Any) -> str:
 def seen(table: Rollouts) -> list[dict[str, Any]]:
     """The values of every rollout of a table, in the table's order, without gaps."""
     rows: list[dict[str, Any]] = []
+    lost = np.zeros(len(table), dtype=bool) if table.before_answer is None else table.before_answer
     for row, task in enumerate(table.task.tolist()):
         group = zip(GROUP, table.keys[int(table.owner[task])], strict=True)
         numbers = [*((f"reward {key}", column) for key, column in table.rewards.items()), *table.columns.items()]
@@ -42,6 +44,7 @@ def seen(table: Rollouts) -> list[dict[str, Any]]:
             {"task": table.tasks[task], "sample": int(table.sample[row]), "outcome": OUTCOMES[table.outcome[row]]}
             | {key: value for key, value in group if value is not None}
             | {key: float(column.values[row]) for key, column in numbers if column.given[row]}
+            | ({"lost": "before an answer"} if lost[row] else {})
             | {key: label(values[code]) for key, values, code in labels if code >= 0 and values[code] is not None}
         )
     return rows

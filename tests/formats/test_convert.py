@@ -22,6 +22,7 @@ import calipers
 from calipers.errors import CalipersError, InputError
 from calipers.formats.read import read
 from calipers.formats.source_facts import FACTS
+from calipers.rollouts.ledger import lost_before_answer
 from calipers.rollouts.record import OUTCOMES
 from examples import examples
 
@@ -205,6 +206,26 @@ def test_the_tasks_without_rollouts_of_a_list_of_rewards_are_counted(tmp_path):
     assert calipers.score(tmp_path / "out.jsonl").groups[0].ledger.tasks == 3
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("of_a_run", [True, False])
+def test_what_was_lost_before_the_model_was_asked_stays_so(tmp_path, suffix, of_a_run):
+    refused = {"outcome": "client_failed", "error": {"kind": "connection", "message": "no", "before_answer": True}}
+    late = {"outcome": "client_failed", "error": {"kind": "timeout", "message": "late"}}
+    records = [record("a"), record("b", reward=None, **refused), record("c", reward=None, **late)]
+    if of_a_run:
+        (tmp_path / "run").mkdir()
+        path = run(tmp_path / "run", "abcd", *records)
+    else:
+        path = written(tmp_path, "".join(json.dumps(each) + "\n" for each in records))
+    out, again = str(tmp_path / f"out{suffix}"), str(tmp_path / "again.jsonl")
+    calipers.convert(path, out)
+    calipers.convert(out, again)
+    tables = [read([each])[0] for each in (path, out, again)]
+    lost = [lost_before_answer(table).tolist() for table in tables]
+    assert lost == [[False, True, False, True] if of_a_run else [False, True, False]] * 3
+    assert [table.tasks for table in tables] == [tables[0].tasks] * 3
+
+
 NAMES = st.sampled_from(["reward", "accuracy", "rewards.x", "usage.y", "metadata.z", "task", "ü", "a.b"])
 EXTRAS = st.sampled_from(["level", "rewards.x", "usage.y", "metadata.z", "a.b", "target", "ü", "note"])
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**53), 2**53), st.booleans())
@@ -222,7 +243,9 @@ ROWS = st.fixed_dictionaries(
             st.none(), TEXT, st.lists(st.fixed_dictionaries({"role": TEXT, "content": TEXT}), max_size=2)
         ),
         "completion": st.one_of(st.none(), TEXT),
-        "error": st.one_of(st.none(), TEXT, st.fixed_dictionaries({"kind": TEXT})),
+        "error": st.one_of(
+            st.none(), TEXT, st.fixed_dictionaries({"kind": TEXT}, optional={"before_answer": st.booleans()})
+        ),
         "metadata": st.one_of(st.none(), st.dictionaries(TEXT, JSON, max_size=2)),
         "model": st.one_of(st.none(), st.sampled_from(["m", "n"])),
     },

@@ -1,7 +1,7 @@
 import pytest
 from making import rollouts
 
-from calipers.rollouts.ledger import Ledger, contributed, joined_ledgers
+from calipers.rollouts.ledger import Ledger, contributed, joined_ledgers, lost_before_answer
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY, Stop
 
 OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed", "broke_verifier", "tampered"]
@@ -39,6 +39,57 @@ def test_what_an_outcome_contributes(outcome):
         column = contributed(rollouts({"task": "a", "outcome": outcome}), "reward")
         assert column.given.tolist() == [outcome in OWN_DOING]
         assert column.values.tolist() == [0.0]
+
+
+REFUSED = {"outcome": "client_failed", "error": {"kind": "http_429", "message": "HTTP 429", "before_answer": True}}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (REFUSED, True),
+        ({"outcome": "not_run"}, True),
+        ({"outcome": "client_failed", "error": {"kind": "timeout", "message": "no answer within 60 s"}}, False),
+        ({"outcome": "client_failed", "error": {"kind": "http_429", "message": "an older log"}}, False),
+        ({"outcome": "client_failed", "error": {"before_answer": False}}, False),
+        ({"outcome": "client_failed", "error": {"before_answer": 1}}, False),  # only true is true
+        ({"outcome": "client_failed", "error": {"before_answer": "true"}}, False),
+        ({"outcome": "client_failed", "error": {"inner": {"before_answer": True}}}, False),
+        ({"outcome": "client_failed", "error": '"before_answer": true'}, False),
+        ({"outcome": "client_failed", "error": None}, False),
+        ({**REFUSED, "outcome": "judge_failed"}, False),  # there was an answer
+        ({**REFUSED, "outcome": "cancelled"}, False),
+        ({**REFUSED, "outcome": "scored", "reward": 1}, False),
+    ],
+)
+def test_what_was_lost_before_the_model_was_asked(record, expected):
+    table = rollouts({"task": "a", "reward": 1}, {"task": "b", **record}, {"task": "c", "outcome": "missing"})
+    assert lost_before_answer(table).tolist() == [False, expected, False]
+
+
+def test_rollouts_lost_before_the_model_was_asked_stay_so_in_parts_of_a_table():
+    table = rollouts(*({"task": f"t{n}", **(REFUSED if n % 3 else {"reward": 1})} for n in range(9)))
+    assert lost_before_answer(table).sum() == 6
+    assert lost_before_answer(table.where(table.task >= 4)).tolist() == [True, True, False, True, True]
+    models = [{"task": "a", "model": "m", **REFUSED}, {"task": "a", "model": "n", "outcome": "client_failed"}]
+    assert [lost_before_answer(group).tolist() for group in rollouts(*models).groups()] == [[True], [False]]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "expected"),
+    [
+        ([REFUSED, REFUSED], True),
+        # the answer may have ended the first attempt, and that the server was gone later says nothing about it
+        ([{"outcome": "client_failed", "error": {"kind": "timeout", "message": "no answer"}}, REFUSED], False),
+        ([{"outcome": "judge_failed"}, REFUSED], False),
+        ([REFUSED, {"outcome": "client_failed"}], False),
+        ([REFUSED, {"reward": 0}], False),
+    ],
+)
+def test_of_several_attempts_all_were_lost_before_the_model_was_asked(attempts, expected):
+    rows = [{"task": "a", "attempt": number, **row} for number, row in enumerate(attempts, 1)]
+    table = rollouts({"task": "b", **REFUSED}, *rows)
+    assert lost_before_answer(table).tolist() == [expected, True]
 
 
 def test_a_task_that_a_stopping_rule_spared_the_run_is_counted_in_the_ledger_alone():

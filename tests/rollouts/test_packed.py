@@ -13,6 +13,7 @@ from calipers.request import make_plan
 from calipers.rollouts import packed as packing
 from calipers.rollouts.column import Column
 from calipers.rollouts.ids import Ids, id_order, union
+from calipers.rollouts.ledger import lost_before_answer
 from calipers.rollouts.packed import Repeated, merge, pack, table_of
 from calipers.rollouts.record import OUTCOMES, UNSTATED
 from calipers.rollouts.table import Labels, Part, Places, assemble
@@ -29,6 +30,7 @@ ROWS = st.lists(
         st.none() | NUMBERS,
         st.sampled_from([None, "m", "n"]),
         st.sampled_from([None, "easy", "hard", 3]),
+        st.booleans(),
     ),
     max_size=40,
 )
@@ -59,6 +61,7 @@ def part_of(rows):
         },
         {"latency_s": column(5)},
         {"model": labels(6), "dataset": labels(6), "metadata.level": labels(7)},
+        before_answer=np.array([row[8] for row in rows]) if any(row[8] for row in rows) else None,
     )
 
 
@@ -119,12 +122,23 @@ def test_any_split_in_any_order_is_the_same_table_and_gives_the_same_result(rows
     assert again.task.tolist() == whole.task.tolist()
     assert again.sample.tolist() == whole.sample.tolist()
     assert again.outcome.tolist() == whole.outcome.tolist()
+    assert lost_before_answer(again).tolist() == lost_before_answer(whole).tolist()
 
 
 def test_the_levels_of_a_rubric_are_those_of_all_tasks():
     """A posterior over the levels that rewards take: 0.5 occurs in the later tasks only, and in other blocks."""
     rows = [
-        (f"t{task:02}", sample, 1, "scored", 0.5 if task >= 20 and not sample else float(sample % 2), None, None, None)
+        (
+            f"t{task:02}",
+            sample,
+            1,
+            "scored",
+            0.5 if task >= 20 and not sample else float(sample % 2),
+            None,
+            None,
+            None,
+            False,
+        )
         for task in range(40)
         for sample in range(3)
     ]

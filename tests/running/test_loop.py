@@ -204,6 +204,30 @@ def test_the_tries_are_counted(tmp_path):
     assert (record["outcome"], record["retries"]) == ("client_failed", 3)
 
 
+REFUSED = ClientError("connection refused", kind="connection", retry=True, before_answer=True)
+LIMITED = ClientError("HTTP 429", kind="http_429", retry=True, slow_down=True, wait=0.0, before_answer=True)
+LATE = ClientError("no answer within 60 s", kind="timeout", retry=True)
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ([REFUSED], True),
+        ([REFUSED, LIMITED, REFUSED], True),
+        ([LATE], False),
+        ([LATE, REFUSED, REFUSED], False),  # a long answer may have ended the first try
+        ([REFUSED, LATE, LIMITED], False),
+        ([ClientError("HTTP 503", kind="http_503", retry=True)], False),
+        ([ClientError("HTTP 400", kind="http_400")], False),
+    ],
+)
+def test_a_rollout_is_lost_before_an_answer_if_no_try_was_accepted(tmp_path, errors, expected):
+    answers = {("t0", 0): errors, ("t1", 0): REFUSED, ("t2", 0): [REFUSED, "a2"]}  # the errors are shared
+    records, _ = run(tmp_path, Scripted(answers), outstanding(3), retries=2)
+    lost = {one["task"]: one.get("error", {}).get("before_answer") for one in records}
+    assert lost == {"t0": expected or None, "t1": True, "t2": None}
+
+
 def test_a_server_that_asks_for_a_pause_gets_it(tmp_path):
     limited = ClientError("HTTP 429", kind="http_429", retry=True, wait=0.2, slow_down=True)
     times = []

@@ -12,7 +12,9 @@ import calipers
 from calipers.analyses.rescore import Rescoring, rejudge
 from calipers.clients import Price
 from calipers.errors import ClientError, InputError, SandboxError
+from calipers.formats.read import read
 from calipers.isolate.launch import attempt
+from calipers.rollouts.ledger import lost_before_answer
 from calipers.running import Job
 from calipers.running.folder import folder_name
 from calipers.running.perform import perform
@@ -219,6 +221,17 @@ def test_only_the_gaps_are_tried_again(tmp_path):
     ledger = second.result.groups[0].ledger
     assert (ledger.scored, ledger.attempts) == (30, 30 + gaps)
     assert {row["attempt"] for row in records(tmp_path / "run")} == {1, 2}
+
+
+def test_the_log_says_which_rollouts_were_lost_before_the_model_was_asked(tmp_path):
+    with weather("--share", "0.6", "--kinds", "429,500,dropped") as url:
+        perform(job(tmp_path, url, retries=0))
+    kinds = {row["task"]: row["error"]["kind"] for row in records(tmp_path / "run") if "error" in row}
+    assert set(kinds.values()) == {"http_429", "http_500", "connection"}
+    expected = {task for task, kind in kinds.items() if kind == "http_429"}
+    assert {row["task"] for row in records(tmp_path / "run") if row.get("error", {}).get("before_answer")} == expected
+    table, _ = read([str(tmp_path / "run")])
+    assert {table.tasks[n] for n in lost_before_answer(table).nonzero()[0]} == expected
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.columns
 @options.reward()
 @options.reward_range
-@options.missing_by_dialect
+@options.missing_compared
 @options.trust_reader
 @options.confidence(None)
 @options.seed(None)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json
+from calipers.cli.output import (
+    Progress,
+    Target,
+    annotate,
+    plugins_loaded,
+    print_notes,
+    print_warnings,
+    show,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from calipers.analyses.leaderboard import Leaderboard
@@ -22,7 +31,7 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
 @click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.columns
 @options.reward()
-@options.missing_by_dialect
+@options.missing_compared
 @options.option(
     options.STATISTICS,
     "--metric",
@@ -61,7 +70,7 @@ def leaderboard(
     steps: bool,
     **settings: Any,
 ) -> None:
-    """Rank models on the tasks that all of them have, and show which ones are tied. No model is called.
+    """Rank models by their values, and show which ones the tasks cannot tell apart. No model is called.
 
     Each path is anything that calipers score reads, a folder of runs, or a finished result (listed without a rank).
     """
@@ -80,6 +89,7 @@ def leaderboard(
     from calipers.analyses.leaderboard import document
 
     _write_and_show(board, document(board, every=every, pairs=pairs), target, shape)
+    print_warnings(board.remarks)
 
 
 def _write_and_show(report: Leaderboard | BestSteps, page: Document, target: Target | None, shape: str) -> None:

@@ -25,6 +25,7 @@ VERIFIER = "Verifier"  # a group of options
     "Repeat it to apply several in order.",
     multiple=True,
 )
+@options.reasoning(VERIFIER)
 @options.option(
     VERIFIER,
     "--benchmark",

@@ -54,6 +54,7 @@ SEPARATOR = {"table": "", "md": "\n"}  # format for people -> the text before a 
 @click.command(cls=options.GroupedCommand)
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
 @options.question_options
+@options.reasoning(options.TABLE)
 @options.option(
     options.MODEL, "--model", "KIND/NAME", "Model to run, such as openai/gpt-4o-mini; may be repeated.", multiple=True
 )

@@ -70,6 +70,7 @@ class Completion(msgspec.Struct, frozen=True):
     asked_again: int = 0  # earlier requests for it, which were lost together with their workers
     request_id: str | None = None  # identifies the call in the server's own log
     seed: int | None = None  # the seed that was sent
+    reasoning: str | None = None  # what the server returned apart from the text; never verified
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,8 +239,9 @@ MOST: Final = 4  # stop strings that OpenAI's own servers accept
 def cut(completion: Completion, stops: Sequence[str]) -> Completion:
     """The completion cut at the first stop string, as if it had ended there; unchanged if it has none.
 
-    >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
-    Completion(text='4', finish_reason='stop', ending='', usage={}, asked_again=0, request_id=None, seed=None)
+    >>> completion = cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
+    >>> completion.text, completion.finish_reason, completion.ending
+    ('4', 'stop', '')
     """
     starts = [start for stop in stops if stop and (start := completion.text.find(stop)) >= 0]
     if not starts:
@@ -546,7 +547,9 @@ def call_failed(error: Exception, server: str, timeout: float, secrets: Secrets)
             return _unreachable(f"cannot connect to {server}: TLS failed ({cleaned(str(reason), secrets)})")
         case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
             problem = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
-            return ClientError(problem, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
+            return ClientError(
+                problem, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES, before_answer=True
+            )
         case aiohttp.ClientConnectorError(os_error=why):
             reason = os.strerror(why.errno) if why.errno else cleaned(str(why), secrets)
             return _unreachable(f"cannot connect to {server}: {reason.lower()}")
@@ -566,4 +569,5 @@ def make_room(calls: int) -> None:
 
 
 def _unreachable(message: str) -> ClientError:
-    return ClientError(message, kind="connection", retry=True, hopeless=True)
+    """The error for a request that did not reach the server, because no connection to it was made."""
+    return ClientError(message, kind="connection", retry=True, hopeless=True, before_answer=True)

@@ -26,6 +26,7 @@ class _StoredRollout(msgspec.Struct):
     outcome: Outcome | None = None
     finish_reason: Any = None
     usage: dict[str, float | bool | None] | None = None
+    reasoning: Any = None
 
 
 _decode = msgspec.json.Decoder(complete(_StoredRollout)).decode
@@ -77,7 +78,8 @@ class Replay:
             missing = f"task {key[0]!r}, sample {key[1]} has no completion (outcome {record.outcome or 'missing'})"
             raise ClientError(f"{self._path}: {missing}", kind="absent")
         finish = record.finish_reason if isinstance(record.finish_reason, str) else None
-        return Completion(text, finish, _ending(record.outcome), _usage(record.usage))
+        reasoning = record.reasoning if isinstance(record.reasoning, str) else None
+        return Completion(text, finish, _ending(record.outcome), _usage(record.usage), reasoning=reasoning)
 
     async def close(self) -> None:
         """Close the file."""

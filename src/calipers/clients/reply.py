@@ -92,6 +92,7 @@ def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secre
         retry=retry,
         wait=retry_after(headers) if retry else None,
         slow_down=status == 429 and retry,
+        before_answer=status == 429,
         hopeless=status in _HOPELESS or 300 <= status < 400 or out_of_quota,
     )
 
@@ -132,6 +133,8 @@ def _number(text: Any) -> float | None:
 class _Message(msgspec.Struct, gc=False):
     content: str | list[Any] | None = None
     refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -188,7 +191,8 @@ def completion(
 ) -> Completion:
     """The first choice of a reply as a completion; ClientError if there is none, or an error in its place.
 
-    A choice without content is the text "". Reasoning is not part of the text. ``seed`` is the seed that was sent.
+    A choice without content is the text "". Reasoning that the server returns apart is not part of the text. ``seed``
+    is the seed that was sent.
     """
     if reply.error:
         raise malformed(
@@ -211,7 +215,10 @@ def completion(
         refusal = refusal or _joined(content, "refusal")
         content = _joined(content, "text")
     text = content or refusal or ""
-    return Completion(text, finish, _ending(finish, refusal), usage, request_id=request_id, seed=seed)
+    given = choice.message.reasoning_content, choice.message.reasoning
+    reasoning = next((part for part in given if isinstance(part, str) and part), None)
+    ending = _ending(finish, refusal)
+    return Completion(text, finish, ending, usage, request_id=request_id, seed=seed, reasoning=reasoning)
 
 
 def malformed(message: str) -> ClientError:

@@ -33,7 +33,7 @@ from calipers.formats.tables import JSON_COLUMNS
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
+from calipers.rollouts.record import BEFORE_ANSWER, GROUP, OUTCOMES, REASONING_TEXT, ROLES, TEXTS, UNSTATED, USAGE
 from calipers.rollouts.table import Labels, Part
 from calipers.stores import atomic_path, local, uploaded
 from calipers.typed import complete
@@ -123,7 +123,7 @@ def _checked(path: str, out: str, force: bool) -> str:
 
 def _without_texts(records: Records) -> Iterator[Record]:
     for record in records():
-        yield {key: value for key, value in record.items() if key not in TEXTS}
+        yield {key: value for key, value in record.items() if key not in (*TEXTS, REASONING_TEXT)}
 
 
 def _write_lines(records: Records, path: str, suffix: str) -> int:
@@ -402,6 +402,7 @@ def _of_part(part: Part) -> Iterator[Record]:
         kinds = _label(part.labels.get(ERROR_KIND), rows)
         steps = [(name, values) for name, values in others if name in (STEP, SPLIT) and values]
         turns = None if part.turn is None else part.turn[rows].tolist()
+        before_answer = None if part.before_answer is None else part.before_answer[rows].tolist()
         datasets = dict(groups)["dataset"]
         for row in range(len(task)):
             name = part.tasks[task[row]]
@@ -426,6 +427,7 @@ def _of_part(part: Part) -> Iterator[Record]:
                 planned_from=None if part.planned_from == ROWS else part.planned_from,
                 turn=None if turns is None else turns[row],
                 error_kind=kinds[row] if kinds else None,
+                before_answer=before_answer is not None and before_answer[row],
                 digest=part.digests.get((dataset, name)),
                 stop=part.stop,
                 headline=part.headline or None,
@@ -582,7 +584,12 @@ def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
     A key named rewards.x would be read as a reward in a table, so its column is usage.rewards.x, as any number may be
     usage.
     """
-    for key, value in decoded(record).items():
+    values = decoded(record)
+    error = values.get("error")
+    if isinstance(error, dict) and error.get(BEFORE_ANSWER) is True:  # which a table has as text, and no score reads
+        facts = _facts(values[FACTS]) if FACTS in values else SourceFacts()
+        values[FACTS] = msgspec.structs.replace(facts, before_answer=True)
+    for key, value in values.items():
         first, dot, _ = key.partition(".")
         if key in OBJECTS:
             yield from ((f"{key}.{inner}", inner, number) for inner, number in (value or {}).items())

@@ -67,8 +67,21 @@ from calipers.formats.repeated_keys import Colons, repeated_key, repeated_key_fa
 from calipers.formats.rows import PartBuilder, with_none
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source, blocks_of
 from calipers.formats.source_facts import DECODER, FACTS, FactColumns
+from calipers.rollouts.column import Bools
 from calipers.rollouts.packed import Loose, Packed
-from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant, named, shown
+from calipers.rollouts.record import (
+    BEFORE_ANSWER,
+    CODE,
+    GROUP,
+    ROLES,
+    TEXTS,
+    UNSTATED,
+    Outcome,
+    fault,
+    meant,
+    named,
+    shown,
+)
 from calipers.rollouts.table import BadRow, Part, Places
 from calipers.typed import complete
 
@@ -390,6 +403,10 @@ class JsonLines:
                 self._facts.put(self._builder.rows, column)
             except BadRow as bad_row:
                 raise self._line_error(bad_row) from None
+        elif tag == "error":
+            flags = _before_answer(column)
+            if flags is not None:
+                self._builder.before_answer(flags)
         elif tag == "metadata" and self._schema.labels:
             rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
             for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
@@ -403,6 +420,26 @@ class JsonLines:
             return float(_DECODE_NUMBER(raw))
         except BAD:
             raise self._line_error(BadRow(self._builder.rows + row, *OUT_OF_RANGE)) from None
+
+
+class _Error(msgspec.Struct, gc=False):
+    before_answer: Any = None
+
+
+_DECODE_ERROR = msgspec.json.Decoder(complete(_Error)).decode
+
+
+def _before_answer(errors: Sequence[Raw]) -> Bools | None:
+    """Whether the error of each row says that no request was accepted, [rows]; None if none does."""
+    key = BEFORE_ANSWER.encode()
+    if key not in b"".join(errors):  # as in nearly every block
+        return None
+    flags = np.zeros(len(errors), dtype=bool)
+    for row, raw in enumerate(errors):
+        if key in bytes(raw) and kind_of(raw) == "object":
+            with suppress(*BAD):  # a text with the name of the key, or a value that no score reads
+                flags[row] = _DECODE_ERROR(raw).before_answer is True
+    return flags
 
 
 def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[tuple[str, Sequence[Any]]]:

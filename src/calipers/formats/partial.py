@@ -33,7 +33,7 @@ from calipers.rollouts.checks import Check
 from calipers.rollouts.column import Column, Ints, starts_of
 from calipers.rollouts.ids import Ids
 from calipers.rollouts.packed import Packed, small
-from calipers.rollouts.record import GROUP, OUTCOMES
+from calipers.rollouts.record import BEFORE_ANSWER, GROUP, OUTCOMES
 from calipers.rollouts.table import Labels, Part, Places
 from calipers.typed import complete
 
@@ -74,6 +74,8 @@ class PartSettings(msgspec.Struct, frozen=True):
     range: tuple[float, float] | None = None
     exclude: list[str] = []
     labels: list[str] = []
+    ranges: dict[str, tuple[float, float]] | None = None
+    mean: str | None = None
 
 
 class PartHeader(msgspec.Struct, frozen=True):
@@ -147,6 +149,8 @@ def _frames(packed: Packed) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         pl.Series("attempt", table.attempt),
         pl.Series("tries", packed.tries),
     ]
+    if table.before_answer is not None:
+        kinds.append(pl.Series(BEFORE_ANSWER, table.before_answer))
     for sign, numbers in ((_REWARD, table.rewards), (_COLUMN, table.columns)):
         kinds += [_nullable(sign + name, column) for name, column in numbers.items()]
     for name, labels in table.labels.items():
@@ -234,6 +238,8 @@ def _is_as_written(column: pl.Series, numbers: bool) -> bool:
         return column.dtype.is_float()
     if column.name.startswith(_LABEL):
         return column.dtype == pl.String
+    if column.name == BEFORE_ANSWER:
+        return column.dtype == pl.Boolean and not column.null_count()
     is_text = column.name == "outcome" or (column.name == "task" and not numbers)
     return (column.dtype == pl.String if is_text else column.dtype.is_integer()) and not column.null_count()
 
@@ -267,6 +273,7 @@ def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, In
         checks=header.checks,
         headline=header.headline,
         unnumbered=header.unnumbered,
+        before_answer=kinds[BEFORE_ANSWER].to_numpy() if BEFORE_ANSWER in kinds.columns else None,
     )
     return part, kinds["tries"].to_numpy().astype(np.int64)
 

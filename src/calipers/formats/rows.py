@@ -198,6 +198,7 @@ class PartBuilder:
         }
         self._numbers = defaultdict[tuple[str, str], _Numbers](_Numbers)
         self._labels = defaultdict[str, LabelBuffer](LabelBuffer)
+        self._before_answer: FlagBuffer | None = None  # None while it is true of no row
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """Write the task ids of the block; an integer is read as its text."""
@@ -224,6 +225,11 @@ class PartBuilder:
     def floats(self, kind: str, name: str, values: Floats, given: Bools) -> None:
         """As `numbers`, for an array with a mask of the values that exist."""
         self._numbers[kind, name].put(self.rows, values, given)
+
+    def before_answer(self, flags: Bools) -> None:
+        """Write whether no request was accepted for each row of the block."""
+        self._before_answer = self._before_answer or FlagBuffer()
+        self._before_answer.put(self.rows, len(flags), flags)
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
         """Write the block's values of a label; None for a row without a value."""
@@ -257,6 +263,7 @@ class PartBuilder:
             rewards=columns["reward"],
             columns=columns["column"],
             labels=labels,
+            before_answer=None if self._before_answer is None else self._before_answer.finish(self.rows),
         )
 
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from calipers.formats import BAD
-from calipers.formats.rows import Buffer, LabelBuffer
+from calipers.formats.rows import Buffer, FlagBuffer, LabelBuffer
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import Stop
 from calipers.rollouts.table import BadRow, Labels, Part
@@ -35,6 +35,7 @@ class SourceFacts(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     planned_from: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_. ]{1,80}\Z")] | None = None
     turn: float | None = None  # the position of its task in the order in which tasks were begun
     error_kind: str | None = None  # the kind of exception, for the ledger
+    before_answer: bool = False  # whether no request for the rollout was accepted
     digest: str | None = None  # the digest of its task's content
     target: str | None = None  # the hash of its task's target
     stop: Stop | None = None  # the stopping rule that ended its run, if any
@@ -54,6 +55,7 @@ class FactColumns:
         self._planned_from: str | None = None  # that of the first row of the file
         self._kinds, self._digests = LabelBuffer(), LabelBuffer()
         self._turn = Buffer(np.float64)
+        self._before_answer = FlagBuffer()
         self._turns = 0  # the number of rows with a turn
         self._stops: dict[Stop | None, int] = {}  # stop -> its first row
         self._empty: list[str] = []
@@ -72,6 +74,7 @@ class FactColumns:
             self._planned_from = rows[0].planned_from
         self._kinds.put(start, [row.error_kind for row in rows])
         self._digests.put(start, [row.digest for row in rows])
+        self._before_answer.put(start, len(rows), np.array([row.before_answer for row in rows], dtype=bool))
         turns = [row.turn for row in rows if row.turn is not None]
         if len(turns) == len(rows):
             self._turn.put(start, np.array(turns))
@@ -90,6 +93,9 @@ class FactColumns:
             row = sorted(self._stops.values())[1]
             raise BadRow(row, "it is of another run, and one of them was stopped early", "expected one run in a file")
         kinds, digests = self._kinds.finish(len(part)), self._digests.finish(len(part))
+        before_answer = self._before_answer.finish(len(part))
+        if part.before_answer is not None:  # from the errors of the rows themselves
+            before_answer = before_answer | part.before_answer
         return replace(
             part,
             tasks=list(dict.fromkeys((*part.tasks, *self._empty))),
@@ -97,6 +103,7 @@ class FactColumns:
             labels={**self._finished_labels(len(part)), **part.labels, **({ERROR_KIND: kinds} if kinds.values else {})},
             headline=next(iter(self._headlines)) if len(self._headlines) == 1 else "",
             digests=_by_task(part, digests),
+            before_answer=before_answer if before_answer.any() else None,
             turn=self._turn.finish(len(part)) if self._turns == len(part) else None,
             stop=next(iter(self._stops), None),
         )

@@ -13,9 +13,10 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
+from calipers.stats.counts import Dependence, Follows
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import SuiteMeans
-from calipers.stats.variance import Dependence, Retries, Split, Unsplit
+from calipers.stats.variance import Split, Unsplit
 
 NONE = "–"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -23,7 +24,7 @@ MOST_KINDS = 20  # exception types that are named
 MOST_DECIMALS = 12
 EACH_BY_ITSELF = "each slice has its own interval, not adjusted for the number of slices"
 _OUTCOMES = {"stopped_early": "not run (stopped early)"}
-POLICY = {"gap": "excluded", "zero": "counted as 0", "fail": "not allowed"}
+POLICY = {"gap": "excluded", "zero": "counted as 0", "fail": "not allowed", "random": "assumed to be like the others"}
 
 
 def decimals(estimate: Estimate) -> int:
@@ -129,7 +130,7 @@ def reason(estimate: Estimate) -> list[str]:
     if not estimate.why:
         return []
     why = plain_why(estimate.why)
-    if why.startswith("no "):
+    if why.lower().startswith("no "):
         return [why]
     no_value = estimate.value is None or not math.isfinite(estimate.value)
     return [f"{'no value' if no_value else 'no interval'}: {why}"]
@@ -230,7 +231,18 @@ class RewardMetric:
     k: int = 0  # the k in its name; 0 if it has none
 
 
-def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], outright: bool) -> str:
+STOP_WORDS = {
+    "stops_at_pass": "pass",
+    "stops_at_failure": "failure",
+    "last_is_pass": "pass",
+    "last_is_failure": "failure",
+}
+"""The result at which a run stops its tasks, by the rule that has found it."""
+FIRST_OF = {"stops_at_pass": "any_of_first_{k}", "stops_at_failure": "all_of_first_{k}"}
+"""The metric that is known for every k up to the most samples of a task, although the run stops its tasks."""
+
+
+def depends(evidence: Follows | Dependence, metrics: Sequence[RewardMetric], outright: bool) -> str:
     """Which metrics are biased because sample counts depend on rewards, and why; "" if no metric is.
 
     ``outright``: every reward is a pass or a failure, so a mean reward is a pass rate.
@@ -242,17 +254,39 @@ def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], out
             f"(score test over {counted(evidence.tasks, 'task')}: z = {evidence.z:.2f}, p = {evidence.p:.1g}), "
             f"so {listed([clean(metric.text) for metric in metrics])} may be biased"
         )
-    biased = [metric for metric in metrics if metric.metric != "any_of_first_{k}" or metric.k > evidence.most]
+    biased = [metric for metric in metrics if not _known(metric, evidence)]
     if not biased:
         return ""
-    tries = sorted({k for metric in biased if (k := _tries(metric, outright)) and k <= evidence.most})
-    unbiased = f"any_of_first_k, for k up to {evidence.most}, is"
-    if tries:
-        unbiased = f"{listed([f'any_of_first_{k}' for k in tries])} {'is' if len(tries) == 1 else 'are'}"
+    result = STOP_WORDS[evidence.rule]
+    unbiased = _unbiased(biased, evidence, outright)
+    if evidence.p is not None:
+        return (
+            f"the last sample is a {result} in {evidence.stopped:,} of {counted(evidence.tasks, 'task')} with both "
+            f"results (p = {evidence.p:.1g}): sample counts depend on results, so {_are(biased)} biased; {unbiased} not"
+        )
+    known = "passed" if result == "pass" else "failed"
     return (
-        f"{evidence.stopped:,} of {counted(evidence.tasks, 'task')} stop at their first pass: sample counts "
-        f"depend on results, so {_are(biased)} biased; {unbiased} not, because a stopped task is known to have passed"
+        f"{evidence.stopped:,} of {counted(evidence.tasks, 'task')} stop at their first {result}: sample counts "
+        f"depend on results, so {_are(biased)} biased; {unbiased} not, because a stopped task is known to have {known}"
     )
+
+
+def _known(metric: RewardMetric, evidence: Follows) -> bool:
+    """Whether a metric is unbiased although sample counts depend on results."""
+    first_alone = metric.metric in FIRST_OF.values() and metric.k == 1
+    return first_alone or (metric.metric == FIRST_OF.get(evidence.rule) and metric.k <= evidence.most)
+
+
+def _unbiased(biased: Sequence[RewardMetric], evidence: Follows, outright: bool) -> str:
+    """The metrics to use in place of biased ones, with "is" or "are"."""
+    if evidence.rule == "stops_at_failure":
+        return f"all_of_first_k, for k up to {evidence.most}, is"
+    if evidence.rule != "stops_at_pass":
+        return "any_of_first_1 is"
+    tries = sorted({k for metric in biased if (k := _tries(metric, outright)) and k <= evidence.most})
+    if not tries:
+        return f"any_of_first_k, for k up to {evidence.most}, is"
+    return f"{listed([f'any_of_first_{k}' for k in tries])} {'is' if len(tries) == 1 else 'are'}"
 
 
 def heavy(metrics: Mapping[str, Estimate], clustered: bool) -> Iterator[str]:

@@ -7,18 +7,21 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import msgspec
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
+from calipers.remarks import Remark
 from calipers.reports.document import Block, Document, Glance
 from calipers.reports.page import Page
+from calipers.reports.remark_texts import documents_of
 from calipers.rollouts.checks import Check
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
+from calipers.stats.scales import SCALES
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 from calipers.typed import complete
@@ -81,9 +84,10 @@ class Result(Page):
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; not in the digest
     failed: Sequence[str] = ()  # the notes about errors in code that came with the rollouts
     interval: str | None = None  # the interval method that was requested by name; not in the JSON
-    checks: Sequence[
-        Check
-    ] = ()  # numbers that the systems which wrote the rollouts report themselves; not in the digest
+    checks: Sequence[Check] = ()  # numbers that the rollouts' own systems report, and ours; not in the digest
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a result is neither true nor false: use result['mean_reward'].value, or calipers.gate(result)")
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:
@@ -197,10 +201,15 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def _suite(suite: SuiteMeans) -> dict[str, Any]:
-    metrics = {
-        name: {"macro": _estimate(mean.macro), "micro": _estimate(mean.micro)} for name, mean in suite.metrics.items()
-    }
+    metrics = {name: _means(mean) for name, mean in suite.metrics.items()}
     return {"agent": suite.agent, "model": suite.model, "datasets": list(suite.datasets), "metrics": metrics}
+
+
+def _means(means: Means) -> dict[str, Any]:
+    document: dict[str, Any] = {"macro": _estimate(means.macro), "micro": _estimate(means.micro)}
+    if means.no_mean is not None:
+        document |= {"undecided_by": SCALES, "remarks": documents_of(means.remarks)}
+    return document
 
 
 def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
@@ -309,13 +318,15 @@ def _slice_of(part: Mapping[str, Any]) -> Slice:
 
 
 def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
-    metrics = {
-        name: Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]))
-        for name, means in suite["metrics"].items()
-    }
+    metrics = {name: _means_of(means) for name, means in suite["metrics"].items()}
     _check([suite["agent"], suite["model"]], list[str | None])
     _check(suite["datasets"], list[str])
     return SuiteMeans(suite["agent"], suite["model"], suite["datasets"], metrics)
+
+
+def _means_of(means: Mapping[str, Any]) -> Means:
+    remarks = [Remark(each["code"], each["values"], each["severity"]) for each in means.get("remarks", ())]
+    return Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]), remarks)
 
 
 def _estimate_of(number: Mapping[str, Any]) -> Estimate:

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
-from calipers.rollouts.column import Column
-from calipers.rollouts.record import ASKED_AGAIN, CODE, FIRST_GAP, FIRST_NIL, MISSING, OUTCOMES, SCORED, STOPPED_EARLY
+from calipers.rollouts.column import Bools, Column
+from calipers.rollouts.record import (
+    ASKED_AGAIN,
+    CLIENT_FAILED,
+    CODE,
+    FIRST_GAP,
+    FIRST_NIL,
+    MISSING,
+    NOT_RUN,
+    OUTCOMES,
+    SCORED,
+    STOPPED_EARLY,
+)
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
 """How missing rollouts are treated: excluded (gap), counted as 0 (zero), or refused with an error (fail)."""
+
+Assumed = Literal["random"]
+"""What the user of a comparison declares about missing rollouts: their loss does not depend on the answers."""
+
+RANDOM: Final[Assumed] = "random"
 
 ERROR_KIND = "error.kind"
 """The label for the type of error of a rollout, if the reader knows it."""
@@ -181,6 +197,19 @@ def contribution(outcome: str | None, reward: float | None) -> float | None:
     if code >= FIRST_GAP:
         return None
     return 0.0 if code >= FIRST_NIL or (reward is None and code != SCORED) else reward
+
+
+def lost_before_answer(rollouts: Rollouts) -> Bools:
+    """Whether each rollout was lost before the model was asked, so that its answer cannot be the cause, [R].
+
+    These are the rollouts that were not run, and those whose requests all ended before one was accepted: connection
+    refused, name not found, HTTP 429. Any other cause (a time limit, HTTP 5xx, a closed connection, an interruption)
+    may depend on the answer, and so may a cause that the file does not state.
+    """
+    lost: Bools = rollouts.outcome == NOT_RUN
+    if rollouts.before_answer is not None:
+        lost |= (rollouts.outcome == CLIENT_FAILED) & rollouts.before_answer
+    return lost
 
 
 def contributed(rollouts: Rollouts, key: str) -> Column:

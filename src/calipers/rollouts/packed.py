@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.rollouts.column import Column, Ints, starts_of
+from calipers.rollouts.column import Bools, Column, Ints, starts_of
 from calipers.rollouts.ids import Ids, union
 from calipers.rollouts.record import STOPPED_EARLY
 from calipers.rollouts.table import (
@@ -140,6 +140,7 @@ def table_of(packed: Packed) -> PackedRollouts:
         dict(sorted(packed.kinds.columns.items())),
         labels,
         tries=None if bool((packed.tries == 1).all()) else packed.tries,
+        before_answer=packed.kinds.before_answer,
         planned_from=packed.kinds.planned_from,
         notes=list(packed.kinds.notes),
         checks=list(packed.kinds.checks),
@@ -211,6 +212,7 @@ def _coded(part: Part, tries: Ints | None = None) -> tuple[Ints, Ints]:
     """A code for each row, [R], equal for equal rows (apart from task and sample); and the first row of each code."""
     code = _refined(part.outcome.astype(np.int64), part.attempt)
     code = code if tries is None else _refined(code, tries)
+    code = code if part.before_answer is None else _refined(code, part.before_answer.astype(np.int64))
     for column in (*part.rewards.values(), *part.columns.values()):
         code = _refined(code, _levels(column))
     for labels in part.labels.values():
@@ -426,13 +428,29 @@ def _sorted(
     last = np.append(~same, True)[: len(unit)]
     rollout = np.cumsum(np.concatenate([[True], ~same])[: len(unit)]) - 1
     read = np.bincount(rollout, tries[code]).astype(np.int64) if len(unit) else tries[:0]
+    before = None
+    if kinds.before_answer is not None:  # of a rollout: whether it is true of all its attempts, as in `assemble`
+        before = np.bincount(rollout, ~kinds.before_answer[code]) == 0
     unit, sample, code = unit[last], sample[last], code[last]
+    if before is not None:
+        kinds, code = _with_before_answer(kinds, code, before)
     pairs, code = np.unique(code * (int(read.max(initial=1)) + 1) + read, return_inverse=True)
     rows, read = pairs // (int(read.max(initial=1)) + 1), pairs % (int(read.max(initial=1)) + 1)
     starts = starts_of(np.bincount(unit, minlength=tasks))
     within = np.arange(len(unit)) - starts[unit]
     kept = replace(_kinds(kinds, rows), notes=kinds.notes)
     return starts, None if bool((within == sample).all()) else small(sample), small(code), kept, read
+
+
+def _with_before_answer(kinds: Part, code: Ints, before: Bools) -> tuple[Part, Ints]:
+    """The kinds, twice: with and without the mark that no request was accepted; and the kind of each rollout.
+
+    ``before`` has the mark of each rollout, [R].
+    """
+    every = np.arange(len(kinds))
+    twice = kinds.take(np.concatenate([every, every]), kinds.places)
+    flags = np.repeat([True, False], len(kinds))
+    return replace(twice, before_answer=flags), np.where(before, code, code + len(kinds))
 
 
 _NO_ROWS = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))

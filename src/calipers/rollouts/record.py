@@ -36,6 +36,7 @@ The last, "stopped_early", is not missing: a stopping rule ended the run before 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
 SCORED, MISSING, STOPPED_EARLY = CODE["scored"], CODE["missing"], CODE["stopped_early"]
+CLIENT_FAILED, NOT_RUN = CODE["client_failed"], CODE["not_run"]
 FIRST_NIL = CODE["broke_verifier"]
 """Outcomes from this code up to (excluding) FIRST_GAP count as 0, even with a reward."""
 
@@ -55,9 +56,13 @@ ABSENT = "__missing__"
 """The slice of rollouts that have no value for a ``--by`` key."""
 
 USAGE: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd", "latency_s")
+BEFORE_ANSWER: Final = "before_answer"
+"""The key of an error that is true if no request for the rollout was accepted, so that no answer can be the cause."""
+
 ASKED_AGAIN: Final = "asked_again"  # column: the number of workers of a cluster lost before the rollout was done
 GROUP: Final = ("agent", "model", "dataset")
 TEXTS: Final = ("prompt", "completion")
+REASONING_TEXT: Final = "reasoning"  # the reasoning that a server returned apart from the completion
 ROLES: Final = (
     *("task", "sample", "attempt", "outcome", "reward", "rewards", "answer"),
     *(*TEXTS, "usage", "error", "metadata", *GROUP),

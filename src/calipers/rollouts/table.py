@@ -106,6 +106,7 @@ class Part:
     headline: str = ""  # the reward to read if the user picks none; "" for `reward`, or else every reward
     unnumbered: bool = False  # the file has no sample numbers, so that samples are numbered in order of appearance
     checks: Sequence[Check] = ()  # the numbers that the system which wrote the file reports itself, beside ours
+    before_answer: Bools | None = None  # [R] whether no request was accepted; None if that is true of no row
 
     def __len__(self) -> int:
         return len(self.task)
@@ -124,6 +125,7 @@ class Part:
             labels={name: labels.take(rows) for name, labels in self.labels.items()},
             turn=None if self.turn is None else self.turn[rows],
             rollout_ids=None if self.rollout_ids is None else self.rollout_ids[rows],
+            before_answer=None if self.before_answer is None else self.before_answer[rows],
         )
 
 
@@ -192,6 +194,7 @@ class Rollouts:
     columns: dict[str, Column]
     labels: dict[str, Labels]
     tries: Ints | None = None  # [R] the number of attempts read, including replaced ones; None if all are 1
+    before_answer: Bools | None = None  # [R] whether no request of any attempt was accepted; None if of no rollout
     planned_from: str = "rows"
     notes: Sequence[str] = ()  # what the readers skipped, for the user
     stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # group -> the rule that ended its run
@@ -268,6 +271,7 @@ class Rollouts:
             columns={name: column.take(rows) for name, column in self.columns.items()},
             labels={name: values.take(rows) for name, values in self.labels.items()},
             tries=None if self.tries is None else self.tries[rows],
+            before_answer=None if self.before_answer is None else self.before_answer[rows],
         )
 
 
@@ -293,6 +297,7 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
         rewards=rewards,
         elsewhere=rewards_elsewhere(rewards, keys, table.owner[table.task]),
         columns=join_columns([(len(part), part.columns) for part in parts], rows),
+        before_answer=_kept_before_answer(parts, unit, sample, rows, retried=tries is not None),
         planned_from=parts[0].planned_from,
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         turn=_turns(parts, unit, len(tasks), rows is None),
@@ -395,6 +400,33 @@ def rollout_ids_of(parts: Sequence[Part]) -> Ints:
     )
 
 
+def before_answer_of(parts: Sequence[Part]) -> Bools | None:
+    """Whether no request was accepted for each row of the parts laid end to end, [R]; None if that is true of none."""
+    if all(part.before_answer is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(len(part), dtype=bool) if part.before_answer is None else part.before_answer for part in parts]
+    )
+
+
+def _kept_before_answer(
+    parts: Sequence[Part], unit: Ints, sample: Ints, rows: Ints | None, *, retried: bool
+) -> Bools | None:
+    """`Rollouts.before_answer` of the kept rows.
+
+    A rollout of several attempts is lost before an answer only if all of them are: the answer may have ended an earlier
+    attempt, such as one that timed out, even if the server could not be reached for the last.
+    """
+    flags = before_answer_of(parts)
+    if flags is None or rows is None:
+        return flags
+    kept = flags[rows]
+    if retried:
+        rollout = paired(unit, sample)
+        kept &= ~np.isin(rollout[rows], rollout[~flags])
+    return kept
+
+
 def end_to_end(parts: Sequence[P], places: Places) -> P:
     """The rows of several parts as one part with these places; all other fields are those of the first part."""
     tasks, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
@@ -410,6 +442,7 @@ def end_to_end(parts: Sequence[P], places: Places) -> P:
         columns=join_columns([(len(part), part.columns) for part in parts], None),
         labels=join_labels(parts),
         rollout_ids=None if all(part.rollout_ids is None for part in parts) else rollout_ids_of(parts),
+        before_answer=before_answer_of(parts),
     )
 
 

@@ -23,6 +23,7 @@ IN_PROCESS = 2048  # requests in flight to a model in this process, whose batche
 IN_PROCESS_UNTIL = 128  # the same with --until, because requests in flight are still answered after the rule is reached
 LOAD_SEEDS: Final[Seeds] = (0, 1234, 1234, 1234)
 MOST_SAMPLES: Final = 2**31 - 1  # a plan with more samples could not be read again
+NATIVE: Final = "native"  # our own dialect
 SEEDS_BELOW: Final = 2**32  # numpy's seeds are below this
 EXPECTED_LIMIT = "expected a number of tasks, or a fraction below 1, such as 0.1"
 
@@ -99,6 +100,8 @@ class Job:
     # the verifier, which replaces those of the tasks
     verifier: str | None = None  # its name, or FILE.py:OBJECT
     params: Mapping[str, Any] = field(default_factory=dict)
+    # whether it sees completions without their reasoning; None: split, but keep with another system's dialect
+    reasoning: Literal["split", "keep"] | None = None
     # a task of lm-evaluation-harness
     lm_eval: str | None = None  # the task's name, one of those in the group or tag `benchmark`; None: not such a task
     num_fewshot: int | None = None
@@ -182,6 +185,15 @@ class Job:
         return self.lm_eval is not None
 
     @property
+    def splits_reasoning(self) -> bool:
+        """Whether reasoning is split off before verification; another system verifies the whole completion."""
+        if self.from_library or self.predict_only:
+            return False
+        if self.reasoning is None:
+            return self.dialect in (None, NATIVE)
+        return self.reasoning == "split"
+
+    @property
     def chats(self) -> bool:
         """Whether the prompts of a task of lm-evaluation-harness are chats."""
         return self.apply_chat_template not in (False, None)
@@ -229,6 +241,7 @@ class RunSettings(TypedDict, total=False):
     index_from: Literal[0, 1] | None
     verifier: str | None
     params: Mapping[str, Any] | None
+    reasoning: Literal["split", "keep"] | None
     num_fewshot: int | None
     include_path: str | Path | Sequence[str | Path] | None
     apply_chat_template: bool | str | None

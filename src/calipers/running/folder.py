@@ -51,6 +51,7 @@ from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.rollouts.record import Outcome
 from calipers.running.log import Log, Scrub, is_at, mode_in, put, repaired, scrubbed
 from calipers.typed import complete
+from calipers.verifiers import REASONING
 
 LONGEST_NAME = 60  # characters of a benchmark or a model in the name of a directory
 LONGEST_VALUE = 60  # characters of a value in an error
@@ -243,6 +244,10 @@ def _differences(kept: Mapping[str, Any], wanted: Mapping[str, Any], where: str 
     """The differences between a run's identity and the requested one; missing endpoints are "not recorded"."""
     for difference in differences(kept, wanted, where=where):
         unknown = ENDPOINT in wanted and difference.startswith(f"{ENDPOINT}: nothing ")
+        if difference.startswith(f"{REASONING}: nothing "):
+            difference = f"{REASONING}: kept {where}, split requested (--reasoning keep resumes that run)"
+        if difference.endswith(" nothing requested") and difference.startswith(f"{REASONING}: "):
+            difference = f"{REASONING}: split {where}, keep requested"
         if difference.startswith(f"{JUDGES}: nothing "):
             difference = f"{JUDGES}: not recorded {where}, {', '.join(wanted[JUDGES].values())} requested"
         yield f"{_UNKNOWN} {where}, {wanted[ENDPOINT]} requested" if unknown else difference
@@ -274,6 +279,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     outcome: str
     reward: float | None
     cost: float | None  # dollars for all its attempts, including verification; None if unknown
+    marker: str = ""  # the marker of the reasoning that was split off its completion; "" without
 
 
 class _LoggedCost(msgspec.Struct, gc=False):
@@ -290,6 +296,7 @@ class _LoggedRollout(msgspec.Struct, gc=False):
     reward: float | bool | None = None
     usage: _LoggedCost | None = None
     judge_cost_usd: float | None = None
+    reasoning_marker: Any = None
 
 
 _DECODER = msgspec.json.Decoder(complete(_LoggedRollout))
@@ -298,7 +305,7 @@ _DECODER = msgspec.json.Decoder(complete(_LoggedRollout))
 def read_history(log: Path) -> dict[tuple[str, int], Past]:
     """The highest attempt of each (task, sample) in a log of complete lines; InputError for an invalid record."""
     history: dict[tuple[str, int], Past] = {}
-    texts: dict[str, str] = {}  # ids and rewards are shared: they are in many lines, but only once in memory
+    texts: dict[str, str] = {}  # ids, markers and rewards are shared: they are in many lines, but only once in memory
     numbers: dict[float, float] = {}
     for number, line in _lines(log):
         key = texts.setdefault(line.task, line.task), line.sample
@@ -315,9 +322,10 @@ def read_history(log: Path) -> dict[tuple[str, int], Past]:
                 raise InputError.at(f"{log}:{number}", problem, "expected each attempt once; remove one of the lines")
             cost = _sum(before.cost, cost)
             if before.attempt > line.attempt:
-                history[key] = Past(before.attempt, before.outcome, before.reward, cost)
+                history[key] = msgspec.structs.replace(before, cost=cost)
                 continue
-        history[key] = Past(line.attempt, outcome, reward, cost)
+        marker = line.reasoning_marker if isinstance(line.reasoning_marker, str) else ""
+        history[key] = Past(line.attempt, outcome, reward, cost, texts.setdefault(marker, marker))
     return history
 
 

@@ -81,6 +81,9 @@ def _judged_by(task: Task, questions: Questions) -> Task:
 
 def check_of_library(job: Job) -> None:
     """InputError for settings of tables or of our verifiers in a job with a task of lm-evaluation-harness."""
+    if job.reasoning == "split":
+        problem = f"{job.benchmark} is a task of lm-evaluation-harness, whose filters see the whole completion"
+        raise InputError.at(job.location("reasoning"), problem, "remove it")
     for name in _given(job, (*COLUMN_SETTINGS, "verifier", "params")):
         problem = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
         raise InputError.at(job.location(name), problem, "remove it: the task defines this itself")

@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from calipers.clients import Callers, Client, Completion, Request, is_local
 from calipers.clients.pace import Pace, Shut, retry_wait
@@ -40,6 +40,7 @@ from calipers.running import Job
 from calipers.running.log import Log
 from calipers.running.rollout import Blame, Finished, Outstanding, as_logged, close_all
 from calipers.verifiers import Verifier, ready
+from calipers.verifiers.reasoning import split_of
 
 REFUSALS = 16  # hopeless calls in a row after which the run stops
 MOST_ERRORS = 100  # maximum number of different errors that are counted
@@ -70,6 +71,8 @@ class Status:
     waiting: int = 0  # failed calls that wait for a retry
     trouble: str = ""  # the kind of the latest such failure
     retries: int = 0  # retries since this start
+    completions: int = 0
+    splits: Counter[str] = field(default_factory=Counter)  # completions with reasoning split off, by its marker
     stopped: str = ""  # the reason why no more rollouts are begun; "" if they are
 
     @property
@@ -81,6 +84,13 @@ class Status:
     def elapsed(self) -> float:
         """Seconds since the start."""
         return monotonic() - self.began
+
+
+class Failure(NamedTuple):
+    """The error of the last try of a request."""
+
+    error: ClientError
+    before_answer: bool  # no try was accepted, so that no answer can be the cause
 
 
 class Observer(Protocol):
@@ -209,16 +219,18 @@ class Loop:
             completion, retries = await self._complete(request)
         except Shut:
             return  # the run ended while this rollout waited: it stays outstanding
-        if isinstance(completion, ClientError):
-            finished = Finished(rollout, request, started, error=completion, retries=retries)
+        if isinstance(completion, Failure):
+            lost, error = completion.before_answer, completion.error
+            finished = Finished(rollout, request, started, error=error, retries=retries, before_answer=lost)
         else:
-            verdict = error = None
+            verdict = failure = split = None
             if rollout.task.verifier is not None:
+                split = split_of(rollout.task, completion.text)
                 try:
                     verdict = await self._blame.judged(self._verifiers[rollout.task.verifier], rollout.task, completion)
                 except VerifierError as failed:
-                    error = failed
-            finished = Finished(rollout, request, started, completion, verdict, error, retries)
+                    failure = failed
+            finished = Finished(rollout, request, started, completion, verdict, failure, retries, split=split)
         finished, line = as_logged(finished, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         if self._log.behind:
             await self._log.append(line)
@@ -226,13 +238,14 @@ class Loop:
             self._log.put(line)  # without waiting, and without the cost of a coroutine
         self._settle(finished)
 
-    async def _complete(self, request: Request) -> tuple[Completion | ClientError, int]:
+    async def _complete(self, request: Request) -> tuple[Completion | Failure, int]:
         """The completion, or the error of the last try; and the number of failed tries before it.
 
         A limit per minute may reject all requests for a minute. So a rejection because of too many requests does not
         use up a try if the server has answered no request since, and it has answered one within `PATIENCE`.
         """
         tried = used = last = 0  # failed tries, those of them that count, and the number of the last one's request
+        accepted = False  # whether a failed try may have been accepted, so that its answer may be the cause
         turn = self._pace.turn()
         while True:
             try:
@@ -255,11 +268,12 @@ class Loop:
                 if error.slow_down:
                     self._pace.too_many(error.wait)
                     self._status.trouble = error.kind
+                accepted = accepted or not error.before_answer
                 counts = not error.slow_down or self._answered > (last or number)
                 at_limit = tried and not counts and self._clock() < self._patient_until
                 if not error.retry or (not at_limit and (used if counts else tried) >= self._limits.retries):
                     self._count_refusal(error)
-                    return error, tried
+                    return Failure(error, before_answer=not accepted), tried
                 if not error.slow_down:  # after "slow down", all calls are paused, and this one has its turn first
                     await self._wait(error, tried)
                 tried, used, last = tried + 1, used + counts, number
@@ -298,6 +312,10 @@ class Loop:
     def _settle(self, finished: Finished) -> None:
         status, cost, outcome = self._status, finished.cost, finished.outcome
         status.outcomes[outcome] += 1
+        if finished.completion is not None:
+            status.completions += 1
+        if finished.split is not None:
+            status.splits[finished.split.marker] += 1
         if finished.error is not None:
             error = outcome, str(finished.error)
             if len(status.errors) < MOST_ERRORS or error in status.errors:

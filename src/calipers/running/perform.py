@@ -31,10 +31,12 @@ from calipers.errors import ClientError, InputError, LogError, SandboxError, Unk
 from calipers.formats.run_folder import DOCUMENTS, MOST_PLANNED, PLAN, RunStop
 from calipers.names import AGENT_RUNS, ENGINES, engine_of, load
 from calipers.pipeline import score_plan
+from calipers.remarks import Remark
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import Plan, make_plan
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES, Stop
+from calipers.rollouts.record import FIRST_GAP, NOTHING_CAME, OUTCOMES, Stop
 from calipers.running import OF_AGENTS, Job, RunSettings, provenance, selected
 from calipers.running.folder import Folder, Past, find_folder, kept_batch
 from calipers.running.library import (
@@ -53,6 +55,7 @@ from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, su
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks import Suite, Task
 from calipers.verifiers import NamedVerifier
+from calipers.verifiers.reasoning import keeping, split_remarks
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 from calipers.verifiers.user_code import judge_of, opened
 
@@ -160,6 +163,8 @@ def past_of(history: History, order: Sequence[Task], job: Job, watcher: Watcher)
             past = history.get((task.id, sample))
             if past is not None and not (job.retry_failed and past.outcome in GAPS):
                 status.outcomes[past.outcome] += 1
+                status.completions += past.outcome not in NOTHING_CAME
+                status.splits.update([past.marker] if past.marker else [])
                 watcher.settled(position, sample, past.outcome, past.reward)
     return status
 
@@ -179,6 +184,7 @@ class Report:
     by_rule: bool  # --until has ended it
     notes: tuple[str, ...]
     part: TaskReport | None = None  # the task library's own report
+    remarks: tuple[Remark, ...] = ()  # those of its notes that are remarks
 
     @property
     def interrupted(self) -> bool:
@@ -299,17 +305,19 @@ def perform(
             finished = watcher.headline.settled_all(max(begun_before, loop.begun))
             _keep(folder, stop, status, finished=finished)
         result, part, report_notes = _scored(folder, benchmark, scoring)
+    remarks = [*split_remarks(status.splits, status.completions)]
     notes = (
         *opening_notes,
         *suite.notes,
         *warnings,
         *folder.notes,
         *([f"{status.done - logged:,} requested, {logged:,} read from the log"] if logged else []),
+        *map(text_of, remarks),
         *closing_notes(status, job, path, [client, *judges.values()]),
         *report_notes,
     )
     scrubbed = tuple(map(secrets.scrub, notes))
-    return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part)
+    return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part, tuple(remarks))
 
 
 def _scoring_and_rule(job: Job, suite: Suite) -> tuple[Plan, Until | None]:
@@ -345,11 +353,18 @@ def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
 
 def _questions(job: Job, suite: Suite) -> list[Task]:
     """The tasks that a job runs, in the order of their file; InputError if no reader would accept its plan."""
-    tasks = [replace(task, verifier=None) if job.predict_only else task for task in selected(suite.tasks, job)]
+    tasks = [_as_verified(task, job) for task in selected(suite.tasks, job)]
     if (planned := len(tasks) * job.samples) > MOST_PLANNED:
         problem = f"{planned:,} rollouts would be planned"
         raise InputError.at(job.location("samples"), problem, f"expected at most {MOST_PLANNED:,}")
     return tasks
+
+
+def _as_verified(task: Task, job: Job) -> Task:
+    """A task of the suite as the job verifies it: not at all, the whole completion, or the answer alone."""
+    if job.predict_only:
+        return replace(task, verifier=None)
+    return task if job.splits_reasoning else keeping(task)
 
 
 def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:
@@ -487,7 +502,7 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
             expected = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
             raise InputError.at("benchmark", f"is {type(benchmark).__name__}", expected)
         job = job_in_memory(benchmark.name, given)
-        return perform(job, benchmark=JobBenchmark.in_memory(job, benchmark)).result
+        return _with_remarks([perform(job, benchmark=JobBenchmark.in_memory(job, benchmark))])
     if by_agents([str(benchmark)], given):
         return _run_agent(str(benchmark), given)
     jobs, _ = jobs_of([str(benchmark)], given)
@@ -501,12 +516,19 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
         if reports and reports[-1].interrupted:
             raise KeyboardInterrupt  # a result without the other runs would look like the result of all runs
         reports.append(perform(job, tasks=tasks))
-    [result] = together(reports)
+    result = _with_remarks(reports)
     suite = suite_file([str(benchmark)])
     if suite is not None and suite.gate is not None:
         unchecked = f"{suite.path}: its gate was not checked; the command calipers run does, and calipers.gate"
         result = replace(result, notes=[*result.notes, unchecked])
     return result
+
+
+def _with_remarks(reports: Sequence[Report]) -> Result:
+    """The result that several runs share, with the remarks on each of them."""
+    [result] = together(reports)
+    remarks = [text_of(remark) for report in reports for remark in report.remarks]
+    return replace(result, notes=[*result.notes, *remarks])
 
 
 def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: Unpack[RunSettings]) -> Result:

@@ -25,6 +25,8 @@ from calipers.running.folder import ENDPOINT, JUDGES
 from calipers.running.library import code_of
 from calipers.tasks import Suite, Task
 from calipers.tasks.questions import is_template_file
+from calipers.verifiers import REASONING, SPLIT
+from calipers.verifiers.reasoning import splits
 
 
 def identity(
@@ -66,7 +68,13 @@ def identity(
         **({} if job.documents is None else {"documents": sorted({*job.documents})}),
         **({JUDGES: dict(judges)} if judges else {}),
         **({} if code is None else {"verifier_code": code}),
+        **({REASONING: SPLIT} if _splits_reasoning(job, suite) else {}),
     }
+
+
+def _splits_reasoning(job: Job, suite: Suite) -> bool:
+    """Whether reasoning is split off the completions of any task; a run that verifies whole ones has no such key."""
+    return job.splits_reasoning and any(task.verifier is not None and splits(task) for task in suite.tasks)
 
 
 def plan(

@@ -25,12 +25,18 @@ from calipers.clients import Completion, Request
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, RunError, VerifierError
 from calipers.formats.source import LONGEST_LINE
-from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, ROLES, TEXTS, USAGE
+from calipers.rollouts.record import ASKED_AGAIN, BEFORE_ANSWER, OUTCOMES, REASONING_TEXT, ROLES, TEXTS, USAGE
 from calipers.tasks import Task
+from calipers.text.reasoning import Split
 from calipers.verifiers import Verdict, Verifier, judged
 
+REASONING_CHARS: Final = "reasoning_chars"
+REASONING_MARKER: Final = "reasoning_marker"
 TAKEN: Final = frozenset(
-    (*ROLES, *USAGE, "finish_reason", "retries", ASKED_AGAIN, "endpoint", "request", "started_at", "finished_at")
+    (
+        *(*ROLES, *USAGE, "finish_reason", "retries", ASKED_AGAIN, "endpoint", "request", "started_at", "finished_at"),
+        *(REASONING_TEXT, REASONING_CHARS, REASONING_MARKER),
+    )
 )
 """Keys of a line that a verifier's field may not set, because its value would make the log unreadable or wrong."""
 
@@ -62,6 +68,8 @@ class Finished(msgspec.Struct, frozen=True):
     verdict: Verdict | None = None
     error: RunError | None = None
     retries: int = 0
+    before_answer: bool = False  # every request ended before it was accepted
+    split: Split | None = None  # the completion without its reasoning; None if that is verified, too
 
     @property
     def outcome(self) -> str:
@@ -72,7 +80,10 @@ class Finished(msgspec.Struct, frozen=True):
             return "client_failed"
         if self.completion.ending:
             return self.completion.ending
-        if not self.completion.text.strip():
+        if self.split is not None and not self.split.closed:
+            return "truncated"
+        answer = self.completion.text if self.split is None else self.split.answer
+        if not answer.strip():
             return "empty"
         if self.verdict is None or (self.verdict.reward is None and not self.verdict.rewards):
             return (self.verdict and self.verdict.outcome) or "missing"
@@ -121,6 +132,11 @@ class Finished(msgspec.Struct, frozen=True):
         record["prompt"] = request.prompt if request.system is None else request.messages
         if completion is not None:
             record["completion"] = completion.text
+            if completion.reasoning:
+                record[REASONING_TEXT] = completion.reasoning
+            if self.split is not None:
+                record[REASONING_CHARS] = self.split.chars
+                record[REASONING_MARKER] = self.split.marker
             if completion.finish_reason:
                 record["finish_reason"] = completion.finish_reason
             if completion.usage:
@@ -135,6 +151,8 @@ class Finished(msgspec.Struct, frozen=True):
         if self.error is not None:
             kind, tried = getattr(self.error, "kind", "verifier"), getattr(self.error, "tried", {})
             record["error"] = {"kind": kind, "message": str(self.error), **tried}
+            if self.before_answer:
+                record["error"][BEFORE_ANSWER] = True
         if self.retries:
             record["retries"] = self.retries
         if planned.task.metadata:
@@ -171,10 +189,11 @@ def as_logged(
         f"the answer would take {len(text) >> 20} MiB in the log (maximum "
         f"{LONGEST_LINE >> 20} MiB), so it is not logged"
     )
-    without_answer = {key: value for key, value in record.items() if key not in ("completion", "answer")}
+    of_answer = ("completion", "answer", REASONING_TEXT)
+    without_answer = {key: value for key, value in record.items() if key not in of_answer}
     finished = _too_long(finished, problem, len(line(without_answer)) <= LONGEST_LINE)
     record = finished.record(dataset, model, finished_at, endpoint)
-    return finished, line({key: value for key, value in record.items() if key not in TEXTS})
+    return finished, line({key: value for key, value in record.items() if key not in (*TEXTS, REASONING_TEXT)})
 
 
 def _too_long(finished: Finished, message: str, by_answer: bool) -> Finished:
@@ -183,8 +202,8 @@ def _too_long(finished: Finished, message: str, by_answer: bool) -> Finished:
         unlogged = ClientError(message, kind="too_long")
         return msgspec.structs.replace(finished, completion=None, verdict=None, error=unlogged)
     failed = VerifierError(message, outcome="broke_verifier", usage=finished.judging, kind="too_long")
-    empty = msgspec.structs.replace(finished.completion, text="")
-    return msgspec.structs.replace(finished, completion=empty, verdict=None, error=failed)
+    empty = msgspec.structs.replace(finished.completion, text="", reasoning=None)
+    return msgspec.structs.replace(finished, completion=empty, verdict=None, error=failed, split=None)
 
 
 def line(record: Mapping[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import field
@@ -60,10 +60,20 @@ def fault(task: Task, problem: str, expected: str) -> InputError:
     return InputError.at(f"task {task.id!r}", problem, expected)
 
 
+REASONING: Final = "reasoning"
+"""The param of every task that says whether reasoning is split off its completions, see `verifiers.reasoning`."""
+
+SPLIT: Final = "split"
+KEEP: Final = "keep"
+"""The values of the param."""
+
+
 def check_names(task: Task, known: Collection[str]) -> None:
     """Reject a param that the verifier does not have, such as a typo."""
+    if (choice := task.params.get(REASONING, SPLIT)) not in (SPLIT, KEEP):
+        raise fault(task, f"{REASONING} is {choice!r:.60}", "expected split or keep")
     for name in task.params:
-        if name not in known:
+        if name not in known and name != REASONING:
             raise UnknownName(f"task {task.id!r}: {UnknownName.of(f'param of {task.verifier}', name, known)}")
 
 

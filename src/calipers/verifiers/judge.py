@@ -34,6 +34,7 @@ from calipers.errors import ClientError, InputError, VerifierError
 from calipers.names import CLIENTS
 from calipers.tasks import Prompt, Task
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, is_number
+from calipers.verifiers.reasoning import of_answer
 
 # A line of its own, perhaps in bold or as a heading; not after a >, which marks a quotation.
 LINE: Final = re.compile(
@@ -436,6 +437,7 @@ class JudgeSession:
         for client, _ in connected:
             await client.close()
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `judge_failed` unless a quorum gives a score in time."""
         try:

@@ -15,6 +15,7 @@ from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_names, check_number, fault, is_number, workers
+from calipers.verifiers.reasoning import of_answer
 from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0
@@ -64,6 +65,7 @@ class MathMatch:
                     task, f"target is {gold!r:.80}: {problem}", r"expected LaTeX such as '\frac{1}{2}', or a number"
                 )
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         params = task.params

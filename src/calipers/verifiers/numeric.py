@@ -17,6 +17,7 @@ from calipers.clients import Completion
 from calipers.errors import VerifierError
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_names, check_number, fault, is_number
+from calipers.verifiers.reasoning import of_answer
 
 REL_TOL: Final = 1e-9
 DIGITS: Final = 300  # a longer number does not fit a float
@@ -108,6 +109,7 @@ class NumericMatch:
         """An answer that must pass: the target, after the marker if there is one."""
         return f"{task.params.get('marker') or ''} {task.target}".strip()
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         target = as_number(task.target)

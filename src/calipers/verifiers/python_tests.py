@@ -22,6 +22,7 @@ from calipers.isolate import Limits, Mechanism, SandboxError
 from calipers.isolate.launch import Launched, launch, probe, view
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault
+from calipers.verifiers.reasoning import of_answer
 from calipers.verifiers.workers import sandboxed
 
 # `*+` never backtracks, so that a line that is not a fence is refused in linear and not in quadratic time
@@ -122,6 +123,7 @@ class PythonTests:
         """SandboxError with the reasons if candidates cannot be run here."""
         probe()
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `unparsed` if there is no code in it."""
         try:

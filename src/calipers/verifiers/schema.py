@@ -15,6 +15,7 @@ from calipers.errors import VerifierError
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, workers
 from calipers.verifiers.python_tests import fenced, same
+from calipers.verifiers.reasoning import of_answer
 from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0
@@ -63,6 +64,7 @@ class JsonSchema:
         """An answer that must pass: the target, if it is compared; else None."""
         return json.dumps(task.target) if task.params.get("equals") else None
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `verifier_failed` if the check does not end in time."""
         params = task.params

@@ -19,6 +19,7 @@ from calipers.isolate import Limits, Ran, run
 from calipers.isolate.launch import apart_here, check_input_path
 from calipers.tasks import Task
 from calipers.verifiers import Verdict, check_names, check_number, fault, is_number
+from calipers.verifiers.reasoning import of_answer
 from calipers.verifiers.workers import sandboxed
 
 PARAMS: Final = (
@@ -52,6 +53,7 @@ class ShellTest:
 
     name = "test_sh"
     rerunnable = True
+    several_rewards = True  # as many as it has keys
     forgeable = True
 
     def check(self, task: Task) -> None:
@@ -94,6 +96,7 @@ class ShellTest:
         """SandboxError with the reasons if scripts cannot be run here."""
         apart_here()
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         try:

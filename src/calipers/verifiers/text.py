@@ -26,6 +26,7 @@ from calipers.text import patterns
 from calipers.text.filters import WORTH as WORTHWHILE
 from calipers.text.filters import first_matches, plain
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, is_number
+from calipers.verifiers.reasoning import answer_of, of_answer
 
 PARAMS: Final = ("ignore_case",)
 FEWEST: Final = 10  # answers after which a verifier that passes none is probably the wrong one
@@ -165,6 +166,7 @@ class ExactMatch:
         """Reject a target that is not text; null means the empty text."""
         _check_text(task)
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         return _verdict(exact_matches([task], [completion.text]), nothing="")
@@ -181,7 +183,7 @@ class ExactMatchOfRun:
         verdict = await EXACT_MATCH.verify(task, completion)
         self._verified += 1
         self._equal += verdict.reward == 1.0
-        self._contained += contains(completion.text, task.target, task.params) == 1.0
+        self._contained += contains(answer_of(task, completion.text), task.target, task.params) == 1.0
         return verdict
 
     @property
@@ -207,6 +209,7 @@ class Contains:
         _check_text(task)
         _check_given(task)
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         return _verdict(containments([task], [completion.text]))
@@ -233,6 +236,7 @@ class RegexMatch:
         text = str(task.target or "")
         return text if text and regex_match(text, text, task.params) else None
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; a pattern that runs out of time is a `filter_timeout`."""
         try:
@@ -359,6 +363,7 @@ class ChoiceMatch:
         """An answer that must pass: the letter."""
         return str(task.target).strip()
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         choices: Any = task.params.get("choices", [])
@@ -451,6 +456,7 @@ class ToolCallsMatch:
         """An answer that must pass: the expected action as JSON."""
         return task.target if isinstance(task.target, str) else json.dumps(task.target)
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `unparsed` without a JSON object."""
         action = parse_action(completion.text)

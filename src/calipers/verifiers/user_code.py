@@ -24,6 +24,7 @@ from calipers.errors import InputError, PluginError, UnknownName, VerifierError,
 from calipers.names import VERIFIERS, is_code, load_code
 from calipers.tasks import Task
 from calipers.verifiers import NamedVerifier, Verdict, Verifier, VerifierGuard, checked, fault, message_of, shown
+from calipers.verifiers.reasoning import of_answer, own_params
 from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
 
 __all__ = [  # the names in ``evsys_sdk.verifiers.fns``
@@ -50,9 +51,11 @@ class FunctionVerifier:
     def check(self, task: Task) -> None:
         """Accept every task, because the function's requirements are unknown."""
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
-        return Verdict(_number(self.name, await _call(self.name, self.fn, completion.text, task.target, task.params)))
+        reward = await _call(self.name, self.fn, completion.text, task.target, own_params(task))
+        return Verdict(_number(self.name, reward))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class ClassVerifier:
         """Reject params that its ``Config`` rejects, or all params if it has no ``Config``."""
         self._instance(task)
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         try:
@@ -84,12 +88,13 @@ class ClassVerifier:
 
     def _instance(self, task: Task) -> Any:
         config = getattr(self.judge, "Config", None) if isinstance(self.judge, type) else None
-        if config is None and task.params:
-            raise fault(task, f"verifier {self.name!r} accepts no params", f"remove {', '.join(task.params)}")
+        params = own_params(task)
+        if config is None and params:
+            raise fault(task, f"verifier {self.name!r} accepts no params", f"remove {', '.join(params)}")
         if not isinstance(self.judge, type):
             return self.judge
         try:
-            return self.judge() if config is None else self.judge(config(**task.params))
+            return self.judge() if config is None else self.judge(config(**params))
         except Exception as error:
             raise fault(task, f"verifier {self.name!r} rejects its params", message_of(error)) from error
 
@@ -100,6 +105,7 @@ class ObjectVerifier:
 
     name: str
     judge: Verifier
+    several_rewards = True  # its verdicts may have
 
     @property
     def rerunnable(self) -> bool:
@@ -117,6 +123,7 @@ class ObjectVerifier:
             except Exception as error:
                 raise PluginError(f"verifier {self.name!r} failed on task {task.id!r}: {message_of(error)}") from error
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         verdict = await _call(self.name, self.judge.verify, task, completion)
@@ -157,10 +164,12 @@ class GradeFunction:
     name: str
     fn: Callable[..., Any]
     rerunnable: bool = True
+    several_rewards = True  # its verdicts may have
 
     def check(self, task: Task) -> None:
         """Accept every task, because the function's requirements are unknown."""
 
+    @of_answer
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         try:

@@ -10,10 +10,8 @@ import pytest
 from cli.running import calipers as command
 
 import calipers
-from calipers.analyses.compare import make_question
-from calipers.analyses.compare.source import is_doubtful
 from calipers.errors import Incomplete
-from calipers.request import make_plan
+from calipers.reports.remark_texts import text_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "formats" / "verifiers_v0_old"
 WARNING = "verifiers_v0's own avg_reward is 0.76, ours is 0.75: the rollouts may be read wrong"
@@ -110,14 +108,69 @@ def test_comparisons_warn_and_name_the_run(runs, tmp_path, name):
         assert (check["source"], check["metric"], check["agrees"]) == (str(runs[1]), "avg_reward", False)
 
 
-def test_the_verdict_asks_whether_a_run_is_doubtful(runs):
-    good, bad = (calipers.read(path) for path in runs)
-    plan = make_plan(None)
-    assert not is_doubtful(good, make_question(plan))
-    assert is_doubtful(bad, make_question(plan))
-    assert not is_doubtful(bad, make_question(plan, trust_reader=True))
-    [part] = bad.groups()
-    assert is_doubtful(part, make_question(plan))
+def shifted(folder, name, reward):
+    """A run of the same tasks by another model, in which all rewards are one number."""
+    copy = folder / name
+    shutil.copytree(GOLDEN, copy)
+    rows = [json.loads(line) for line in (copy / "results.jsonl").read_text().splitlines()]
+    companion = json.loads((copy / "metadata.json").read_text())
+    many = [{**row, "example_id": 100 * n + row["example_id"], "reward": reward} for n in range(10) for row in rows]
+    (copy / "results.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in many))
+    companion |= {"model": name, "avg_reward": reward, "num_examples": 30}
+    (copy / "metadata.json").write_text(json.dumps(companion))
+    return copy
+
+
+@pytest.fixture
+def apart(tmp_path):
+    """Two runs, one better than the other beyond doubt, but for the own number of the second."""
+    worse, better = shifted(tmp_path, "low", 0.0), shifted(tmp_path, "high", 1.0)
+    companion = json.loads((better / "metadata.json").read_text())
+    (better / "metadata.json").write_text(json.dumps({**companion, "avg_reward": 0.75}))
+    return worse, better
+
+
+def test_a_run_whose_numbers_differ_has_no_verdict(apart):
+    settings = {"metrics": "mean_reward", "reward": "reward"}
+    finding = calipers.compare(*apart, **settings)["mean_reward"]
+    assert (finding.verdict, finding.undecided_by, finding.as_observed) == ("undecided", "reader", "better")
+    [remark] = [each for each in finding.remarks if each.code == "reader_decides"]
+    assert text_of(remark) == (
+        "verifiers_v0's own avg_reward is 0.75, ours is 1: the rollouts may be read wrong; "
+        "--trust-reader decides nevertheless"
+    )
+    trusting = calipers.compare(*apart, **settings, trust_reader=True)["mean_reward"]
+    assert (trusting.verdict, trusting.undecided_by) == ("better", None)
+    equivalent = calipers.compare(*apart, **settings, margin=5)["mean_reward"]
+    assert (equivalent.verdict, equivalent.undecided_by) == ("undecided", "reader")
+
+
+def test_a_slice_of_such_a_run_has_no_verdict_either(apart):
+    found = calipers.compare(*apart, metrics="mean_reward", reward="reward", by="sample")
+    assert {finding.undecided_by for finding in found.findings} == {"reader"}
+
+
+def test_a_board_of_two_has_the_verdict_of_the_pair(apart):
+    board = calipers.leaderboard(*apart, reward="reward").boards[0]
+    assert [place.rank_set for place in board.places] == [(1, 2), (1, 2)]
+    trusting = calipers.leaderboard(*apart, reward="reward", trust_reader=True).boards[0]
+    assert [place.rank_set for place in trusting.places] == [(1, 1), (2, 2)]
+
+
+def test_a_matrix_has_no_verdict_on_such_a_run(apart):
+    found = calipers.matrix(*apart, reward="reward")
+    [pair] = found.benchmarks[0].pairs
+    assert (pair.verdict, pair.undecided_by) == ("undecided", "reader")
+    [pair] = calipers.matrix(*apart, reward="reward", trust_reader=True).benchmarks[0].pairs
+    assert pair.verdict == "better"
+
+
+def test_the_page_says_why_nothing_is_decided(apart, tmp_path):
+    answer = command("compare", *map(str, apart), "--reward", "reward", cwd=tmp_path)
+    assert "Not decided" in answer.stdout
+    assert "avg_reward is 0.75, ours is 1" in " ".join(answer.stdout.split())
+    board = command("leaderboard", *map(str, apart), "--reward", "reward", cwd=tmp_path)
+    assert "avg_reward is 0.75, ours is 1" in " ".join(board.stdout.split())
 
 
 def test_a_result_keeps_its_checks_in_its_document_and_out_of_its_digest(runs):

@@ -50,6 +50,7 @@ def described(index):
         ).tolist(),
         "texts": [line.decode() for line in lines_of(index, range(len(index)))],
         "current": index.current().tolist(),
+        "before_answer": [] if (lost := index.part().before_answer) is None else lost.tolist(),
         "groups": [index.groups[code] for code in index.columns["group"].tolist()],
         "slices": {
             key: [values[code] if code >= 0 else None for code in index.columns[f"slice:{key}"].tolist()]
@@ -75,6 +76,7 @@ RECORD = st.fixed_dictionaries(
         "reward": st.floats(0, 1) | st.none(),
         "model": st.sampled_from(["a", "b"]),
         "completion": st.text(st.characters(codec="utf-8"), max_size=20),
+        "error": st.fixed_dictionaries({"before_answer": st.booleans()}),
         "metadata": st.fixed_dictionaries({}, optional={"kind": st.sampled_from(["x", "y"])}),
     },
 )

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "calipers.preregistration/1"
 SUITE: Final = "calipersSuiteSha256"
-COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifier_code", "model_args")
+COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifier_code", "model_args", "reasoning")
 """The keys of a run's identity in which a plan and its run must agree."""
-IF_SET: Final = ("documents", "model_args")
+IF_SET: Final = ("documents", "model_args", "reasoning")
 """The keys of `COMPARED` that a plan has only if they are set."""
 SCORED: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed")
 """The settings of a plan that say how a run is scored."""

@@ -301,6 +301,7 @@ def _select_tasks(part: Rollouts, tasks: Ints, ids: Sequence[str]) -> Rollouts:
         columns={name: column.take(rows) for name, column in part.columns.items()},
         labels={name: values.take(rows) for name, values in part.labels.items()},
         tries=None if part.tries is None else part.tries[rows],
+        before_answer=None if part.before_answer is None else part.before_answer[rows],
         turn=None if part.turn is None else part.turn[tasks],
         left=None,
     )

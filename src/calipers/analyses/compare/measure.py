@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,6 +48,9 @@ from calipers.stats.paired import (
 )
 from calipers.stats.power import PairVariance, pair_variance
 from calipers.tally import demand_range
+
+if TYPE_CHECKING:
+    from calipers.analyses.compare.evidence import Background
 
 METHOD = "paired_bootstrap"
 DRAWS = 1_000  # fewer than in `stats.paired`, because each draw calls a Python function
@@ -138,6 +141,7 @@ class Measured:
     p_adjusted: float | None = None  # decides its verdict
     p_holm: float | None = None
     p_bh: float | None = None
+    background: Background | None = None  # the evidence for its verdict
 
 
 def metrics_of(
@@ -420,7 +424,7 @@ def _tested(metric: Metric, metric_pair: MetricPair, reduced: tuple[Column, Colu
     """The difference by the requested test if the metric is a mean, else by the bootstrap."""
     pair = first, second = reduced[0].values[compared], reduced[1].values[compared]
     test = metric_pair.question.test
-    units = None if metric_pair.clusters is None else metric_pair.clusters[compared]
+    units = clusters_of(metric_pair, compared)
     if not len(first):
         return Difference(None, None, None, None, test, 0, why=NO_COMMON)
     if metric_pair.question.anytime:
@@ -429,9 +433,7 @@ def _tested(metric: Metric, metric_pair: MetricPair, reduced: tuple[Column, Colu
         return _bootstrapped(metric, metric_pair, pair, units)
     with np.errstate(invalid="ignore"):
         pulls = rate_units(second, first, units) if first.ndim > 1 else units_of(second - first, None, units)
-    difference = judged(
-        pulls, _limits(metric, metric_pair), metric_pair.confidence, STRICT if test == STRICT else FLOORED_T
-    )
+    difference = judged(pulls, limits_of(metric_pair), metric_pair.confidence, STRICT if test == STRICT else FLOORED_T)
     if difference.p is None or test in (FLOORED_T, STRICT):
         return difference
     if test == "sign_flip":
@@ -441,6 +443,11 @@ def _tested(metric: Metric, metric_pair: MetricPair, reduced: tuple[Column, Colu
         raise InputError(f"{problem}; expected a metric of 0 and 1, such as solved_rate, or --test sign-flip")
     mcnemar = flips(passes_of_runs[0][compared], passes_of_runs[1][compared])
     return replace(difference, p=mcnemar.exact if test == "mcnemar" else mcnemar.mid_p, method=test)
+
+
+def clusters_of(metric_pair: MetricPair, compared: Bools) -> Ints | None:
+    """The cluster of each compared task; None without clusters."""
+    return None if metric_pair.clusters is None else metric_pair.clusters[compared]
 
 
 def _anytime(
@@ -461,7 +468,7 @@ def _anytime(
     return anytime(
         apart(second, first),
         None if units is None else units[order],
-        limits=_limits(metric, metric_pair),
+        limits=limits_of(metric_pair),
         confidence=metric_pair.confidence,
     )
 
@@ -497,8 +504,11 @@ def _value(metric: Metric, metric_pair: MetricPair, values: Floats) -> float | N
     return value + 0.0 if np.isfinite(value) else None  # + 0.0 turns -0.0 into 0.0
 
 
-def _limits(metric: Metric, metric_pair: MetricPair) -> tuple[float, float] | None:
+def limits_of(metric_pair: MetricPair) -> tuple[float, float] | None:
     """The range of the metric's values, if it is known; an error if a reward is outside the range of the plan."""
+    metric = metric_pair.metrics[0].metric
+    if not isinstance(metric, Metric):
+        return None
     known = metric_pair.question.plan.range
     if known is not None and metric.reads[0] == "reward":
         for side, columns in zip(metric_pair.sides, metric_pair.columns, strict=True):

@@ -223,7 +223,7 @@ def cost_of(rollouts: Rollouts) -> float | None:
 
 def estimate_of(part: Rollouts, request: RequestedMetric, plan: Plan) -> Estimate:
     """The estimate of a metric as `score` computes it. Missing rollouts never fail here, as callers check before."""
-    policy = "gap" if plan.missing == "fail" else plan.missing
+    policy = plan.missing if plan.missing == "zero" else "gap"
     result = score_rollouts(part, replace(plan, requests=[request], by=(), missing=policy, afterwards=None))
     return next(iter(result.groups[0].metrics.values()))
 
@@ -702,11 +702,6 @@ def check_tables(
 def _matches(name: str, key: str) -> bool:
     """Whether a requested name means a table's key: the key itself or its metric."""
     return name in (key, key.rpartition(",")[0])
-
-
-def is_doubtful(rollouts: Rollouts, question: Question) -> bool:
-    """Whether nothing may be concluded about rollouts, because a number of their own system differs from ours."""
-    return not question.trust_reader and bool(failed_checks(rollouts.checks))
 
 
 def doubts_of(sources: Sequence[ReadSource], finished: Sequence[FinishedResult] = ()) -> Doubts:

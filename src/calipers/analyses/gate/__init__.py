@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from calipers.reports import junit
+from calipers.reports.asserted import Asserted
 from calipers.reports.document import (
     Blank,
     Block,
@@ -126,8 +127,8 @@ def _places(interval: tuple[float, float]) -> int:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gate(Page):
-    """Whether the requirements are met.
+class Gate(Asserted, Page):
+    """Whether the requirements are met; ``bool(gate)`` is whether they are.
 
     Every critical requirement must be met. Up to ``allowed_failures`` supporting requirements may fail, and any number
     of advisory ones. A requirement without an answer never counts as met: unless the gate fails, it is then undefined.

@@ -37,10 +37,12 @@ from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import is_folder_of_runs, runs_inside
 from calipers.pipeline import Source
+from calipers.remarks import Remark, Value
 from calipers.reports.figures import counted, figure
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Result, finite
 from calipers.rollouts.checks import disagreements
+from calipers.stats.claims import Evidence, Reason, claim
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.paired import below
 from calipers.stats.ranks import holm
@@ -146,10 +148,11 @@ def missing_in_difference(
         return None  # none is missing on the common tasks
     if requirement.end is None:
         return Missing(text, count, number.bounds, finished=changes.paired is None)
-    if number.bounds is None or not changes.filled:
+    worst = changes.worst_of(group, requirement)
+    if worst is None:
         return Missing(text, count, None, NO_BOUNDS)
-    ends = _interval_ends(requirement, *(changes.with_filled(group, requirement, best) for best in (False, True)))
-    return Missing(text, count, ends, NO_INTERVAL)
+    low, high = (Number(filled.value, filled.interval) for filled in worst)
+    return Missing(text, count, _interval_ends(requirement, low, high), NO_INTERVAL)
 
 
 def _interval_ends(requirement: Requirement, *filled: Number | None) -> tuple[float, float] | None:
@@ -277,6 +280,8 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 GROUP_KEYS = ("agent", "model", "dataset")
+NO_ANSWER: Final[tuple[Reason, ...]] = ("reader", "scales", "missing", "counts")
+"""The reasons for which a rule on a difference has no answer; any other reason fails it."""
 
 
 def gate(
@@ -290,7 +295,7 @@ def gate(
     model: str | None = None,
     dataset: str | None = None,
     dialect: str | None = None,
-    missing: Literal["gap", "zero", "fail"] | None = None,
+    missing: Literal["gap", "zero", "fail", "random"] | None = None,
     cluster: str | None = None,
     reward: str | None = None,
     range: tuple[float, float] | None = None,
@@ -407,23 +412,18 @@ def _read_numbers(
     if on_delta and named.baseline is None:
         raise InputError(f"{on_delta[0].text!r} needs a baseline; expected --baseline PATH")
     metrics = list(dict.fromkeys(requirement.metric for requirement in requirements if not requirement.missing))
-    numbers = read_numbers(named.source, metrics, by, scoring)
+    on_ends = {requirement.key for requirement in requirements if requirement.end and not requirement.delta}
+    numbers = read_numbers(named.source, metrics, by, scoring, on_ends=on_ends)
     if not numbers.document and any(requirement.worst and not requirement.delta for requirement in requirements):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM)
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, on_ends=on_ends)
     on_end = any(requirement.end and not (requirement.delta or requirement.worst) for requirement in requirements)
     if on_end and not numbers.once and not numbers.zero and too_many_missing(numbers, most):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP)
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP, on_ends=on_ends)
     if not on_delta or named.baseline is None:
         return numbers, None
     delta_metrics = list(dict.fromkeys(requirement.metric for requirement in on_delta))
     delta_by = list(dict.fromkeys(requirement.by for requirement in on_delta if requirement.by))
-    on_worst, on_delta_end = any(each.worst for each in on_delta), any(each.end for each in on_delta)
-
-    def needs_filled(before: GateNumbers) -> bool:
-        lacks = too_many_missing(numbers, most) or too_many_missing(before, most)
-        return on_worst or (on_delta_end and not numbers.zero and lacks)
-
-    return numbers, differences(named.source, named.baseline, delta_metrics, delta_by, scoring, needs_filled)
+    return numbers, differences(named.source, named.baseline, delta_metrics, delta_by, scoring)
 
 
 def _groups(requirement: Requirement, numbers: GateNumbers) -> list[GateGroup]:
@@ -474,7 +474,15 @@ class _GroupCheck:
             too_many = _too_many_gaps(self.changes.counterpart(self.group), self.most, " of the baseline")
         value, why = _compared_value(requirement, number)
         if value is None:
+            if self.numbers.once and self._beyond_samples(number):
+                needed = Remark("free_bounds_once", {}, "no_answer")
+                why = f"{why}; {text_of(needed)}"
             return replace(start, why=too_many or why)
+        if self.changes is not None and requirement.is_claim and not requirement.worst:
+            evidence = self.changes.evidence(self.group, requirement)
+            if evidence is not None:
+                start = replace(start, value=value, remark=_remark(requirement, number, better))
+                return self._claimed(start, evidence, too_many)
         word: Word = "passed" if requirement.met(value) else "failed"
         missing, why = None, too_many
         if (self.most is None or too_many) and not (requirement.missing or requirement.worst or self.numbers.zero):
@@ -487,6 +495,45 @@ class _GroupCheck:
         if word == "failed" and requirement.met(value) and missing is not None and missing.ends is not None:
             remark = _unmet_remark(missing.text, missing.ends)
         return replace(start, value=value, word=word, remark=remark)
+
+    def _beyond_samples(self, number: Number) -> bool:
+        """Whether the requirement is on an end of pass@K for a K that no task has samples for."""
+        is_end = self.requirement.end is not None and not self.requirement.delta
+        return is_end and self.requirement.key[0].startswith("pass@") and number.value is None and not number.tasks
+
+    def _claimed(self, start: Check, evidence: Evidence, too_many: str | None) -> Check:
+        """The answer of a requirement that claims a difference, by the one rule for such claims.
+
+        Missing rollouts that the policy allows are like the others.
+        """
+        requirement = self.requirement
+        if self.most is not None and too_many is None:
+            evidence = replace(evidence, worst=None, unknown=False)
+        confidence = CONFIDENCE if self.numbers.confidence is None else self.numbers.confidence
+        above = requirement.end == "lower"
+        shown = claim(evidence, above=above, level=(1 - confidence) / 2, bound=requirement.number)
+        if shown.shown and too_many is None:
+            return replace(start, word="passed")
+        if shown.by in NO_ANSWER or (shown.shown and too_many):
+            return replace(start, value=None, why=too_many or self._why_no_answer(shown.by, evidence), remark=None)
+        return replace(start, word="failed")
+
+    def _why_no_answer(self, by: Reason | None, evidence: Evidence) -> str:
+        """Why a claim has no answer: the missing rollouts decide it, or the samples cannot be compared."""
+        if by == "counts":
+            return text_of(Remark("gate_counts", {"metric": self.requirement.metric}, "no_answer"))
+        if self.changes is None:
+            raise ValueError("a claim is about a difference")
+        ledgers = self.group.ledger, self.changes.counterpart(self.group).ledger
+        values: dict[str, Value] = {
+            "second_missing": ledgers[0].gaps,
+            "second_planned": ledgers[0].planned,
+            "first_missing": ledgers[1].gaps,
+            "first_planned": ledgers[1].planned,
+        }
+        names = {"first": "the baseline", "second": "the result"}
+        why = text_of(Remark("missing_decide", values, "no_answer"), names)
+        return f"{why}; {advice(max(ledger.gaps for ledger in ledgers))}"
 
     def _start(self, part: GateGroup | GateSlice | None) -> Check:
         """An undefined check, to which an answer or the reason why there is none is added."""
@@ -591,7 +638,8 @@ def _find_number(
 
 
 def _compared_value(requirement: Requirement, number: Number) -> tuple[float | None, str | None]:
-    if finite(number.value) is None:
+    beyond_samples = requirement.end is not None and number.interval is not None  # bounds without a value
+    if finite(number.value) is None and not beyond_samples:
         return (None, f"{'no difference' if requirement.delta else 'no value'}: {number.why or 'no reason is given'}")
     if requirement.end is None:
         return number.value, None

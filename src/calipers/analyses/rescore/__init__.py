@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -58,13 +58,15 @@ from calipers.formats.run_folder import (
     read_settings,
     read_stop,
 )
-from calipers.formats.source import STDIN, Source
+from calipers.formats.source import STDIN, Source, line_blocks
 from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, is_remote, load
 from calipers.pipeline import read, score_rollouts
+from calipers.remarks import Remark
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn, Text, Title
 from calipers.reports.figures import counted, decimals, ends, figure
 from calipers.reports.page import Page
+from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.result import Result, Slice
 from calipers.reports.result_page import named, title
 from calipers.reports.untrusted_text import clean
@@ -73,17 +75,19 @@ from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING, NOTHING_CAME, OUTCOMES, SCORED
 from calipers.rollouts.table import BadRow, Labels, Part, Places, Rollouts, assemble
-from calipers.running import Job, provenance
+from calipers.running import NATIVE, Job, provenance
 from calipers.running.library import recorded_questions, suite_of
 from calipers.running.log import scrubbed, sync_directory
-from calipers.running.rollout import Bench, Blame
+from calipers.running.rollout import REASONING_CHARS, Bench, Blame
 from calipers.stats.estimate import Estimate
 from calipers.stores import atomic_file, local, uploaded
 from calipers.tasks import Suite, Task
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
 from calipers.text.filters import find_filter
+from calipers.text.reasoning import has_marker
 from calipers.typed import complete
+from calipers.verifiers import KEEP, REASONING, SPLIT
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
 _encode = msgspec.json.Encoder().encode
@@ -370,6 +374,10 @@ class ImportedRewards:
             judged.rewards[index], judged.outcomes[index], judged.judgeable[index] = reward, "scored", True
         return judged
 
+    def remarks(self) -> Sequence[Remark]:
+        """None: nothing was verified."""
+        return ()
+
     def notes(self) -> list[str]:
         """Notes on scores and rollouts without a match."""
         unused = len(self._rewards.keys() - self._used - self._empty)
@@ -404,13 +412,17 @@ class Rescoring:
     out: str | None = None
     concurrency: int = 32
     engine: str | None = None  # where completions are verified: "ray" or "ray=ADDRESS"; None: in this process
+    reasoning: str | None = None  # split or keep; None: as the run, or split if it does not say
 
     def __post_init__(self) -> None:
+        if self.reasoning not in (None, SPLIT, KEEP):
+            raise InputError.at("--reasoning", f"is {self.reasoning!r:.60}", "expected split or keep")
         if self.concurrency < 1:
             raise InputError.at("--concurrency", f"is {self.concurrency}", "expected an integer >= 1")
         if self.scores is not None:
-            judging = (self.verifier, self.params, self.filters, self.benchmark)
-            for option, given in zip(("--verifier", "--param", "--filter", "--benchmark"), judging, strict=True):
+            judging = (self.verifier, self.params, self.filters, self.benchmark, self.reasoning)
+            names = ("--verifier", "--param", "--filter", "--benchmark", "--reasoning")
+            for option, given in zip(names, judging, strict=True):
                 if given:
                     raise InputError.at("--scores", f"does not go with {option}", "give one or the other")
         elif self.columns:
@@ -459,11 +471,13 @@ def rescore(
     out: str | os.PathLike[str] | None = None,
     concurrency: int = 32,
     engine: str | None = None,
+    reasoning: Literal["split", "keep"] | None = None,
 ) -> Rescored:
     """Verify the stored completions of a run again, by another verifier. No new completion is generated.
 
     ``run`` is a run folder, or JSON Lines with one rollout per line. Without a ``verifier`` each task's own is used.
-    ``filters``, such as ``"last_number"``, are applied before it. Instead, ``scores`` imports rewards by task and
+    ``filters``, such as ``"last_number"``, are applied before it, and ``reasoning`` says whether reasoning is split off
+    before both, ``"split"`` by default. Instead, ``scores`` imports rewards by task and
     sample from a file or a table, with its ``columns`` and ``truth``. The new reward, called ``name``, is written
     beside the old ones to a new file, ``out``; the run itself is not changed.
     """
@@ -484,6 +498,7 @@ def rescore(
         None if out is None else os.fspath(out),
         concurrency,
         engine,
+        reasoning,
     )
     with uploaded(request.target) as target:
         rescored = rejudge(replace(request, out=target))
@@ -491,10 +506,22 @@ def rescore(
 
 
 def changed_verdicts(run: str) -> tuple[Rescored, list[Flip]]:
-    """Rescore a run with its own verifiers, and return the kinds of changes that occur. No file is kept."""
+    """Rescore a run as it was verified, and return the kinds of changes that occur. No file is kept."""
     with TemporaryDirectory(prefix="calipers-") as folder:
-        rescored = rescore(run, out=os.path.join(folder, "again.jsonl"), name="again")
+        reasoning: Literal["split", "keep"] = SPLIT if _was_split(run) else KEEP
+        rescored = rescore(run, out=os.path.join(folder, "again.jsonl"), name="again", reasoning=reasoning)
     return rescored, [flip for flip in rescored.flips if flip.what != SAME and flip.count]
+
+
+def _was_split(run: str) -> bool:
+    """Whether reasoning was split off before a run was verified: by its plan, else by the keys of its rows."""
+    if is_run(run):
+        return bool(read_plan(run).identity.get(REASONING) == SPLIT)
+    path = local(run)
+    if not os.path.isfile(path):
+        return True
+    with Source(path) as source:
+        return any(f'"{REASONING_CHARS}"'.encode() in bytes(block) for block in line_blocks(source.readinto))
 
 
 def rejudge(request: Rescoring) -> Rescored:
@@ -526,6 +553,7 @@ def rejudge(request: Rescoring) -> Rescored:
             before=score_rollouts(table, replace(plan, reward=old)) if old else None,
             after=score_rollouts(runs.new, replace(plan, reward=request.new_reward)),
             notes=[*notes, *(table.stop.notes if table.stop else ()), *map(bench.secrets.scrub, judge.notes())],
+            remarks=[*judge.remarks()],
         )
 
 
@@ -618,6 +646,7 @@ class _Recorded:
     tasks: str | None = None  # the hash of the tasks' content
     metrics: Sequence[Any] = ()
     dialect: str | None = None
+    reasoning: str | None = None  # what the user chose: split or keep
     lm_eval: str | None = None  # the run's task of lm-evaluation-harness
     questions: Questions = field(default_factory=Questions)  # the columns of its questions, if they are in a table
 
@@ -630,7 +659,8 @@ def _read_recorded(run: str) -> _Recorded:
     # a plan is untrusted data: it must not choose code to run
     metrics = [metric for metric in values.get("metrics") or () if ".py:" not in str(metric)]
     of_library, questions = values.get(TASK_LIBRARY_NAME), recorded_questions(values)
-    return _Recorded(values.get("benchmark"), tasks, metrics, values.get("dialect"), of_library, questions)
+    dialect, reasoning = values.get("dialect"), values.get(REASONING)
+    return _Recorded(values.get("benchmark"), tasks, metrics, dialect, reasoning, of_library, questions)
 
 
 def _judge_for(request: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | ImportedRewards, list[str]]:
@@ -639,7 +669,22 @@ def _judge_for(request: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[B
     chain = [find_filter(text) for text in request.filters]
     suite, notes = _open_suite(request, recorded)
     tasks: dict[str, Task] = {task.id: task for task in suite.tasks}
-    return BatchJudge(tasks, chain, bench, request.verifier, request.params), notes
+    split = _splits(request, recorded)
+    return BatchJudge(tasks, chain, bench, request.verifier, request.params, split=split), notes
+
+
+def _splits(request: Rescoring, recorded: _Recorded) -> bool:
+    """Whether reasoning is split off: as requested, else as the run, else unless it has another system's dialect.
+
+    A filter that looks for a marker of reasoning needs the whole completion, unless the request says otherwise.
+    """
+    if request.reasoning is not None:
+        return request.reasoning == SPLIT
+    settings = [text.partition("=")[2] for text in request.filters]
+    tags = [f"<{text.removeprefix('tag=')}>" for text in request.filters if text.startswith("tag=")]
+    if recorded.reasoning == KEEP or has_marker([*settings, *tags]):
+        return False
+    return recorded.reasoning == SPLIT or recorded.dialect in (None, NATIVE)
 
 
 def _open_suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
@@ -732,6 +777,7 @@ class Rescored(Page):
     before: Result | None
     after: Result
     notes: Sequence[str] = ()
+    remarks: Sequence[Remark] = ()  # shown on the page
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -743,6 +789,7 @@ class Rescored(Page):
                 outcomes={word: (counts["before"], counts["after"]) for word, counts in document["outcomes"].items()},
                 before=None if document["before"] is None else Result.from_dict(document["before"]),
                 after=Result.from_dict(document["after"]),
+                remarks=[Remark(**each) for each in map(_without_text, document.get("remarks", ()))],
             )
         except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
             raise InputError(f"not a rescoring of this version: {type(error).__name__}: {error}") from None
@@ -769,7 +816,13 @@ class Rescored(Page):
             "outcomes": {word: {"before": before, "after": after} for word, (before, after) in self.outcomes.items()},
             "before": None if self.before is None else self.before.to_dict(),
             "after": self.after.to_dict(),
+            "remarks": documents_of(self.remarks),
         }
+
+
+def _without_text(remark: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a remark in a document; its text follows from them."""
+    return {name: value for name, value in remark.items() if name != "text"}
 
 
 def document(rescored: Rescored) -> Document:
@@ -792,6 +845,8 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
     changed = [
         f"{word} {before:,} to {after:,}" for word, (before, after) in rescored.outcomes.items() if before != after
     ]
+    for remark in rescored.remarks:
+        yield Sentence(text_of(remark), whole=True)
     if changed:
         yield Sentence(f"outcomes: {', '.join(changed)}", whole=True)
     for number, group in enumerate(rescored.after.groups):
@@ -800,14 +855,14 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
             yield Title(Name(name, None))
         yield from _metric_table(rescored, number)
     one_reward = sum(flip.count for flip in rescored.flips if flip.what in (TO_GAP, FROM_GAP))
-    if rescored.before and one_reward and rescored.after.missing != "zero":
+    if rescored.before is not None and one_reward and rescored.after.missing != "zero":
         yield Sentence("not every rollout has both rewards, so a difference is partly between different rollouts")
 
 
 def _metric_table(rescored: Rescored, number: int) -> Iterator[Block]:
     """A table of the metrics of a group and its slices, with the old and the new reward."""
     after = rescored.after.groups[number]
-    before = rescored.before.groups[number] if rescored.before else None
+    before = rescored.before.groups[number] if rescored.before is not None else None
     pairs: list[tuple[Text, Estimate | None, Estimate]] = []
     pairs += [(named(name, new), _estimate_of(before, name), new) for name, new in after.metrics.items()]
     for key, slices in after.breakdowns.items():

@@ -24,13 +24,17 @@ from calipers.formats.lines import NOTHING
 from calipers.formats.read import format_of
 from calipers.formats.run_folder import LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
+from calipers.remarks import Remark
 from calipers.rollouts.column import Ints
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome, completion_text, fault
 from calipers.running.rollout import BROKE, Bench, column, whole_characters
 from calipers.tasks import Task
 from calipers.text.filters import Answer, Filter, filtered
+from calipers.text.reasoning import split
 from calipers.typed import complete
 from calipers.verifiers import NamedVerifier, Verdict, ready
+from calipers.verifiers.reasoning import keeping, split_remarks, splits
+from calipers.verifiers.reasoning import unfinished as unfinished_verdict
 from calipers.verifiers.user_code import find_verifier, named_verifier
 
 BATCH_BYTES = 1 << 18  # bytes of a batch
@@ -246,8 +250,13 @@ class BatchJudge:
         bench: Bench,
         verifier: str | None = None,
         params: Mapping[str, Any] | None = None,
+        *,
+        split: bool = True,
     ) -> None:
-        self._tasks, self._chain, self._bench = tasks, chain, bench
+        self._tasks, self._chain, self._bench, self._split = tasks, chain, bench, split
+        self._split_tasks: set[str] = set()  # ids of the tasks whose completions are split
+        self._splits: Counter[str] = Counter()  # completions whose reasoning was split off, by its marker
+        self._completions = 0
         self._verifier, self._params = verifier, params or {}
         self._checked: dict[str, tuple[Task, NamedVerifier]] = {}  # task id -> task and verifier, which can judge it
         self._judges: dict[str, NamedVerifier] = {}
@@ -261,12 +270,18 @@ class BatchJudge:
             row.completion if row.outcome == "scored" and type(row.completion) is str else row.text for row in rows
         ]
         judged = Judged.of(rows, [text is not None for text in texts])
+        unfinished = self._without_reasoning(rows, texts)
         answers = self._answers(texts)
         checked, cases_of, outcomes = self._checked, dict[str, Cases](), judged.outcomes
         for row, (stored, text, answer) in enumerate(zip(rows, texts, answers, strict=True)):
             if text is None:
                 if stored.outcome == "scored":
                     outcomes[row] = "missing"  # it had a reward, but has no completion that could be judged
+            elif row in unfinished:
+                _, judge = self._checked[str(stored.task)]
+                verdict = unfinished_verdict(judge)
+                judged.rewards[row] = verdict.reward
+                outcomes[row] = stored.outcome if stored.outcome in ENDED else verdict.outcome
             elif type(answer) is str:
                 task, judge = checked.get(str(stored.task)) or self._task_and_judge(str(stored.task))
                 if (cases := cases_of.get(judge.name)) is None:
@@ -291,6 +306,30 @@ class BatchJudge:
             if is_error and (len(self._errors) < MOST_ERRORS or reason in self._errors):
                 self._errors[reason] += 1
         return judged
+
+    def _without_reasoning(self, rows: Sequence[Stored], texts: list[str | None]) -> set[int]:
+        """Replace each text by its answer, and return the rows whose reasoning never ends."""
+        unfinished = set[int]()
+        for row, text in enumerate(texts):
+            if text is None:
+                continue
+            self._completions += 1
+            found = split(text) if self._split else None
+            if found is None:
+                continue
+            name = str(rows[row].task)
+            if name not in self._checked:
+                self._task_and_judge(name)
+            if name in self._split_tasks:
+                self._splits[found.marker] += 1
+                texts[row] = found.answer
+                if not found.closed:
+                    unfinished.add(row)
+        return unfinished
+
+    def remarks(self) -> Iterator[Remark]:
+        """What to say of the completions whose reasoning was split off."""
+        return split_remarks(self._splits, self._completions)
 
     def _answers(self, texts: Sequence[str | None]) -> Sequence[Answer]:
         """The answers that the filters extract from the texts."""
@@ -339,8 +378,10 @@ class BatchJudge:
         task = replace(task, verifier=name, params={**params, **self._params})
         judge = self._judge(name)
         judge.check(task)
-        self._checked[task_id] = task, judge
-        return task, judge
+        if self._split and splits(task):
+            self._split_tasks.add(task_id)
+        self._checked[task_id] = keeping(task), judge  # what it gets is the answer, if reasoning is split off
+        return self._checked[task_id]
 
     def _judge(self, name: str) -> NamedVerifier:
         """The verifier of a name, which is made once; InputError if it cannot judge stored completions."""

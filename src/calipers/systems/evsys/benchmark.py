@@ -66,6 +66,7 @@ from calipers.tasks.questions import Questions, questions_suite, roles_of
 from calipers.tasks.store import lookup
 from calipers.tasks.table import read_table, table_of
 from calipers.verifiers import NamedVerifier, judged, user_code
+from calipers.verifiers.reasoning import keeping
 
 if TYPE_CHECKING:
     from calipers.systems.evsys.lent import TextGenerator
@@ -587,7 +588,7 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
 
 def _judge_with(task: HarborTask, verifier: NamedVerifier) -> Callable[[str], float]:
     """The function from a completion of a task to its reward, by a verifier that was given with the benchmark."""
-    calipers_task = as_task(task)
+    calipers_task = keeping(as_task(task))  # as EvSys, which verifies the whole completion
     verifier.check(calipers_task)
 
     def judge(text: str) -> float:

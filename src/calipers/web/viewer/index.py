@@ -34,7 +34,7 @@ from calipers.formats.lines import LineError, read_lines, read_range
 from calipers.formats.run_folder import IDENTITY, LOG, PLAN, RESULT, STOPPED, whole
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, GROUP, MISSING, SCORED, UNSTATED, USAGE, label
+from calipers.rollouts.record import BEFORE_ANSWER, FIRST_GAP, FIRST_NIL, GROUP, MISSING, SCORED, UNSTATED, USAGE, label
 from calipers.rollouts.table import Labels, Part, Places
 from calipers.stores import atomic_file
 from calipers.typed import complete
@@ -256,6 +256,8 @@ def _chunk(part: Part, starts: Array, before: int) -> Chunk:
         if name in part.columns:
             column = part.columns[name]
             rows |= {f"usage:{name}": column.values, f"given:usage:{name}": column.given.astype("|u1")}
+    if part.before_answer is not None:
+        rows[BEFORE_ANSWER] = part.before_answer.astype("|u1")
     groups, rows["group"] = _groups(part)
     slices = {}
     for name, labels in part.labels.items():
@@ -387,6 +389,7 @@ class LogIndex:
             rewards={name: self.number("reward", name) for name in self.rewards},
             columns={name: self.number("usage", name) for name in USAGE if f"usage:{name}" in self.columns},
             labels=labels,
+            before_answer=self.columns[BEFORE_ANSWER].view(np.bool_) if BEFORE_ANSWER in self.columns else None,
         )
 
     def save(self, target: str, mode: int = 0o600) -> None:

@@ -34,6 +34,7 @@ from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage, target_of, verdict_keys
 from calipers.tasks import Message, Task
 from calipers.verifiers import NamedVerifier, Verifier, judged, ready
+from calipers.verifiers.reasoning import keeping
 
 LARGEST = 64 * 2**20  # bytes of a rollout; a longer line could not be read back
 LARGEST_METRICS = 2**30  # bytes of the metrics of all rollouts
@@ -312,7 +313,7 @@ class SimpleAgent:
             except ClientError as error:
                 raise _verifier_error(error) from None
         try:
-            verdict = await judged(self._opened(self._judge), task_of(row, self._judge.name), completion)
+            verdict = await judged(self._opened(self._judge), keeping(task_of(row, self._judge.name)), completion)
             return {**answered, **verdict_keys(verdict)}
         except VerifierError as error:
             problem = {"kind": "verifier", "message": str(error)}

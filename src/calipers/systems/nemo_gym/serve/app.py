@@ -45,6 +45,7 @@ from calipers.systems.nemo_gym.serve import (
 from calipers.systems.nemo_gym.wire import target_of, verdict_keys
 from calipers.tasks import Prompt, Task
 from calipers.verifiers import NamedVerifier, judged
+from calipers.verifiers.reasoning import keeping
 
 # -- checks before every route
 
@@ -435,7 +436,7 @@ def verify_route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable
             return respond(ServerRefusal(422, "bad_task", str(error)))
         text = output_text(row["response"]["output"])
         try:
-            return StrictJSON({**row, **verdict_keys(await judged(verifier, task, Completion(text)))})
+            return StrictJSON({**row, **verdict_keys(await judged(verifier, keeping(task), Completion(text)))})
         except VerifierError as error:
             return StrictJSON({**row, "reward": 0.0, FAILURE: error.outcome, REASON: str(error)})
 
