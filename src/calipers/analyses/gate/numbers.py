@@ -283,12 +283,15 @@ def _bounded(
             bounded[variant.text] = msgspec.structs.replace(number, why=f"{why}: {text_of(found.why)}")
         else:
             remark = text_of(Remark("free_bounds_used", {"k": k, "samples": found.samples}))
+            filled_ends = _filled_free_bounds(column, part, variant, plan)
             bounded[variant.text] = msgspec.structs.replace(
                 number,
                 interval=found.ends[k],
                 remark=remark,
                 tasks=found.tasks,
-                filled_intervals=_filled_free_bounds(column, part, variant, plan),
+                # without missing rollouts these are those of tasks with fewer than K samples, which all tasks are
+                bounds=number.bounds if filled_ends else None,
+                filled_intervals=filled_ends,
             )
     return bounded
 
