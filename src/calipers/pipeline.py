@@ -55,6 +55,7 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.column import total_of
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, steps_of, without
 from calipers.rollouts.ledger import Missing
@@ -261,7 +262,19 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan), *ways]
     notes += _group_notes(groups)
     stopped, notes = _stopped(plan, groups, notes)
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
+    notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]
+    result = Result(
+        plan.dialect.name,
+        plan.missing,
+        plan.confidence,
+        plan.seed,
+        [],
+        groups,
+        notes,
+        over,
+        stopped,
+        checks=list(table.checks),
+    )
     return plan.afterwards(result, table) if plan.afterwards else result
 
 
@@ -330,15 +343,19 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
     )
 
 
+OF_ALL_SAMPLES = (*ONE_TRY, "pass@{k}")
+"""Metrics of all samples of a task, which say something else if the number of samples follows the results."""
+
+
 def _first_tries(
     blocks: Sequence[Block], tallies: Sequence[GroupTally], requests: Sequence[RequestedMetric], plan: Plan
 ) -> dict[str, Estimate]:
     """The shares of tasks that pass at the first try, and within all tries, if sample counts follow the results.
 
-    Empty if they do not, or if the first metric is not one of a single sample.
+    Empty if they do not, or if the first metric is not one of all samples.
     """
     first = next(iter(requests), None)
-    if first is None or first.user_code or first.metric.name not in ONE_TRY or plan.dialect.name != NATIVE.name:
+    if first is None or first.user_code or first.metric.name not in OF_ALL_SAMPLES or plan.dialect.name != NATIVE.name:
         return {}
     follows = counts_follow(tallies, first)
     if follows is None or tallies[0].stop is not None:
