@@ -194,7 +194,8 @@ def random_evidence(draws):
         worst = against, favour
     unseen = Unseen(float(draws.uniform(0, 4)), 1.0) if draws.random() < 0.3 else None
     weighted = paired(differences * 0.7, limits=(0.0, 1.0)) if draws.random() < 0.2 else None
-    return Evidence(observed, compared, worst, bool(draws.random() < 0.1), False, weighted, unseen)
+    unknown, reader = (bool(draws.random() < 0.1) for _ in range(2))
+    return Evidence(observed, compared, worst, unknown, False, weighted, unseen, reader)
 
 
 @pytest.mark.parametrize("seed", range(300))

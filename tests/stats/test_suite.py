@@ -7,11 +7,12 @@ from reports.shown import estimate
 
 import calipers
 from calipers.reports.result import Result
+from calipers.stats.claims import Evidence, Unseen, decide, unseen
 from calipers.stats.intervals import interval, t_quantile, upper_tail
 from calipers.stats.margins import equivalence
-from calipers.stats.paired import Difference, paired
+from calipers.stats.paired import Difference, paired, units_of
 from calipers.stats.ranks import holm
-from calipers.stats.suite import Member, mean_difference, means, suites
+from calipers.stats.suite import Member, joined_evidence, mean_difference, means, share_of_width, suites
 
 
 def passes(dataset, right, tasks, **more):
@@ -299,3 +300,74 @@ def test_a_true_mean_difference_is_covered_and_found():
         alone += parts["0"].p <= 0.05
     assert covered / replicates > 0.93
     assert by_mean > 2 * alone
+
+
+# --- the evidence on a mean over datasets
+
+
+def better_by(gain, tasks=100, lost=0):
+    """Evidence on a run that passes so many tasks more; of so many of them the rollout is lost."""
+    new, old = np.zeros(tasks), np.zeros(tasks)
+    new[: tasks // 2 + gain] = old[: tasks // 2] = 1.0
+    difference = paired((new - old)[lost:], limits=(0.0, 1.0))
+    if not lost:
+        return Evidence(difference, difference)
+    fillings = []
+    for end in (0.0, 1.0):
+        new[:lost] = end
+        fillings.append(paired(new - old, limits=(0.0, 1.0)))
+    return Evidence(difference, difference, (fillings[0], fillings[1]))
+
+
+def test_a_mean_must_survive_the_mean_of_the_worst_fillings():
+    parts = {"x": better_by(12), "y": better_by(12), "z": better_by(12)}
+    assert decide(joined_evidence(parts)).word == "better"
+    lost = joined_evidence({**parts, "z": better_by(12, lost=40)})
+    assert lost.worst[0].value == pytest.approx((0.12 + 0.12 - 0.28) / 3)
+    decision = decide(lost)
+    assert (decision.word, decision.undecided_by, decision.as_observed) == ("undecided", "missing", "better")
+    few = decide(joined_evidence({**parts, "z": better_by(12, lost=2)}))
+    assert few.word == "better"  # two lost rollouts of 300 do not decide
+
+
+@pytest.mark.parametrize("more", [{"unknown": True}, {"reader": True}])
+def test_what_is_unknown_of_one_dataset_is_unknown_of_the_mean(more):
+    part = better_by(12)
+    doubtful = Evidence(part.observed, part.compared, **more)
+    decision = decide(joined_evidence({"x": part, "y": doubtful}))
+    assert decision.undecided_by == {"unknown": "missing", "reader": "reader"}[next(iter(more))]
+
+
+def test_a_mean_of_first_samples_is_compared_on_them():
+    part, first = better_by(20), better_by(1)
+    follows = Evidence(part.observed, first.observed, counts=True)
+    joined = joined_evidence({"x": part, "y": follows})
+    assert joined.compared.value == pytest.approx((0.2 + 0.01) / 2)
+    assert joined.observed.value == pytest.approx(0.2)
+    both = decide(joined_evidence({"x": follows, "y": follows}))
+    assert (both.word, both.undecided_by) == ("undecided", "counts")
+
+
+def test_a_mean_of_lopsided_pairs_allows_for_losses_that_were_not_seen():
+    """Thirty passes of thirty against a steady 0.95, on each of three benchmarks."""
+    new, old = np.ones(30), np.full(30, 0.95)
+    difference = paired(new - old, limits=(0.0, 1.0))
+    one = Evidence(difference, difference, unseen=unseen(new, old, units_of(new - old), (0.0, 1.0)))
+    assert one.unseen.score == pytest.approx(1.256562, abs=1e-6)
+    joined = joined_evidence({"x": one, "y": one})
+    assert joined.unseen.score == pytest.approx(1.256562 * math.sqrt(2), abs=1e-6)
+    decision = decide(joined)
+    assert (decision.word, decision.undecided_by, decision.as_observed) == ("undecided", "unseen_loss", "better")
+    assert decide(joined_evidence({"x": one, "y": one, "z": one})).word == "better"  # 90 of 90
+    opposed = Evidence(difference, difference, unseen=Unseen(-math.inf, None))
+    assert decide(joined_evidence({"x": one, "y": opposed})).undecided_by == "unseen_loss"
+
+
+def test_shares_of_a_width_have_the_same_tests():
+    part = better_by(12, lost=2)
+    share = share_of_width(part, 100.0)
+    assert share.observed.value == pytest.approx(part.observed.value / 100)
+    assert share.observed.interval == pytest.approx([end / 100 for end in part.observed.interval])
+    assert (share.observed.p, share.worst[0].p) == (part.observed.p, part.worst[0].p)
+    assert decide(share) == decide(part)
+    assert equivalence(share.observed, 0.003).p == pytest.approx(equivalence(part.observed, 0.3).p)

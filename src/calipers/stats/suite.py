@@ -479,7 +479,8 @@ def share_of_width(evidence: Evidence, width: float) -> Evidence:
         compared=observed if evidence.compared is evidence.observed else share(evidence.compared),
         worst=None if evidence.worst is None else (share(evidence.worst[0]), share(evidence.worst[1])),
         weighted=None if evidence.weighted is None else share(evidence.weighted),
-        unseen=None if unseen is None else replace(unseen, largest=unseen.largest and unseen.largest / width),
+        # its score has no unit
+        unseen=None if unseen is None else replace(unseen, largest=None, units=None),
     )
 
 
