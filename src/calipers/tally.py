@@ -242,8 +242,10 @@ def demand_range(part: Rollouts, column: Column, key: str, limits: tuple[float, 
         row = int(outside[0])
         word = OUTCOMES[part.outcome[row]]
         because = "" if word == OUTCOMES[SCORED] else f" (it is {word})"
+        dataset = part.keys[0][2] if len(part.keys) == 1 else None  # a task may have the same id in several datasets
+        of_dataset = f" of {dataset!r}" if dataset else ""
         raise InputError.at(
-            f"task {part.tasks[part.task[row]]!r} sample {part.sample[row]}",
+            f"task {part.tasks[part.task[row]]!r}{of_dataset} sample {part.sample[row]}",
             f"{key} is {column.values[row]:g}{because}",
             f"expected {low:g} to {high:g}, the given --range",
         )
