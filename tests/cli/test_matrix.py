@@ -262,3 +262,65 @@ def test_settings_beside_runs_are_no_run(home, tmp_path):
     shutil.copytree(home / "runs", tmp_path / "runs")
     (tmp_path / "runs" / "config.json").write_text('{"seed": 1}\n')
     assert calipers("score", "runs", cwd=tmp_path).stdout == calipers("score", "runs", cwd=home).stdout
+
+
+# --- benchmarks of unlike scales
+
+
+@pytest.fixture(scope="module")
+def unlike(tmp_path_factory):
+    """The accuracy falls from 0.9 to 0.1, and chrF rises by 9."""
+    folder = tmp_path_factory.mktemp("unlike")
+    (folder / "runs").mkdir()
+    for model, passed, mean in (("a", 0.9, 55.0), ("b", 0.1, 64.0)):
+        chrf = [mean + (task * 7) % 11 - 5 + (task % 4 - 1.5) * (model == "b") for task in range(60)]
+        for dataset, rewards in (("acc", share(passed)), ("chrf", chrf)):
+            lines(folder / "runs", *rows_of({(dataset, model): rewards}), name=f"{dataset}-{model}.jsonl")
+    return folder
+
+
+@pytest.mark.parametrize("command", ["score", "compare"])
+def test_benchmarks_of_unlike_scales_have_no_mean_and_both_ways_to_one_are_printed(unlike, command):
+    done = calipers(command, "runs", cwd=unlike)
+    assert done.returncode == 0, done.stderr
+    page = done.stdout.splitlines()
+    assert page[1].startswith("No mean over benchmarks: acc lies within 0 to 1, chrf reaches ")
+    assert page[2] == "Worse on acc by 0.80; better on chrf by 9.00."
+    assert "--range acc=0,1 --range chrf=LOW,HIGH --mean of-range" in done.stderr
+    assert "if all benchmarks have one range: --range LOW,HIGH" in done.stderr
+
+
+def test_the_mean_of_the_range_says_so(unlike):
+    given = ("--range", "acc=0,1", "--range", "chrf=0,100", "--mean", "of-range")
+    done = calipers("compare", "runs", *given, cwd=unlike)
+    assert done.returncode == 0, done.stderr
+    assert "b is worse than a on average by 0.355 of the range over two benchmarks; better" in done.stdout
+    document = json.loads(calipers("compare", "runs", *given, "--format", "json", cwd=unlike).stdout)
+    assert (document["mean"]["of_range"], document["mean"]["verdict"]) == (True, "worse")
+    scored = calipers("score", "runs/acc-a.jsonl", "runs/chrf-a.jsonl", *given, cwd=unlike)
+    assert "of the range over 2 datasets" in scored.stdout
+
+
+def test_a_benchmark_that_is_worse_fails_although_there_is_no_mean(unlike):
+    assert calipers("compare", "runs", "--fail-on", "worse", cwd=unlike).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--range", "chr=0,100"], "no benchmark in these runs named 'chr'; did you mean 'chrf'?"),
+        (["--range", "chrf=0,50"], "of 'chrf' sample 0: reward is"),
+        (["--range", "chrf=0"], "--range: 'chrf=0' cannot be read; expected LOW,HIGH"),
+        (["--range", "=0,1"], "--range: '=0,1' names no benchmark"),
+        (["--range", "acc=0,1", "--range", "acc=0,2"], "--range: acc is given twice"),
+        (["--range", "0,1", "--range", "0,2"], "--range: a range of all benchmarks is given twice"),
+        (["--mean", "of-range"], "--mean of-range: chrf has no range: its values go from"),
+    ],
+)
+def test_a_range_that_does_not_fit_is_an_error_with_its_place(unlike, arguments, said):
+    assert said in refused("compare", "runs", *arguments, cwd=unlike)
+
+
+def test_two_runs_of_one_benchmark_have_no_mean_over_benchmarks(unlike):
+    said = refused("compare", "runs/acc-a.jsonl", "runs/acc-b.jsonl", "--mean", "of-range", cwd=unlike)
+    assert said == "--mean: is for a folder of runs on several benchmarks; leave it out"

@@ -139,9 +139,8 @@ def test_the_mean_of_the_range_needs_the_ranges():
         calipers.matrix(unlike(), mean="of-rang")
     with pytest.raises(UnknownName, match="no benchmark in these runs named 'chr'; did you mean 'chrf'"):
         calipers.matrix(unlike(), range={"chr": (0, 100)})
-    with pytest.raises(
-        InputError, match="task 't0' of 'chrf' sample 0: reward is .*; expected 0 to 50, the given --range"
-    ):
+    outside = r"task 't\d+' of 'chrf' sample 0: reward is .*; expected 0 to 50, the given --range"
+    with pytest.raises(InputError, match=outside):
         calipers.matrix(unlike(), range={"chrf": (0, 50)})
     with pytest.raises(InputError, match="range of 'chrf' is 100,0"):
         calipers.matrix(unlike(), range={"chrf": (100, 0)})
