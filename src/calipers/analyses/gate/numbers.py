@@ -78,6 +78,12 @@ class Number(msgspec.Struct, frozen=True, gc=False):
         metric, _, settings = self.signature.partition("|")
         return "reward:" in settings and not metric.startswith(FIRST_ONLY)
 
+    @property
+    def of_first_samples(self) -> str:
+        """The name of the metric to require instead, if the number of samples follows the results."""
+        k = re.search(r"\|k:(\d+)\|", self.signature)
+        return f"any_of_first_{k[1] if k else 1}"
+
     # the intervals with all missing rollouts failed, and with all passed; None if a document does not have them
     filled_intervals: tuple[tuple[float, float] | None, tuple[float, float] | None] | None = None
 
@@ -667,6 +673,7 @@ class Differences:
             finding.tasks,
             bounds=finding.bounds,
             lacking=any(finding.missing),
+            signature=finding.signature,
         )
         return _at_margin(requirement, number, evidence.compared, comparison.confidence)
 
