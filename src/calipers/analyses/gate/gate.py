@@ -201,11 +201,13 @@ def check_every_slice(requirement: Requirement, start: Check, checks: Mapping[st
     remarks = []
     if failed:
         shown = [f"{name} ({figure(check.value)})" for name, check in failed.items()]
-        remarks.append(f"{len(failed):,} of {count} fail: {_list_names(shown)}")
+        fail = "fails" if len(failed) == 1 else "fail"
+        remarks.append(f"{len(failed):,} of {count} {fail}: {_list_names(shown)}")
     why = None
     if undefined:
         first = next(iter(undefined.values()))
-        why = f"{len(undefined):,} of {count} have no answer: {_list_names(list(undefined))} ({first.why})"
+        have = "has" if len(undefined) == 1 else "have"
+        why = f"{len(undefined):,} of {count} {have} no answer: {_list_names(list(undefined))} ({first.why})"
     return replace(
         start,
         word=word,
