@@ -539,14 +539,20 @@ TERMS: Final[Mapping[str, Term]] = {
         ("macro mean", "holm", "satterthwaite_t"),
     ),
     "benchmark": Term(
-        "A set of tasks with their verifiers. In a matrix it is a row: the models are compared on the tasks that all "
-        "of them have.",
+        "A set of tasks with their verifiers. In a matrix it is a row: two models are compared on the tasks planned in "
+        "both.",
         ("dataset", "matrix"),
     ),
     "macro mean": Term(
         "The mean over benchmarks in which every benchmark has the same weight. In a matrix it is over the benchmarks "
-        "on which all models were compared, and its difference is the one primary test of the page.",
+        "on which all models were compared, and its difference is the one primary test of the page. Benchmarks of "
+        "unlike scales have none.",
         ("macro", "mover", "satterthwaite_t"),
+    ),
+    "mean of range": Term(
+        "The macro mean in which each value is a share of the range of its benchmark: (y - low)/(high - low). "
+        "--mean of-range asks for it where benchmarks have different ranges, which have no other mean.",
+        ("macro mean",),
     ),
     "better than each": Term(
         "In a matrix: the model that is better than every other model on the benchmark. Every pair of models is tested "

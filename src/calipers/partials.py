@@ -173,6 +173,8 @@ def _bytes(partial: Partial, plan: Plan) -> bytes:
         "seed": plan.seed,
         "interval": plan.interval,
         "range": list(plan.range) if plan.range else None,
+        "ranges": {name: list(limits) for name, limits in plan.ranges.items()} or None,
+        "mean": plan.mean,
         "exclude": [f"{key}={value}" for key, value in plan.exclude],
         "threshold": plan.threshold,
         "labels": list(plan.labels),
@@ -186,6 +188,8 @@ def _plan(partial: Partial, metrics: Any) -> Plan:
     names = [name for name in PartSettings.__struct_fields__ if name != "labels"]
     given = partial.header.settings
     settings: dict[str, Any] = {name: given[name] for name in names if given.get(name) is not None}
+    if ranges := settings.pop("ranges", None):
+        settings["range"] = {None: settings["range"], **ranges} if "range" in settings else ranges
     stored = settings.pop("metrics", None) or None
     if metrics is None and (code := next(filter(names_code, stored or ()), None)):
         expected = f"give it again: --metric {code}"

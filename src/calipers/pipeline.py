@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from calipers.formats.read import Input, check_keys, check_named, in_order, read
 from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
 from calipers.metrics import Metric
-from calipers.names import METRIC_SCRIPTS, PART_ENGINES, engine_of, load
+from calipers.names import METRIC_SCRIPTS, OF_RANGE, PART_ENGINES, engine_of, load
 from calipers.remarks import Remark
 from calipers.reports.figures import ONE_TRY, heavy
 from calipers.reports.remark_texts import text_of
@@ -43,8 +43,10 @@ from calipers.request import (
     THRESHOLD,
     Afterwards,
     Plan,
+    Ranges,
     RequestedMetric,
     Wanted,
+    check_ranges,
     demand_threshold,
     make_plan,
     no_reward,
@@ -104,7 +106,7 @@ def score(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     metric_scripts: Path | Sequence[Path] = (),
     trust: bool = False,
     afterwards: Afterwards | None = None,
@@ -113,6 +115,7 @@ def score(
     exclude: str | Sequence[str] = (),
     threshold: float | None = None,
     engine: str | None = None,
+    mean: Literal["of-range"] | None = None,
 ) -> Result:
     """Score rollouts: files, tables in memory, lists of rewards, or a table from `read`.
 
@@ -121,8 +124,10 @@ def score(
     samples of a task in order of appearance. ``truth`` maps words to rewards: ``{"yes": 1, "no": 0}``.
     ``input_format`` is the name of the files' format, where their content should not decide.
     A metric is a name, a `Metric`, a function ``rewards -> float`` (a list of rewards for each task), or a class with
-    ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1, and
-    ``threshold`` the reward from which a sample passes, if that is not 1.
+    ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1, or a mapping from
+    benchmarks to their ranges, and ``threshold`` the reward from which a sample passes, if that is not 1. Benchmarks
+    with different ranges have no mean, unless ``mean`` is ``"of-range"``: then each value is a share of the range of
+    its benchmark.
     ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
     ``parts`` receives the parts that were read from each file, if you need more than rollouts.
@@ -144,6 +149,7 @@ def score(
         "range": range,
         "exclude": exclude,
         "threshold": threshold,
+        "mean": mean,
     }
     if (remote := engine_of("engine", engine)) is not None:
         name, address = remote
@@ -238,12 +244,19 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     requests = [
         variant for request in columns for variant in per_reward(request, table, plan.reward, plan.dialect.every_reward)
     ]
+    datasets = [part.keys[0][2] for part in parts]
+    check_ranges(plan, datasets)
     with quietly():
-        groups = list(map(partial(_score_group, table, plan=plan, requests=requests), blocks))
+        groups = [
+            _score_group(table, blocks_of_group, plan.on(dataset), requests)
+            for dataset, blocks_of_group in zip(datasets, blocks, strict=True)
+        ]
     means = [request.text for request in requests if isinstance(request.metric, Metric) and request.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
-    over = suites(members, means, plan.confidence) if plan.dialect.over_datasets and len(members) > 1 else []
+    over = []
+    if plan.dialect.over_datasets and len(members) > 1:
+        over = suites(members, means, plan.confidence, of_range=plan.mean == OF_RANGE, text_of=text_of)
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 from calipers.cards import DEFAULT, canonical
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.metrics import Metric, MetricSpec, Opaque, own_name, settle
-from calipers.names import DIALECTS, METRICS, is_code, load_code, match
+from calipers.names import DIALECTS, METRICS, OF_RANGE, is_code, load_code, match
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import PAIR, answers
 from calipers.rollouts.ledger import Assumed, Missing, contributed
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from calipers.reports.result import Result
 
 Given = TypeVar("Given")
+Range = tuple[float, float]
+"""The lowest and the highest possible reward."""
+Ranges = Range | Mapping[str | None, Range]
+"""A range of rewards, or one for each benchmark by its name; the name None is for all other benchmarks."""
+MEANS: Final = (OF_RANGE,)
+"""The means over benchmarks that can be requested by name."""
 Afterwards = Callable[["Result", Rollouts], "Result"]
 """A step after the metrics that takes the result and the rollouts, such as the metric scripts of other systems."""
 
@@ -368,10 +374,18 @@ class Plan:
     confidence: float = 0.95
     seed: int = 0
     interval: str = DEFAULT
-    range: tuple[float, float] | None = None  # of rewards, if it is not [0, 1]
+    range: Range | None = None  # of rewards, if it is not [0, 1]
     afterwards: Afterwards | None = None
     exclude: tuple[tuple[str, str], ...] = ()  # (key, value) of the excluded slices
     threshold: float | None = None  # the reward from which a sample passes, if it was given
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # benchmark -> its own range of rewards
+    mean: str | None = None  # the mean over benchmarks: None for one of values, or OF_RANGE
+
+    def on(self, benchmark: str | None) -> Plan:
+        """The plan for the rollouts of one benchmark, with the range of its rewards."""
+        if not self.ranges:
+            return self
+        return replace(self, range=self.ranges.get(benchmark or "", self.range), ranges={})
 
     @property
     def excluded(self) -> list[str]:
@@ -429,10 +443,11 @@ def make_plan(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     afterwards: Afterwards | None = None,
     source: Any = None,
     exclude: str | Sequence[str] = (),
+    mean: str | None = None,
     trusted: bool = True,
     threshold: float | None = None,
     compares: bool = False,
@@ -463,6 +478,9 @@ def make_plan(
         problem = f"the dialect {resolved_dialect.name} has its own rule for passes"
         raise InputError.at("--threshold", problem, "leave it out, or use --dialect native")
     method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
+    if mean is not None and mean not in MEANS:
+        raise UnknownName.of("mean over benchmarks", mean, MEANS)
+    every, ranges = _ranges(range)
     defaults = resolved_dialect.asks(source) if resolved_dialect.asks and not metrics else None
     defaults = defaults or resolved_dialect.default
     is_single = isinstance(metrics, (str, Mapping)) or bool(metrics and own_name(metrics))
@@ -483,10 +501,12 @@ def make_plan(
         confidence=float(confidence),
         seed=number,
         interval=method,
-        range=_range(range),
+        range=every,
         afterwards=afterwards,
         exclude=_excluded(_texts("exclude", exclude)),
         threshold=passing,
+        ranges=ranges,
+        mean=mean,
     )
 
 
@@ -509,19 +529,46 @@ WIDEST: Final = 1e150  # the square of a wider range, or a sum of such squares, 
 NARROWEST: Final = 1e-150  # the square of a narrower range can be 0
 
 
-def _range(limits: tuple[float, float] | None) -> tuple[float, float] | None:
-    if limits is None:
-        return None
+def _ranges(given: Ranges | None) -> tuple[Range | None, dict[str, Range]]:
+    """The range of all benchmarks, if one is given, and the ranges of single benchmarks by name.
+
+    >>> _ranges({None: (0, 1), "chrf": (0, 100)})
+    ((0.0, 1.0), {'chrf': (0.0, 100.0)})
+    """
+    if given is None:
+        return None, {}
+    if not isinstance(given, Mapping):
+        return _range(given), {}
+    every, ranges = None, {}
+    for name, limits in given.items():
+        if name is None:
+            every = _range(limits)
+        elif isinstance(name, str):
+            ranges[name] = _range(limits, f"range of {name!r}")
+        else:
+            raise InputError(f"range has the key {name!r:.60}; expected the name of a benchmark")
+    return every, ranges
+
+
+def _range(limits: Range, name: str = "range") -> Range:
     try:
         low, high = map(float, limits)
     except (TypeError, ValueError):
-        raise InputError(f"range is {limits!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
+        raise InputError(f"{name} is {limits!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
     if not (low < high and math.isfinite(high - low)):
-        raise InputError(f"range is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
+        raise InputError(f"{name} is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
     if not NARROWEST <= high - low <= WIDEST:
         bound = f"at most {WIDEST:g}" if high - low > WIDEST else f"at least {NARROWEST:g}"
-        raise InputError(f"range is {low:g},{high:g}; expected ends that are {bound} apart")
+        raise InputError(f"{name} is {low:g},{high:g}; expected ends that are {bound} apart")
     return low, high
+
+
+def check_ranges(plan: Plan, benchmarks: Iterable[str | None]) -> None:
+    """UnknownName if the plan has the range of a benchmark that is not among these."""
+    known = list(dict.fromkeys(name for name in benchmarks if name is not None))
+    for name in plan.ranges:
+        if name not in known:
+            raise UnknownName.of("benchmark in these runs", name, known)
 
 
 def _resolved(wanted: Sequence[Any], dialect: Dialect, *, trusted: bool) -> Iterator[tuple[Any, RequestedMetric]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calipers.stats.claims import Evidence, claim, decide, unseen
+from calipers.stats.claims import Evidence, Unseen, claim, decide, p_of_claim, p_of_equivalence, unseen
 from calipers.stats.paired import judged, paired, units_of
 
 ONES = np.ones
@@ -155,3 +155,42 @@ def test_the_score_against_a_tail_has_no_scale(scale):
     new, old = np.linspace(0, 1, 30) ** 3, np.linspace(0.5, 0.6, 30)
     scores = [unseen(s * new, s * old, units_of(s * new - s * old), None).score for s in (1.0, scale)]
     assert scores[1] == pytest.approx(scores[0])
+
+
+# --- the p of a claim, which families adjust
+
+
+def random_evidence(draws):
+    """Random evidence on two runs of a few tasks, with fillings, first samples and a lopsided pair now and then."""
+    count = draws.integers(6, 40)
+    differences = draws.choice([-1.0, 0.0, 0.0, 1.0, 1.0], count)
+    observed = paired(differences, limits=(0.0, 1.0))
+    compared = paired(differences[: count // 2 + 1], limits=(0.0, 1.0)) if draws.random() < 0.3 else observed
+    worst = None
+    if draws.random() < 0.6:
+        lost = draws.random(count) < 0.1
+        against, favour = (paired(np.where(lost, end, differences), limits=(0.0, 1.0)) for end in (-1.0, 1.0))
+        worst = against, favour
+    unseen = Unseen(float(draws.uniform(0, 4)), 1.0) if draws.random() < 0.3 else None
+    weighted = paired(differences * 0.7, limits=(0.0, 1.0)) if draws.random() < 0.2 else None
+    return Evidence(observed, compared, worst, bool(draws.random() < 0.1), False, weighted, unseen)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_p_of_a_claim_is_the_smallest_level_that_decides(seed):
+    draws = np.random.default_rng(seed)
+    evidence = random_evidence(draws)
+    p = p_of_claim(evidence)
+    for level in (0.001, 0.01, 0.05, 0.2, 0.6, 0.98):
+        decided = decide(evidence, level=level).word in ("better", "worse")
+        assert decided == (p is not None and p <= level)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_p_of_equivalence_is_the_smallest_level_that_decides(seed):
+    draws = np.random.default_rng(seed)
+    evidence, margin = random_evidence(draws), float(draws.uniform(0.1, 0.9))
+    p = p_of_equivalence(evidence, margin)
+    for confidence in (0.5, 0.8, 0.95, 0.99):
+        decided = decide(evidence, margin=margin, confidence=confidence).word == "equivalent"
+        assert decided == (p is not None and p <= 1 - confidence)

@@ -65,7 +65,17 @@ from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import documents_of, note_of, text_of
 from calipers.reports.result import Group, canonical, finite
-from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, places, signed, to
+from calipers.reports.sentences import (
+    DECIMALS,
+    column_decimals,
+    minus,
+    money,
+    of_leaderboard,
+    of_pick,
+    outward,
+    signed,
+    signed_ends,
+)
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.filling import missing as missing_rollouts
@@ -571,6 +581,11 @@ class Leaderboard(Page):
         raise TypeError("a leaderboard is neither true nor false: use .boards[0].places")
 
     @property
+    def remarks(self) -> list[Remark]:
+        """The remarks on all leaderboards."""
+        return [remark for board in self.boards for remark in board.remarks]
+
+    @property
     def digest(self) -> str:
         """The hash of settings and numbers, without paths and names: equal digests mean equal numbers."""
         settings = {name: getattr(self, name) for name in ("dialect", "missing", "confidence", "seed", "cluster")}
@@ -751,19 +766,23 @@ def sentences(board: Board) -> list[str]:
         return [f"No model is ranked: {plain_why(board.why or '')}."]
     first, count, digits = models[0], len(models), decimals(board)
     name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
-    answer = of_leaderboard(name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs))
-    deciding = [text_of(remark) for remark in board.remarks if remark.severity == "no_answer"]
+    answer = of_leaderboard(
+        name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs), why=why_undecided(board)
+    )
     line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
     if not first.tied_with:
-        interval = f" ({to(first.interval, digits)})" if first.interval else ""
+        interval = f" ({outward(first.interval, digits)})" if first.interval else ""
         line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{interval}."
-    if first.tied_with and deciding:
-        line = f"No model is first: {deciding[0]}."
     if board.winner is None:
         return [line, f"{ties}." if ties else ""]
     bias = abs(board.winner.bias)
-    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=digits)
+    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=max(digits, DECIMALS))
     return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
+
+
+def why_undecided(board: Board) -> str:
+    """Why no model is first, if it is not that the tasks cannot tell; "" otherwise."""
+    return "; ".join(text_of(remark) for remark in board.remarks if remark.severity == "no_answer")
 
 
 def _reasons(board: Board) -> list[str]:
@@ -830,7 +849,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
         number = f"{standing.place}" if standing.place else NONE
         cells: list[Cell] = [Glyphs(lanes[place], letters[place]), number] if ranked else []
         cells += [Name(standing.name, NAME, plain=name), figure(standing.value, digits)]
-        cells.append(to(standing.interval, digits) if standing.interval else NONE)
+        cells.append(outward(standing.interval, digits) if standing.interval else NONE)
         cells += [_picture(standing, axis)] if axis else []
         cells += [ranks(standing)] if ranked else []
         cells += _difference_cells(standing, digits) if compared else []
@@ -840,22 +859,11 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     return Table(columns, rows)
 
 
-def _interval_end(value: float, digits: int) -> str:
-    """An end of an interval, with one more digit if it would be rounded to zero.
-
-    >>> _interval_end(0.074, 2), _interval_end(0.0012, 2), _interval_end(0.0, 2)
-    ('+0.07', '+0.001', '0.00')
-    """
-    text = signed(value, digits)
-    return signed(value, digits + 1) if value and text[0] not in f"+{MINUS}" else text
-
-
 def _difference_cells(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
         return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
-    shorter = max(digits - 1, 0)
-    ends = f"[{_interval_end(interval[0], shorter)}, {_interval_end(interval[1], shorter)}]" if interval else NONE
+    ends = f"[{', '.join(signed_ends(interval, digits))}]" if interval else NONE
     number = signed(standing.difference, digits)
     return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 
@@ -881,16 +889,16 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
     ]
     rows = []
     for pair in board.pairs:
-        ends = f"[{signed(pair.interval[0], digits)}, {signed(pair.interval[1], digits)}]" if pair.interval else NONE
+        ends = f"[{', '.join(signed_ends(pair.interval, digits))}]" if pair.interval else NONE
         cells: list[Cell] = [Name(model, NAME, plain=shown_name[model]) for model in (pair.first, pair.second)]
-        rows.append(Row([*cells, signed(pair.difference, digits), ends, _pair_word(pair)]))
+        rows.append(Row([*cells, signed(pair.difference, digits), ends, pair_word(pair)]))
     yield Table(columns, rows)
     if len(board.pairs) > 1:
         at_once = f"hold at once with {percent(report.confidence)} confidence."
         yield Sentence(f"The intervals and verdicts of all {len(board.pairs):,} pairs {at_once}", "note")
 
 
-def _pair_word(pair: Rivals) -> str:
+def pair_word(pair: Rivals) -> str:
     """The verdict on a pair, and why it is tied: ``tied (missing rollouts)``."""
     if pair.undecided_by is None:
         return pair.verdict
@@ -907,12 +915,10 @@ WHY_TIED: Final = {
 
 
 def decimals(board: Board) -> int:
-    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
-    values = [standing.value for standing in board.places if standing.value is not None]
-    size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    if 0.01 <= size <= 1 or size == 0:
-        return places(*(standing.interval for standing in board.places))
-    return min(max(3 - math.floor(math.log10(size)), 0), 12)
+    """The decimals of a board: as many as the narrowest interval needs."""
+    intervals = [standing.interval for standing in board.places]
+    intervals += [standing.difference_interval for standing in board.places]
+    return column_decimals([standing.value for standing in board.places], intervals)
 
 
 def ranks(standing: Standing) -> str:

@@ -74,6 +74,8 @@ class PartSettings(msgspec.Struct, frozen=True):
     exclude: list[str] = []
     labels: list[str] = []
     threshold: float | None = None
+    ranges: dict[str, tuple[float, float]] | None = None
+    mean: str | None = None
 
 
 class PartHeader(msgspec.Struct, frozen=True):

@@ -156,7 +156,7 @@ def reason(estimate: Estimate) -> list[str]:
     if not estimate.why:
         return []
     why = plain_why(estimate.why)
-    if why.startswith("no "):
+    if why.lower().startswith("no "):
         return [why]
     no_value = estimate.value is None or not math.isfinite(estimate.value)
     return [f"{'no value' if no_value else 'no interval'}: {why}"]

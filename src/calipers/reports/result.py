@@ -20,6 +20,7 @@ from calipers.reports.remark_texts import documents_of
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
+from calipers.stats.scales import SCALES
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 from calipers.typed import complete
@@ -202,10 +203,15 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def _suite(suite: SuiteMeans) -> dict[str, Any]:
-    metrics = {
-        name: {"macro": _estimate(mean.macro), "micro": _estimate(mean.micro)} for name, mean in suite.metrics.items()
-    }
+    metrics = {name: _means(mean) for name, mean in suite.metrics.items()}
     return {"agent": suite.agent, "model": suite.model, "datasets": list(suite.datasets), "metrics": metrics}
+
+
+def _means(means: Means) -> dict[str, Any]:
+    document: dict[str, Any] = {"macro": _estimate(means.macro), "micro": _estimate(means.micro)}
+    if means.no_mean is not None:
+        document |= {"undecided_by": SCALES, "remarks": documents_of(means.remarks)}
+    return document
 
 
 def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
@@ -338,10 +344,7 @@ def _slice_of(part: Mapping[str, Any]) -> Slice:
 
 
 def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
-    metrics = {
-        name: Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]))
-        for name, means in suite["metrics"].items()
-    }
+    metrics = {name: _means_of(means) for name, means in suite["metrics"].items()}
     _check([suite["agent"], suite["model"]], list[str | None])
     _check(suite["datasets"], list[str])
     return SuiteMeans(suite["agent"], suite["model"], suite["datasets"], metrics)
@@ -349,6 +352,11 @@ def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
 
 _DERIVED = frozenset(("signature", "heaviest", "worst_interval", "filled_intervals", "threshold"))
 """Keys of an estimate's document that are no fields of an estimate as they are written."""
+
+
+def _means_of(means: Mapping[str, Any]) -> Means:
+    remarks = [Remark(each["code"], each["values"], each["severity"]) for each in means.get("remarks", ())]
+    return Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]), remarks)
 
 
 def _estimate_of(number: Mapping[str, Any]) -> Estimate:

@@ -684,6 +684,9 @@ def answer_of_several(result: Result) -> Answer:
     if len(result.suites) == 1 and (metrics := result.suites[0].metrics):
         suite, (name, means) = result.suites[0], next(iter(metrics.items()))
         who = _short(suite.model or suite.agent or "")
+        if means.no_mean is not None:
+            ways = " ".join(text_of(remark) for remark in means.remarks if remark is not means.no_mean)
+            return Answer(text_of(means.no_mean), ways)
         return of_suite(who, len(suite.datasets), clean(name), means.macro, confidence=result.confidence)
     if not result.groups:
         return Answer("There are no rollouts.")

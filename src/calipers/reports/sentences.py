@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import partial
+from typing import Final, Literal
 
+from calipers.names import OF_RANGE
 from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, a_or_an, counted, figure, is_or_are
 from calipers.reports.plain_words import plain_why
 from calipers.rollouts.ledger import Ledger
@@ -59,6 +62,94 @@ def places(*intervals: tuple[float, float] | None) -> int:
     """The number of decimals of all numbers in one table: three, or four if an interval is narrow."""
     widths = [high - low for low, high in filter(None, intervals) if high > low]
     return 4 if widths and min(widths) < NARROW else 3
+
+
+DECIMALS: Final = 3  # of numbers without an interval
+
+
+def shared(*intervals: tuple[float, float] | None) -> int:
+    """The decimals of a column of one metric: as many as the narrowest interval in it needs, two to four.
+
+    ``1 - floor(log10 h)`` for the smallest positive half width h, so that h has two digits; three without an interval.
+
+    >>> shared((0.44, 0.62), (0.1, 0.9)), shared((0.4, 0.404)), shared((12.0, 74.0)), shared(None)
+    (3, 4, 2, 3)
+    """
+    return min(max(_two_digits(intervals), 2), 4)
+
+
+def needed(*intervals: tuple[float, float] | None) -> int:
+    """The decimals of a row: as many as its narrowest interval needs for two digits of its half width.
+
+    >>> needed((-0.95, -0.65)), needed((7.1, 10.7)), needed((1200.0, 1300.0)), needed(None)
+    (2, 1, 0, 3)
+    """
+    return min(max(_two_digits(intervals), 0), MOST_DECIMALS)
+
+
+def _two_digits(intervals: Iterable[tuple[float, float] | None]) -> int:
+    halves = [(high - low) / 2 for low, high in filter(None, intervals) if 0 < high - low < math.inf]
+    # rounded, because 0.05 is less than a twentieth if it is a difference of two numbers
+    return 1 - math.floor(math.log10(float(f"{min(halves):.9g}"))) if halves else DECIMALS
+
+
+USUAL_SIZE: Final = (0.01, 100.0)  # the largest value of a column with two to four decimals
+
+
+def column_decimals(values: Iterable[float | None], intervals: Iterable[tuple[float, float] | None]) -> int:
+    """The decimals of a column of one metric: `shared`, or those that it needs if its values are tiny or large."""
+    known = list(intervals)
+    size = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    is_usual = size == 0 or USUAL_SIZE[0] <= size < USUAL_SIZE[1]
+    if is_usual or any(known):
+        return shared(*known) if is_usual else needed(*known)
+    return min(max(DECIMALS - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS)
+
+
+def rounded_out(pair: tuple[float, float], digits: int) -> tuple[float, float]:
+    """The ends of an interval with so many decimals, the lower rounded down and the upper rounded up.
+
+    So the printed interval contains the printed value, and all that the interval contains. Twelve digits count, because
+    0.7 may be a little more or less in binary.
+
+    >>> rounded_out((0.7349, 0.8951), 2), rounded_out((0.1 + 0.2, 0.3), 2)
+    ((0.73, 0.9), (0.3, 0.3))
+    """
+    low, high = pair
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return pair
+    unit = Decimal(1).scaleb(-digits)
+    return (
+        float(Decimal(f"{low:.12g}").quantize(unit, ROUND_FLOOR)),
+        float(Decimal(f"{high:.12g}").quantize(unit, ROUND_CEILING)),
+    )
+
+
+def outward(pair: tuple[float, float], digits: int = 3) -> str:
+    """An interval in words, rounded outward.
+
+    >>> outward((0.3391, 0.5465), 2)
+    '0.33 to 0.55'
+    """
+    return to(rounded_out(pair, digits), digits)
+
+
+def signed_outward(pair: tuple[float, float], digits: int = 3) -> str:
+    """The interval of a difference in words, rounded outward; see `signed_ends`.
+
+    >>> signed_outward((0.0524, 0.1681), 3), signed_outward((0.0003, 0.1), 2)
+    ('+0.052 to +0.169', '+0.0003 to +0.1000')
+    """
+    return " to ".join(signed_ends(pair, digits))
+
+
+def signed_ends(pair: tuple[float, float], digits: int) -> tuple[str, str]:
+    """The ends of the interval of a difference, rounded outward; with more decimals if it would reach 0 by rounding."""
+    if pair[0] > 0 or pair[1] < 0:
+        nearest = min(map(abs, pair))
+        digits = next((more for more in range(digits, MOST_DECIMALS) if nearest >= 10.0**-more), digits)
+    low, high = rounded_out(pair, digits)
+    return signed(low, digits), signed(high, digits)
 
 
 def signed(value: float, digits: int = 3) -> str:
@@ -279,13 +370,14 @@ def of_suite(who: str, datasets: int, name: str, estimate: Estimate, *, confiden
     who = who or "The run"
     if estimate.value is None:
         return Answer(f"{who} has no mean {name} {over}.", begun(plain_why(estimate.why or "")))
-    digits = places(estimate.interval)
-    what = f"scores {minus(figure(estimate.value, digits))} {over}"
+    digits = decimals_of(estimate, places(estimate.interval))
+    of_range = " of the range" if f"mean:{OF_RANGE}" in estimate.made.over else ""
+    what = f"scores {minus(figure(estimate.value, digits))}{of_range} {over}"
     if estimate.made.metric != "mean_reward":
-        what = f"has a mean {name} of {minus(figure(estimate.value, digits))} {over}"
+        what = f"has a mean {name} of {minus(figure(estimate.value, digits))}{of_range} {over}"
     if estimate.interval is None:
         return Answer(f"{who} {what}.", f"No interval: {plain_why(estimate.why)}" if estimate.why else "")
-    sure = f"{level(confidence)}: {to(estimate.interval, digits)}"
+    sure = f"{level(confidence)}: {outward(estimate.interval, digits)}"
     return Answer(f"{who} {what}.", sure, sure)
 
 
@@ -300,23 +392,31 @@ def of_difference(
     margin: float | None = None,
     why: str | None = None,
     over: str = "",
+    but: str = "",
+    digits: int | None = None,
+    unit: str = "",
     even_if: str = "",
     reasons: Sequence[str] = (),
 ) -> Answer:
     """The answer of a comparison of ``second`` with ``first``; ``delta`` is second minus first.
 
     ``verdict`` is better, worse, equivalent or undecided; higher or lower for a metric without a better direction.
-    ``over`` names what the difference is a mean over, such as "five benchmarks". ``even_if`` is the worst case that a
-    verdict survives, and ``reasons`` say why there is none: the first one ends the answer, the others follow it.
+    ``over`` names what the difference is a mean over, such as "five benchmarks", and ``but`` the parts of it that are
+    decided the other way. With ``digits`` the interval has that many decimals and is rounded outward. ``unit`` follows
+    the size of the difference. ``even_if`` is the worst case that a verdict survives, and ``reasons`` say why there is
+    none: the first one ends the answer, the others follow it.
     """
-    digits = places(interval)
+    signed_to = partial(_signed_to, outward=digits is not None)
+    digits = places(interval) if digits is None else digits
     across = f" over {over}" if over else ""
     if delta is None:
         return Answer(f"Not decided: {second} against {first}{across}.", begun(why or ""))
-    size = figure(abs(delta), digits)
+    size = f"{figure(abs(delta), digits)}{unit}"
     ends = f"{level(confidence)} {signed_to(interval, digits)}" if interval else f"no interval: {why}" if why else ""
     if verdict in ("better", "worse", "higher", "lower"):
-        what = f"is {verdict} than {first} by {size}"
+        on_average = " on average" if but else ""
+        what = f"is {verdict} than {first}{on_average} by {size}"
+        across += f"; {but}" if but else ""
         of = (
             f"{level(confidence)} of the {'mean ' if over else ''}difference: {signed_to(interval, digits)}"
             if interval
@@ -337,10 +437,16 @@ def of_difference(
     return Answer(f"Not decided: {second} against {first}{across}.", seen, brackets)
 
 
+def _signed_to(pair: tuple[float, float], digits: int, *, outward: bool) -> str:
+    return signed_outward(pair, digits) if outward else signed_to(pair, digits)
+
+
 def of_leaderboard(
-    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None
+    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None, why: str = ""
 ) -> Answer:
     """The answer of a leaderboard: the first model, and how many pairs are ties.
+
+    ``why`` is the reason why no model is first, if it is not that the tasks cannot tell.
 
     ``tied`` is the number of models tied with the first. ``group`` is the longest range of ranks in which all pairs
     are ties; it is mentioned if it joins at least three models, but not all.
@@ -353,6 +459,8 @@ def of_leaderboard(
         alone += f"; ranks {group[0]:,} to {group[1]:,} are one group"
     if not tied:
         return Answer(f"{best} is first of {models:,}.", " ".join(filter(None, ["Its lead is decided.", alone])))
+    if why:
+        return Answer(f"No model is first: {why}.", alone)
     whom = "the other" if models == 2 else "all others" if tied == models - 1 else f"{tied:,} of them"
     return Answer(f"{best} leads {models:,} models, tied with {whom}.", alone)
 

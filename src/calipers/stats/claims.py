@@ -28,7 +28,7 @@ from typing import Final, Literal
 import numpy as np
 
 from calipers.rollouts.column import Floats, total
-from calipers.stats.intervals import t_quantile
+from calipers.stats.intervals import t_quantile, upper_tail
 from calipers.stats.margins import margin_score, p_at_margin
 from calipers.stats.paired import Difference, Units
 
@@ -249,3 +249,46 @@ def _share_inside(values: Floats, limits: tuple[float, float]) -> float:
 
 def _all_or_nothing(inside: float, inside_other: float) -> bool:
     return inside <= AT_AN_END and inside_other > 0 and inside_other >= TIMES_AS_MANY * inside
+
+
+def p_of_claim(evidence: Evidence) -> float | None:
+    """The smallest two-sided level at which `decide` calls the new run better or worse; None without a test.
+
+    It is the largest p of all that a claim must survive, so it can be adjusted for other claims like any p.
+    """
+    value, p = evidence.compared.value, evidence.compared.p
+    if value is None or p is None:
+        return None
+    if value == 0 or evidence.unknown:
+        return 1.0
+    needed = [p]
+    further = [] if evidence.worst is None else [evidence.worst[0] if value > 0 else evidence.worst[1]]
+    further += [] if evidence.weighted is None else [evidence.weighted]
+    for each in further:
+        same_sign = each.value is not None and each.value * value > 0
+        needed.append(each.p if same_sign and each.p is not None else 1.0)
+    if evidence.unseen is not None:
+        needed.append(min(1.0, 2 * upper_tail(evidence.unseen.score, math.inf)))
+    return max(needed)
+
+
+def p_of_equivalence(evidence: Evidence, margin: float) -> float | None:
+    """The smallest level of each side at which `decide` calls two runs equivalent within a margin; None without a test.
+
+    The lower side must survive the worst filling of missing rollouts, the upper side the best one.
+    """
+    if evidence.compared.p is None:
+        return None
+    lower, upper = [evidence.compared], [evidence.compared]
+    if evidence.worst is not None:
+        lower.append(evidence.worst[0])
+        upper.append(evidence.worst[1])
+    if evidence.weighted is not None:
+        lower.append(evidence.weighted)
+        upper.append(evidence.weighted)
+    sides = [p_at_margin(each, margin, below=True) for each in lower]
+    sides += [p_at_margin(each, margin, below=False) for each in upper]
+    known = [p for p in sides if p is not None]
+    if evidence.unknown or len(known) < len(sides):
+        return 1.0
+    return max(known)

@@ -28,6 +28,7 @@ from calipers.stats.intervals import (
     needs_range,
     quantile_interval,
 )
+from calipers.stats.scales import Scale
 from calipers.stats.sequence import Ends
 
 NO_TASKS = "no task has a value"
@@ -54,7 +55,7 @@ class Signature:
     settings: tuple[str, ...] = ()
     method: str | None = None  # the interval's method
     drawn: tuple[str, ...] = ()  # the interval's settings, such as the seed; empty if the number can have no interval
-    over: tuple[str, ...] = ()  # the kind of mean over datasets; empty for a single dataset
+    over: tuple[str, ...] = ()  # the kind of mean over datasets, and of what; empty for a single dataset
 
     @classmethod
     def of(cls, text: str) -> Signature:
@@ -66,6 +67,8 @@ class Signature:
         """
         parts = text.split("|")
         metric_index = 2 if len(parts) > 2 and parts[1].startswith("datasets:") else 0
+        if metric_index and parts[2].startswith("mean:"):
+            metric_index = 3
         interval_index = next((i for i, part in enumerate(parts) if part.startswith("interval:")), len(parts))
         settings = tuple(parts[metric_index + 1 : interval_index])
         k = next((part[2:] for part in settings if part.startswith("k:") and part[2:].isdecimal()), None)
@@ -120,6 +123,7 @@ class Estimate:
     # the intervals with everything missing at the lowest, and at the highest, reward; None where there is none
     filled_intervals: tuple[Ends | None, Ends | None] | None = None
     spread: Spread | None = field(default=None, compare=False, repr=False)  # set with the default interval on a range
+    scale: Scale | None = field(default=None, compare=False, repr=False)  # of a mean over tasks; not in a document
 
     @property
     def threshold(self) -> float | None:
@@ -408,6 +412,7 @@ def estimate_of(
         heaviest=_heaviest(metric, of.values, settings) if interval.ends else None,
         filled_intervals=filled_intervals,
         spread=interval.spread,
+        scale=_scale(metric, params, of, settings) if metric.is_mean else None,
     )
 
 
@@ -445,9 +450,7 @@ def _interval_of(metric: Metric, params: Mapping[str, Any], of: Reduced, value: 
     if metric.interval == "bootstrap":
         return _bootstrap_interval(metric, params, of, settings)
     values, weights = task_values(metric, reduced)
-    limits = metric.range
-    if limits is None and metric.of_rewards and (ends := _range(of.ends[0], settings)):
-        limits = metric.reach(ends)
+    limits = _limits(metric, of, settings)
     largest = float(np.abs(values).max())
     if limits is None and largest > HUGE:
         return Interval(None, None, None, TOO_LARGE)
@@ -465,10 +468,33 @@ def _not_below_zero(interval: Interval, metric: Metric, params: Mapping[str, Any
 
     It is left alone if a given value is negative all the same.
     """
-    usage = metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
-    if not usage or interval.ends is None or interval.ends[0] >= 0 or values.low < 0:
+    if not _is_usage(metric, params) or interval.ends is None or interval.ends[0] >= 0 or values.low < 0:
         return interval
     return replace(interval, ends=(0.0, interval.ends[1]))
+
+
+def _is_usage(metric: Metric, params: Mapping[str, Any]) -> bool:
+    """Whether the metric is of a time, a cost or a number of tokens."""
+    return metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
+
+
+def _limits(metric: Metric, of: Reduced, settings: Settings) -> tuple[float, float] | None:
+    """The range of the metric: its own, or the one that follows from the range of the rewards; None if unknown."""
+    if metric.range is not None or not metric.of_rewards:
+        return metric.range
+    ends = _range(of.ends[0], settings)
+    return None if ends is None else metric.reach(ends)
+
+
+def _scale(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Scale:
+    """The scale of a mean over tasks; without a range of rewards, that of the task values."""
+    ends = of.ends[0]
+    limits = _limits(metric, of, settings)
+    if limits is None and not metric.of_rewards and of.values.given.any():
+        ends = ValueEnds.of(task_values(metric, of.values)[0])
+        limits = UNIT if ends.in_unit else None
+    seen = (ends.low, ends.high) if ends.low <= ends.high else None
+    return Scale(limits, seen, metric.higher_is_better, _is_usage(metric, params))
 
 
 def _bootstrap_interval(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Interval:

@@ -14,6 +14,7 @@ from calipers.analyses.compare import SIDAK, Comparison, Contest, Finding, Pair
 from calipers.analyses.compare.page import answer_to, at_step
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
+from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result_page import all_seen
 from calipers.reports.sentences import Answer, level, p_value, places, short_number, signed, signed_to
 from calipers.web import draw
@@ -128,7 +129,12 @@ def headline_of(pair: Pair) -> Finding:
 def _top(data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], answer: Answer) -> Markup:
     title = heading(answer.sentence, answer.detail)
     basis = element("p", badge(finding.verdict), " ", _basis(data.comparison, pair, finding), class_="basis")
-    return element("div", title, basis, _axis(finding, names, data.comparison.margin), class_="top")
+    warnings = [
+        element("p", element("b", "Warning: "), f"{text_of(remark)}.", class_="small")
+        for remark in pair.remarks
+        if remark.severity == "warning"
+    ]
+    return element("div", title, basis, _axis(finding, names, data.comparison.margin), *warnings, class_="top")
 
 
 def badge(verdict: str) -> Markup:
@@ -151,8 +157,6 @@ def _basis(comparison: Comparison, pair: Pair, finding: Finding) -> list[Child]:
         words.append(f"{counted(missing[0], 'rollout')} of A and {missing[1]:,} of B are missing and {policy}. ")
     if finding.bounds and finding.bounds[0] != finding.bounds[1]:
         words.append(f"Depending on them the difference is {signed_to(finding.bounds)}. ")
-    if finding.worst_verdict and finding.worst_verdict != finding.verdict:
-        words.append(f"If all of them speak against it, the verdict is {finding.worst_verdict}. ")
     if finding.undone_by_one:
         words.append("One more task that went fully against it would undo the verdict. ")
     if finding.hint:
@@ -336,6 +340,7 @@ def _what_would_decide(findings: Sequence[Finding]) -> Markup | None:
         ways = [f"about {counted(finding.more_tasks, f'new {unit}')}"] if finding.more_tasks else []
         if finding.more_samples:
             ways.append(f"{finding.units:,} with {counted(finding.more_samples, 'sample')} each")
+        lines += [f"{slice_name(finding.slice or '')} is undecided: {text_of(remark)}." for remark in finding.remarks]
         if ways:
             size = signed(finding.delta, places(finding.interval))
             shown = slice_name(finding.slice or "")
@@ -427,7 +432,8 @@ def _cost(data: PairData, finding: Finding) -> Section | None:
 
 def _notes(pair: Pair, comparison: Comparison) -> Section | None:
     """The notes of a comparison: other differences between the runs, and excluded tasks."""
-    lines = list(dict.fromkeys([*pair.notes, *comparison.notes]))
+    remarks = [note_of(remark) for remark in pair.remarks if remark.severity == "note"]
+    lines = list(dict.fromkeys([*remarks, *pair.notes, *comparison.notes]))
     in_first, in_second = pair.alignment.only_first.count, pair.alignment.only_second.count
     if in_first or in_second:
         tasks = f"{counted(in_first, 'task')} {'is' if in_first == 1 else 'are'} only in A"

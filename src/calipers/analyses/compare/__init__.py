@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NoReturn, Self
 
 from calipers.errors import InputError, NotPassed, UnknownName
@@ -106,6 +106,10 @@ class Question:
     tables: Sequence[str] | None  # requested numbers of lm-evaluation-harness' tables; None: all of them
     primary: Primary | None = None  # None: the first metric on all tasks
     steps: str = ""  # the key of the training steps, if each step is compared separately; else ""
+
+    def on(self, benchmark: str | None) -> Question:
+        """The question about one benchmark, with the range of its rewards."""
+        return replace(self, plan=self.plan.on(benchmark)) if self.plan.ranges else self
 
     @property
     def gated(self) -> bool:

@@ -83,7 +83,7 @@ from calipers.formats import Named
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark
 from calipers.reports.figures import counted
-from calipers.request import RequestedMetric, either, make_plan
+from calipers.request import Ranges, RequestedMetric, check_ranges, either, make_plan
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import SPLIT, STEP, has, slices, steps_of
 from calipers.rollouts.ledger import RANDOM, Assumed, Missing
@@ -102,7 +102,7 @@ def compare(
     dialect: str | None = None,
     missing: Missing | Assumed | None = None,
     reward: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
     input_format: str | None = None,
@@ -214,6 +214,7 @@ def _compare_sources(
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
+    check_ranges(question.plan, [run.key[2] for contest in contests for run in contest])
     question = _ask_each_step(contests, question)
     measured_pairs, excluded = _measure_pairs(contests, sources, question, force=force)
     known = {measured.metric_pair.text for each in measured_pairs for measured in each.family}
@@ -233,7 +234,11 @@ def _compare_sources(
             has_ranks = len(contest) > 2 and not question.anytime and not question.steps
             ranks = (
                 _without_stopped(
-                    [ranking_of(values, contest, question) for values in board_values(contest, question)], contest
+                    [
+                        ranking_of(values, contest, question)
+                        for values in board_values(contest, question.on(contest[0].key[2]))
+                    ],
+                    contest,
                 )
                 if has_ranks
                 else ()
@@ -290,7 +295,8 @@ def _measure_pairs(
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *notes]))
-            found = _measure_pair(contest[first], contest[second], common, sources, question)
+            of_benchmark = question.on(contest[first].key[2])
+            found = _measure_pair(contest[first], contest[second], common, sources, of_benchmark)
             notes += [*([refusal] if refusal else []), *found.notes]
             flips = _flips(found.family, question)
             pair = Pair(first, second, common.alignment, (), flips, notes, found.remarks)

@@ -305,7 +305,7 @@ def survives(finding: Finding, names: tuple[str, str]) -> str:
     tipping = finding.tipping
     if tipping is None or tipping.most < tipping.missing:
         return ""
-    missing = _all_of(tipping.missing, "missing rollout")
+    missing = all_of(tipping.missing, "missing rollout")
     return f"even if {missing} of {_run_of(tipping, names)} {tipping.outcome}{_others_too(finding, names)}"
 
 
@@ -336,10 +336,10 @@ def _others_too(finding: Finding, names: tuple[str, str]) -> str:
     if tipping is None or tipping.run == "first" or not finding.missing[0]:
         return ""
     opposite = {"failed": "passed", "passed": "failed"}[tipping.outcome]
-    return f" and {_all_of(finding.missing[0])} of {names[0]} {opposite}"
+    return f" and {all_of(finding.missing[0])} of {names[0]} {opposite}"
 
 
-def _all_of(count: int, noun: str = "") -> str:
+def all_of(count: int, noun: str = "") -> str:
     """``all 59 missing rollouts``, ``the 1 missing rollout``."""
     plural = f" {noun}{'' if count == 1 else 's'}" if noun else ""
     return f"{'the' if count == 1 else 'all'} {count:,}{plural}"
