@@ -47,10 +47,7 @@ from calipers.reports.remark_texts import text_of
 from calipers.reports.result import finite
 from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.filling import filled, missing
-from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import SCORED
-from calipers.rollouts.table import Rollouts
+from calipers.rollouts.filling import missing
 from calipers.stats.claims import decide
 from calipers.stats.margins import equivalence, margin_method, non_inferiority, too_few
 from calipers.stats.missing import Fillings, tipping_point
@@ -321,25 +318,9 @@ def why_not_fillable(request: RequestedMetric) -> str | None:
     return None
 
 
-def filled_rollouts(rollouts: Rollouts, value: float) -> Rollouts:
-    """The run with every missing rollout set to ``value`` in each of its rewards."""
-    rewards = {}
-    for key in rollouts.rewards:
-        column = contributed(rollouts, key)
-        rewards[key] = filled(column, missing(rollouts, column), value)
-    outcome = np.where(missing(rollouts, None), SCORED, rollouts.outcome).astype(np.uint8)
-    return replace(rollouts, rewards=rewards, outcome=outcome)
-
-
 def reward_range(plan: Plan) -> tuple[float, float]:
     """The range of rewards: the reward of a missing rollout if it failed, and if it passed."""
     return plan.range or UNIT
-
-
-def within_range(rewards: Column, ends: tuple[float, float]) -> bool:
-    """Whether all given rewards lie in the range, so that missing rewards can be assumed to lie in it."""
-    kept = rewards.kept()
-    return bool(((kept >= ends[0]) & (kept <= ends[1])).all())
 
 
 def with_missing(finding: Finding, background: Background, question: Question, tests: int) -> Finding:

@@ -170,17 +170,6 @@ def _interval_ends(requirement: Requirement, *filled: Number | None) -> tuple[fl
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def too_many_missing(numbers: GateNumbers, most: Gaps | None) -> bool:
-    """Whether a group of a result lacks more rollouts than allowed, which is any if ``most`` is None."""
-    for group in numbers.groups:
-        gaps, planned = group.ledger.gaps, group.ledger.planned
-        if most is None and (gaps or any(number.bounds for number in group.numbers().values())):
-            return True
-        if most is not None and not most.allow(gaps, planned):
-            return True
-    return False
-
-
 LISTED: Final = 5  # slices that are listed in a sentence
 CONFIDENCE: Final = 0.95  # for a result that does not store its own
 
