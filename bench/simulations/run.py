@@ -62,6 +62,7 @@ PARTS = {
     "free_bounds": "bench.simulations.free_bounds:part",
     "pilots": "bench.simulations.pilots:part",
     "watch": "bench.simulations.watch:part",
+    "recovery": "bench.simulations.recovery:part",
 }  # mark on the page -> the function that makes the text
 
 

@@ -56,7 +56,9 @@ class Term:
 OUTCOMES: Final[Mapping[str, Outcome]] = {
     "scored": Outcome("A verifier gave the rollout a reward.", "its reward", "the verifier"),
     "refused": Outcome("The model declined to answer.", _ZERO, "the client or the agent"),
-    "truncated": Outcome("The completion stopped at the token limit.", _ZERO, "the client or the agent"),
+    "truncated": Outcome(
+        "The completion stopped at the token limit, or inside its reasoning.", _ZERO, "the client or the agent"
+    ),
     "empty": Outcome("The completion has no text.", _ZERO, "the client or the agent"),
     "timed_out": Outcome("The model or the agent reached its time limit.", _ZERO, "the client or the agent"),
     "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
@@ -528,8 +530,8 @@ TERMS: Final[Mapping[str, Term]] = {
     "series": Term("The steps of one split of one dataset. Steps of a series are compared; series are never pooled."),
     "alarm": Term(
         "A change that a watch looks for, such as drop(pass@1) > 0.02. Each has a null, which is that the limit is "
-        "kept at every step, and an e-process against it.",
-        ("e_process", "evidence"),
+        "kept at every step, and an e-process against it. Once raised, it is open until it has recovered.",
+        ("e_process", "evidence", "recovery"),
     ),
     "evidence": Term(
         "How strongly the steps so far speak against an alarm's null: the capital of a bet that starts with 1 and does "

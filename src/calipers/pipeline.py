@@ -55,6 +55,7 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.column import total_of
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, steps_of, without
 from calipers.rollouts.ledger import Missing
@@ -125,9 +126,9 @@ def score(
     ``input_format`` is the name of the files' format, where their content should not decide.
     A metric is a name, a `Metric`, a function ``rewards -> float`` (a list of rewards for each task), or a class with
     ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1, or a mapping from
-    benchmarks to their ranges, and ``threshold`` the reward from which a sample passes, if that is not 1. Benchmarks
-    with different ranges have no mean, unless ``mean`` is ``"of-range"``: then each value is a share of the range of
-    its benchmark.
+    benchmarks to their ranges. Benchmarks with different ranges have no mean, unless ``mean`` is ``"of-range"``: then
+    each value is a share of the range of its benchmark. ``threshold`` is the reward from which a sample passes, if
+    that is not 1.
     ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
     ``parts`` receives the parts that were read from each file, if you need more than rollouts.
@@ -148,8 +149,8 @@ def score(
         "interval": interval,
         "range": range,
         "exclude": exclude,
-        "threshold": threshold,
         "mean": mean,
+        "threshold": threshold,
     }
     if (remote := engine_of("engine", engine)) is not None:
         name, address = remote
@@ -262,7 +263,19 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
     notes += group_notes(groups)
     stopped, notes = _stopped(plan, groups, notes)
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
+    notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]
+    result = Result(
+        plan.dialect.name,
+        plan.missing,
+        plan.confidence,
+        plan.seed,
+        [],
+        groups,
+        notes,
+        over,
+        stopped,
+        checks=list(table.checks),
+    )
     return plan.afterwards(result, table) if plan.afterwards else result
 
 

@@ -504,9 +504,9 @@ def make_plan(
         range=every,
         afterwards=afterwards,
         exclude=_excluded(_texts("exclude", exclude)),
-        threshold=passing,
         ranges=ranges,
         mean=mean,
+        threshold=passing,
     )
 
 

@@ -356,7 +356,8 @@ def counts_follow(tallies: Sequence[GroupTally], request: RequestedMetric) -> Fo
     Lost rollouts alone do not make these numbers differ.
     """
     key = _threshold(request)
-    return follows_of(joined_tries([tally.tries[key] for tally in tallies]))
+    tries = joined_tries([tally.tries[key] for tally in tallies])
+    return follows_of(Samples(tries, joined_samples([tally.samples[key][0] for tally in tallies]).mean))
 
 
 def demand_all(ledger: Ledger, tallies: Sequence[GroupTally]) -> None:

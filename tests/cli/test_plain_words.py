@@ -123,6 +123,7 @@ def test_the_texts_of_lm_eval(arguments):
 
 
 SAME_NAME = {
+    "--accept": "a step, or a night",
     "--alarm": "several of a run, or one over nights",
     "--false-alarms": "a chance, or a share of alarms",
     "--junit": "checks, or alarms",

@@ -34,6 +34,13 @@ def plugin():
         METRICS.discard(name)
 
 
+class Middle:
+    """The mean of the tasks' means, as a black box."""
+
+    def compute(self, tasks):
+        return sum(sum(task) / len(task) for task in tasks) / len(tasks)
+
+
 class Worst:
     def compute(self, tasks):
         return min(sum(task) / len(task) for task in tasks)
@@ -167,13 +174,13 @@ def test_a_plugin_that_fails_is_named_and_no_bug_of_ours(plugin):
 
 
 def test_an_opaque_metric_is_drawn_by_clusters(plugin):
-    plugin("worst", Worst)
+    plugin("middle", Middle)
     rows = [
-        {"task": f"t{n}", "reward": (n % 7) / 10 + (n // 10) / 100, "metadata": {"book": n // 10}} for n in range(40)
+        {"task": f"t{n}", "reward": (n % 7) / 100 + (n // 10) / 10, "metadata": {"book": n // 10}} for n in range(40)
     ]
     table = rollouts(*rows, labels=["book"])
-    plain, clustered = (calipers.score(table, "worst", cluster=key)["worst"] for key in (None, "book"))
-    assert plain.value == clustered.value == 0.0
+    plain, clustered = (calipers.score(table, "middle", cluster=key)["middle"] for key in (None, "book"))
+    assert plain.value == clustered.value
     assert plain.stderr < clustered.stderr
     assert "cluster:book" in clustered.signature
 
@@ -327,8 +334,12 @@ def test_an_opaque_metric_answers_like_any_other(plugin):
     assert seen[0] == [[1, 0.5], [], [0.25, 0.0], [1]]  # --missing zero fills the gap
     assert (found.tasks, found.samples, found.undefined_tasks) == (3, 5, 1)
     found = score(lists * 2, "worst")["worst"]
-    assert (found.value, found.method, found.higher_is_better) == (0.25, "bootstrap", None)
-    assert found.interval[0] == 0.25
+    assert (found.value, found.interval, found.method, found.higher_is_better) == (0.25, None, None, None)
+    assert found.why.startswith("all bootstrap draws lie on one side of the value")
+    plugin("middle", Middle)
+    found = score(lists * 2, "middle")["middle"]
+    assert (found.method, found.higher_is_better) == ("bootstrap", None)
+    assert found.interval[0] < found.value < found.interval[1]
     assert "interval:bootstrap" in found.signature
     plugin("nan", type("Nan", (), {"compute": lambda self, tasks: math.nan}))
     assert score(lists, "nan")["nan"].why == "undefined for these values"

@@ -255,6 +255,13 @@ def trust(default: bool | None) -> Option:
     )
 
 
+trust_reader = flag(
+    STATISTICS,
+    "--trust-reader",
+    "Draw conclusions although a number that the system which wrote the rollouts reports itself differs from ours.",
+)
+
+
 def reward(more: str = "") -> Option:
     """``--reward``; ``more`` describes its default."""
     return option(ROLLOUTS, "--reward", "KEY", f"Reward to use if rollouts have several.{more}")
@@ -551,11 +558,11 @@ pick_group = _combined(
 )
 page_options = _combined(details, economics, every_row)
 """Options of commands that show the page of a result."""
-rollout_options = _combined(by, cluster, columns, reward(), reward_ranges, threshold, mean, exclude, missing_by_dialect)
+rollout_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, threshold, exclude, missing_by_dialect)
 """Options of ``score`` that select the rollouts and their rewards, and the mean over benchmarks."""
 certified_options = _combined(by, cluster, columns, reward(), reward_range, threshold, exclude, missing_by_dialect)
 """Options of ``certify`` that select the rollouts and their rewards."""
-compared_options = _combined(by, cluster, columns, reward(), reward_ranges, threshold, mean, exclude, missing_compared)
+compared_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, threshold, exclude, missing_compared)
 """The same as for ``score``, for ``compare``."""
 scoring_options = _combined(metrics(), by, cluster, reward(), threshold, missing_by_dialect, interval, confidence(None))
 """Options of ``run`` for scoring its rollouts."""

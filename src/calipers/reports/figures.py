@@ -13,7 +13,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
-from calipers.stats.counts import Dependence, Follows
+from calipers.stats.counts import Follows
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Split, Unsplit
@@ -268,16 +268,16 @@ FIRST_OF = {"stops_at_pass": "any_of_first_{k}", "stops_at_failure": "all_of_fir
 """The metric that is known for every k up to the most samples of a task, although the run stops its tasks."""
 
 
-def depends(evidence: Follows | Dependence, metrics: Sequence[RewardMetric], outright: bool) -> str:
+def depends(evidence: Follows, metrics: Sequence[RewardMetric], outright: bool) -> str:
     """Which metrics are biased because sample counts depend on rewards, and why; "" if no metric is.
 
     ``outright``: every reward is a pass or a failure, so a mean reward is a pass rate.
     """
-    if isinstance(evidence, Dependence):
-        way = "higher" if evidence.z > 0 else "lower"
+    if evidence.rule in ("more_is_higher", "more_is_lower"):
+        way = evidence.rule.removeprefix("more_is_")
         return (
             f"sample counts depend on results: tasks with more samples have {way} rewards "
-            f"(score test over {counted(evidence.tasks, 'task')}: z = {evidence.z:.2f}, p = {evidence.p:.1g}), "
+            f"(score test over {counted(evidence.tasks, 'task')}: p = {evidence.p:.1g}), "
             f"so {listed([clean(metric.text) for metric in metrics])} may be biased"
         )
     biased = [metric for metric in metrics if not _known(metric, evidence)]

@@ -601,7 +601,7 @@ def _opaque(metric: Opaque, of: Reduced, settings: Settings, made: Signature) ->
     problem = _why_not_finite(value, "reward", of.ends)
     interval = Interval(None, None, None, problem)
     if problem is None:
-        interval = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters)
+        interval = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters, value)
     tasks_with_rewards = int(np.count_nonzero(counts))
     return Estimate(
         value=value + 0.0,

@@ -160,7 +160,8 @@ def means(
         if no_mean is not None:
             mean = without_value(mean, text_of(no_mean))
         both.append(mean)
-    return Means(*both, remarks=[] if no_mean is None else [no_mean, *ways_to_a_mean(scales)])
+    macro, micro = both
+    return Means(macro, micro, [] if no_mean is None else [no_mean, *ways_to_a_mean(scales)])
 
 
 def without_value(estimate: Estimate, why: str) -> Estimate:
@@ -419,6 +420,7 @@ def joined_evidence(parts: Mapping[str, Evidence], confidence: float = 0.95) -> 
         counts=any(part.counts for part in evidence),
         weighted=weighted,
         unseen=_joined_unseen(evidence, compared),
+        reader=any(part.reader for part in evidence),
     )
 
 
