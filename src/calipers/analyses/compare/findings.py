@@ -42,10 +42,10 @@ from calipers.analyses.compare.measure import (
 )
 from calipers.analyses.compare.remarks import of_decision
 from calipers.errors import UnknownName
-from calipers.metrics import UNIT, Metric
+from calipers.metrics import Metric
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import finite
-from calipers.request import Plan, RequestedMetric
+from calipers.request import RequestedMetric
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.filling import missing
 from calipers.stats.claims import decide
@@ -303,7 +303,6 @@ def _signature(measured: Measured, question: Question) -> str:
     return "|".join([f"delta({metric.metric.name})", *params, *policy, *test, f"definitions:{DEFINITIONS}"])
 
 
-NO_RANGE: Final = "no bounds are known: some rewards are outside 0 to 1, and no --range is given"
 _OPPOSITE: Final = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
 """The opposite of each verdict that has a direction. Missing rollouts can change only these verdicts."""
 
@@ -316,11 +315,6 @@ def why_not_fillable(request: RequestedMetric) -> str | None:
     if metric.reads != ("reward",):
         return "no bounds are known for a metric that reads more than the reward"
     return None
-
-
-def reward_range(plan: Plan) -> tuple[float, float]:
-    """The range of rewards: the reward of a missing rollout if it failed, and if it passed."""
-    return plan.range or UNIT
 
 
 def with_missing(finding: Finding, background: Background, question: Question, tests: int) -> Finding:
