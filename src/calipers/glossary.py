@@ -263,6 +263,23 @@ TERMS: Final[Mapping[str, Term]] = {
         "model failed by itself, such as refused or truncated ones, count 0 and are not missing.",
         ("bounds", "ledger", "outcome"),
     ),
+    "worst_interval": Term(
+        "The ends of a score with missing rollouts: the lower end of its interval with all of them at the lowest "
+        "reward, and the upper end with all of them at the highest.",
+        ("missing", "bounds"),
+    ),
+    "filled_intervals": Term(
+        "The intervals with all missing rollouts at the lowest reward, and with all of them at the highest.",
+        ("worst_interval", "bounds"),
+    ),
+    "ends_seen": Term("The lowest and the highest value of each reward in a group.", ("95 % range",)),
+    "first_tries": Term(
+        "The shares of tasks that pass at the first try, and within all tries, if a run stops its tasks by their "
+        "results.",
+        ("sample",),
+    ),
+    "threshold": Term("The reward from which a sample passes: 1, unless --threshold sets it.", ("reward",)),
+    "remarks": Term("The notes and warnings of a document as data: a code, its values, and a text.", ("group",)),
     "gap": Term(
         "The value of --missing that excludes missing rollouts from the estimate. A gap is a missing rollout.",
         ("missing", "bounds"),

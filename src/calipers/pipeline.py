@@ -88,6 +88,9 @@ Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts | Any
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
+MANY_MISSING = "many_missing"
+"""The code of the warning that many rollouts of a group are missing."""
+
 
 def score(
     source: Source,
@@ -258,7 +261,7 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
-    notes += _group_notes(groups)
+    notes += group_notes(groups)
     stopped, notes = _stopped(plan, groups, notes)
     notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]
     result = Result(
@@ -408,7 +411,7 @@ def _needs_all_rows(plan: Plan) -> bool:
     return bool(across or of_dialect or plan.afterwards or plan.exclude or unordered)
 
 
-def _group_notes(groups: Sequence[Group]) -> list[str]:
+def group_notes(groups: Sequence[Group]) -> list[str]:
     """The remarks of groups as notes, with the name of the group if there are several."""
     notes = []
     for group in groups:

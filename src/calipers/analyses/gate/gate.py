@@ -171,17 +171,6 @@ def _interval_ends(requirement: Requirement, *filled: Number | None) -> tuple[fl
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def too_many_missing(numbers: GateNumbers, most: Gaps | None) -> bool:
-    """Whether a group of a result lacks more rollouts than allowed, which is any if ``most`` is None."""
-    for group in numbers.groups:
-        gaps, planned = group.ledger.gaps, group.ledger.planned
-        if most is None and (gaps or any(number.bounds for number in group.numbers().values())):
-            return True
-        if most is not None and not most.allow(gaps, planned):
-            return True
-    return False
-
-
 LISTED: Final = 5  # slices that are listed in a sentence
 CONFIDENCE: Final = 0.95  # for a result that does not store its own
 
@@ -202,11 +191,13 @@ def check_every_slice(requirement: Requirement, start: Check, checks: Mapping[st
     remarks = []
     if failed:
         shown = [f"{name} ({figure(check.value)})" for name, check in failed.items()]
-        remarks.append(f"{len(failed):,} of {count} fail: {_list_names(shown)}")
+        fail = "fails" if len(failed) == 1 else "fail"
+        remarks.append(f"{len(failed):,} of {count} {fail}: {_list_names(shown)}")
     why = None
     if undefined:
         first = next(iter(undefined.values()))
-        why = f"{len(undefined):,} of {count} have no answer: {_list_names(list(undefined))} ({first.why})"
+        have = "has" if len(undefined) == 1 else "have"
+        why = f"{len(undefined):,} of {count} {have} no answer: {_list_names(list(undefined))} ({first.why})"
     return replace(
         start,
         word=word,
