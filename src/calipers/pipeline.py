@@ -55,6 +55,7 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.column import total_of
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, steps_of, without
 from calipers.rollouts.ledger import Missing
@@ -259,7 +260,19 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
     notes += _group_notes(groups)
     stopped, notes = _stopped(plan, groups, notes)
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
+    notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]
+    result = Result(
+        plan.dialect.name,
+        plan.missing,
+        plan.confidence,
+        plan.seed,
+        [],
+        groups,
+        notes,
+        over,
+        stopped,
+        checks=list(table.checks),
+    )
     return plan.afterwards(result, table) if plan.afterwards else result
 
 

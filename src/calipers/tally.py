@@ -360,8 +360,7 @@ def counts_follow(tallies: Sequence[GroupTally], request: RequestedMetric) -> Fo
     """
     key = _threshold(request)
     tries = joined_tries([tally.tries[key] for tally in tallies])
-    means = np.concatenate([tally.samples[key][0].mean for tally in tallies])
-    return follows_of(Samples(tries, means))
+    return follows_of(Samples(tries, joined_samples([tally.samples[key][0] for tally in tallies]).mean))
 
 
 def demand_all(ledger: Ledger, tallies: Sequence[GroupTally]) -> None:

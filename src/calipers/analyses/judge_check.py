@@ -20,7 +20,7 @@ from calipers.analyses.compare.source import ReadSource, paths_of, read_source, 
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats import Named
 from calipers.formats.memory import cells_of
-from calipers.formats.read import Input
+from calipers.formats.read import Input, run_or_path
 from calipers.formats.run_folder import is_run, read_plan
 from calipers.metrics import PASS_THRESHOLD, UNIT, task_mean
 from calipers.pipeline import Progress, Source
@@ -220,8 +220,9 @@ def binding_of(paths: Sequence[str], inputs: Sequence[Input], reward: str) -> Ju
     """The judge of a run and its rubric: from the run's plan, or from the settings in the files of another system."""
     settings: dict[str, Any] = {}
     for path in paths:
-        if os.path.isdir(path) and is_run(path):
-            identity = read_plan(path).identity
+        folder = run_or_path(path)
+        if os.path.isdir(folder) and is_run(folder):
+            identity = read_plan(folder).identity
             settings |= {key: identity[key] for key in OF_A_RUN if key in identity}
     if not settings:
         settings = {name: value for name, value in settings_of(inputs, None).items() if _ABOUT_JUDGING.search(name)}

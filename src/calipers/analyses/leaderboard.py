@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Final, NoReturn, cast
@@ -32,6 +32,7 @@ from calipers.analyses.compare.source import (
     check_gaps,
     check_sources,
     cost_of,
+    doubts_of,
     estimate_of,
     finished_results,
     read_sources,
@@ -60,6 +61,7 @@ from calipers.reports.document import (
     TableColumn,
     Title,
 )
+from calipers.reports.doubts import Doubts, doubt_blocks, doubts_document
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
@@ -109,13 +111,15 @@ def leaderboard(
     threshold: float | None = None,
     range: tuple[float, float] | None = None,
     progress: Progress | None = None,
+    trust_reader: bool = False,
 ) -> Leaderboard:
     """Rank models by their values on their own tasks, and list which of them the tasks cannot tell apart.
 
     A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
     result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first
     such metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the
-    given confidence. ``baseline`` names a model and adds the difference of each other model from it.
+    given confidence. ``baseline`` names a model and adds the difference of each other model from it. A run has no
+    rank if a number that its own system reports differs from ours, unless ``trust_reader`` trusts the reader.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
@@ -135,7 +139,7 @@ def leaderboard(
         compares=True,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
-    question = make_question(plan, baseline=baseline)
+    question = make_question(plan, baseline=baseline, trust_reader=trust_reader)
     check_sources(sources)
     finished, with_rollouts = finished_results(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -152,6 +156,7 @@ def leaderboard(
         inputs=_inputs(read, finished),
         boards=boards,
         notes=[*source_notes(read), *notes],
+        doubts=doubts_of(read, finished),
     )
 
 
@@ -576,6 +581,7 @@ class Leaderboard(Page):
     inputs: Sequence[Sequence[Input]]
     boards: Sequence[Board]
     notes: Sequence[str] = ()
+    doubts: Doubts = field(default_factory=dict)  # not in the digest
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a leaderboard is neither true nor false: use .boards[0].places")
@@ -633,6 +639,7 @@ class Leaderboard(Page):
             ],
             "notes": list(self.notes),
             "digest": self.digest,
+            **({"checks": doubts_document(self.doubts)} if self.doubts else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -706,6 +713,7 @@ def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
         yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(boards))
     if left := len(report.boards) - len(boards):
         yield Sentence(f"… {counted(left, 'more benchmark')}: --all", "note")
+    yield from doubt_blocks(report.doubts)
     for note in report.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 

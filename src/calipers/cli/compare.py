@@ -35,6 +35,7 @@ FAILED = 1  # the exit code of --fail-on
 )
 @options.metrics("  [default: those of the dialect]")
 @options.compared_options
+@options.trust_reader
 @options.confidence(0.95)
 @options.seed(0)
 @options.flag(

@@ -106,6 +106,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.reward_range
 @options.threshold
 @options.missing_compared
+@options.trust_reader
 @options.confidence(None)
 @options.seed(None)
 @options.file_option(options.OUTPUT, "--junit", "Also write the checks as JUnit XML to this file.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from calipers.analyses.watch.best import BestSteps
     from calipers.reports.document import Document
 
-NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "seed")
+NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "seed", "trust_reader")
 """Options that do not apply to the steps of a training run."""
 
 
@@ -52,6 +52,7 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
     "Rank the steps of a training run instead of models: the best one without its luck, and those that may be best.",
 )
 @options.cluster
+@options.trust_reader
 @options.confidence(0.95)
 @options.seed(0)
 @options.every_row

@@ -255,6 +255,13 @@ def trust(default: bool | None) -> Option:
     )
 
 
+trust_reader = flag(
+    STATISTICS,
+    "--trust-reader",
+    "Draw conclusions although a number that the system which wrote the rollouts reports itself differs from ours.",
+)
+
+
 def reward(more: str = "") -> Option:
     """``--reward``; ``more`` describes its default."""
     return option(ROLLOUTS, "--reward", "KEY", f"Reward to use if rollouts have several.{more}")

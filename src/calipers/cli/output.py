@@ -145,7 +145,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_note(note: str) -> None:
-    """Print a note on standard error."""
+    """Print a note or a warning on standard error."""
     print_err(note_line(note))
 
 

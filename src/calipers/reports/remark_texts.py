@@ -12,6 +12,7 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {value:.3}            a number with that many decimals
     {value:g}             a number with the decimals that it has, such as 7.5
     {value:exact}         the same, with two decimals at least if it is below 10
+    {value:full}          a number with all its digits
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def _number(value: float, spec: str) -> str:
         return signed(value)
     if spec == "%":
         return percent(value)
+    if spec == "full":
+        return minus(f"{value:.15g}")
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
     if spec == "g":

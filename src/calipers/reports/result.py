@@ -17,6 +17,7 @@ from calipers.remarks import Remark
 from calipers.reports.document import Block, Document, Glance
 from calipers.reports.page import Page
 from calipers.reports.remark_texts import documents_of
+from calipers.rollouts.checks import Check
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
@@ -87,6 +88,7 @@ class Result(Page):
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; not in the digest
     failed: Sequence[str] = ()  # the notes about errors in code that came with the rollouts
     interval: str | None = None  # the interval method that was requested by name; not in the JSON
+    checks: Sequence[Check] = ()  # numbers that the rollouts' own systems report, and ours; not in the digest
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a result is neither true nor false: use result['mean_reward'].value, or calipers.gate(result)")
@@ -129,7 +131,9 @@ class Result(Page):
             groups = [_group_of(group) for group in document["groups"]]
             means = [_suite_of(suite) for suite in document.get("suites", ())]
             own = {key: value for key, value in document.items() if key not in _KEYS}
-            result = cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=document.get("stopped"))
+            checks = msgspec.convert(document.get("checks", []), complete(list[Check]))
+            stopped = document.get("stopped")
+            result = cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=stopped, checks=checks)
             covered(result)  # so that the result has a digest
             return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -152,6 +156,7 @@ class Result(Page):
             **self.own,
             "digest": self.digest,
             **({"stopped": self.stopped} if self.stopped else {}),
+            **({"checks": [asdict(check) for check in self.checks]} if self.checks else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -295,6 +300,7 @@ _KEYS = frozenset(
         "suites",
         "digest",
         "stopped",
+        "checks",
     )
 )
 _GROUP_KEYS = frozenset(

@@ -84,6 +84,7 @@ from calipers.reports.sentences import (
     unit,
 )
 from calipers.reports.untrusted_text import clean, width, without_middle
+from calipers.rollouts.checks import Check, disagreements
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import OUTCOMES
 from calipers.stats.estimate import Estimate
@@ -207,6 +208,7 @@ def _group_page(result: Result, group: Group, economics_too: bool) -> _Parts:
     head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
     if group.stop:
         head.append(Sentence(Name(stopped(group.stop), None)))
+    head += disagreement_blocks(result.checks)
     head += [Blank()] if group.metrics or not cuts else []  # a table of slices begins with a blank line
     notes = _notes([(name, estimate) for name, estimate, _ in rows])
     notes += range_note([estimate for _, estimate, _ in rows], group.ends_seen)
@@ -231,6 +233,16 @@ def answer_blocks(answer: Answer) -> list[Block]:
         line, below = answer.sentence, answer.detail if answer.detail.endswith(".") else f"{answer.detail}."
     first: list[Block] = [Sentence(line, "strong", markdown=(Styled(line),))]
     return [*first, Sentence(below)] if below else first
+
+
+def disagreement_blocks(checks: Sequence[Check]) -> list[Block]:
+    """The warnings that the numbers of the system which wrote the rollouts differ from ours."""
+    return [warning(text_of(remark)) for remark in disagreements(checks)]
+
+
+def warning(text: str) -> Sentence:
+    """A warning on a line of its own."""
+    return Sentence(f"warning: {text}", markdown=(Styled("Warning:"), f" {text}"))
 
 
 def answer_of(result: Result, group: Group) -> Answer:
@@ -523,7 +535,7 @@ def _narrow(group: Group) -> Iterator[Block]:
 
 def _warnings(group: Group) -> Iterator[Block]:
     for words in group.warnings[:WARNINGS]:
-        yield Sentence(f"warning: {words}", markdown=(Styled("Warning:"), f" {words}"))
+        yield warning(words)
     if len(group.warnings) > WARNINGS:
         yield Sentence(f"… {counted(len(group.warnings) - WARNINGS, 'warning')} more: --details", "note")
 
@@ -625,7 +637,8 @@ def _several(result: Result, economics_too: bool) -> _Parts:
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
     head = head_blocks(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
-    head += [*answer_blocks(answer_of_several(result)), *([Blank()] if numbers or not cuts else [])]
+    head += [*answer_blocks(answer_of_several(result)), *disagreement_blocks(result.checks)]
+    head += [Blank()] if numbers or not cuts else []
     ledger = _added([group.ledger for group in groups])
     tail: list[Block] = [Blank(), Sentence(planned(ledger, result.missing))]
     tail += _outcomes(ledger)
@@ -830,7 +843,7 @@ def detailed_blocks(result: Result) -> Iterator[Block]:
     """Each group with its ledger and a table of its numbers, then the means over datasets, and the inputs."""
     groups = map(partial(_group_blocks, result=result), result.groups)
     suites = map(partial(_suite_blocks, result=result), result.suites)
-    return chain.from_iterable(chain(groups, suites, [_origin(result)]))
+    return chain.from_iterable(chain([disagreement_blocks(result.checks)], groups, suites, [_origin(result)]))
 
 
 def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
@@ -859,7 +872,7 @@ def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
         about = ("mean reward (", Name(key), f"): {split.advice}") if key else f"mean reward: {split.advice}"
         yield Sentence(about, "note")
     for words in group.warnings:
-        yield Sentence(f"warning: {words}", markdown=(Styled("Warning:"), f" {words}"))
+        yield warning(words)
     for key, cut in group.breakdowns.items():
         yield from _breakdown(key, cut, result, group.ends_seen)
     if group.economics or group.totals:

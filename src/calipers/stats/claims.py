@@ -86,6 +86,7 @@ class Evidence:
     counts: bool = False  # the number of samples of a run follows its results
     weighted: Difference | None = None  # of pooled rates whose counts differ: with the same weights in both runs
     unseen: Unseen | None = None  # None: the pair is not lopsided
+    reader: bool = False  # a number that the own system of a run reports differs from ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ def claim(evidence: Evidence, *, above: bool, level: float, bound: float = 0.0) 
     A bound on the other side of 0, such as -0.05 for "above", is a margin, and is tested as one.
     """
     as_observed = _shows(evidence.observed, above, bound, level)
+    if evidence.reader:
+        return Claim(False, "reader", as_observed)
     if not _shows(evidence.compared, above, bound, level):
         follows = as_observed and evidence.counts
         return Claim(False, "counts" if follows else "data", as_observed)

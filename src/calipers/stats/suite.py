@@ -420,6 +420,7 @@ def joined_evidence(parts: Mapping[str, Evidence], confidence: float = 0.95) -> 
         counts=any(part.counts for part in evidence),
         weighted=weighted,
         unseen=_joined_unseen(evidence, compared),
+        reader=any(part.reader for part in evidence),
     )
 
 

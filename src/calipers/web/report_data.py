@@ -25,7 +25,7 @@ from calipers.analyses.matrix import matrix
 from calipers.analyses.matrix.document import Matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
-from calipers.formats.read import schema_of, unfolded
+from calipers.formats.read import run_or_path, schema_of, unfolded
 from calipers.formats.run_folder import is_run
 from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, score_rollouts
@@ -90,6 +90,7 @@ def progress_of(path: str, table: Rollouts, numbers: Column, confidence: float) 
     The table has a row for each planned rollout. ``numbers`` are the contributions of its R rollouts; a missing rollout
     is a gap.
     """
+    path = run_or_path(path)
     if not is_run(path) or not is_running(path):
         return None
     waiting = table.outcome == CODE["not_run"]

@@ -26,6 +26,7 @@ from calipers.reports.sentences import (
     percent,
     places,
 )
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
@@ -245,7 +246,8 @@ def metrics_section(run: RunData) -> Section | None:
             )
         )
     body = [interval_table("Metrics", "metric", run.result.confidence, scale, shown)]
-    body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in group.warnings]
+    warnings = [*map(text_of, disagreements(run.result.checks)), *group.warnings]
+    body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in warnings]
     bounded = any(estimate.bounds for _, estimate, _ in rows)
     notes = [f"Line: {level(run.result.confidence)}."]
     if bounded:

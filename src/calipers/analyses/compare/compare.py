@@ -118,6 +118,7 @@ def compare(
     progress: Progress | None = None,
     exclude: str | Sequence[str] = (),
     threshold: float | None = None,
+    trust_reader: bool = False,
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -129,10 +130,10 @@ def compare(
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
     With ``anytime`` the verdict is valid after every batch of tasks that is added to the runs. Runs of different
     benchmarks are an error, unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or
-    too few common tasks.
-    ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a sample passes, as in
-    `score`. ``missing="random"`` declares that the loss of missing rollouts does not depend on their answers; without
-    it a verdict must survive the worst case.
+    too few common tasks. ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a
+    sample passes, as in `score`. ``missing="random"`` declares that the loss of missing rollouts does not depend on
+    their answers; without it a verdict must survive the worst case. A run has no verdict if a number that its own
+    system reports differs from ours, unless ``trust_reader`` says that the reader is right.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -167,6 +168,7 @@ def compare(
         tables=None if rollout_metrics is None else list(table_metrics),
         anytime=anytime,
         primary=primary_question,
+        trust_reader=trust_reader,
     )
     check_sources(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -451,7 +453,7 @@ def without_test(measured: Measured) -> Measured:
     bare = replace(difference, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
     background = measured.background
     if background is not None:
-        background = replace(background, evidence=Evidence(bare, bare))
+        background = replace(background, evidence=Evidence(bare, bare, reader=background.evidence.reader))
     return replace(measured, difference=bare, mcnemar=None, variance=None, background=background)
 
 
@@ -560,6 +562,14 @@ def _finish_pair(
 
 def _runs(contest: Sequence[ReadRun]) -> list[Run]:
     return [
-        Run(run.name, run.path, *run.identity, run.key[2], len(run.rollouts.tasks), len(run.rollouts))
+        Run(
+            run.name,
+            run.path,
+            *run.identity,
+            run.key[2],
+            len(run.rollouts.tasks),
+            len(run.rollouts),
+            list(run.rollouts.checks),
+        )
         for run in contest
     ]

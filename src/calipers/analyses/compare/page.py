@@ -24,6 +24,7 @@ from calipers.analyses.compare import (
 from calipers.remarks import Remark
 from calipers.reports.axes import Axis
 from calipers.reports.document import Blank, Block, Cell, Glance, Name, Picture, Row, Sentence, Table, TableColumn
+from calipers.reports.doubts import doubt_blocks
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.remark_texts import note_of, text_of
@@ -69,6 +70,7 @@ def short_page(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
         yield from _datasets_page(comparison)
     else:
         yield from _pairs_page(comparison)
+    yield from doubt_blocks(comparison.doubts)
     for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 

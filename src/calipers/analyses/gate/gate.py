@@ -38,6 +38,7 @@ from calipers.remarks import Remark, Value
 from calipers.reports.figures import counted, figure, is_or_are
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Result, finite
+from calipers.rollouts.checks import disagreements
 from calipers.stats.claims import Evidence, Reason, claim
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.paired import below
@@ -313,15 +314,17 @@ def gate(
     confidence: float | None = None,
     seed: int | None = None,
     threshold: float | None = None,
+    trust_reader: bool = False,
 ) -> Gate:
     """Check a result against requirements, such as ``require=["lower(pass@1) >= 0.6"]``.
 
     ``result`` is a `Result`, the path of a result.json, anything that `score` reads, which is scored first, or a folder
     of runs, each of which is checked; ``baseline`` is the same, for ``delta(...)``. A ``policy`` is a YAML file of
     requirements, for one result or several. Every group must meet every requirement, unless ``agent``, ``model`` or
-    ``dataset`` selects groups. ``max_gaps`` is the most rollouts of a group that may be missing: ``5`` or ``"2%"``. The
-    other parameters are those of `score`, for rollouts. The answer's ``word`` is ``"passed"``, ``"failed"`` or
-    ``"undefined"``.
+    ``dataset`` selects groups. ``max_gaps`` is the most rollouts of a group that may be missing: ``5`` or ``"2%"``. If
+    a number that the system which wrote the rollouts reports differs from ours, there is no answer, unless
+    ``trust_reader`` says that the reader is right. The other parameters are those of `score`, for rollouts. The
+    answer's ``word`` is ``"passed"``, ``"failed"`` or ``"undefined"``.
 
     >>> gate([[1, 1], [1, 0]], require="mean_reward >= 0.5").word
     'passed'
@@ -332,10 +335,12 @@ def gate(
     required = required_of(named, [require] if isinstance(require, str) else require, path, max_gaps, group, baseline)
     names = Named(columns or {}, truth, input_format or "")
     scoring = GateScoring(dialect, missing, cluster, reward, range, names, confidence, seed, threshold)
-    return check_policy(required, scoring, alone=policy is None)
+    return check_policy(required, scoring, alone=policy is None, trust_reader=trust_reader)
 
 
-def check_policy(policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False) -> Gate:
+def check_policy(
+    policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False, trust_reader: bool = False
+) -> Gate:
     """Check every requirement of a policy for the groups of its results.
 
     A requirement that names no group is checked for each group. If a result cannot be read, its requirements are
@@ -367,12 +372,18 @@ def check_policy(policy: Policy, scoring: GateScoring | None = None, *, alone: b
         if not all(requirement.worst or requirement.missing for requirement in requirements):
             notes += [*_warnings(named.name, numbers), *(_warnings("the baseline", changes.before) if changes else ())]
         for requirement in requirements:
-            checks += [
+            answers = [
                 _GroupCheck(
                     requirement, named.name, group, numbers, changes if requirement.delta else None, policy.max_gaps
                 ).check()
                 for group in _groups(requirement, numbers)
             ]
+            read = [numbers, *([changes.before] if changes is not None and requirement.delta else [])]
+            doubts = [text_of(remark) for each in read for remark in disagreements(each.checks)]
+            if doubts and not trust_reader:
+                why = f"{'; '.join(doubts)}; --trust-reader decides nevertheless"
+                answers = [replace(answer, word="undefined", value=None, why=why, failing=[]) for answer in answers]
+            checks += answers
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
 
 

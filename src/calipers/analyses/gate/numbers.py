@@ -39,6 +39,7 @@ from calipers.reports.figures import counted
 from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result import SCHEMA, Result
 from calipers.request import Plan, RequestedMetric, make_plan, per_reward
+from calipers.rollouts.checks import Check, disagreements
 from calipers.rollouts.column import Column
 from calipers.rollouts.filling import ends_of, filled, to_fill
 from calipers.rollouts.labels import sliced
@@ -344,6 +345,7 @@ class _Document(msgspec.Struct):
     lm_eval: list[StoredReport] = []
     missing: str = "gap"
     stopped: str | None = None
+    checks: list[Check] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +362,7 @@ class GateNumbers:
     confidence: float | None = None  # of the intervals
     unknown: Mapping[str, str] = field(default_factory=dict)  # name of a metric -> why filling says nothing about it
     zero: bool = False  # whether missing rollouts count as 0
+    checks: Sequence[Check] = ()  # numbers that the systems which wrote the rollouts report themselves, and ours
 
     @property
     def once(self) -> bool:
@@ -471,11 +474,12 @@ def read_numbers(
         source,
         content.groups,
         True,
-        _stops(path, content),
+        [*_stops(path, content), *(f"warning: {text_of(remark)}" for remark in disagreements(content.checks))],
         tables,
         known,
         content.confidence,
         zero=content.missing == ZERO,
+        checks=content.checks,
     )
 
 
@@ -525,6 +529,7 @@ def _score(
         content.confidence,
         _not_fillable(rollout_metrics, source, scoring),
         zero=zero,
+        checks=result.checks,
     )
 
 

@@ -36,6 +36,7 @@ from calipers.analyses.compare.source import (
     ReadSource,
     check_gaps,
     cost_of,
+    doubts_of,
     estimate_of,
     finished_results,
     read_sources,
@@ -96,6 +97,7 @@ def matrix(
     threshold: float | None = None,
     progress: Progress | None = None,
     mean: Literal["of-range"] | None = None,
+    trust_reader: bool = False,
 ) -> Matrix:
     """Show models by benchmarks: values, paired differences, and the mean over benchmarks as the one primary test.
 
@@ -106,6 +108,7 @@ def matrix(
     difference that does not matter: within it, two models are equivalent. ``exclude`` leaves out the rollouts of a
     slice, as in `score`. ``range`` is the range of rewards, or a mapping from benchmarks to their ranges. Benchmarks
     with different ranges have no mean, unless ``mean`` is ``"of-range"``: each value is a share of its range then.
+    ``trust_reader`` is as in `compare`.
 
     >>> passed = {("easy", "a"): 30, ("easy", "b"): 38, ("hard", "a"): 5, ("hard", "b"): 14}
     >>> tasks = [(d, m, t, t < n) for (d, m), n in passed.items() for t in range(40)]
@@ -131,26 +134,25 @@ def matrix(
         threshold=threshold,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
-    return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)
+    question = make_question(plan, margin=margin, trust_reader=trust_reader)
+    return _read_matrix(sources, question, Named(columns or {}, truth), models, progress)
 
 
 def matrix_plan(sources: Sequence[Source], plan: Plan) -> Matrix:
     """Like `matrix`, with a plan from `make_plan`; InputError if none of its metrics is a mean over tasks."""
     plan = replace(plan, requests=[mean_metric(plan, named=True)], by=())
-    return _read_matrix(sources, plan, Named({}, None), None, None, None)
+    return _read_matrix(sources, make_question(plan), Named({}, None), None, None)
 
 
 def _read_matrix(
     sources: Sequence[Source],
-    plan: Plan,
+    question: Question,
     named: Named,
     models: str | Sequence[str] | None,
-    margin: float | None,
     progress: Progress | None,
 ) -> Matrix:
-    read, finished = _read(sources, named, plan, progress)
-    plan = replace(plan, exclude=())  # `_read` has removed the rollouts
-    question = make_question(plan, margin=margin)
+    read, finished = _read(sources, named, question.plan, progress)
+    question = replace(question, plan=replace(question.plan, exclude=()))  # `_read` has removed the rollouts
     with quietly():
         return _matrix(read, finished, question, [models] if isinstance(models, str) else models)
 
@@ -296,6 +298,7 @@ def _matrix(
             *_fragile_notes(rows, benchmarks, plan),
             *_mean_notes(mean),
         ],
+        doubts=doubts_of(read, finished),
         remarks=remarks,
     )
 
@@ -539,6 +542,8 @@ def _why_undecided(pair: _Pair, alone: Decision, word: str) -> list[Remark]:
         return [Remark("family_decides", {"word": alone.word}, "no_answer")]
     if pair.measured is not None:
         return of_decision(alone, pair.measured, background_of(pair.measured))
+    if alone.undecided_by == "reader":
+        return [Remark("reader_decides_mean", {}, "no_answer")]
     if alone.undecided_by == "missing":
         return [Remark("missing_decide_mean", {"word": alone.as_observed}, "no_answer")]
     if alone.undecided_by == "counts":

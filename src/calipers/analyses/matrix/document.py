@@ -6,7 +6,7 @@ import hashlib
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -33,6 +33,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.document import Cell as TableCell
+from calipers.reports.doubts import Doubts, doubt_blocks, doubts_document
 from calipers.reports.figures import NONE, a_or_an, counted, figure, letters, percent
 from calipers.reports.junit import TestSuite
 from calipers.reports.page import Page
@@ -173,6 +174,7 @@ class Matrix(Page):
     mean: MatrixMean | None  # None with one benchmark
     notes: Sequence[str] = ()
     remarks: Sequence[Remark] = ()
+    doubts: Doubts = field(default_factory=dict)  # not in the digest
 
     @property
     def adjust(self) -> str:
@@ -233,6 +235,7 @@ class Matrix(Page):
             "notes": list(self.notes),
             "remarks": documents_of(self.remarks),
             "digest": self.digest,
+            **({"checks": doubts_document(self.doubts)} if self.doubts else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -339,7 +342,7 @@ DECIDED: Final = ("better", "worse")
 OWN_TASKS: Final = "own_tasks_of_benchmark"
 WAYS: Final = ("ranges_for_a_mean", "mean_of_range")
 MOST_CAUTIONS = 6  # remarks that a page shows in full
-SURVIVED: Final = ("missing", "counts", "unseen_loss")
+SURVIVED: Final = ("reader", "missing", "counts", "unseen_loss")
 """Reasons of an undecided pair that its page names: what a claim on it would have to survive."""
 MOST_PARTS = 4  # conclusions on single benchmarks that a sentence lists
 
@@ -631,6 +634,7 @@ def _blocks(matrix: Matrix, every: bool, where: str, option: str = "") -> Iterat
             heads = [(f"{label} ", Name(name, None)) for label, name in zip(labels, names, strict=True)]
         yield from _table(matrix, heads, room, option)
     yield from below
+    yield from doubt_blocks(matrix.doubts)
     if matrix.notes:  # on a terminal the command prints them to stderr
         yield SentenceList([Sentence("", markdown=note) for note in matrix.notes])
 
