@@ -362,9 +362,11 @@ def _first_tries(
     if follows is None or tallies[0].stop is not None:
         return {}
     chosen = {"reward": first.params["reward"]}
+    # only a run that stops at its first pass knows for every task whether one of the most tries passes
+    known = (1, follows.most) if follows.rule == "stops_at_pass" else (1,)
     tries = [
         replace(each, params={**each.params, **chosen}).passing_from(plan.threshold)
-        for each in (resolve(f"any_of_first_{k}", NATIVE) for k in (1, follows.most))
+        for each in (resolve(f"any_of_first_{k}", NATIVE) for k in known)
     ]
     again = [tally_group(block, replace(plan, by=()), tries, ()) for block in blocks]
     part = slice_of([tally.whole for tally in again], replace(plan, interval=DEFAULT), tries, fill_all=True)
