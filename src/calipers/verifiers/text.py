@@ -71,8 +71,9 @@ _NOT_AFTER: Final = re.compile(
 _CORRECTION: Final = re.compile(r"\b(?i:no|wait|actually|however|but|oops|sorry|hmm)\b")
 _JOINED: Final = re.compile(r"[\s$.]*(?i:,|/|&|or|and|,\s?or)[\s$]*(?i:maybe\s|perhaps\s|possibly\s)?[\s$]*")
 _OTHER: Final = re.compile(
-    r"[\s$]*(?:,\s?|/\s?|&\s?)?(?i:(?:and/)?or\b|and\b|/|&|,)[\s$]*(?i:maybe\s|perhaps\s|possibly\s|even\s|else\s|also\s)?"
-    rf"{_OPTION}[(\[*`\"']{{0,4}}([A-Z])(?![\w'’])(?!\s[a-z])"
+    r"[\s$]*(?:,\s?)?(?:(?i:(?P<either>(?:and/)?or)\b|and\b)|/|&|,)[\s$]*"
+    rf"(?i:(?:maybe|perhaps|possibly|even|else|also)\s)?{_OPTION}[(\[*`\"']{{0,4}}([A-Z])(?![\w'’])[)\]*`\"'.:]{{0,4}}"
+    r"(?(either)(?!\s(?!(?:or|and|is|was|would|are|could|both|as|because|since)\b)[a-z])|\s*(?:$|[;!?\n,]|are\b|both\b))"
 )
 
 
@@ -404,7 +405,7 @@ def _only(match: re.Match[str], text: str, choices: Sequence[str], before: re.Ma
     named = re.compile(rf"[)\].:*_`\"'}} ]*(?:\([^()]{{0,60}}\)|{re.escape(choice)})?", re.IGNORECASE).match(text, end)
     end = named.end() if named is not None else end
     other = _OTHER.match(text, end)
-    return match[1] if other is None or other[1] == match[1] else None
+    return match[1] if other is None or other[2] == match[1] else None
 
 
 def _plain(text: str) -> str:
