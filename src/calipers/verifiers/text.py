@@ -24,7 +24,7 @@ from calipers.errors import VerifierError
 from calipers.tasks import Task
 from calipers.text import patterns
 from calipers.text.filters import WORTH as WORTHWHILE
-from calipers.text.filters import first_matches, plain
+from calipers.text.filters import Filter, filtered, first_matches, plain
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, is_number
 from calipers.verifiers.reasoning import answer_of, of_answer
 
@@ -143,10 +143,15 @@ def _search(pattern: str, text: str, ignore_case: bool) -> str | VerifierError |
     try:
         match = patterns.search(pattern, text, ignore_case=ignore_case)
     except patterns.RegexTimeout as error:
-        failed = VerifierError(str(error), outcome="filter_timeout", suspect=True)
-        failed.__cause__ = error
-        return failed
+        return _timed_out(error)
     return None if match is None else match[0]
+
+
+def _timed_out(error: patterns.RegexTimeout) -> VerifierError:
+    """The error for a pattern that ran out of time, which the answer may have caused."""
+    failed = VerifierError(str(error), outcome="filter_timeout", suspect=True)
+    failed.__cause__ = error
+    return failed
 
 
 def exact_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
@@ -275,6 +280,22 @@ class RegexMatch:
             return _verdict(regex_matches([task], [completion.text]))
         except patterns.BadPattern as error:
             raise VerifierError(str(error)) from error
+
+
+class FilterOnly:
+    """A chain of filters as a verifier, which has a verdict unless a pattern runs out of time."""
+
+    name = "filter"
+
+    def __init__(self, chain: Sequence[Filter]) -> None:
+        self._chain = chain
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion; its reward says nothing."""
+        [answer] = filtered(self._chain, [completion.text])
+        if isinstance(answer, patterns.RegexTimeout):
+            raise _timed_out(answer)
+        return Verdict(0.0)
 
 
 def _check_text(task: Task) -> None:
