@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 import string
+from typing import get_args
 
 import pytest
 from source import SOURCE
 
 from calipers.remarks import Remark
 from calipers.reports import remark_texts
-from calipers.reports.remark_texts import document_of, text_of, texts
+from calipers.reports.remark_texts import documents_of, text_of, texts
+from calipers.stats.counts import Rule
 
 MADE = re.compile(r"Remark\(\s*\"(?P<code>[a-z_.]+)\"")
 
 
 def made_codes():
     """The codes of the remarks that the source makes."""
-    return {match["code"] for path in SOURCE.rglob("*.py") for match in MADE.finditer(path.read_text())} - {
-        "missing_differs"  # of the example in the docstring of Remark
-    }
+    literal = {match["code"] for path in SOURCE.rglob("*.py") for match in MADE.finditer(path.read_text())}
+    return literal | set(get_args(Rule))  # each rule by which a number of samples follows results is a code
 
 
 def test_every_remark_of_the_source_has_a_text_and_every_text_a_remark():
@@ -49,6 +50,8 @@ def test_a_text_is_a_template_of_named_values(code):
         ("{x:%}", 0.25, "25\xa0%"),
         ("{x:+}", -0.168, "−0.168"),
         ("{x:.1}", -2.25, "−2.2"),
+        ("{x:g}", -7.5, "−7.5"),
+        ("{x:g}", 4.0, "4"),
         ("{x:to}", (0.1, 0.25), "0.100 to 0.250"),
         ("{x:+to}", (-0.1, 0.25), "−0.100 to +0.250"),
     ],
@@ -60,9 +63,6 @@ def test_values_are_shown_by_their_format(monkeypatch, template, value, expected
 
 def test_a_document_has_code_values_severity_and_text(monkeypatch):
     monkeypatch.setattr(remark_texts, "texts", lambda: {"code": "{n:task} left"})
-    assert document_of(Remark("code", {"n": 2}, "warning")) == {
-        "code": "code",
-        "values": {"n": 2},
-        "severity": "warning",
-        "text": "2 tasks left",
-    }
+    assert documents_of([Remark("code", {"n": 2}, "warning")]) == [
+        {"code": "code", "values": {"n": 2}, "severity": "warning", "text": "2 tasks left"}
+    ]

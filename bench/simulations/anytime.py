@@ -59,7 +59,7 @@ class Law:
 def first_claims(differences: Floats, sizes: Floats | None = None, level: float = LEVEL) -> Ints:
     """The number of units after which the anytime test first claims a difference, [R] from [T, R]; T + 1 if never.
 
-    It computes `calipers.stats.anytime.Evidence.against` at a mean of 0 for many runs. ``sizes``, [T], are those of
+    It computes `calipers.stats.anytime.Bets.against` at a mean of 0 for many runs. ``sizes``, [T], are those of
     clusters, whose sums ``differences`` then has. tests/stats/test_anytime_levels.py compares the two.
     """
     tasks, runs = differences.shape

@@ -10,7 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from bench.simulations.rule import Floats, Ints, default_ends, of_clusters
-from bench.simulations.uneven_rule import Bools, warned
+from calipers.rollouts.column import Bools
+from calipers.stats.counts import Samples, Tries, dependence_of
 from calipers.stats.intervals import interval
 from calipers.stats.sequence import population
 
@@ -18,7 +19,7 @@ LEVEL_RUNS, FOUND_RUNS = 10_000, 4_000
 TASKS = (30, 60, 200)
 CHANCES = ((1.0, 2.0), (0.3, 0.7), (2.0, 2.0), (0.5, 10.0), (10.0, 0.5))
 MOST = 8  # maximum samples of a task
-FALSE = 0.01  # maximum share of warnings if counts do not depend on results
+FALSE = 0.02  # maximum share of warnings if counts do not depend on results
 CELLS = 400_000  # replicates times tasks that are computed together
 # mean and deviation of the ordinary tasks, and the share of tasks with the value 0
 GRADED, DEVIATION, LOST = 0.92, 0.02, 0.01
@@ -100,6 +101,16 @@ DEPENDENT: dict[str, Draw] = {
 }
 
 
+def warned(n: Ints, c: Ints, last: Bools) -> Bools:
+    """Whether the program warns of each replicate, [R], of n samples, c passes and whether the last passes, [R, T]."""
+    means = c / np.maximum(n, 1)
+    warnings = np.zeros(len(n), dtype=bool)
+    for run in range(len(n)):
+        tries = Tries(n[run], n[run], c[run], last[run])
+        warnings[run] = dependence_of(Samples(tries, means[run])) is not None
+    return warnings
+
+
 def warning_rate(draw: Draw, law: tuple[float, float], tasks: int, runs: int, rng: Rng) -> float:
     """The share of runs with a warning."""
     hits, done = 0, 0
@@ -127,7 +138,7 @@ def _false_warnings(runs: int, rng: Rng) -> tuple[str, list[str]]:
     head = f"| samples of a task | {' | '.join(_law(law) for law in CHANCES)} |"
     said = (
         f"**False warnings** in per cent, if sample counts do not depend on results, at {_tasks()} tasks; {runs:,} "
-        "runs per cell, at most 1 is promised:"
+        f"runs per cell, at most {100 * FALSE:g} is promised:"
     )
     return "\n".join([said, "", head, "|---|" + "---|" * len(CHANCES), *rows]), unkept
 

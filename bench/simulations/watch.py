@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 
 from bench.simulations.report import filled
 from calipers.analyses.gate.history import E_PROCESS, LORD, new_history
+from calipers.analyses.watch.status import QUIET
 from calipers.analyses.watch.sums import StepSums
 from calipers.stats.alarms import (
     FORGETTING,
@@ -364,9 +365,9 @@ def picked(
 def nights(size: float, rule: str, histories: int, seed: int) -> dict[str, float]:
     """Nightly gates over half a year: a regression begins with a probability of 2 % per night and lasts five nights.
 
-    It is found if an alarm comes in one of its five nights. An alarm of the e-process is false if no night since the
-    last alarm was worse, because its null hypothesis is about all of these nights; an alarm after the end of a
-    regression is late. LORD++ tests each night separately, so every alarm in a night without a regression is false.
+    It is found if one of its five nights fails. An alarm of the e-process is false if no night since the last alarm was
+    closed was worse, because its null hypothesis is about all of these nights; an alarm after the end of a regression
+    is late. LORD++ tests each night separately, so every alarm in a night without a regression is false.
     """
     found = regressions = late = false = 0
     for number in range(histories):
@@ -387,15 +388,16 @@ def nights(size: float, rule: str, histories: int, seed: int) -> dict[str, float
                 1, "", None, None, str(night), "reward", tasks, np.full(200, 4.0),
                 {"reward": np.stack([np.full(200, 4.0), passes, passes, passes])},
             )  # fmt: skip
-            if history.take(sums).raised:
-                if left:
-                    found += not seen
-                    seen = True
-                elif worse and rule == E_PROCESS:
-                    late += 1
-                else:
-                    wrong = True
-                worse = False
+            judged = history.take(sums)
+            if left and judged.word == "failed":
+                found += not seen
+                seen = True
+            elif judged.raised and worse and rule == E_PROCESS:
+                late += 1
+            elif judged.raised:
+                wrong = True
+            if judged.alarm is not None and judged.alarm.state != QUIET:
+                worse = False  # the evidence after an alarm begins when it is closed
             left = max(0, left - 1)
         false += wrong
     return {

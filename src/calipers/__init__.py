@@ -33,6 +33,7 @@ _HOME = {  # public name -> its module, and after a colon its name in that modul
     "Materializing": "calipers.systems.nemo_gym.collect.request",
     "Matrix": "calipers.analyses.matrix.document",
     "Metric": "calipers.metrics",
+    "NotPassed": "calipers.errors",
     "Page": "calipers.reports.page",
     "Preregistration": "calipers.analyses.certify.preregister",
     "Rescored": "calipers.analyses.rescore",
@@ -87,8 +88,8 @@ _STABLE = """
 """
 _PROVISIONAL = """
     Audit Certified Collecting Conversion Curves Explanation Gate HtmlReport ItemReport JudgeCheck Leaderboard
-    Materializing Matrix Page Preregistration Rescored RunSettings Study Verdict Verification audit certify collect
-    convert curve explain gate items judge_check leaderboard load matrix merge_partials metric plan preregister
+    Materializing Matrix NotPassed Page Preregistration Rescored RunSettings Study Verdict Verification audit certify
+    collect convert curve explain gate items judge_check leaderboard load matrix merge_partials metric plan preregister
     report rescore run score_cached verifier verify write_partial
 """
 _STABILITY = {  # public name -> its stability; docs/api.md defines the words
@@ -120,6 +121,7 @@ __all__ = [
     "Materializing",
     "Matrix",
     "Metric",
+    "NotPassed",
     "Page",
     "Preregistration",
     "Rescored",
@@ -185,7 +187,7 @@ if TYPE_CHECKING:
     from calipers.analyses.matrix.document import Matrix
     from calipers.analyses.plan_study import Study, plan
     from calipers.analyses.rescore import Rescored, rescore
-    from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.errors import CalipersError, Incomplete, InputError, NotPassed
     from calipers.formats.convert import Conversion, convert
     from calipers.glossary import Explanation, explain
     from calipers.metrics import Metric, mean, metric

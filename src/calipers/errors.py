@@ -6,6 +6,7 @@
     ├── InputError            the user's mistake: one line, no traceback, exit 2   (a ValueError)
     │   ├── UnknownName       an unknown name; suggests the nearest               (a KeyError too)
     │   └── UnrelatedRuns     runs of different benchmarks, compared only with --force
+    ├── NotPassed             what was asserted does not hold; the text is the page      (an AssertionError)
     ├── PluginError           code of a plugin failed; names the plugin
     │   └── ScriptError       a metric script gave no metric, exit 3            (systems/harbor)
     ├── RunError              a failure outside Calipers: recorded on the rollout, which is then missing
@@ -85,6 +86,12 @@ class UnrelatedRuns(InputError):
 
     def __str__(self) -> str:
         return f"{self.args[0]}; --force compares them anyway"
+
+
+class NotPassed(CalipersError, AssertionError):
+    """A gate, a certificate, an audit or a comparison is not what was asserted; the text is its page."""
+
+    exit_code = 1
 
 
 class PluginError(CalipersError):

@@ -513,8 +513,8 @@ TERMS: Final[Mapping[str, Term]] = {
     "series": Term("The steps of one split of one dataset. Steps of a series are compared; series are never pooled."),
     "alarm": Term(
         "A change that a watch looks for, such as drop(pass@1) > 0.02. Each has a null, which is that the limit is "
-        "kept at every step, and an e-process against it.",
-        ("e_process", "evidence"),
+        "kept at every step, and an e-process against it. Once raised, it is open until it has recovered.",
+        ("e_process", "evidence", "recovery"),
     ),
     "evidence": Term(
         "How strongly the steps so far speak against an alarm's null: the capital of a bet that starts with 1 and does "
@@ -541,14 +541,20 @@ TERMS: Final[Mapping[str, Term]] = {
         ("macro mean", "holm", "satterthwaite_t"),
     ),
     "benchmark": Term(
-        "A set of tasks with their verifiers. In a matrix it is a row: the models are compared on the tasks that all "
-        "of them have.",
+        "A set of tasks with their verifiers. In a matrix it is a row: two models are compared on the tasks planned in "
+        "both.",
         ("dataset", "matrix"),
     ),
     "macro mean": Term(
         "The mean over benchmarks in which every benchmark has the same weight. In a matrix it is over the benchmarks "
-        "on which all models were compared, and its difference is the one primary test of the page.",
+        "on which all models were compared, and its difference is the one primary test of the page. Benchmarks of "
+        "unlike scales have none.",
         ("macro", "mover", "satterthwaite_t"),
+    ),
+    "mean of range": Term(
+        "The macro mean in which each value is a share of the range of its benchmark: (y - low)/(high - low). "
+        "--mean of-range asks for it where benchmarks have different ranges, which have no other mean.",
+        ("macro mean",),
     ),
     "better than each": Term(
         "In a matrix: the model that is better than every other model on the benchmark. Every pair of models is tested "

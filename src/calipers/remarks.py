@@ -13,7 +13,7 @@ from typing import Any, Literal
 Severity = Literal["note", "warning", "no_answer"]
 """A note explains, a warning may change how a number is used, and without an answer there is no conclusion."""
 
-Value = int | float | str | None | tuple[float, float] | Sequence[str]
+Value = int | float | str | None | Sequence[float | str]
 """A number, a name, an interval, or several names; never a sentence."""
 
 

@@ -101,6 +101,60 @@ def test_a_refused_extrapolation_says_why_everywhere(tmp_path):
     assert b"no value beyond the samples" in (tmp_path / "c.svg").read_bytes()
 
 
+def test_a_second_line_beyond_the_samples_needs_no_law(tmp_path):
+    name = rewards(tmp_path, [[1] * c + [0] * (4 - c) for c, tasks in enumerate(SEEN) for _ in range(tasks)])
+    (group,) = curves(name, "--to", "16", cwd=tmp_path)["groups"]
+    free = group["free_bounds"]
+    assert (free["samples"], free["tasks"], free["missing"], free["why"]) == (4, 100, 0, None)
+    assert [point["k"] for point in free["points"]] == [8, 16]
+    assert (free["points"][1]["low"], free["points"][1]["high"]) == pytest.approx((0.4704, 0.9863), abs=0.001)
+    shown = " ".join(calipers("curve", name, "--to", "16", cwd=tmp_path).stdout.split())
+    assert "pass@16, if chances follow a beta law with a share never solved: 0.700 (0.5" in shown
+    assert "). Whatever the law: 0.470 to 0.986." in shown
+    table = csv.DictReader(io.StringIO(calipers("curve", name, "--to", "16", "--format", "csv", cwd=tmp_path).stdout))
+    with_bounds = [(row["metric"], row["k"], row["free_low"]) for row in table if row["free_low"]]
+    assert with_bounds == [("pass@k", "8", with_bounds[0][2]), ("pass@k", "16", str(free["points"][1]["low"]))]
+
+
+def test_the_line_without_a_law_is_there_where_the_law_is_refused(tmp_path):
+    name = rewards(tmp_path, [[1] * c + [0] * (4 - c) for c in (0, 0, 1, 1, 2, 2, 3, 3, 4, 4)])
+    shown = " ".join(calipers("curve", name, "--to", "16", "--plot", "c.svg", cwd=tmp_path).stdout.split())
+    assert "10 tasks; at least 30 are needed" in shown
+    assert "pass@16, whatever the law: 0." in shown
+    assert b"dotted: bounds of pass@k that need no model" in (tmp_path / "c.svg").read_bytes()
+
+
+def test_without_bounds_a_reason_is_said(tmp_path):
+    name = rewards(tmp_path, [[1, 0, 1, 0]] * 40)
+    (group,) = curves(name, "--to", "16", cwd=tmp_path)["groups"]
+    assert group["free_bounds"]["points"] == []
+    assert group["free_bounds"]["why"]["code"] == "free_bounds_impossible"
+    shown = " ".join(calipers("curve", name, "--to", "16", cwd=tmp_path).stdout.split())
+    assert "no bounds of pass@k that need no model: no distribution of chances gives" in shown
+    assert "Whatever the law:" not in shown
+
+
+def test_a_run_that_retries_until_a_pass_has_no_bounds(tmp_path):
+    tasks = [[1]] * 10 + [[0, 1]] * 10 + [[0, 0, 1]] * 5 + [[0, 0, 0]] * 10
+    (group,) = curves(rewards(tmp_path, tasks), "--to", "16", cwd=tmp_path)["groups"]
+    assert group["free_bounds"]["why"]["code"] == "free_bounds_counts"
+
+
+def test_curves_with_bounds_are_read_back():
+    drawn = cal.curve([[1, 0, 0]] * 6 + [[0, 0, 0]] * 6, upto=8)
+    assert type(drawn).from_json(drawn.to_json()).groups == drawn.groups
+    assert type(drawn).from_json(drawn.to_json()).digest == drawn.digest
+    refused = cal.curve([[1, 0]], upto=8)
+    assert type(refused).from_json(refused.to_json()).digest == refused.digest
+
+
+def test_curves_written_before_there_were_bounds_are_read():
+    document = cal.curve([[1, 0, 0]] * 6, upto=8).to_dict()
+    for group in document["groups"]:
+        del group["free_bounds"]
+    assert cal.Curves.from_dict(document).groups[0].free_bounds is None
+
+
 def test_bands_say_that_each_is_by_itself(tmp_path):
     name = rewards(tmp_path)
     for more in ((), ("--format", "md")):
@@ -193,7 +247,7 @@ def test_out_and_plot_are_written(tmp_path):
     ("arguments", "said"),
     [
         (["--to", "0"], "--to is 0; expected a number of samples from 1 to 1,000,000"),
-        (["--threshold", "nan"], "--threshold is nan; expected a number that a reward can reach"),
+        (["--threshold", "nan"], "--threshold: is nan; expected a number that a reward can reach"),
         (["--plot", "c.pdf"], "c.pdf: does not have the name of a picture; expected a name that ends in .svg or .png"),
         (["--plot", "no/c.svg"], "no/c.svg: there is no folder 'no'; create it first"),
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),

@@ -47,8 +47,11 @@ def test_two_files_a_baseline_and_a_finished_result(tmp_path):
     done = calipers("leaderboard", NEXT, ARITH, "result.json", "--baseline", "tiny-calculator", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("arith, 2 models")
-    assert "next-calculator is first of 2: 0.550 (0.457 to 0.640)." in done.stdout
-    assert "+0.110 ▲" in done.stdout
+    assert "No model is first: the missing rollouts of tiny-calculator, next-calculator decide." in " ".join(
+        done.stdout.split()
+    )
+    assert "+0.110 ~" in done.stdout
+    assert "warning: 7 % of the rollouts of next-calculator are missing" in done.stderr.replace("\xa0", " ")
     assert "Not ranked: tiny-calculator: a finished result without its rollouts" in done.stdout
 
 

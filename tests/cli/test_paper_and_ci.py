@@ -121,8 +121,8 @@ def test_the_type_of_a_failure_is_not_that_of_a_missing_rollout(tmp_path):
 
 
 def test_a_finding_is_a_case_and_a_worse_one_fails(tmp_path):
-    worse = cases(calipers("compare", NEXT, ARITH, "--format", "junit", cwd=tmp_path).stdout)
-    better = cases(calipers("compare", ARITH, NEXT, "--format", "junit", cwd=tmp_path).stdout)
+    worse = cases(calipers("compare", NEXT, ARITH, "--missing", "random", "--format", "junit", cwd=tmp_path).stdout)
+    better = cases(calipers("compare", ARITH, NEXT, "--missing", "random", "--format", "junit", cwd=tmp_path).stdout)
     assert worse["mean_reward"][0][0] == "failure"
     assert worse["mean_reward"][0][1].startswith("delta -0.")
     assert better["mean_reward"] == []
@@ -140,7 +140,7 @@ def test_github_gets_markdown_annotations_and_a_summary(tmp_path):
 @pytest.mark.parametrize(
     ("command", "level"),
     [
-        (("compare", NEXT, ARITH), "::error title=worse%3A mean_reward::"),
+        (("compare", NEXT, ARITH, "--missing", "random"), "::error title=worse%3A mean_reward::"),
         (("gate", ARITH, "--require", "mean_reward >= 0.9"), "::error title=critical requirement failed%3A "),
     ],
 )

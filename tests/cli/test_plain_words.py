@@ -123,6 +123,7 @@ def test_the_texts_of_lm_eval(arguments):
 
 
 SAME_NAME = {
+    "--accept": "a step, or a night",
     "--alarm": "several of a run, or one over nights",
     "--false-alarms": "a chance, or a share of alarms",
     "--junit": "checks, or alarms",
@@ -140,6 +141,7 @@ SAME_NAME = {
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",
     "--model": "a model to run, or the model of a group",
+    "--missing": "runs that are compared may also be declared to lack rollouts at random",
     "--out": "a folder, a file beside the page, or the file itself",
     "--dataset": "the dataset of a group, or one to create",
     "--dialect": "the word that is explained",

@@ -201,7 +201,7 @@ def test_nights_are_kept_and_a_lasting_drop_fails_the_gate(dropped):
 def test_a_history_says_how_often_its_baseline_was_compared(quiet):
     for night in range(5):
         found = calipers("gate", f"run/step_{night}.jsonl", "--history", "n.json", cwd=quiet)
-    assert "this baseline has been compared 4 times" in " ".join(found.stdout.split())
+    assert "This baseline has been compared 4 times." in " ".join(found.stdout.split())
 
 
 @pytest.mark.parametrize("rule", ["lord++", "e-lond"])
@@ -250,7 +250,8 @@ def test_a_history_reads_rewards_that_are_words(quiet):
     (quiet / "words.jsonl").write_text('{"task": "a", "ok": "yes"}\n{"task": "b", "ok": "no"}\n')
     options = ("--columns", "reward=ok", "--truth", "yes=1,no=0", "--require", "mean_reward > 0.4")
     found = calipers("gate", "words.jsonl", "--history", "n.json", *options, cwd=quiet)
-    assert (found.returncode, found.stdout.count("PASS")) == (0, 2), found.stderr
+    assert (found.returncode, found.stdout.count("PASS")) == (0, 1), found.stderr
+    assert "NO ALARM" in found.stdout
 
 
 def test_a_history_from_standard_input_has_no_requirements(quiet):

@@ -5,9 +5,10 @@ from making import rollouts
 
 import calipers
 from calipers.reports.figures import RewardMetric, depends, heavy
-from calipers.stats.variance import Dependence, Retries
+from calipers.stats.counts import Follows
 
 RETRIED = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3, 4)] + [[0] * 4] * 4
+RETRIES = Follows("stops_at_pass", 38, 60, 8, None)
 LATER = "because a stopped task is known to have passed"
 
 
@@ -33,19 +34,37 @@ LATER = "because a stopped task is known to have passed"
     ],
 )
 def test_after_retries_what_is_right_is_named(asked, outright, said):
-    found = depends(Retries(38, 60, 8), asked, outright)
+    found = depends(RETRIES, asked, outright)
     assert found == f"38 of 60 tasks stop at their first pass: sample counts depend on results, so {said}"
 
 
 def test_where_only_what_is_right_was_asked_for_nothing_is_said():
-    assert depends(Retries(38, 60, 8), [RewardMetric("any_of_first_4", "any_of_first_{k}", 4)], True) == ""
+    assert depends(RETRIES, [RewardMetric("any_of_first_4", "any_of_first_{k}", 4)], True) == ""
+
+
+def test_a_run_that_stops_at_failures_is_said_with_what_is_known_of_it():
+    found = Follows("stops_at_failure", 38, 60, 8, None)
+    asked = [RewardMetric("pass_rate", "pass_rate"), RewardMetric("all_of_first_4", "all_of_first_{k}", 4)]
+    assert depends(found, asked, True) == (
+        "38 of 60 tasks stop at their first failure: sample counts depend on results, so pass_rate is biased; "
+        "all_of_first_k, for k up to 8, is not, because a stopped task is known to have failed"
+    )
+
+
+def test_last_samples_that_pass_too_often_are_said():
+    found = Follows("last_is_pass", 48, 60, 8, 0.0004)
+    asked = [RewardMetric(name, "any_of_first_{k}", k) for name, k in (("any_of_first_1", 1), ("any_of_first_2", 2))]
+    assert depends(found, asked, True) == (
+        "the last sample is a pass in 48 of 60 tasks with both results (p = 0.0004): sample counts depend on results, "
+        "so any_of_first_2 is biased; any_of_first_1 is not"
+    )
 
 
 def test_a_score_is_said_with_its_numbers():
-    text = depends(Dependence(-5.25, 1.6e-7, 60), [RewardMetric("pass_rate", "pass_rate")], True)
+    text = depends(Follows("more_is_lower", 0, 60, 8, 1.6e-7), [RewardMetric("pass_rate", "pass_rate")], True)
     assert text == (
         "sample counts depend on results: tasks with more samples have lower rewards (score test over 60 tasks: "
-        "z = -5.25, p = 2e-07), so pass_rate may be biased"
+        "p = 2e-07), so pass_rate may be biased"
     )
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from calipers.stats.alarms import (
     Process,
+    Recovery,
     RunningBest,
     closed,
     drop_units,
@@ -21,6 +22,8 @@ from calipers.stats.alarms import (
     lower_bound,
     mean_units,
     rate_units,
+    recovery_level,
+    recovery_units,
     segment_level,
     upper_bound,
     within_variance,
@@ -283,3 +286,58 @@ def test_a_drop_of_five_points_is_found_soon():
     found = watched(np.random.default_rng(30), 20, 70, 200, 4, drop=0.05)
     assert np.count_nonzero(found) >= 19
     assert np.median(found[found > 0]) - 50 <= 6
+
+
+PREDICTED = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.6, 0.5])
+
+
+def test_recovery_reference_values():
+    recovery, found = Recovery.begin(0.5), []
+    for night in ("1110100010", "1111110011", "1111111011"):
+        recovery = recovery.step(np.array([float(each) for each in night]), PREDICTED, PREDICTED.mean())
+        found.append(recovery.value)
+    assert found == pytest.approx([0.946542, 1.922300, 12.527709], abs=6e-7)
+    assert not recovery.closes
+    assert recovery.step(np.ones(10), PREDICTED, PREDICTED.mean()).closes
+
+
+def test_the_level_of_recovery_is_a_quarter_of_the_change_below_the_bound():
+    assert float(recovery_level(0.53, 0.41)) == pytest.approx(0.5)
+    assert float(recovery_level(0.53, 0.6)) == 0.53  # a false alarm: the mean is above the bound
+
+
+def test_the_stakes_of_recovery_never_lose_all():
+    """The worst step has a 0 for the task of which the most was expected."""
+    units = recovery_units(np.zeros(10), PREDICTED, 0.99, PREDICTED.mean())
+    assert units.stakes[0] == pytest.approx(0.9 / (0.9 + 0.99 - PREDICTED.mean()))
+    assert 1 + units.stakes[0] * units.centred.min() == pytest.approx(0.1)
+
+
+def test_without_a_step_the_evidence_of_recovery_is_one():
+    assert Recovery.begin(0.3).value == 1.0
+
+
+def closed_within(mean, level, *, runs=400, steps=40, tasks=60):
+    """The share of alarms that close within so many steps, for tasks with chances around a mean."""
+    rng = np.random.default_rng(17)
+    closed_runs = 0
+    for _ in range(runs):
+        chances = np.clip(rng.beta(0.8, 0.8, tasks) + mean - 0.5, 0, 1)
+        chances *= mean / chances.mean()  # exactly the mean, so that the null is at its edge
+        chances = np.clip(chances, 0, 1)
+        recovery = Recovery.begin(level + chances.mean() - mean)
+        total, weight, closed_here = np.zeros(tasks), 0.0, False
+        for _ in range(steps):
+            values = (rng.random(tasks) < chances).astype(float)
+            expected = (total + 0.5) / (weight + 1)
+            recovery = recovery.step(values, expected, float(expected.mean()))
+            closed_here |= recovery.closes
+            total, weight = 0.97 * (total + values), 0.97 * (weight + 1)
+        closed_runs += closed_here
+    return closed_runs / runs
+
+
+def test_an_alarm_does_not_close_while_the_mean_is_at_the_level():
+    """The worst world of the promise: the mean is as high as the null of recovery allows."""
+    assert closed_within(0.5, 0.5) <= 0.05
+    assert closed_within(0.5, 0.4) >= 0.8

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.anytime import CONTRADICTED, NO_RANGE, Evidence, anytime, evidence
+from calipers.stats.anytime import CONTRADICTED, NO_RANGE, Bets, anytime, bets_of
+from calipers.stats.claims import Evidence, decide
 from calipers.stats.intervals import ONE_TASK
 from calipers.stats.margins import equivalence, non_inferiority
 from calipers.stats.paired import NO_COMMON, NOT_FINITE
-from calipers.stats.verdict import verdict
 
 UNIT = (0.0, 1.0)
 SEQUENCES = [
@@ -30,7 +30,7 @@ def last(held, mean):
 
 @pytest.mark.parametrize(("moved", "evidence_of_a_difference", "ends"), SEQUENCES)
 def test_reference(moved, evidence_of_a_difference, ends):
-    held = evidence(np.array(moved, dtype=float))
+    held = bets_of(np.array(moved, dtype=float))
     assert last(held, 0.0) == pytest.approx(evidence_of_a_difference, rel=1e-6)
     for end in ends or ():  # what a single look at the last task leaves reaches up to evidence of 20
         if abs(end) < 1:
@@ -69,9 +69,9 @@ def test_each_look_is_a_prefix_of_the_last():
     moved = rng.uniform(-1, 1, size=200)
     clusters = np.repeat(np.arange(50), 4)
     for those in (None, clusters):
-        whole = evidence(moved, those)
+        whole = bets_of(moved, those)
         for count in range(20, 200, 20):
-            some = evidence(moved[:count], None if those is None else those[:count])
+            some = bets_of(moved[:count], None if those is None else those[:count])
             for mean in (0.0, 0.1, -0.3):
                 np.testing.assert_allclose(some.against(mean), whole.against(mean)[: len(some.sums)], rtol=1e-12)
 
@@ -132,15 +132,15 @@ def test_where_no_task_differs():
 def test_a_cluster_is_one_bet():
     """Twenty tasks of one cluster that all moved are one piece of evidence, and four clusters of them are four."""
     moved = np.ones(80)
-    alone, together = evidence(moved), evidence(moved, np.repeat(np.arange(4), 20))
+    alone, together = bets_of(moved), bets_of(moved, np.repeat(np.arange(4), 20))
     assert len(together.sums) == 4
-    assert together.against(0.0)[-1] == pytest.approx(evidence(np.ones(4)).against(0.0)[-1])
+    assert together.against(0.0)[-1] == pytest.approx(bets_of(np.ones(4)).against(0.0)[-1])
     assert together.against(0.0)[-1] < alone.against(0.0)[-1]
 
 
 def test_clusters_of_several_sizes():
     """A cluster's sum is bet on in units of the largest so far; written out for two clusters, of 1 and of 3 tasks."""
-    held = Evidence(np.array([1.0, -2.0]), np.array([1.0, 3.0]))
+    held = Bets(np.array([1.0, -2.0]), np.array([1.0, 3.0]))
     deltas = 0.05 * 8 ** (np.arange(6) / 5)
     first = np.minimum(deltas / np.sqrt(1 / 4), 0.98)
     second = np.minimum(deltas / np.sqrt((1 + 1 / 9) / 5), 0.98)
@@ -152,7 +152,7 @@ def test_clusters_of_several_sizes():
 
 
 def test_clusters_come_in_the_order_of_their_first_tasks():
-    held = evidence(np.array([1.0, 0.5, -1.0, 0.25]), np.array([9, 2, 9, 5]))
+    held = bets_of(np.array([1.0, 0.5, -1.0, 0.25]), np.array([9, 2, 9, 5]))
     assert held.sums.tolist() == [0.0, 0.5, 0.25]
     assert held.sizes.tolist() == [2, 1, 1]
 
@@ -165,7 +165,7 @@ def test_margins():
         max(small.sequence.p_at_most(-0.1), small.sequence.p_at_least(0.1))
     )
     assert not equivalence(small, 0.001).shown
-    assert verdict(small, margin=0.1).word == "equivalent"
+    assert decide(Evidence(small, small), margin=0.1).word == "equivalent"
     lost = anytime(np.tile([-1.0, 0, 0, 0], 50), limits=UNIT)
     assert not non_inferiority(lost, 0.1).shown
     assert non_inferiority(lost, 0.1, higher_is_better=False).shown

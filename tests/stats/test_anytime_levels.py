@@ -10,7 +10,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from bench.simulations.anytime import Advice, Cost, Law, Level, _text, _unkept, first_claims, followed, looked_too_often
 from bench.simulations.paired_rule import LEVEL
-from calipers.stats.anytime import evidence
+from calipers.stats.anytime import bets_of
 
 SKEWED = Law("+0.01 or -0.49", np.array([0.01, -0.49]), np.array([0.98, 0.02]))
 FAIR = Law("0 and 1", np.array([1.0, -1.0, 0.0]), np.array([0.1, 0.1, 0.8]))
@@ -27,7 +27,7 @@ def test_the_bench_and_the_test_agree(law, sizes):
     sums = np.add.reduceat(drawn, np.cumsum(counts) - counts, axis=1).T
     found = first_claims(sums, None if sizes is None else counts.astype(float))
     for run, claimed in zip(drawn, found.tolist(), strict=True):
-        enough = evidence(run, None if sizes is None else clusters).against(0.0) >= -np.log(LEVEL)
+        enough = bets_of(run, None if sizes is None else clusters).against(0.0) >= -np.log(LEVEL)
         assert claimed == (int(np.argmax(enough)) + 1 if enough.any() else len(counts) + 1)
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -41,6 +43,235 @@ def test_reference_of_all_signs():
     assert (found.patterns, found.exact) == (4096, True)
 
 
+def gaps_of(values, places):
+    """The values with these rollouts at their worst and at their best, places are (run, task) from 1."""
+    low, high = values.copy(), values.copy()
+    for run, task in places:
+        low[run - 1, task - 1], high[run - 1, task - 1] = 0.0, 1.0
+    return low, high
+
+
+@pytest.mark.parametrize(
+    ("places", "t"),
+    [
+        ([(1, 10), (3, 1)], [2.250500, 4.500999, 2.250500]),
+        ([(1, 10), (3, 1), (3, 2), (3, 4)], [2.250500, 3.196773, 0.970143]),
+    ],
+)
+@pytest.mark.parametrize("higher", [True, False])
+def test_reference_of_all_signs_with_missing_rollouts(places, t, higher):
+    low, high = gaps_of(THREE, places)
+    if not higher:  # the mirror of the values also swaps their fillings
+        low, high = 1 - high, 1 - low
+    found = rank_sets(low, high=high, higher_is_better=higher)
+    assert found.t[[0, 0, 1], [1, 2, 2]].tolist() == pytest.approx(t, abs=1e-6)
+    assert found.critical == pytest.approx(2.803060, abs=1e-6)
+    assert sets(found) == [(1, 2), (1, 3), (2, 3)]
+
+
+def test_without_missing_rollouts_nothing_changes():
+    values, weights, clusters = passes(6, 90, shift=0.06), np.arange(90) % 4 + 1.0, np.arange(90) // 3
+    for options in ({}, {"weights": weights}, {"weights": weights, "clusters": clusters}):
+        plain = rank_sets(values, **options)
+        again = rank_sets(values, high=values.copy(), known=np.ones(values.shape, dtype=bool), **options)
+        assert (again.critical, again.widest, sets(again)) == (plain.critical, plain.widest, sets(plain))
+        assert (again.t.tolist(), again.errors.tolist()) == (plain.t.tolist(), plain.errors.tolist())
+        assert again.interval(0, 5, -0.2) == plain.interval(0, 5, -0.2)
+
+
+def test_tasks_that_no_run_has_do_not_count():
+    values, known = passes(4, 60, shift=0.1), np.ones((4, 60), dtype=bool)
+    known[:, 7:20] = False
+    some, fewer = rank_sets(np.where(known, values, math.nan), known=known), rank_sets(values[:, known[0]])
+    assert (some.critical, some.t.tolist(), sets(some)) == (fewer.critical, fewer.t.tolist(), sets(fewer))
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+@pytest.mark.parametrize("weighed", [False, True])
+def test_the_t_of_a_pair_is_that_of_its_own_tasks(weighed, clustered):
+    """The product is the test of two runs: the row at its worst, the column at its best, on the tasks of both."""
+    rng = np.random.default_rng(4)
+    values, known, lost = passes(5, 80, shift=0.1), rng.random((5, 80)) < 0.8, rng.random((5, 80)) < 0.1
+    weights = rng.integers(1, 4, 80) * 1.0 if weighed else None
+    clusters = np.arange(80) // 4 if clustered else None
+    low, high = np.where(lost, 0.0, values), np.where(lost, 1.0, values)
+    found = rank_sets(low, weights, clusters, high=high, known=known)
+    for row, column in ((0, 1), (1, 0), (4, 2)):
+        both = known[row] & known[column]
+        test = paired(
+            (low[row] - high[column])[both],
+            weights if weights is None else weights[both],
+            clusters if clusters is None else clusters[both],
+        )
+        assert found.t[row, column] == pytest.approx(test.value / test.stderr, abs=1e-9)
+        assert found.errors[row, column] == pytest.approx(test.stderr, abs=1e-12)
+        assert found.least[row, column] == pytest.approx(test.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_signs_are_the_same_for_all_pairs_whatever_their_tasks(weighed):
+    """All patterns by hand: the largest t over the ordered pairs, each with its own tasks and fillings."""
+    rng = np.random.default_rng(6)
+    values, known = rng.integers(0, 5, (3, 11)) / 4, np.ones((3, 11), dtype=bool)
+    known[1, :2], known[2, 5] = False, False
+    low, high = values.copy(), values.copy()
+    low[0, 3], high[0, 3] = 0.0, 1.0
+    weights = rng.integers(1, 4, 11) * 1.0 if weighed else np.ones(11)
+    largest = []
+    for pattern in range(1 << 11):
+        signs = 1 - 2 * ((pattern >> np.arange(11)) & 1)
+        of_pairs = []
+        for row, column in ((0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)):
+            both = known[row] & known[column]
+            share, units = weights[both] / weights[both].sum(), int(both.sum())
+            flipped = share * ((low[row] - high[column]) * signs)[both]
+            rest = flipped - share * flipped.sum()
+            squared_t = flipped.sum() ** 2 / max(units / (units - 1) * (rest**2).sum(), 1e-30)
+            units = 1 / (share**2).sum()
+            of_pairs.append(units * squared_t / (units - 1 + squared_t))  # the square of s, whatever the units
+        largest.append(max(of_pairs))
+    found = rank_sets(low, weights, high=high, known=known)
+    squared_s = sorted(largest)[int(np.ceil(0.95 * len(largest))) - 1]
+    for row, column in ((0, 1), (1, 2)):
+        share = weights * known[row] * known[column]
+        units = share.sum() ** 2 / (share**2).sum()
+        needed = np.sqrt(squared_s * (units - 1) / (units - squared_s))
+        assert found.needed_first[row, column] == pytest.approx(needed, abs=1e-9)
+
+
+def test_a_run_with_few_tasks_does_not_hide_the_order_of_the_others():
+    """The critical value of the complete runs was 3.9 with three runs of 7 tasks beside them, and is 2.4 without."""
+    values, known = passes(7, 200, shift=0.08), np.ones((7, 200), dtype=bool)
+    for run, start in ((4, 0), (5, 50), (6, 100)):
+        known[run], values[run, start : start + 7] = False, values[run, start : start + 7] > 2
+        known[run, start : start + 7] = True
+    found, complete = rank_sets(values, known=known), rank_sets(values[:4])
+    assert found.critical < complete.critical + 0.6
+    assert found.needed[0, 6] > found.critical
+
+
+def test_a_run_with_three_tasks_leaves_the_others_their_sets():
+    """All three of its tasks point one way under every fourth pattern of signs, and then no pair could be shown."""
+    values, known = passes(4, 200, shift=0.15), np.ones((4, 200), dtype=bool)
+    values[3], known[3, 3:] = 0.0, False
+    found, others = rank_sets(values, known=known), rank_sets(values[:3])
+    assert sets(found)[3] == (1, 4)
+    assert [high - low for low, high in sets(found)[:3]] == [high - low + 1 for low, high in sets(others)]
+    assert others.tied.sum() < 9
+
+
+def test_a_run_without_common_tasks_is_tied_with_all():
+    values, known = passes(3, 80, shift=0.3), np.ones((3, 80), dtype=bool)
+    known[:2, 40:], known[2, :40] = False, False
+    found = rank_sets(values, known=known)
+    assert sets(found)[2] == (1, 3)
+    assert found.interval(0, 2, 0.1) is None
+
+
+def test_a_pair_must_exceed_its_own_critical_value():
+    own = np.full((3, 3), 5.6)
+    found = rank_sets(THREE, own=own)
+    assert sets(found) == [(1, 3)] * 3
+    assert found.interval(0, 2, 0.75) == pytest.approx((0.75 - 5.6 * 0.137046, 0.75 + 5.6 * 0.137046), abs=1e-5)
+    assert sets(rank_sets(THREE, own=own - 0.2)) == sets(rank_sets(THREE))
+
+
+def test_a_lopsided_pair_must_reach_the_critical_value_with_its_score():
+    scores = np.full((3, 3), math.nan)
+    for score, held in ((2.7, True), (2.9, False)):
+        scores[0, 2] = score
+        found = rank_sets(THREE, scores=scores)
+        assert (bool(found.unseen[0, 2]), bool(found.better[0, 2])) == (held, not held)
+        assert not found.unseen[2, 0]
+    assert bool(rank_sets(THREE, scores=scores, own=np.full((3, 3), 3.0)).unseen[0, 2])
+
+
+def test_a_barred_pair_is_never_ordered():
+    barred = np.zeros((3, 3), dtype=bool)
+    barred[0, 2] = barred[2, 0] = True
+    found = rank_sets(THREE, barred=barred)
+    assert sets(found) == [(1, 3)] * 3
+    assert (found.t[0, 2] > found.critical, bool(found.tied[0, 2]), bool(found.unseen[0, 2])) == (True, True, False)
+    assert found.interval(0, 2, 0.75)[0] == 0.0  # the interval agrees with the verdict
+
+
+def test_missing_rollouts_that_decide_are_named():
+    low, high = gaps_of(THREE, [(3, 1), (3, 2), (3, 4), (3, 5)])
+    found = rank_sets(low, high=high)
+    decide = found.missing_decide(rank_sets(THREE))
+    assert np.argwhere(decide).tolist() == [[0, 2]]
+    scores = np.full((3, 3), math.nan)
+    scores[0, 2] = 1.0
+    held = rank_sets(THREE, scores=scores)
+    assert not held.missing_decide(rank_sets(THREE)).any()  # a loss not seen holds this pair back
+
+
+@st.composite
+def boards(draw):
+    """Runs with 0/1 values on 8 to 12 tasks, some of them missing, some not planned."""
+    runs, tasks = draw(st.integers(2, 4)), draw(st.integers(8, 12))
+    marks = [draw(st.lists(st.sampled_from("0111.-"), min_size=tasks, max_size=tasks)) for _ in range(runs)]
+    text = np.array(marks)
+    values = (text == "1").astype(float)
+    return values, np.where(text == ".", 1.0, values), text != "-"
+
+
+@settings(max_examples=60, deadline=None)
+@given(boards(), st.randoms(use_true_random=False))
+def test_the_order_of_runs_does_not_matter(board, random):
+    values, high, known = board
+    order = list(range(len(values)))
+    random.shuffle(order)
+    if (known.sum(axis=0) > 1).sum() < 2:
+        return
+    found = rank_sets(values, high=high, known=known)
+    turned = rank_sets(values[order], high=high[order], known=known[order])
+    assert sets(turned) == [sets(found)[run] for run in order]
+    assert turned.t == pytest.approx(found.t[np.ix_(order, order)], abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(boards())
+def test_an_interval_agrees_with_the_verdict_of_its_pair(board):
+    values, high, known = board
+    if (known.sum(axis=0) > 1).sum() < 2:
+        return
+    for higher in (True, False):
+        found = rank_sets(values, high=high, known=known, higher_is_better=higher)
+        for one, two in np.argwhere(~np.eye(len(values), dtype=bool)).tolist():
+            both = known[one] & known[two]
+            difference = float((values[one] - values[two])[both].mean()) if both.any() else 0.0
+            interval = found.interval(one, two, difference)
+            if interval is None:
+                assert found.tied[one, two]
+                continue
+            low, above = interval
+            assert low <= difference <= above
+            assert low <= float((values[one] - high[two])[both].mean()) + 1e-12
+            assert above >= float((high[one] - values[two])[both].mean()) - 1e-12
+            if found.tied[one, two]:
+                assert low <= 0 <= above
+            elif found.better[one, two] == higher:
+                assert 0 <= low < above
+            else:
+                assert low < above <= 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(boards(), st.data())
+def test_one_more_missing_rollout_never_raises_a_t(board, data):
+    values, high, known = board
+    run = data.draw(st.integers(0, len(values) - 1))
+    task = data.draw(st.integers(0, values.shape[1] - 1))
+    if (known.sum(axis=0) > 1).sum() < 2:
+        return
+    before = rank_sets(values, high=high, known=known)
+    values, high = values.copy(), high.copy()
+    values[run, task], high[run, task] = 0.0, 1.0
+    after = rank_sets(values, high=high, known=known)
+    assert (after.t <= before.t + 1e-9)[before.t > 0].all()
+
+
 def test_reference_of_the_winner():
     """Two million draws gave q 2.384 and the bias 0.0662."""
     found = winner(PICKED, draws=200_000)
@@ -62,6 +293,52 @@ def test_a_known_range_takes_the_lower_of_two_lower_ends():
     q = ndtri(stdtr(19, (0.8 - free.interval[0]) / np.sqrt(0.16 / 19)))
     centre, half = 0.8 + q * q / 40, q * np.sqrt(0.16 / 20 + q * q / 1600)
     assert found.interval[0] == pytest.approx((centre - half) / (1 + q * q / 20), abs=1e-9)
+
+
+def test_the_winner_of_own_tasks_is_that_of_common_tasks_if_all_have_the_same():
+    values, known = passes(5, 60, shift=0.1), np.ones((5, 60), dtype=bool)
+    known[:, 40:] = False
+    for options in ({}, {"limits": (0.0, 1.0)}, {"higher_is_better": False}):
+        assert winner(np.where(known, values, math.nan), known=known, **options) == winner(values[:, :40], **options)
+
+
+def test_a_run_with_one_task_is_no_candidate():
+    values, known = passes(4, 60), np.ones((4, 60), dtype=bool)
+    values[3, 0], known[3, 1:] = 1.0, False
+    found = winner(values, known=known)
+    assert (found.candidates, found.run) == (3, winner(values[:3]).run)
+
+
+def test_a_winner_with_other_tasks_has_the_covariance_of_the_tasks_that_both_have():
+    """Two copies of one run are equal where both have tasks, so that the selection between them has little bias."""
+    values = np.repeat(passes(1, 200), 2, axis=0)
+    known = np.ones((2, 200), dtype=bool)
+    known[1, 190:] = False
+    copies = winner(values, known=known).bias
+    assert 0 <= copies < 0.2 * winner(passes(2, 200)).bias
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_missing_rollouts_widen_the_interval_of_the_winner(higher):
+    """It reaches from the lower end with all of them failed to the upper end with all of them passed."""
+    values, known = PICKED.copy(), np.ones(PICKED.shape, dtype=bool)
+    known[0, :3] = False
+    worst = np.where(known, values, 0.0), np.where(known, values, 1.0), np.ones(PICKED.shape, dtype=bool)
+    options = {"limits": (0.0, 1.0), "higher_is_better": higher}
+    if not higher:
+        values, worst = 1 - values, (1 - worst[1], 1 - worst[0], worst[2])
+    found, seen = winner(values, known=known, worst=worst, **options), winner(values, known=known, **options)
+    assert (found.run, found.observed, found.value) == (seen.run, seen.observed, seen.value)
+    assert found.interval[0] < seen.interval[0] < found.value < seen.interval[1] < found.interval[1]
+    better_end = found.interval[1] if higher else 1 - found.interval[0]
+    mean = float(np.where(known, PICKED, 1.0)[0].mean())
+    assert better_end == pytest.approx(min(1.0, mean + 1.959964 * np.sqrt(mean * (1 - mean) / 19)), abs=1e-6)
+
+
+def test_missing_rollouts_of_other_runs_leave_the_interval_of_the_winner():
+    low, planned = PICKED.copy(), np.ones(PICKED.shape, dtype=bool)
+    low[1, :2] = 0.0
+    assert winner(PICKED, worst=(low, PICKED, planned), limits=(0.0, 1.0)) == winner(PICKED, limits=(0.0, 1.0))
 
 
 @pytest.mark.parametrize("tasks", [2, 3, 5])

@@ -1,12 +1,21 @@
 import numpy as np
 import pytest
 
+import calipers.stats.verdict
 from calipers.stats.anytime import anytime
+from calipers.stats.claims import Evidence, decide
 from calipers.stats.paired import Difference, paired
 from calipers.stats.power import PairVariance, power_of
-from calipers.stats.verdict import more_samples, verdict
+from calipers.stats.verdict import more_samples
 
 UNIT = (0.0, 1.0)
+
+
+def verdict(difference, *, higher_is_better=True, margin=None, p=None, **options):
+    """The verdict on one difference; ``p`` is the one adjusted for other tests."""
+    level = 0.05 * difference.p / p if p else None
+    decision = decide(Evidence(difference, difference), higher_is_better=higher_is_better, margin=margin, level=level)
+    return calipers.stats.verdict.verdict(decision, difference, margin=margin, p=p, **options)
 
 
 def of(*counts, **options):

@@ -162,7 +162,7 @@ def test_two_runs_of_one_dataset_are_a_pair():
     data = report_data([ARITH, NEXT])
     assert isinstance(data, PairData)
     assert (data.first.name, data.second.name) == ("tiny-calculator", "next-calculator")
-    assert data.comparison["mean_reward"].verdict == "better"
+    assert data.comparison["mean_reward"].as_observed == "better"
 
 
 def test_three_are_many():

@@ -23,6 +23,7 @@ from calipers.formats.convert import decoded, records_of, refuse_pipes
 from calipers.formats.read import begin
 from calipers.formats.run_folder import is_run, read_plan, read_settings
 from calipers.formats.source_facts import FACTS
+from calipers.reports.asserted import Asserted
 from calipers.reports.document import Blank, Block, Document, Sentence, Title, plain_table
 from calipers.reports.figures import counted
 from calipers.reports.untrusted_text import clean
@@ -199,8 +200,11 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """The result of an audit: findings, lists to look at, and gaps in the records."""
+class Audit(Asserted):
+    """The result of an audit: findings, lists to look at, and gaps in the records.
+
+    ``bool(audit)`` is whether there is no finding.
+    """
 
     paths: Sequence[str]
     rollouts: int
@@ -213,6 +217,10 @@ class Audit:
     def exit_code(self) -> int:
         """1 with any finding, else 0."""
         return 1 if self.findings else 0
+
+    def page(self) -> Document:
+        """The document that renderers show."""
+        return document(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The audit, ready for strict JSON."""

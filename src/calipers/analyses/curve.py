@@ -21,14 +21,16 @@ from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source
+from calipers.remarks import Remark
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
-from calipers.reports.figures import NONE, counted, figure, percent, whole_account
+from calipers.reports.figures import NONE, counted, figure, is_or_are, percent, whole_account
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.result import canonical, finite
 from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
-from calipers.request import Plan, integer, make_plan
+from calipers.request import SLACK, Plan, checked_threshold, integer, make_plan, no_threshold
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters, over_steps
 from calipers.rollouts.ledger import Ledger, Missing, contributed
@@ -49,6 +51,7 @@ from calipers.stats.curve import (
 )
 from calipers.stats.estimate import TOO_LARGE, ValueEnds
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
+from calipers.stats.free_bounds import free_bounds
 from calipers.tally import quietly
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
 SCHEMA = "calipers.curves/1"
 FIELDS = (
     *("dataset", "model", "agent", "reward", "metric", "k", "value", "stderr", "low", "high", "tasks"),
-    *("model_based", "tries", "cost_usd", "cost_usd_per_success", "why", "assumes"),
+    *("model_based", "tries", "cost_usd", "cost_usd_per_success", "why", "assumes", "free_low", "free_high"),
 )
 ALL_SHOWN = 16  # up to this number, every k has a row
 MODEL = "*"  # marks extrapolated values
@@ -80,6 +83,26 @@ class FittedLaw:
 
 
 @dataclass(frozen=True, slots=True)
+class FreePoint:
+    """The bounds of pass@k at one k that hold whatever the law of chances."""
+
+    k: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class FreeLine:
+    """The bounds of pass@k beyond the samples that hold whatever the law of chances, or why there are none."""
+
+    samples: int  # of each task that are used: those that were planned for all tasks
+    tasks: int
+    missing: int  # rollouts among them; they count as failures for the lower end, and as passes for the upper end
+    points: Sequence[FreePoint]
+    why: Mapping[str, Any] | None = None  # a remark, as documents have it
+
+
+@dataclass(frozen=True, slots=True)
 class CurveGroup:
     """The curves of one agent, model and dataset, by one of its rewards."""
 
@@ -94,6 +117,7 @@ class CurveGroup:
     first_success: Sequence[FirstSuccess]
     notes: Sequence[str] = ()
     law: FittedLaw | None = None  # None if nothing beyond the samples was requested
+    free_bounds: FreeLine | None = None  # None if nothing beyond the samples was requested
 
     @property
     def title(self) -> str:
@@ -182,10 +206,12 @@ class Curves(Page):
         for group in self.groups:
             names = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "reward": group.reward}
             first_success = {row.k: row for row in group.first_success}
+            free_points = {} if group.free_bounds is None else {point.k: point for point in group.free_bounds.points}
             for curve in group.curves:
                 for point in curve.points:
                     low, high = point.interval or (None, None)
                     first = first_success.get(point.k) if curve.metric == "pass@k" else None
+                    free = free_points.get(point.k) if curve.metric == "pass@k" else None
                     rows.append(
                         {
                             **names,
@@ -196,6 +222,8 @@ class Curves(Page):
                             "tries": first.tries if first else None,
                             "cost_usd": first.cost if first else None,
                             "cost_usd_per_success": first.cost_per_success if first else None,
+                            "free_low": free.low if free else None,
+                            "free_high": free.high if free else None,
                         }
                     )
         return rows
@@ -225,7 +253,12 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
     curves = [
         {**curve, "points": [_without(point, "assumes") for point in curve["points"]]} for curve in group["curves"]
     ]
-    return {**_without(_without(group, "notes"), "law"), "curves": curves}
+    numbers = {**_without(_without(group, "notes"), "law"), "curves": curves}
+    free = numbers.pop("free_bounds")
+    if free is not None:
+        why = None if free["why"] is None else _without(free["why"], "text")
+        numbers["free_bounds"] = {**free, "why": why}
+    return numbers
 
 
 def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
@@ -252,7 +285,7 @@ def curve(
     source: Source,
     *,
     upto: int | None = None,
-    threshold: float = PASS_THRESHOLD,
+    threshold: float | None = None,
     cluster: str | None = None,
     missing: Missing | None = None,
     reward: str | None = None,
@@ -264,9 +297,10 @@ def curve(
 ) -> Curves:
     """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until the first pass; by group and reward.
 
-    ``upto`` is the last k. Beyond the number of samples, pass@k and pass^k are extrapolated with a fitted distribution
-    of pass probabilities (`calipers.stats.extrapolation`) and marked; if that is not possible, they have no value but
-    a reason. A source is anything that `score` reads.
+    ``threshold`` is the reward from which a sample passes: 1, unless rewards exceed it. ``upto`` is the last k. Beyond
+    the number of samples, pass@k and pass^k are extrapolated with a fitted distribution of pass probabilities
+    (`calipers.stats.extrapolation`) and marked; if that is not possible, they have no value but a reason. A source is
+    anything that `score` reads.
 
     >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
     [0.25, 0.5]
@@ -275,18 +309,17 @@ def curve(
     upto = None if upto is None else integer("--to", upto)
     if upto is not None and not 1 <= upto <= FARTHEST:
         raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
-    if not math.isfinite(threshold):
-        raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
+    passing = checked_threshold(threshold)
     read = read_source(source, Named(columns or {}, truth, input_format or ""), (*plan.labels, "answer"), progress)
-    settings = _CurveSettings(plan, threshold, upto)
     with quietly():
         pairs = [(part, key) for part in read.rollouts.groups() for key in rewards_of(part, plan.reward)]
+        settings = _CurveSettings(plan, pass_threshold(passing, pairs), upto)
         groups = [_with_sequences(_measured(part, key, settings), part, settings) for part, key in pairs]
     if groups and all(NO_REWARDS in group.notes for group in groups):
         raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
     stop_notes = [note for stop in read.rollouts.stops.values() for note in stop.notes]  # the groups have them
     notes = without_sentences([*read.rollouts.notes, *over_steps(read.rollouts)], stop_notes)
-    return Curves(plan.missing, plan.confidence, threshold, cluster, read.hashed(), groups, notes)
+    return Curves(plan.missing, plan.confidence, settings.threshold, cluster, read.hashed(), groups, notes)
 
 
 def _with_sequences(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:
@@ -312,12 +345,22 @@ def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
     return [part.usual_reward or "reward"] if part.usual_reward in keys or not keys else keys
 
 
+def pass_threshold(given: float | None, rewards: Iterable[tuple[Rollouts, str]]) -> float:
+    """The reward from which a sample passes: the given one, else 1; InputError for rewards above 1 without one."""
+    if given is not None:
+        return given
+    highest = [ValueEnds.of(contributed(part, key).kept()).high for part, key in rewards]
+    if (most := max(highest, default=0.0)) > 1 + SLACK:
+        raise no_threshold("pass@k", most)
+    return PASS_THRESHOLD
+
+
 def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
     """The reward that each rollout contributes, [R]; Incomplete if ``missing`` is fail and rollouts are missing."""
     column = contributed(part, key)
     ledger = Ledger.of(part)
     if missing == "fail" and ledger.gaps:
-        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts are missing"
+        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts {is_or_are(ledger.gaps)} missing"
         raise Incomplete(f"{gaps}; --missing gap excludes them, --missing zero counts them as 0")
     return column.filled(0.0) if missing == "zero" else column
 
@@ -334,6 +377,8 @@ def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
     n = by.count(rewards.given)
     passing = pass_curves(rewards, by, units, threshold=settings.threshold, confidence=settings.plan.confidence)
     passing, law, fit_notes = _extended(passing, pass_counts(rewards, by, settings.threshold), units, settings)
+    later = [point.k for point in passing[0].points if point.model_based]
+    free = _free_line(rewards, part, later, settings) if later else None
     others, notes = _majority_and_max(part, rewards, units, settings)
     tries = first_success(rewards, costs, by, threshold=settings.threshold)
     agent, model, dataset = part.keys[0]
@@ -349,6 +394,7 @@ def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
         [row for row in tries if settings.upto is None or row.k <= settings.upto],
         [*_sample_notes(n), *fit_notes, *notes, *_cost_notes(costs, tries)],
         law,
+        free,
     )
 
 
@@ -405,6 +451,22 @@ def _extended(
     if (law := extrapolation.law) is not None:
         fitted = replace(fitted, a=law.a, b=law.b, never_solved=law.never_solved, log_likelihood=law.log_likelihood)
     return (at_curve, hat_curve), fitted, _fit_notes(extrapolation, passing, n) if extrapolation.points else []
+
+
+def _free_line(rewards: Column, part: Rollouts, ks: Sequence[int], settings: _CurveSettings) -> FreeLine:
+    """The bounds of pass@k at each k that hold whatever the law of chances."""
+    found = free_bounds(
+        rewards,
+        part.by_task,
+        ks,
+        threshold=settings.threshold,
+        confidence=settings.plan.confidence,
+        clustered=settings.plan.cluster is not None,
+        stopped=part.stop is not None,
+    )
+    points = [FreePoint(k, low, high) for k, (low, high) in found.ends.items()]
+    why = None if found.why is None else documents_of([found.why])[0]
+    return FreeLine(found.samples, found.tasks, found.missing, points, why)
 
 
 def _fit_notes(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
@@ -466,6 +528,7 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
             f"{percent(curves.confidence)} bands are valid for each k on its own, not for all k together", "note"
         )
     yield from _extrapolation_notes(group, shown)
+    yield from _last_in_words(group)
     tries = [row for row in group.first_success if row.k in ks]
     if tries:
         yield Title("cost of trying until the first pass, at most k times")
@@ -510,6 +573,25 @@ def _extrapolation_notes(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[
     for why in dict.fromkeys(point.why for point in points if point.why):
         beyond_samples = f" beyond the {samples} of a task" if law is not None and law.why else ""
         yield Sentence(f"{MODEL} no value{beyond_samples}: {plain_why(why)}", "note")
+
+
+def _last_in_words(group: CurveGroup) -> Iterator[Block]:
+    """pass@k at the last k beyond the samples: under the fitted law, and whatever the law."""
+    free = group.free_bounds
+    if free is None:
+        return
+    if free.why is not None:
+        yield Sentence(f"no bounds of pass@k that need no model: {free.why['text']}", "note")
+    last = group["pass@k"].points[-1]
+    name = f"pass@{last.k:,}"
+    ends = (free.points[-1].low, free.points[-1].high) if free.points else None
+    if last.value is not None and last.interval is not None:
+        yield Sentence(f"{name}, {last.assumes}: {figure(last.value, PLACES)} ({to(last.interval, PLACES)}).")
+    if ends is not None:
+        alone = Remark("free_bounds_alone", {"k": last.k, "ends": ends})
+        yield Sentence(text_of(alone if last.value is None else Remark("free_bounds_line", {"ends": ends})), "strong")
+    if ends is not None and free.missing:
+        yield Sentence(text_of(Remark("free_bounds_missing", {"missing": free.missing})), "note")
 
 
 def _rows(ks: Sequence[int], most: int) -> list[int]:
@@ -630,10 +712,15 @@ def _legend(curves: Curves) -> str:
     band = f"bands: {percent(curves.confidence)} over {unit}, for each k on its own"
     points = [point for group in curves.groups for curve in group.curves for point in curve.points]
     assumes = next((point.assumes for point in points if point.assumes), None)
+    lines = [band]
     if assumes:
         assumption = plain_why(assumes).replace(" and ", "\nand ")  # two lines, for a narrow picture
-        return f"{band}\ndashed: beyond the samples, {assumption}"
-    return f"{band}\nno value beyond the samples" if any(point.model_based for point in points) else band
+        lines.append(f"dashed: beyond the samples, {assumption}")
+    elif any(point.model_based for point in points):
+        lines.append("no value beyond the samples")
+    if any(group.free_bounds is not None and group.free_bounds.points for group in curves.groups):
+        lines.append("dotted: bounds of pass@k that need no model")
+    return "\n".join(lines)
 
 
 def _headings(groups: Sequence[CurveGroup]) -> list[str]:
@@ -675,8 +762,11 @@ def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
         axes.text(0, 1.025, size, transform=axes.transAxes, fontsize=8, color=FAINT)
     for curve in shown:
         _draw(axes, curve)
-    _frame(axes, points)
-    if any(point.model_based for point in points):
+    bounded = [] if group.free_bounds is None else list(group.free_bounds.points)
+    _draw_bounds(axes, bounded)
+    ks = [point.k for point in points] + [point.k for point in bounded]
+    _frame(axes, points, max(ks, default=1))
+    if bounded or any(point.model_based for point in points):
         axes.axvline(group.samples[1], color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     _name_lines(axes, shown)
 
@@ -710,9 +800,20 @@ def _draw(axes: Axes, curve: Curve) -> None:
         axes.fill_between(ks, low, high, color=colour, alpha=0.07 if model_based else 0.14, linewidth=0)
 
 
-def _frame(axes: Axes, points: Sequence[Point]) -> None:
-    """Set the scales, ticks and colours of the axes; k is linear or, if there are many, logarithmic."""
-    last = max((point.k for point in points), default=1)
+def _draw_bounds(axes: Axes, points: Sequence[FreePoint]) -> None:
+    """Draw the bounds of pass@k that hold whatever the law: two dotted lines, or one upright line for a single k."""
+    ks = [point.k for point in points]
+    low, high = [point.low for point in points], [point.high for point in points]
+    style: Any = {"color": COLOURS["pass@k"], "linewidth": 1.1, "linestyle": (0, (1, 1.5))}
+    if len(points) == 1:
+        axes.vlines(ks, low, high, **style)
+    elif points:
+        axes.plot(ks, low, **style)
+        axes.plot(ks, high, **style)
+
+
+def _frame(axes: Axes, points: Sequence[Point], last: int) -> None:
+    """Set the scales, ticks and colours of the axes; k, up to the last, is linear or, if many, logarithmic."""
     values = [end for point in points for end in (_value(point), *(point.interval or ()))]
     if all(0 <= value <= 1 for value in values):
         axes.set_ylim(-0.02, 1.02)

@@ -1,8 +1,8 @@
-"""Rank models on the tasks that all of them have, and find which of them are tied.
+"""Rank models, each on its own tasks, and find which of them are tied.
 
 ::
 
-    sources ──► runs by dataset ──► CommonValues: every model on the same tasks ──► rank sets, ties, the best model
+    sources ──► runs by dataset ──► BoardValues: every model on its tasks ──► rank sets, ties, the best model
             └─► finished results, stopped runs: listed without a rank
 """
 
@@ -11,18 +11,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 
 from calipers.analyses.compare import Question, make_question
 from calipers.analyses.compare.align import Identity, ReadRun, chosen_pairs, names_of, no_common, runs_of
-from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
+from calipers.analyses.compare.board import BoardValues, RankedRuns, board_values, ranked_runs
+from calipers.analyses.compare.evidence import ALL_SAMPLES
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.page import MARKS
+from calipers.analyses.compare.remarks import of_counts
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,
@@ -30,9 +32,9 @@ from calipers.analyses.compare.source import (
     check_gaps,
     check_sources,
     cost_of,
+    doubts_of,
     estimate_of,
     finished_results,
-    on_tasks,
     read_sources,
     source_notes,
 )
@@ -41,6 +43,8 @@ from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
+from calipers.remarks import Remark
+from calipers.reports.axes import Axis, axis_from
 from calipers.reports.document import (
     Blank,
     Block,
@@ -57,17 +61,31 @@ from calipers.reports.document import (
     TableColumn,
     Title,
 )
+from calipers.reports.doubts import Doubts, doubt_blocks, doubts_document
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.remark_texts import documents_of, note_of, text_of
 from calipers.reports.result import Group, canonical, finite
-from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, places, signed, to
-from calipers.reports.untrusted_text import clean, without_middle
+from calipers.reports.sentences import (
+    DECIMALS,
+    column_decimals,
+    minus,
+    money,
+    of_leaderboard,
+    of_pick,
+    outward,
+    signed,
+    signed_ends,
+)
+from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
-from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.filling import missing as missing_rollouts
+from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing, contributed
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import Estimate, ValueEnds
+from calipers.stats.missing import MOST_MISSING
 from calipers.stats.ranks import RankSets, Winner, tie_bars
 from calipers.tally import quietly
 
@@ -82,7 +100,7 @@ def leaderboard(
     metric: str | Mapping[str, Any] | None = None,
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: str | None = None,
+    missing: Missing | Assumed | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
@@ -90,14 +108,18 @@ def leaderboard(
     confidence: float = 0.95,
     seed: int = 0,
     baseline: str | None = None,
+    threshold: float | None = None,
+    range: tuple[float, float] | None = None,
     progress: Progress | None = None,
+    trust_reader: bool = False,
 ) -> Leaderboard:
-    """Rank models on the tasks that all of them have, and list which of them these tasks cannot tell apart.
+    """Rank models by their values on their own tasks, and list which of them the tasks cannot tell apart.
 
     A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
     result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first
     such metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the
-    given confidence. ``baseline`` names a model and adds the difference of each other model from it.
+    given confidence. ``baseline`` names a model and adds the difference of each other model from it. A run has no
+    rank if a number that its own system reports differs from ours, unless ``trust_reader`` trusts the reader.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
@@ -112,9 +134,12 @@ def leaderboard(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        threshold=threshold,
+        range=range,
+        compares=True,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
-    question = make_question(plan, baseline=baseline)
+    question = make_question(plan, baseline=baseline, trust_reader=trust_reader)
     check_sources(sources)
     finished, with_rollouts = finished_results(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -131,6 +156,7 @@ def leaderboard(
         inputs=_inputs(read, finished),
         boards=boards,
         notes=[*source_notes(read), *notes],
+        doubts=doubts_of(read, finished),
     )
 
 
@@ -163,9 +189,22 @@ def _boards(
         check_gaps(contest, question)
         documents_here = [pair for pair in documents if pair[1].dataset == dataset or len(contests) == 1]
         boards_here, notes_here = _boards_of_dataset(dataset, contest, documents_here, baselines[dataset], question)
-        boards += boards_here
+        for board in boards_here:
+            seen = _ends_seen(contest, board.metric, question.plan)
+            boards.append(replace(board, ends_seen=seen, range=question.plan.range))
         notes += notes_here
     return boards, list(dict.fromkeys(notes))
+
+
+def _ends_seen(contest: Sequence[ReadRun], metric: str, plan: Plan) -> tuple[float, float] | None:
+    """The lowest and the highest finite reward that a metric reads in any run; None for a metric of passes."""
+    ends = ValueEnds()
+    for run in contest:
+        pairs, _ = metrics_of(plan.requests, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
+        for request, _ in pairs:
+            if request.text == metric and "reward" in request.metric.reads and not request.counts_passes:
+                ends = ends.and_those(ValueEnds.of(contributed(run.rollouts, request.params["reward"]).kept()))
+    return (ends.low, ends.high) if math.isfinite(ends.low + ends.high) else None
 
 
 Contests = dict[str | None, list[ReadRun]]
@@ -238,44 +277,33 @@ def _boards_of_dataset(
         why = next((standing.why for standing in unranked if standing.why), ALONE)
         better = not isinstance(request.metric, Metric) or request.metric.higher_is_better is not False
         return [Board(dataset, request.text, better, 0, 0, _best_first(unranked, better), why=why)], []
-    values_by_metric = common_values(ranked, question)
+    values_by_metric = board_values(ranked, question)
     if not values_by_metric:
         for run in ranked[1:]:  # raises an error that names the rewards of two runs, if they share none
             metrics_of(plan.requests, (ranked[0].rollouts, run.rollouts), (ranked[0].name, run.name), plan.reward)
         raise InputError(f"the models have no {plan.requests[0].text!r} in common; pick a reward with --reward KEY")
-    if not _shared_tasks(ranked):
-        raise InputError(_no_common_message(ranked))
-    tasks = set[str]().union(*(run.rollouts.tasks for run in ranked))
+    _check_shared(ranked)
     boards, notes = [], []
     for values in values_by_metric:
         standings, cost_notes = _standings(ranked, values, plan)
-        unranked = without_rank(values.requests[0])
-        boards.append(_ranked_board(dataset, values, standings, unranked, len(tasks), baseline, question))
+        unranked = without_rank(values.columns[0].request)
+        boards.append(_ranked_board(dataset, values, ranked, standings, unranked, baseline, question))
         notes += cost_notes
     return boards, notes
 
 
-def _shared_tasks(runs: Sequence[ReadRun]) -> set[str]:
-    return set.intersection(*(set(run.rollouts.tasks) for run in runs))
-
-
-def _no_common_message(runs: Sequence[ReadRun]) -> str:
-    """The message that names two runs without a common task, or says that no task is in all runs."""
+def _check_shared(runs: Sequence[ReadRun]) -> None:
+    """InputError if two runs have no task in common."""
     for first, second in combinations(runs, 2):
-        if not _shared_tasks([first, second]):
-            return f"{no_common(first, second)}; expected models on the same tasks"
-    return f"no task is in all {len(runs)} runs; expected models on the same tasks"
+        if set(first.rollouts.tasks).isdisjoint(second.rollouts.tasks):
+            raise InputError(f"{no_common(first, second)}; expected models on the same tasks")
 
 
-def _standings(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tuple[list[Standing], list[str]]:
-    """The standing of every run on the ranked tasks, with the value that `score` computes, and notes on costs."""
-    tasks = set(known.ids)
+def _standings(runs: Sequence[ReadRun], known: BoardValues, plan: Plan) -> tuple[list[Standing], list[str]]:
+    """The standing of every run on its own tasks, with the value that `score` computes, and notes on costs."""
     standings, notes = [], []
-    for run, request in zip(runs, known.requests, strict=True):
-        if tasks.isdisjoint(run.rollouts.tasks):
-            standings.append(_standing(run, run.rollouts, None))
-            continue
-        part = on_tasks(run.rollouts, tasks)
+    for run, column in zip(runs, known.columns, strict=True):
+        part = run.rollouts
         cost = part.columns.get(COST)
         unpriced = 0 if cost is None else int(((part.outcome == SCORED) & ~cost.given).sum())
         if cost is not None and cost.given.any() and unpriced:
@@ -283,7 +311,7 @@ def _standings(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tupl
             notes.append(f"the cost of {run.name} is incomplete: {have}")
         if cost is not None and finite(cost_of(part)) is None and cost.given.any():
             notes.append(f"the cost of {run.name} is not a finite number, so it is not shown")
-        standings.append(_standing(run, part, estimate_of(part, request, plan)))
+        standings.append(_standing(run, part, estimate_of(column.rollouts, column.request, plan)))
     return standings, notes
 
 
@@ -332,24 +360,23 @@ def _best_first(standings: Sequence[Standing], higher_is_better: bool) -> list[S
 
 def _ranked_board(
     dataset: str | None,
-    known: CommonValues,
+    known: BoardValues,
+    runs: Sequence[ReadRun],
     standings: Sequence[Standing],
     unranked: Sequence[Standing],
-    task_count: int,
     baseline: str | None,
     question: Question,
 ) -> Board:
-    """The leaderboard of the ranked and the unranked models; if the runs cannot be ranked, values and the reason.
-
-    ``task_count`` is the number of tasks that any ranked run has.
-    """
-    better, plan = known.higher_is_better, question.plan
-    excluded = task_count - known.tasks
+    """The leaderboard of the ranked and the unranked models; if the runs cannot be ranked, values and the reason."""
+    better = known.higher_is_better
     last = _best_first(unranked, better)
+    tasks, alone = len(known.tasks), int((known.known.sum(axis=0) < 2).sum())
+    remarks = _remarks(known, runs)
     if known.why:
         without_rank = [replace(standing, why=None) for standing in _best_first(standings, better)]
-        return Board(dataset, known.metric, better, known.tasks, excluded, [*without_rank, *last], why=known.why)
-    ranked = ranked_runs(known, [standing.name for standing in standings], plan)
+        places = [*without_rank, *last]
+        return Board(dataset, known.metric, better, tasks, alone, places, why=known.why, remarks=remarks)
+    ranked = ranked_runs(known, runs, question)
     in_order, sets = [standings[run] for run in ranked.order], ranked.sets
     base = next((place for place, standing in enumerate(in_order) if standing.name == baseline), None)
     tiers = _tiers(sets)
@@ -360,7 +387,7 @@ def _ranked_board(
             rank_set=(int(sets.low[place]), int(sets.high[place])),
             tier=tiers[place],
             tied_with=[in_order[other].name for other in np.flatnonzero(sets.tied[place]).tolist() if other != place],
-            **({} if base is None else _baseline_fields(place, base, in_order, sets)),
+            **({} if base is None else _baseline_fields(place, base, in_order, ranked)),
         )
         for place, standing in enumerate(in_order)
     ]
@@ -368,49 +395,72 @@ def _ranked_board(
         dataset,
         known.metric,
         better,
-        known.tasks,
-        excluded,
+        tasks,
+        alone,
         [*places, *last],
         bars=tie_bars(sets.tied),
-        pairs=_rival_pairs(in_order, sets),
-        winner=replace(ranked.best, run=0),  # the first place, also if several models have the best value
-        optimism=ranked.bootstrap.optimism,
+        pairs=_rival_pairs(in_order, ranked),
+        winner=None if ranked.best is None else replace(ranked.best, run=0),  # the first place, also with equal values
+        optimism=None if ranked.bootstrap is None else ranked.bootstrap.optimism,
         baseline=baseline,
+        compared_on=known.compared_on,
+        remarks=[*remarks, *_undecided_first(in_order, ranked)],
     )
 
 
-def _difference(place: int, other: int, standings: Sequence[Standing]) -> float:
-    first, second = standings[place].value, standings[other].value
-    return (0.0 if first is None else first) - (0.0 if second is None else second)
+def _remarks(known: BoardValues, runs: Sequence[ReadRun]) -> list[Remark]:
+    """Models with other tasks than the rest, and models whose number of samples follows their results."""
+    remarks = list(of_counts([run.name for run in runs], known.follows))
+    for run, column in zip(runs, known.columns, strict=True):
+        lost = float(missing_rollouts(run.rollouts, None).mean()) if len(run.rollouts) else 0.0
+        if lost > MOST_MISSING:
+            remarks.append(Remark("missing_many", {"run": run.name, "share": lost}, "warning"))
+        own = len(column.rollouts.tasks)
+        if own < len(known.tasks):
+            remarks.append(Remark("own_tasks", {"run": run.name, "own": own, "tasks": len(known.tasks)}, "warning"))
+    return remarks
 
 
-def _verdict(place: int, other: int, sets: RankSets) -> str:
-    if sets.tied[place, other]:
-        return "undecided"
-    return "better" if sets.t[place, other] > 0 else "worse"
+def _undecided_first(standings: Sequence[Standing], ranked: RankedRuns) -> list[Remark]:
+    """Whose missing rollouts decide whether the first model is first; empty if they do not."""
+    deciding: dict[str, None] = {}
+    for other in range(1, len(standings)):
+        if ranked.undecided_by(0, other) == "missing":
+            filling = ranked.backgrounds[0, other].filling
+            counts = (0, 0) if filling is None else filling.counts
+            for count, place in zip(counts, (other, 0), strict=True):
+                if count:
+                    deciding[standings[place].name] = None
+    return [Remark("missing_decide_first", {"runs": list(deciding)}, "no_answer")] if deciding else []
 
 
-def _rival_pairs(standings: Sequence[Standing], sets: RankSets) -> list[Rivals]:
+def _rival_pairs(standings: Sequence[Standing], ranked: RankedRuns) -> list[Rivals]:
     """All pairs of ranked models, with intervals and verdicts that hold at once."""
     rivals = []
     for first, second in combinations(range(len(standings)), 2):
-        difference = _difference(first, second, standings)
-        interval = sets.interval(first, second, difference)
+        difference = ranked.difference(first, second)
         rivals.append(
-            Rivals(standings[first].name, standings[second].name, difference, interval, _verdict(first, second, sets))
+            Rivals(
+                standings[first].name,
+                standings[second].name,
+                difference,
+                ranked.sets.interval(first, second, difference),
+                ranked.word(first, second),
+                ranked.undecided_by(first, second),
+            )
         )
     return rivals
 
 
-def _baseline_fields(place: int, base: int, standings: Sequence[Standing], sets: RankSets) -> dict[str, Any]:
+def _baseline_fields(place: int, base: int, standings: Sequence[Standing], ranked: RankedRuns) -> dict[str, Any]:
     """The fields of a standing on its difference from the baseline, which hold at once with all other pairs."""
     if place == base:
         return {"verdict": "baseline"}
-    difference = _difference(place, base, standings)
+    difference = ranked.difference(place, base)
     return {
         "difference": difference,
-        "difference_interval": sets.interval(place, base, difference),
-        "verdict": _verdict(place, base, sets),
+        "difference_interval": ranked.sets.interval(place, base, difference),
+        "verdict": ranked.word(place, base),
     }
 
 
@@ -452,11 +502,11 @@ class Standing:
     source: str  # the path of the source; "" for a table
     agent: str | None
     model: str | None
-    value: float | None  # on the ranked tasks; for an unranked model, on its own tasks
+    value: float | None  # on its own tasks
     interval: tuple[float, float] | None
     missing: int  # rollouts of its run without a number
     planned: int  # planned rollouts of its run
-    cost_usd: float | None = None  # of its rollouts on the ranked tasks
+    cost_usd: float | None = None  # of its rollouts
     place: int | None = None  # 1 for the best value; the order of tied models is no evidence
     rank_set: tuple[int, int] | None = None  # ranks that are not ruled out; the sets of all models hold at once
     tier: int | None = None  # a model that is worse than the first one of the last tier starts a new tier
@@ -476,6 +526,7 @@ class Rivals:
     difference: float  # first less second
     interval: tuple[float, float] | None  # the intervals of all pairs hold at once
     verdict: str  # of the first: better, or undecided for a tie
+    undecided_by: str | None = None  # why they are tied; None if they are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,8 +536,8 @@ class Board:
     dataset: str | None
     metric: str
     higher_is_better: bool
-    tasks: int  # tasks on which all ranked models have a value
-    excluded_tasks: int  # other tasks: not every ranked model has a value on them
+    tasks: int  # tasks that a ranked model has
+    excluded_tasks: int  # tasks among them that only one ranked model has a value on, so that nothing is compared there
     places: Sequence[Standing]  # the ranked models by value, then the others
     bars: Sequence[tuple[int, int]] = ()  # the longest ranges (first, last) of indices in which all pairs are tied
     pairs: Sequence[Rivals] = ()
@@ -494,6 +545,11 @@ class Board:
     optimism: float | None = None  # how much too good the best model would look if all were equal
     baseline: str | None = None
     why: str | None = None  # why no model is ranked
+    # the lowest and the highest reward of its runs; None for a metric of passes, or without rollouts
+    ends_seen: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None  # of rewards, if it was given
+    compared_on: str = ALL_SAMPLES  # or first_samples, for all models, if the counts of one follow its results
+    remarks: Sequence[Remark] = ()
 
     @property
     def ranked(self) -> list[Standing]:
@@ -525,6 +581,15 @@ class Leaderboard(Page):
     inputs: Sequence[Sequence[Input]]
     boards: Sequence[Board]
     notes: Sequence[str] = ()
+    doubts: Doubts = field(default_factory=dict)  # not in the digest
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a leaderboard is neither true nor false: use .boards[0].places")
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """The remarks on all leaderboards."""
+        return [remark for board in self.boards for remark in board.remarks]
 
     @property
     def digest(self) -> str:
@@ -568,9 +633,13 @@ class Leaderboard(Page):
             "calipers": __version__,
             **{name: getattr(self, name) for name in names},
             "inputs": [[asdict(file) for file in files] for files in self.inputs],
-            "boards": [{**asdict(board), "ties": board.ties} for board in self.boards],
+            "assumed": RANDOM if self.missing == RANDOM else None,
+            "boards": [
+                {**asdict(board), "ties": board.ties, "remarks": documents_of(board.remarks)} for board in self.boards
+            ],
             "notes": list(self.notes),
             "digest": self.digest,
+            **({"checks": doubts_document(self.doubts)} if self.doubts else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -587,7 +656,7 @@ _UNHASHED = ("name", "source", "agent", "model", "tied_with", "cost_usd")
 
 def _numbers(board: Board) -> dict[str, Any]:
     """The fields of a leaderboard that its digest includes: no names, paths and costs."""
-    names = ("dataset", "metric", "tasks", "excluded_tasks", "bars", "optimism", "why")
+    names = ("dataset", "metric", "tasks", "excluded_tasks", "bars", "optimism", "why", "compared_on")
     places = [
         {key: value for key, value in asdict(standing).items() if key not in _UNHASHED} for standing in board.places
     ]
@@ -644,6 +713,7 @@ def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
         yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(boards))
     if left := len(report.boards) - len(boards):
         yield Sentence(f"… {counted(left, 'more benchmark')}: --all", "note")
+    yield from doubt_blocks(report.doubts)
     for note in report.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 
@@ -667,12 +737,17 @@ def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, 
         yield Blank()
     for text in reasons:
         yield Sentence(text, "note")
+    for remark in board.remarks:
+        if remark.severity != "no_answer":  # that one is the answer
+            yield Sentence(note_line(note_of(remark)), markdown=note_of(remark))
     if board.pairs and last:
         letters_note = (
             "Models that share a letter cannot be told apart, and their order is not evidence. May rank: the ranks "
             f"that are not ruled out, for all {len(board.ranked):,} models at once."
         )
         yield Sentence(_table_note(board, pairs), "note", markdown=letters_note)
+    if range_unknown(board):
+        yield Sentence(text_of(Remark("range_not_given")), "note")
     if pairs and board.pairs:
         yield Blank()
         yield from _pairs(board, names, report)
@@ -699,14 +774,23 @@ def sentences(board: Board) -> list[str]:
         return [f"No model is ranked: {plain_why(board.why or '')}."]
     first, count, digits = models[0], len(models), decimals(board)
     name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
-    answer = of_leaderboard(name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs))
+    answer = of_leaderboard(
+        name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs), why=why_undecided(board)
+    )
     line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
     if not first.tied_with:
-        interval = f" ({to(first.interval, digits)})" if first.interval else ""
+        interval = f" ({outward(first.interval, digits)})" if first.interval else ""
         line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{interval}."
-    bias = abs(board.winner.bias) if board.winner else 0.0
-    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=digits)
+    if board.winner is None:
+        return [line, f"{ties}." if ties else ""]
+    bias = abs(board.winner.bias)
+    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=max(digits, DECIMALS))
     return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
+
+
+def why_undecided(board: Board) -> str:
+    """Why no model is first, if it is not that the tasks cannot tell; "" otherwise."""
+    return "; ".join(text_of(remark) for remark in board.remarks if remark.severity == "no_answer")
 
 
 def _reasons(board: Board) -> list[str]:
@@ -753,7 +837,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     priced = any(standing.cost_usd is not None for standing in board.places)
     lacking = any(standing.missing for standing in board.places)
     ranked, compared = bool(board.ranked), board.baseline is not None
-    axis = axis_of(board.places)
+    axis = axis_of(board)
     lanes, letters = tie_lanes(board), tie_letters(board)
     interval = f"{percent(report.confidence)} interval"
     columns = [
@@ -773,7 +857,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
         number = f"{standing.place}" if standing.place else NONE
         cells: list[Cell] = [Glyphs(lanes[place], letters[place]), number] if ranked else []
         cells += [Name(standing.name, NAME, plain=name), figure(standing.value, digits)]
-        cells.append(to(standing.interval, digits) if standing.interval else NONE)
+        cells.append(outward(standing.interval, digits) if standing.interval else NONE)
         cells += [_picture(standing, axis)] if axis else []
         cells += [ranks(standing)] if ranked else []
         cells += _difference_cells(standing, digits) if compared else []
@@ -783,22 +867,11 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     return Table(columns, rows)
 
 
-def _interval_end(value: float, digits: int) -> str:
-    """An end of an interval, with one more digit if it would be rounded to zero.
-
-    >>> _interval_end(0.074, 2), _interval_end(0.0012, 2), _interval_end(0.0, 2)
-    ('+0.07', '+0.001', '0.00')
-    """
-    text = signed(value, digits)
-    return signed(value, digits + 1) if value and text[0] not in f"+{MINUS}" else text
-
-
 def _difference_cells(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
         return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
-    shorter = max(digits - 1, 0)
-    ends = f"[{_interval_end(interval[0], shorter)}, {_interval_end(interval[1], shorter)}]" if interval else NONE
+    ends = f"[{', '.join(signed_ends(interval, digits))}]" if interval else NONE
     number = signed(standing.difference, digits)
     return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 
@@ -824,22 +897,36 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
     ]
     rows = []
     for pair in board.pairs:
-        ends = f"[{signed(pair.interval[0], digits)}, {signed(pair.interval[1], digits)}]" if pair.interval else NONE
+        ends = f"[{', '.join(signed_ends(pair.interval, digits))}]" if pair.interval else NONE
         cells: list[Cell] = [Name(model, NAME, plain=shown_name[model]) for model in (pair.first, pair.second)]
-        rows.append(Row([*cells, signed(pair.difference, digits), ends, pair.verdict]))
+        rows.append(Row([*cells, signed(pair.difference, digits), ends, pair_word(pair)]))
     yield Table(columns, rows)
     if len(board.pairs) > 1:
         at_once = f"hold at once with {percent(report.confidence)} confidence."
         yield Sentence(f"The intervals and verdicts of all {len(board.pairs):,} pairs {at_once}", "note")
 
 
+def pair_word(pair: Rivals) -> str:
+    """The verdict on a pair, and why it is tied: ``tied (missing rollouts)``."""
+    if pair.undecided_by is None:
+        return pair.verdict
+    return f"undecided ({WHY_TIED[pair.undecided_by]})" if pair.undecided_by in WHY_TIED else pair.verdict
+
+
+WHY_TIED: Final = {
+    "reader": "the reader disagrees",
+    "missing": "missing rollouts",
+    "counts": "sample counts",
+    "unseen_loss": "unseen losses",
+    "family": "among all pairs",
+}
+
+
 def decimals(board: Board) -> int:
-    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
-    values = [standing.value for standing in board.places if standing.value is not None]
-    size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    if 0.01 <= size <= 1 or size == 0:
-        return places(*(standing.interval for standing in board.places))
-    return min(max(3 - math.floor(math.log10(size)), 0), 12)
+    """The decimals of a board: as many as the narrowest interval needs."""
+    intervals = [standing.interval for standing in board.places]
+    intervals += [standing.difference_interval for standing in board.places]
+    return column_decimals([standing.value for standing in board.places], intervals)
 
 
 def ranks(standing: Standing) -> str:
@@ -888,20 +975,22 @@ def tie_letters(board: Board) -> list[str]:
     ]
 
 
-Axis = tuple[float, float]
+def axis_of(board: Board) -> Axis | None:
+    """The axis of the intervals of a board; None without intervals."""
+    ends: list[float | None] = []
+    for standing in board.places:
+        if standing.interval is not None:
+            ends += [standing.value, *standing.interval]
+    return axis_from(ends, declared=board.range if board.ends_seen else None, seen=board.ends_seen)
 
 
-def axis_of(standings: Sequence[Standing]) -> Axis | None:
-    """The range of all intervals, rounded outwards to tenths; None without intervals or if one leaves [0, 1]."""
-    ends = [end for standing in standings for end in standing.interval or ()]
-    if not ends or min(ends) < 0 or max(ends) > 1:
-        return None
-    low, high = math.floor(round(10 * min(ends), 6)) / 10, math.ceil(round(10 * max(ends), 6)) / 10
-    return (low, high) if low < high else None
+def range_unknown(board: Board) -> bool:
+    """Whether the axis is drawn from the ends seen, as no range of rewards is known."""
+    ends = board.ends_seen
+    return board.range is None and ends is not None and (ends[0] < 0 or ends[1] > 1)
 
 
 def _picture(standing: Standing, axis: Axis) -> Cell:
     if standing.value is None or standing.interval is None:
         return ""
-    low, high = (min(max(end, axis[0]), axis[1]) for end in standing.interval)
-    return Picture(min(max(standing.value, low), high), low, high, axis, PICTURE)
+    return Picture(standing.value, *standing.interval, axis, PICTURE)

@@ -8,7 +8,18 @@ import click
 
 from calipers.cli import options
 from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json, write_junit
+from calipers.cli.output import (
+    Progress,
+    Target,
+    annotate,
+    plugins_loaded,
+    print_notes,
+    print_warnings,
+    show,
+    write_json,
+    write_junit,
+)
+from calipers.errors import InputError
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 FAILED = 1  # the exit code of --fail-on
@@ -23,7 +34,8 @@ FAILED = 1  # the exit code of --fail-on
     "Models of a folder of runs to compare, in this order: the difference is B - A.",
 )
 @options.metrics("  [default: those of the dialect]")
-@options.rollout_options
+@options.compared_options
+@options.trust_reader
 @options.confidence(0.95)
 @options.seed(0)
 @options.flag(
@@ -115,6 +127,8 @@ def compare(
             if failing & set(matrix.verdicts):
                 raise click.exceptions.Exit(FAILED)
             return
+    if settings.pop("mean") is not None:
+        raise InputError.at("--mean", "is for a folder of runs on several benchmarks", "leave it out")
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 
@@ -134,5 +148,6 @@ def compare(
     if shape == "github":
         annotate(page, annotated(comparison))
     print_notes(comparison.notes)
+    print_warnings(remark for _, pair in comparison.pairs for remark in pair.remarks)
     if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(FAILED)

@@ -20,7 +20,7 @@ from calipers.cli.output import Progress, print_notes, show, targets, write_json
     "K",
     "Largest k of the curves. If K exceeds the number of samples, pass@k and pass^k are extrapolated with a "
     "zero-inflated beta-binomial model and marked. This needs at least 30 tasks with 4 samples, and K may be at most "
-    "16 times the number of samples.",
+    "16 times the number of samples. A second line has bounds of pass@K that need no model.",
 )
 @options.threshold
 @options.reward("  [default: each of them]")

@@ -23,6 +23,7 @@ OF_REQUIREMENTS = (
     "model",
     "dataset",
     "cluster",
+    "threshold",
     "missing",
     "dialect",
     "confidence",
@@ -91,12 +92,21 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
     "RULE",
     "Rule over nights: e-process, or lord++ or e-lond on the test of each night.  [default: e-process]",
 )
+@options.option(
+    HISTORY,
+    "--accept",
+    "NIGHT",
+    "Accept what changed at this night: it and the nights after it are the new reference, and an open alarm ends.",
+    type=click.IntRange(1),
+)
 @options.pick_group
 @options.cluster
 @options.columns
 @options.reward()
 @options.reward_range
-@options.missing_by_dialect
+@options.threshold
+@options.missing_compared
+@options.trust_reader
 @options.confidence(None)
 @options.seed(None)
 @options.file_option(options.OUTPUT, "--junit", "Also write the checks as JUnit XML to this file.")
@@ -116,6 +126,7 @@ def gate(
     false_alarms: float | None,
     online: str | None,
     nights: int | None,
+    accept: int | None,
     **settings: Any,
 ) -> None:
     """Check RESULT against requirements: exit 0 if they are met, 1 if not, 3 if a value is null.
@@ -127,6 +138,7 @@ def gate(
     files = targets((junit, out), (result, settings["policy"], settings["baseline"], history))
     settings["columns"] = options.roles(columns)
     nightly: dict[str, Any] = {"alarm": alarm, "online": online, "false_alarms": false_alarms, "nights": nights}
+    nightly["accept"] = accept
     with plugins_loaded(plugins):
         if history is not None:
             if not settings["require"] and settings["policy"] is None:

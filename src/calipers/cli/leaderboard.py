@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, annotate, plugins_loaded, print_notes, show, write_json
+from calipers.cli.output import (
+    Progress,
+    Target,
+    annotate,
+    plugins_loaded,
+    print_notes,
+    print_warnings,
+    show,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from calipers.analyses.leaderboard import Leaderboard
     from calipers.analyses.watch.best import BestSteps
     from calipers.reports.document import Document
 
-NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "seed")
+NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "seed", "trust_reader")
 """Options that do not apply to the steps of a training run."""
 
 
@@ -22,7 +31,9 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
 @click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.columns
 @options.reward()
-@options.missing_by_dialect
+@options.reward_range
+@options.threshold
+@options.missing_compared
 @options.option(
     options.STATISTICS,
     "--metric",
@@ -41,6 +52,7 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
     "Rank the steps of a training run instead of models: the best one without its luck, and those that may be best.",
 )
 @options.cluster
+@options.trust_reader
 @options.confidence(0.95)
 @options.seed(0)
 @options.every_row
@@ -60,7 +72,7 @@ def leaderboard(
     steps: bool,
     **settings: Any,
 ) -> None:
-    """Rank models on the tasks that all of them have, and show which ones are tied. No model is called.
+    """Rank models by their values, and show which ones the tasks cannot tell apart. No model is called.
 
     Each path is anything that calipers score reads, a folder of runs, or a finished result (listed without a rank).
     """
@@ -79,6 +91,7 @@ def leaderboard(
     from calipers.analyses.leaderboard import document
 
     _write_and_show(board, document(board, every=every, pairs=pairs), target, shape)
+    print_warnings(board.remarks)
 
 
 def _write_and_show(report: Leaderboard | BestSteps, page: Document, target: Target | None, shape: str) -> None:

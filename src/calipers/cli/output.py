@@ -17,13 +17,14 @@ import click
 
 from calipers.errors import InputError, display
 from calipers.names import SYSTEMS, is_remote
-from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, note_line, safe_json
 from calipers.stores import check_target, uploaded
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from calipers.remarks import Remark
     from calipers.reports.document import Document
     from calipers.reports.junit import TestSuite
     from calipers.reports.page import Page
@@ -144,8 +145,17 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_note(note: str) -> None:
-    """Print a note on standard error."""
-    print_err(f"note: {clean(note, None)}")
+    """Print a note or a warning on standard error."""
+    print_err(note_line(note))
+
+
+def print_warnings(remarks: Iterable[Remark]) -> None:
+    """Print the warnings among remarks on standard error, whatever the page shows."""
+    from calipers.reports.remark_texts import note_of
+
+    for remark in remarks:
+        if remark.severity == "warning":
+            print_err(clean(note_of(remark), None))
 
 
 def as_lines(texts: Iterable[str]) -> str:

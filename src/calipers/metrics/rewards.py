@@ -123,14 +123,14 @@ def any_of_first_k(rewards: Column, by: Groups, k: int, threshold: float, short:
     run that stops each task at its first pass, or after R samples, has a value for every k up to R. A task
     without a pass among fewer than k samples is a gap, or 0 if ``short`` is "judged".
     """
-    early = _first(rewards, by, k)
+    early = first_samples(rewards, by, k)
     n, c = pass_counts(early, by, threshold)
     return Column((c > 0).astype(float), (n > 0) if short == JUDGED else (n >= k) | (c > 0))
 
 
 def all_of_first_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
     """1 for a task whose first k samples all pass, else 0, [T]; of fewer samples, all must pass."""
-    early = _first(rewards, by, k)
+    early = first_samples(rewards, by, k)
     n, c = pass_counts(early, by, threshold)
     return Column((c == n).astype(float), n > 0)
 
@@ -160,7 +160,7 @@ def _chances_of_best(n: int, k: int) -> Floats:
     return np.array(chances)
 
 
-def _first(rewards: Column, by: Groups, k: int) -> Column:
+def first_samples(rewards: Column, by: Groups, k: int) -> Column:
     """The rewards of the first k samples of each task that have one; all other rewards become gaps."""
     return Column(rewards.values, rewards.given & (by.rank(rewards.given) < k))
 
@@ -178,7 +178,7 @@ PASS_HAT_K = Metric(
     "pass^{k}", pass_hat_k, mean, params=_K, range=UNIT, extremes=partial(of_passes, pass_hat_k, all_pass)
 )
 MAX_AT_K = Metric("max@{k}", max_at_k, mean, params={"k": int}, of_rewards=True, extremes=partial(of_best, max_at_k))
-_FIRST = partial(Metric, aggregate=mean, range=UNIT, uses=_first, breaks=frozenset({"sample order"}))
+_FIRST = partial(Metric, aggregate=mean, range=UNIT, uses=first_samples, breaks=frozenset({"sample order"}))
 ANY_OF_FIRST_K = _FIRST(
     "any_of_first_{k}",
     reduce=any_of_first_k,

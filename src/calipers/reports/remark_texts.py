@@ -10,16 +10,19 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {delta:+}             a number with its sign
     {ends:to}             an interval in words; {ends:+to} with signs
     {value:.3}            a number with that many decimals
+    {value:g}             a number with the decimals that it has, such as 7.5
+    {value:exact}         the same, with two decimals at least if it is below 10
+    {value:full}          a number with all its digits
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from string import Formatter
-from typing import Any
+from typing import Any, Final
 
 from calipers.remarks import Remark
 from calipers.reports.figures import NONE, counted, figure
@@ -27,21 +30,26 @@ from calipers.reports.sentences import minus, percent, signed, signed_to, to
 from calipers.reports.untrusted_text import clean
 
 FOLDER = "remarks"
+UNNAMED: Final[Mapping[str, str]] = {"first": "the first run", "second": "the second run"}
+"""The names of the two runs of a comparison where a text stands without them."""
 
 
-def text_of(remark: Remark) -> str:
-    """The text of a remark, with harmful characters of names replaced."""
-    return _FORMATTER.vformat(texts()[remark.code], (), dict(remark.values))
+def text_of(remark: Remark, names: Mapping[str, str] = UNNAMED) -> str:
+    """The text of a remark, with harmful characters of names replaced.
+
+    ``names`` gives names to the roles of a remark, such as the first and the second run of a comparison.
+    """
+    return _FORMATTER.vformat(texts()[remark.code], (), {**UNNAMED, **remark.values, **names})
 
 
-def document_of(remark: Remark) -> dict[str, Any]:
-    """A remark as JSON documents have it."""
-    return {**remark.digested, "text": text_of(remark)}
+def note_of(remark: Remark) -> str:
+    """The text of a remark as a note: a warning says that it is one."""
+    return f"warning: {text_of(remark)}" if remark.severity == "warning" else text_of(remark)
 
 
-def documents_of(remarks: Sequence[Remark]) -> list[dict[str, Any]]:
-    """Several remarks as JSON documents have them."""
-    return [document_of(remark) for remark in remarks]
+def documents_of(remarks: Sequence[Remark], names: Mapping[str, str] = UNNAMED) -> list[dict[str, Any]]:
+    """Remarks as JSON documents have them."""
+    return [{**remark.digested, "text": text_of(remark, names)} for remark in remarks]
 
 
 @cache
@@ -85,8 +93,15 @@ def _number(value: float, spec: str) -> str:
         return signed(value)
     if spec == "%":
         return percent(value)
+    if spec == "full":
+        return minus(f"{value:.15g}")
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
+    if spec == "g":
+        return minus(f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}")
+    if spec == "exact":
+        decimals = len(f"{value:.12f}".rstrip("0").partition(".")[2])
+        return minus(figure(value, max(decimals, 2) if abs(value) < 10 else decimals))
     if spec == "none":
         return f"{value:,}" if value else "none"
     if "|" in spec:

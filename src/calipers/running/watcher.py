@@ -22,7 +22,6 @@ from calipers.errors import InputError
 from calipers.metrics import UNIT, Metric
 from calipers.request import Plan, RequestedMetric, resolve
 from calipers.rollouts.column import Column, Floats, Groups, total
-from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Stop
 from calipers.running.loop import Status
 from calipers.stats.sequence import Ends, finite, population
@@ -54,7 +53,7 @@ class Headline:
     """
 
     def __init__(
-        self, request: RequestedMetric, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
+        self, request: RequestedMetric, planned: int, samples: int, confidence: float = 0.95, missing: str = "gap"
     ) -> None:
         self._request, self._planned, self._samples = request, planned, samples
         self._confidence, self._zero = confidence, missing == "zero"

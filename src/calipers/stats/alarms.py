@@ -11,6 +11,8 @@ under the null, whatever the distribution of the rewards and the path of the pol
 at every step with a share of the capital, is an e-process: by Ville's inequality it ever reaches 1/alpha with a chance
 of at most alpha (Waudby-Smith and Ramdas 2024 for the bets). The noise of the reference is not ignored: half of alpha
 is spent on a bound of it. Arrays may have leading axes, one for each of several runs.
+
+An alarm stays open until a second e-process, against "the mean has not come back", closes it: `Recovery`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 from calipers.rollouts.column import Bools, Floats, Ints
 
 E_PROCESS: Final = "e_process"
+RECOVERY: Final = "recovery"
 # stakes of very different size, so that one of them is near the best for a drop of any size; set once, not searched
 STAKES: Final = np.array([0.8, 0.4, 0.2, 0.1, 0.05])
 MOST: Final = 0.9  # the largest share of the capital that a group may lose
@@ -196,6 +199,75 @@ class Process:
         start = np.take_along_axis(self.starts, best, axis=-1)[..., 0]
         gains = np.take_along_axis(self.sums, best, axis=-1)[..., 0] > 0
         return np.where(gains, start, self.last)
+
+
+CLOSE_AT: Final = 20.0  # the evidence that closes an alarm: false in at most 5 % of alarms, by Ville's inequality
+# the share of the change that may remain when an alarm closes: with a half, most half recoveries would close it
+MAY_REMAIN: Final = 0.25
+
+
+def recovery_level(bound: Floats | float, mean: Floats | float) -> Floats:
+    """The level c of "the mean is at most c", against which recovery is tested: ``c = b - (b - a)/4``, [...].
+
+    b is the level that the alarm's null states, and a the mean since the change, or b if the mean is above it.
+    """
+    reference = np.asarray(bound, dtype=np.float64)
+    return np.asarray(reference - MAY_REMAIN * (reference - np.minimum(reference, mean)))
+
+
+def recovery_units(
+    values: Floats, expected: Floats, level: Floats | float, mean_expected: Floats | float
+) -> AlarmUnits:
+    """Units against "the mean is at most ``level``": ``u_i = (y_i - h_i) - (c - hbar)``, for values of 0 or more.
+
+    The arguments are those of `drop_units`; no upper bound of the values is needed, because a value far above the
+    level only adds to the evidence.
+    """
+    limit, centre = np.asarray(level, dtype=np.float64), np.asarray(mean_expected, dtype=np.float64)
+    units = (values - expected) - (limit - centre)[..., None]
+    room = expected.max(axis=-1) + limit - centre
+    with np.errstate(divide="ignore"):
+        return AlarmUnits(units, stakes_below(np.where(room > 0, MOST / np.where(room > 0, room, 1.0), np.inf)))
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The e-process of an open alarm, against "the mean is at most ``level``"; the alarm closes when it reaches 20.
+
+    On the k-th step after the alarm ``M_j <- (M_j + 1/(5 k (k + 1))) prod_i (1 + stake_j u_i)``, and
+    ``E = 1/(k + 1) + sum_j M_j``: the capital that is not staked yet bets on a recovery at a later step.
+    """
+
+    level: float  # c
+    logs: Floats  # [5] ln M_j
+    taken: int = 0  # k, the number of steps that were bet on
+
+    @classmethod
+    def begin(cls, level: float) -> Recovery:
+        """The process of an alarm that was just raised."""
+        return cls(level, np.full(len(STAKES), -np.inf))
+
+    def step(self, values: Floats, expected: Floats, mean_expected: float) -> Recovery:
+        """The process after a step with the values y_i, their predictions h_i, [G] each, and hbar."""
+        count = self.taken + 1
+        entry = math.log(1 / (len(STAKES) * count * (count + 1)))
+        factors = recovery_units(values, expected, self.level, mean_expected).logs
+        return replace(self, logs=np.logaddexp(self.logs, entry) + factors, taken=count)
+
+    @property
+    def log_value(self) -> float:
+        """The log of E."""
+        return float(np.logaddexp.reduce(np.append(self.logs, -math.log(self.taken + 1))))
+
+    @property
+    def value(self) -> float:
+        """E, which begins with 1."""
+        return math.exp(min(self.log_value, 700.0))
+
+    @property
+    def closes(self) -> bool:
+        """Whether the evidence is enough to close the alarm."""
+        return self.log_value >= math.log(CLOSE_AT)
 
 
 def effective(mean: Floats, variance: Floats, units: Floats) -> Floats:

@@ -33,7 +33,7 @@ STEPS: Final = 30  # of the bisection, which determines an end to 2e-9 of the ra
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Bets:
     """The differences of tasks in the order in which they came, summed over clusters, [G] each."""
 
     sums: Floats  # [G] over the tasks of a unit, in widths of the range: -1 to 1 for a single task
@@ -93,18 +93,18 @@ class Evidence:
         return low, _last_kept(mean, 0.0 if ruled_out and mean < 0 else 1.0, kept)
 
 
-def evidence(differences: Floats, clusters: Ints | None = None) -> Evidence:
-    """The `Evidence` of differences of tasks on [-1, 1] in their order, [T].
+def bets_of(differences: Floats, clusters: Ints | None = None) -> Bets:
+    """The `Bets` of differences of tasks on [-1, 1] in their order, [T].
 
     Clusters are in the order of their first tasks.
     """
     if clusters is None or len(clusters) == 0:
-        return Evidence(differences, np.ones(len(differences)))
+        return Bets(differences, np.ones(len(differences)))
     _, first, code = np.unique(clusters, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))
     code = rank[code]
-    return Evidence(sum_by(code, differences, len(first)), np.bincount(code).astype(np.float64))
+    return Bets(sum_by(code, differences, len(first)), np.bincount(code).astype(np.float64))
 
 
 def anytime(
@@ -132,7 +132,7 @@ def anytime(
     if limits is None:
         return replace(plain, why=NO_RANGE)
     width = limits[1] - limits[0]
-    bets = evidence(np.clip(differences / width, -1.0, 1.0), clusters)
+    bets = bets_of(np.clip(differences / width, -1.0, 1.0), clusters)
     value = min(max(estimate.value / width, -1.0), 1.0)
     ends = bets.ends(value, confidence)
     if ends is None:

@@ -8,18 +8,16 @@ shrink only the second term; more tasks shrink both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
-from calipers.metrics import pass_counts, task_mean
-from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, sum_by, total
+from calipers.rollouts.column import Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.estimate import NO_TASKS, Counts, ValueEnds
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 
 NO_REPEATS = "no task has two samples"
+DEPENDENT = "the numbers of samples depend on the rewards"
 NOT_FINITE = "the variance of these rewards is not a finite number"
 TOO_SMALL = "the variance of these rewards is too small for a floating-point number"
 ALL_ALIKE = "all rewards are equal, so there is no variance"
@@ -159,99 +157,3 @@ def _between(means: Floats, clusters: Ints | None) -> float | None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-DEPENDENT = "the numbers of samples depend on the rewards"
-FEWEST_STOPPED = 5  # of tasks that stop at their first pass, and of tasks with two samples: fewer may be chance
-FEWEST_TASKS = 20  # of the score test, whose normal approximation needs them
-LEVEL = 0.0005  # of the score test, two-sided: at most 1 % false warnings even if its normal approximation is poor
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """The pattern of retries: tasks were tried until their first pass, at most ``most`` times."""
-
-    stopped: int  # tasks with fewer samples than ``most``, each with one pass, its last sample
-    tasks: int  # tasks with a sample
-    most: int  # the largest number of samples of a task
-
-
-@dataclass(frozen=True, slots=True)
-class Dependence:
-    """Numbers of samples that depend on the rewards, by the score test."""
-
-    z: float  # above 0: tasks with more samples have higher rewards
-    p: float  # two-sided
-    tasks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """The summary of T tasks that shows whether their numbers of samples depend on their rewards."""
-
-    n: Counts  # [T] samples, without gaps
-    passes: Counts  # [T]
-    last_passes: Bools  # [T] whether the last sample passes
-    mean: Floats  # [T] mean reward; 0 without samples
-
-    @classmethod
-    def of(cls, rewards: Column, by: Groups, threshold: float) -> Samples:
-        """The summary of the rewards of rollouts, [R]."""
-        n, c = pass_counts(rewards, by, threshold)
-        last_rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]
-        last_passes = np.zeros(by.size, dtype=bool)
-        last_passes[n > 0] = rewards.values[last_rows] >= threshold
-        return cls(n.astype(np.int32), c.astype(np.int32), last_passes, task_mean(rewards, by).values)
-
-
-def joined_samples(parts: Sequence[Samples]) -> Samples:
-    """The summary of several sets of tasks together."""
-    columns = zip(*((part.n, part.passes, part.last_passes, part.mean) for part in parts), strict=True)
-    return Samples(*map(np.concatenate, columns))
-
-
-def dependence_of(samples: Samples) -> Retries | Dependence | None:
-    """Evidence that the numbers of samples of tasks depend on their rewards; None without evidence.
-
-    Gaps are not samples, and a task of gaps does not count.
-    """
-    return retries(samples) or score_test(samples)
-
-
-def retries(samples: Samples) -> Retries | None:
-    """The pattern of retries: no task has two passes, and every task with fewer samples than the most ends with a pass.
-
-    None without the pattern, or with fewer than five such tasks, or fewer than five tasks with two samples or more.
-    """
-    n = samples.n
-    most = int(n.max(initial=0))
-    short = (n > 0) & (n < most)
-    stopped = int(short.sum())
-    if stopped < FEWEST_STOPPED or int((n > 1).sum()) < FEWEST_STOPPED or int(samples.passes.max()) > 1:
-        return None
-    return Retries(stopped, int((n > 0).sum()), most) if bool(samples.last_passes[short].all()) else None
-
-
-def score_test(samples: Samples) -> Dependence | None:
-    """The score test of counts n_t against means m_t; None unless its two-sided p is below `LEVEL`.
-
-    ``z = sum x_t e_t / sqrt(sum (x_t e_t)^2)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at least 20 tasks.
-    A rank correlation would be wrong, because means of few samples have other ranks even without any dependence.
-    """
-    sampled = samples.n > 0
-    counts = samples.n[sampled].astype(float)
-    tasks = len(counts)
-    if tasks < FEWEST_TASKS or counts.min() == counts.max():
-        return None
-    values = samples.mean[sampled]
-    largest = float(np.abs(values).max())
-    if not 0 < largest < math.inf:
-        return None
-    values = values / largest  # the test does not depend on the scale, and squares of large rewards would overflow
-    products = (counts - total(counts) / tasks) * (values - total(values) / tasks)
-    spread = float(total(products * products))
-    if not spread > 0:
-        return None
-    z = float(total(products)) / math.sqrt(spread)
-    p = 2 * NormalDist().cdf(-abs(z))
-    return Dependence(z, p, tasks) if p < LEVEL else None

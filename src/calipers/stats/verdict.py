@@ -1,4 +1,6 @@
-"""The verdict of a comparison in one word and one sentence, and the tasks that an undecided comparison needs.
+"""The verdict of a comparison in a sentence, and the tasks that an undecided comparison needs.
+
+The word is that of `calipers.stats.claims.decide`.
 
 To add new tasks to an undecided comparison and to test them together with the old ones is a second look: without a true
 difference, it gives about 10 % false claims instead of 5 %. Therefore the advice is the number of tasks of a new
@@ -9,9 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from calipers.stats.anytime import BETTING
+from calipers.stats.claims import Decision, Word
 from calipers.stats.estimate import HUGE
 from calipers.stats.intervals import t_quantile
 from calipers.stats.margins import equivalence, too_few, unseen_loss
@@ -19,8 +21,6 @@ from calipers.stats.paired import Difference
 from calipers.stats.power import MOST_TASKS, POWER, PairVariance, fewest, tasks_needed
 
 _POWER = f"{100 * POWER:g} %"
-
-Word = Literal["better", "worse", "equivalent", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ class ComparisonVerdict:
 
 
 def verdict(
+    decision: Decision,
     difference: Difference,
     *,
-    higher_is_better: bool = True,
     margin: float | None = None,
     confidence: float = 0.95,
     p: float | None = None,
@@ -124,27 +124,19 @@ def verdict(
     tests: int = 1,
     anytime: bool = True,
 ) -> ComparisonVerdict:
-    """Compare the first run with the second: better, worse, equivalent within a margin, or undecided.
+    """The verdict with its numbers, and with advice if the tasks do not decide it.
 
-    The verdict is "equivalent" if the difference is shown to lie within the margin, significant or not, because a
-    margin defines which differences do not matter. Otherwise it is "better" or "worse" if p is at most 1 - confidence;
-    ``p`` replaces the p of the difference if it was adjusted for ``tests`` tests. A difference that is not significant
-    is undecided, never equal.
-
-    The advice for a new comparison assumes a power of 80 %, at the observed difference and at both ends of its
-    interval. With ``pair``, the parts of the variance, and the ``samples`` per task that each run has, it also gives
-    the samples per task that are enough on the same number of tasks. ``anytime`` says whether an anytime comparison of
-    this metric is possible.
+    ``p`` replaces the p of the difference if it was adjusted for ``tests`` tests. The advice for a new comparison
+    assumes a power of 80 %, at the observed difference and at both ends of its interval. With ``pair``, the parts of
+    the variance, and the ``samples`` per task that each run has, it also gives the samples per task that are enough on
+    the same number of tasks. ``anytime`` says whether an anytime comparison of this metric is possible.
     """
-    raw, value = difference.p, difference.value
+    raw = difference.p
     p = raw if p is None else p
     # an adjusted p is larger than the raw p, so that the raw p must be below a smaller level
     wanted = 1 - (1 - confidence) * _level_share(raw, p, tests) if raw and p else confidence
-    if margin is not None and equivalence(difference, margin, confidence=confidence).shown:
-        return ComparisonVerdict("equivalent", difference, p, confidence, margin, clustered=clustered)
-    if value and p is not None and p <= 1 - confidence:  # p may be small for a value of 0, as with equal medians
-        word: Word = "better" if (value > 0) == higher_is_better else "worse"
-        return ComparisonVerdict(word, difference, p, confidence, margin, clustered=clustered)
+    if decision.undecided_by != "data":  # decided, or by something that more tasks do not change
+        return ComparisonVerdict(decision.word, difference, p, confidence, margin, clustered=clustered)
     needed = _new_tasks(difference, margin, wanted, confidence) or _NewTasks(None)
     more = None
     if pair is not None and samples is not None:

@@ -14,16 +14,20 @@ from calipers.analyses.watch.document import (
     Watched,
     WatchedSeries,
     band_digits,
+    evidence_figure,
+    needed_by,
     promise,
     raised_sentence,
+    state_sentence,
 )
 from calipers.analyses.watch.monitor import Raised
+from calipers.analyses.watch.status import CLOSED
 from calipers.analyses.watch.watch import is_watched, last_look, look_once
 from calipers.errors import InputError
 from calipers.formats import Named
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.sentences import minus, percent, signed_to, to
-from calipers.stats.alarms import E_PROCESS
+from calipers.stats.alarms import E_PROCESS, RECOVERY
 from calipers.stats.steps import BAND, BEST_STEP
 from calipers.web.draw import CurveStep, StepMark, step_curve
 from calipers.web.markup import Child, Markup, element, joined, name
@@ -69,7 +73,9 @@ def watch_page(data: WatchData) -> HtmlPage:
     """The page: the answer, the alarms, the curves of each series, the best step, and the evidence."""
     watched = data.watched
     alarms = watched.open_alarms
-    title = f"{counted(len(alarms), 'alarm') if alarms else 'No alarm'} in {counted(watched.steps, 'step')}."
+    title = (
+        watched.headline() if not alarms else f"{counted(len(alarms), 'alarm')} in {counted(watched.steps, 'step')}."
+    )
     detail = f"{alarms[0].words}." if alarms else promise(watched)
     last = watched.last_step
     reached = "" if last is None else f"Step {last:,} of {watched.planned:,} planned. "
@@ -87,7 +93,9 @@ def watch_page(data: WatchData) -> HtmlPage:
         _evidence(watched),
         _notes(watched),
     ]
-    cards = [method_card(BAND), method_card(E_PROCESS), method_card(BEST_STEP) if picks else None]
+    cards = [method_card(BAND), method_card(E_PROCESS)]
+    cards += [method_card(RECOVERY)] if watched.raised else []
+    cards += [method_card(BEST_STEP)] if picks else []
     steps = "" if last is None else f"step {last:,}"
     about = [part for part in (os.path.basename(os.path.normpath(watched.path)), steps) if part]
     shown = [section for section in sections if section]
@@ -95,7 +103,7 @@ def watch_page(data: WatchData) -> HtmlPage:
 
 
 def _alarms(watched: Watched) -> Section | None:
-    raised = watched.open_alarms
+    raised = [*watched.open_alarms, *watched.closed_alarms]
     if not raised:
         return None
     note = "An alarm says since when, how much, and which rollouts of the step at which it was raised show it best."
@@ -105,10 +113,11 @@ def _alarms(watched: Watched) -> Section | None:
 def _raised(raised: Raised) -> Markup:
     parts: list[Child] = [
         element("p", element("b", name(raised.alarm, 80)), f" {raised.series}" if raised.series else ""),
+        element("p", state_sentence(raised)),
         element("p", raised_sentence(raised), class_="second"),
     ]
-    if len(raised.causes) > 1:
-        parts.append(element("p", f"{len(raised.causes)} alarms carry it: {', '.join(raised.causes)}.", class_="small"))
+    if raised.status is not None and raised.status.state == CLOSED:
+        return element("div", parts, class_="alarm")
     if raised.rollouts:
         rows = [
             [
@@ -189,8 +198,13 @@ def _thinned(points: Sequence[StepPoint], most: int) -> tuple[Sequence[StepPoint
 def _marks(watched: Watched, series: WatchedSeries) -> list[StepMark]:
     steps = {point.step for curve in series.curves for point in curve.points}
     first, last = min(steps), max(steps)
-    raised = [alarm for alarm in watched.open_alarms if alarm.series == series.name and first <= alarm.since <= last]
-    marks = [StepMark(alarm.since, f"▼ alarm, since step {alarm.since:,}", "orange") for alarm in raised]
+    marks = []
+    for alarm in [*watched.open_alarms, *watched.closed_alarms]:
+        if alarm.series == series.name and first <= alarm.since <= last:
+            marks.append(StepMark(alarm.since, f"▼ alarm, since step {alarm.since:,}", "orange"))
+            closed = alarm.status.closed if alarm.status is not None else None
+            if closed is not None:
+                marks.append(StepMark(closed, f"closed at {closed:,}", "grey"))
     accepted = [step for step in watched.accepted if first <= step <= last]
     return [*(StepMark(step, f"accepted at {step:,}", "grey") for step in accepted), *marks]
 
@@ -240,8 +254,8 @@ def _evidence(watched: Watched) -> Section | None:
         [
             joined([name(alarm.alarm, 60), element("p", alarm.why, class_="small") if alarm.why else None]),
             name(alarm.series),
-            f"{alarm.evidence:.3g}",
-            f"{watched.needed / alarm.weight:.3g}",
+            evidence_figure(alarm.evidence),
+            evidence_figure(needed_by(alarm, watched)),
             alarm.null,
         ]
         for alarm in watched.alarms

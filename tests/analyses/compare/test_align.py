@@ -9,6 +9,7 @@ from analyses.compare.writing import put, run
 
 import calipers
 from calipers.errors import InputError
+from calipers.reports.remark_texts import note_of
 
 
 def pair(comparison):
@@ -206,9 +207,10 @@ def test_plans_say_what_was_set_otherwise(tmp_path):
         put(folder / "rollouts.jsonl", *({"task": t, "reward": 1, **group} for t in "tu"))
         paths.append(str(folder))
     found = pair(calipers.compare(*paths))
-    assert found.notes[:2] == [f"{name}: 1 of 3 rollouts of these tasks is missing (excluded)" for name in "ab"]
-    assert found.notes[4].startswith("the content of the tasks (with targets and verifiers) differs: aaaa")
-    assert found.notes[5:] == ["sampling.temperature differs: 0.0 in a, 0.7 in b"]
+    missing = [note_of(remark) for remark in found.remarks if remark.severity == "note"]
+    assert missing == [f"{name}: 1 of 3 rollouts of these tasks is missing (excluded)" for name in "ab"]
+    assert found.notes[0].startswith("the content of the tasks (with targets and verifiers) differs: aaaa")
+    assert found.notes[1:] == ["sampling.temperature differs: 0.0 in a, 0.7 in b"]
     assert found.findings[0].undefined_tasks == 1  # v is owed in both
 
 

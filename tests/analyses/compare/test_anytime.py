@@ -10,7 +10,7 @@ from formats.test_run_folder import run as run_folder
 
 import calipers
 from calipers.errors import InputError
-from calipers.stats.anytime import CONTRADICTED, NO_MEAN, NO_RANGE, UNEVEN, evidence
+from calipers.stats.anytime import CONTRADICTED, NO_MEAN, NO_RANGE, UNEVEN, bets_of
 
 BATCH = 20
 
@@ -30,7 +30,7 @@ def made():
 
 def prefix_p(old, new, count):
     """The anytime p after a number of tasks, computed from all of them at once."""
-    whole = evidence(new - old).against(0.0)
+    whole = bets_of(new - old).against(0.0)
     return min(1.0, float(np.exp(-whole[:count].max())))
 
 
@@ -136,10 +136,10 @@ def test_clusters_and_slices(tmp_path):
     moved = (np.array(second) - np.array(first))[:, 0]
     clustered = calipers.compare(*paths, metric="mean_reward", cluster="book", anytime=True)["mean_reward"]
     assert clustered.units == 30
-    assert clustered.p == pytest.approx(evidence(moved, np.repeat(np.arange(30), 3)).p(0.0))
+    assert clustered.p == pytest.approx(bets_of(moved, np.repeat(np.arange(30), 3)).p(0.0))
     pair = calipers.compare(*paths, metric="mean_reward", by="hard", anytime=True).contests[0].pairs[0]
     slices = {one.slice: one.p for one in pair.findings if one.by}
-    assert slices == {name: pytest.approx(evidence(moved[at::2]).p(0.0)) for name, at in (("0", 0), ("1", 1))}
+    assert slices == {name: pytest.approx(bets_of(moved[at::2]).p(0.0)) for name, at in (("0", 0), ("1", 1))}
 
 
 @pytest.mark.parametrize(

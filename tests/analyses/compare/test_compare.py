@@ -12,6 +12,7 @@ from making import GAP
 
 import calipers
 from calipers.errors import Incomplete, InputError, UnknownName
+from calipers.reports.remark_texts import note_of
 
 SECOND = [[1], [1], [1], [0], [1], [0], [1], [1], [0], [1]]  # B11 of the statistics paper, its A
 FIRST = [[1], [0], [1], [0], [0], [0], [1], [1], [1], [0]]  # its B
@@ -336,7 +337,9 @@ def test_gaps_are_told_and_not_only_left_out(tmp_path):
     two = run(tmp_path / "b.jsonl", {"t": [1, None], "u": [1, 1]}, model="b")
     for missing, what in (("gap", "excluded"), ("zero", "counted as 0")):
         found = calipers.compare(one, two, metric="mean_reward", missing=missing)
-        assert f"b: 1 of 4 rollouts of these tasks is missing ({what})" in found.contests[0].pairs[0].notes
+        assert f"b: 1 of 4 rollouts of these tasks is missing ({what})" in map(
+            note_of, found.contests[0].pairs[0].remarks
+        )
 
 
 def test_samples_are_not_advised_where_clusters_are_the_units(tmp_path):

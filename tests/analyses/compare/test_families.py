@@ -184,4 +184,4 @@ def test_a_named_slice_has_its_sentence_first_with_what_is_missing(tmp_path, com
     short = command(*ask, cwd=tmp_path).stdout
     assert short.splitlines()[0].endswith("mean_reward[level=easy], 80 common tasks")
     assert short.splitlines()[1].startswith("new is better than old by ")
-    assert "better even if the 1 missing rollout of B failed" in " ".join(short.split())
+    assert "even if the 1 missing rollout of new failed" in " ".join(short.split())

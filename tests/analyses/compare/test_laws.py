@@ -13,8 +13,17 @@ from calipers.formats.jsonl import JsonLines
 from calipers.rollouts.table import assemble
 
 reward = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1, allow_nan=False))
-task = st.lists(reward, min_size=1, max_size=3)
-pairs = st.lists(st.tuples(task, task), min_size=2, max_size=12)
+
+
+@st.composite
+def runs(draw):
+    """Tasks of two runs, each with its own number of samples: a number that follows the results is another subject."""
+    samples = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    sides = (st.lists(reward, min_size=count, max_size=count) for count in samples)
+    return draw(st.lists(st.tuples(*sides), min_size=2, max_size=12))
+
+
+pairs = runs()
 METRICS = ["mean_reward", "pass_rate", "pass@1", "max@1"]
 
 

@@ -35,10 +35,11 @@ def test_better_whatever_the_missing_rollouts_hold(tmp_path):
     assert one.missing == (0, 4)
     assert one.bounds == pytest.approx((0.666667, 1), abs=1e-6)
     assert (one.worst_verdict, one.tipping) == ("better", Tipping("second", "failed", 4, 4, True, 12))
-    worst = found(tmp_path, first, second, filled=(1.0, 0.0))
-    assert worst.delta == pytest.approx(0.666667, abs=1e-6)
-    assert (worst.stderr, worst.floored_stderr) == pytest.approx((0.142134, 0.148115), abs=1e-6)
-    assert worst.delta / worst.floored_stderr == pytest.approx(4.500999, abs=1e-6)
+    (evidence,) = compare(*(tmp_path / f"{name}.jsonl" for name in "ab"), metric="mean_reward").evidences
+    worst = evidence.worst[0]
+    assert worst.value == pytest.approx(0.666667, abs=1e-6)
+    assert (worst.plain_stderr, worst.stderr) == pytest.approx((0.142134, 0.148115), abs=1e-6)
+    assert worst.value / worst.stderr == pytest.approx(4.500999, abs=1e-6)
     assert worst.p == pytest.approx(0.000900, abs=1e-6)
     assert of_missing(one, AB) == (
         "better even if all 4 missing rollouts of B failed; the difference is +0.6667 to +1.0000, "
@@ -49,10 +50,11 @@ def test_better_whatever_the_missing_rollouts_hold(tmp_path):
 def test_not_if_more_of_them_failed(tmp_path):
     first, second = [[0]] * 14 + [[1]] * 10, [[1]] * 7 + [[0]] * 7 + [[1]] * 2 + [[None]] * 8
     one = found(tmp_path, first, second)
-    assert (one.verdict, one.missing, one.worst_verdict) == ("better", (0, 8), "undecided")
+    assert (one.verdict, one.undecided_by, one.as_observed) == ("undecided", "missing", "better")
+    assert (one.missing, one.worst_verdict) == ((0, 8), "undecided")
     assert one.tipping == Tipping("second", "failed", 1, 8, True, 24)
     assert of_missing(one, AB).startswith(
-        "not better if more than 1 of the 8 missing rollouts of B failed; the difference"
+        "better unless more than 1 of the 8 missing rollouts of B failed; the difference"
     )
 
 
@@ -62,10 +64,24 @@ def test_worse_is_the_mirror(tmp_path):
     turned = [[[None if r is None else 1 - r for r in task] for task in side] for side in (first, second)]
     (tmp_path / "turned").mkdir()
     one, two = found(tmp_path, first, second), found(tmp_path / "turned", *turned)
-    assert (two.verdict, two.worst_verdict) == ("worse", "undecided")
+    assert (two.verdict, two.as_observed, two.worst_verdict) == ("undecided", "worse", "undecided")
     assert two.bounds == pytest.approx((-one.bounds[1], -one.bounds[0]))
     assert two.tipping == Tipping("second", "passed", one.tipping.most, 8, True, 24)
-    assert of_missing(two, AB).startswith("not worse if more than 1 of the 8 missing rollouts of B passed")
+    assert of_missing(two, AB).startswith("worse unless more than 1 of the 8 missing rollouts of B passed")
+
+
+def test_no_page_leaves_out_the_warning_that_decides(tmp_path):
+    """Rewards 0 and 7.5, 45 of 100 rollouts of B missing: the page said "better", and its warning was cut out."""
+    first = [[7.5]] * 60 + [[0.0]] * 40
+    second = [[7.5]] * 30 + [[None]] * 30 + [[7.5]] * 20 + [[0.0]] * 5 + [[None]] * 15
+    both = compare(*runs(tmp_path, first, second), metric="mean_reward")
+    one = both["mean_reward"]
+    assert (one.verdict, one.undecided_by, one.as_observed) == ("undecided", "missing", "better")
+    page = " ".join(terminal.render(document(both)).split()).replace("\xa0", " ")
+    assert "warning: 45 % of the rollouts of b.jsonl are missing" in page
+    assert "missing rollouts count as 0.000 or 7.500, the ends seen; --range sets them" in page
+    gate = calipers.gate(tmp_path / "b.jsonl", baseline=tmp_path / "a.jsonl", require="lower(delta(mean_reward)) > 0")
+    assert gate.exit_code == 3
 
 
 def test_rollouts_of_both_runs_are_missing(tmp_path):
@@ -84,10 +100,8 @@ def test_not_even_if_all_of_them_passed(tmp_path):
     """The missing rollouts of A alone undo it: on the tasks they are of, all that B has are passes."""
     first, second = [[0]] * 6 + [[None]] * 12, [[1]] * 6 + [[0]] * 11 + [[None]]
     one = found(tmp_path, first, second)
-    assert (one.verdict, one.worst_verdict, one.tipping.most) == ("better", "undecided", -1)
-    assert of_missing(one, AB).startswith(
-        "not better if all 12 missing rollouts of A passed, even if the 1 of B passed too; the difference"
-    )
+    assert (one.as_observed, one.verdict, one.tipping.most) == ("better", "undecided", -1)
+    assert of_missing(one, AB).startswith("better unless all 12 of A passed; the difference")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +121,7 @@ def test_the_tipping_point_is_that_of_every_placement(tmp_path, metric):
         first.append([1.0, 1.0])
         second.append([1.0])  # too few samples for k = 2: undefined, whatever the missing ones are
         one = found(tmp_path, first, second, metric, flips=0)
-        if one.verdict != "better":
+        if one.as_observed != "better":
             continue
         tried += 1
         assert one.tipping.exact
@@ -195,7 +209,7 @@ def test_mcnemar_of_what_is_no_pass_or_fail_once_filled_has_bounds_alone(tmp_pat
 def test_other_tests_have_tipping_points_of_their_own(tmp_path, test):
     first, second = [[0]] * 20 + [[1]] * 10, [[1]] * 14 + [[0]] * 6 + [[1]] * 2 + [[None]] * 8
     one = found(tmp_path, first, second, test=test)
-    assert one.verdict == "better"
+    assert (one.verdict, one.as_observed) == ("undecided", "better")
     most = one.tipping.most
     assert 0 <= most < 8
     for failed in (most, most + 1):
@@ -237,7 +251,7 @@ def test_what_every_report_says(tmp_path):
         terminal.render(document(both, details=True)).count("even if all 4") == 1
     )  # two metrics of which the same is true share it
     row = csv.render(document(both, details=True)).splitlines()
-    told = dict(zip(row[0].split(",")[-7:], row[1].split(",")[-7:]))
+    told = dict(zip(row[0].split(",")[-13:], row[1].split(",")[-13:]))
     assert (float(told["lowest"]), float(told["highest"])) == pytest.approx((2 / 3, 1))
     assert (told["second_missing"], told["worst_verdict"], told["tipping"], told["tipping_of"]) == (
         *("4", "better", "4", "4"),
@@ -253,15 +267,18 @@ def test_what_every_report_says(tmp_path):
         ((0, 0), []),
         ((1, 1), []),  # 1 of 20 is 5 %, and no more
         ((2, 2), ["warning: 10 % of the rollouts of a.jsonl", "warning: 10 % of the rollouts of b.jsonl"]),
-        ((0, 2), ["warning: 10 % of the rollouts of b.jsonl are missing and 0 % of a.jsonl: the difference may"]),
+        ((0, 2), ["warning: 10 % of the rollouts of b.jsonl are missing and 0 % of a.jsonl: the verdict may"]),
         ((3, 2), ["warning: 15 % of the rollouts of a.jsonl", "warning: 10 % of the rollouts of b.jsonl"]),
-        ((4, 2), ["warning: 20 % of the rollouts of a.jsonl are missing and 10 % of b.jsonl: the difference may"]),
+        ((4, 2), ["warning: 20 % of the rollouts of a.jsonl are missing and 10 % of b.jsonl: the verdict may"]),
     ],
 )
 def test_warnings_above_five_per_cent_and_of_shares_that_differ(tmp_path, lost, said):
     sides = [[[1]] * (20 - count) + [[None]] * count for count in lost]
-    notes = compare(*runs(tmp_path, *sides)).contests[0].pairs[0].notes
-    warned = [note for note in notes if note.startswith("warning")]
+    both = compare(*runs(tmp_path, *sides))
+    notes = both.to_dict()["contests"][0]["pairs"][0]["notes"]
+    warned = [note.replace("\xa0", " ") for note in notes if note.startswith("warning")]
+    page = " ".join(terminal.render(document(both)).replace("\xa0", " ").split())
+    assert all(text in page for text in said)  # the default page leaves out no warning
     assert len(warned) == len(said)
     assert all(note.startswith(text) for note, text in zip(warned, said))
 

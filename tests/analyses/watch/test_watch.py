@@ -6,17 +6,20 @@ import os
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from watch_steps import watch, write_run, write_step
 
 from calipers.analyses.watch import alarms_of
 from calipers.analyses.watch import watch as module
-from calipers.analyses.watch.best import best_in, best_steps
+from calipers.analyses.watch.best import advice, best_in, best_steps, pick_sentence
 from calipers.analyses.watch.document import sparkline
 from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, SeriesTasks
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
@@ -48,7 +51,124 @@ def test_no_alarm_without_a_change_and_one_with_it(tmp_path):
     assert len(raised.rollouts) == 5
     assert all(row["value"] == 0 for row in raised.rollouts)
     assert raised.command.startswith("calipers compare ")
-    assert raised.until > raised.step  # it goes on, and is one alarm
+    assert raised.until == 29  # it goes on, and is one alarm
+    assert (raised.status.state, raised.status.at) == ("open", 29)
+
+
+def test_an_alarm_closes_when_the_metric_has_recovered(tmp_path):
+    write_run(tmp_path, 12)
+    write_run(tmp_path, 10, drop=0.2, at=0, first=12, seed=1)
+    opened = look(tmp_path)
+    assert opened.exit_code == 1
+    write_run(tmp_path, 6, first=22, seed=1)
+    found = look(tmp_path)
+    (raised,) = found.raised
+    assert raised.status.state == "closed"
+    assert 22 <= raised.status.closed == raised.until <= 27
+    assert raised.status.recovery_evidence >= 20
+    assert found.exit_code == 0
+    assert found.headline() == "No open alarm after 28 steps; 1 was closed."
+    page = " ".join(terminal.render(found.page()).split())
+    assert f"Closed on step {raised.status.closed}: above 0." in page
+    reference = raised.status.reference
+    assert raised.status.close_at == pytest.approx(reference - (reference - raised.value) / 4)
+
+
+def test_an_open_alarm_shows_the_evidence_that_raised_it(tmp_path):
+    """It was that of the next segment, which had just begun: 9.02 of 444 for an alarm that had been raised."""
+    write_run(tmp_path, 30, drop=0.2, at=10)
+    found = look(tmp_path, alarms_of(["rl"]))
+    state = next(state for state in found.alarms if state.alarm == "drop(reward) > 0.02")
+    assert state.status.state == "open"
+    assert state.evidence == state.status.evidence >= state.status.needed
+    assert found.evidence >= found.needed
+    others = [other.status for other in found.alarms if other is not state]
+    assert {status.state for status in others} == {"quiet"}
+    page = " ".join(terminal.render(found.page()).split())
+    assert f"Failed: open since step {state.status.raised}. Mean 0." in page
+    assert " allowed; recovery not shown (evidence 0." in page
+
+
+def test_other_alarms_are_raised_while_one_is_open(tmp_path):
+    rng = np.random.default_rng(21)
+    for step in range(40):
+        chance = 0.5 if step < 10 else 0.3
+        tokens = rng.integers(90, 110, (60, 4)) * (1 if step < 25 else 3)
+        write_step(tmp_path, step, (rng.random((60, 4)) < chance).astype(float), output_tokens=tokens)
+    found = look(tmp_path, alarms_of(["drop(reward) > 0.02", "mean(length) > 1.2 * base"]), steps=100)
+    assert [raised.alarm for raised in found.raised] == ["drop(reward) > 0.02", "mean(length) > 1.2 * base"]
+    assert [raised.status.state for raised in found.open_alarms] == ["open", "open"]
+    drop, length = (raised.status for raised in found.raised)
+    assert drop.raised < 25 <= length.raised
+    assert (length.measure, length.now) == ("mean", pytest.approx(300, abs=20))
+    assert length.reference < length.close_at < length.now
+
+
+@pytest.mark.parametrize(
+    ("alarm", "bad"),
+    [
+        ("rise(loss) > 0", {"loss": 0.6}),
+        ("mean(loss) > 0.4", {"loss": 0.6}),
+        ("mean(loss) > 1.5 * base", {"loss": 0.6}),
+        ("diverge(reward, judge) > 0.05", {"judge": 0.1}),
+        ("share(all_fail) > 0.3", {"reward": 0.1}),
+        ("drop(reward, base=1) > 0.02", {"reward": 0.1}),
+    ],
+)
+def test_every_kind_of_alarm_stays_open_and_closes_in_its_own_unit(tmp_path, alarm, bad):
+    rng = np.random.default_rng(22)
+    for step in range(44):
+        usual = {"reward": 0.5, "judge": 0.5, "loss": 0.2}
+        chances = {**usual, **(bad if 14 <= step < 28 else {})}
+        drawn = {name: (rng.random((80, 2)) < chance).astype(float) for name, chance in chances.items()}
+        write_step(tmp_path, step, drawn.pop("reward"), **drawn)
+        if step == 27:
+            opened = look(tmp_path, alarms_of([alarm]), steps=100)
+    (raised,) = opened.open_alarms
+    status = raised.status
+    between = sorted([status.reference, status.close_at, status.now])
+    assert between[1] == status.close_at  # it closes on the way from the bad value to what the null allows
+    assert status.recovery_evidence < 20
+    closed = look(tmp_path, alarms_of([alarm]))
+    assert [one.status.state for one in closed.raised] == ["closed"]
+    assert 28 <= closed.raised[0].status.closed <= 40
+    assert closed.exit_code == 0
+
+
+def test_a_rate_of_outcomes_closes(tmp_path):
+    rng = np.random.default_rng(23)
+    for step in range(40):
+        write_outcomes(tmp_path, step, rng.random((64, 4)) < (0.25 if 10 <= step < 20 else 0.01), "truncated")
+    (raised,) = look(tmp_path, alarms_of(["rate(truncated) > 0.05"])).raised
+    assert raised.status.state == "closed"
+    assert 20 <= raised.status.closed <= 24
+    assert raised.status.reference == pytest.approx(0.05)
+
+
+def test_a_state_of_an_older_version_is_computed_again(tmp_path):
+    """A snapshot of older rules had begun the next segment, and knew no open alarm."""
+    write_run(tmp_path, 30, drop=0.2, at=10)
+    before = look(tmp_path)
+    snapshot = tmp_path / ".calipers-watch" / "snapshot.bin"
+    content = msgspec.msgpack.decode(snapshot.read_bytes()[4:])
+    del content["rules"]
+    body = msgspec.msgpack.encode(content)
+    snapshot.write_bytes(struct.pack("<I", zlib.crc32(body)) + body)
+    after = look(tmp_path)
+    assert after.to_dict() == before.to_dict()
+
+
+def test_a_document_of_an_older_version_has_open_alarms(tmp_path):
+    import calipers
+
+    write_run(tmp_path / "run", 30, drop=0.2, at=10)
+    document = look(tmp_path / "run").to_dict()
+    for part in (*document["raised"], *document["alarms"]):
+        del part["status"]
+    (tmp_path / "w.json").write_text(json.dumps(document))
+    again = calipers.load(tmp_path / "w.json")
+    assert (len(again.open_alarms), again.exit_code) == (1, 1)
+    assert "1 alarm" in terminal.render(again.page())
 
 
 def test_the_command_of_an_alarm_runs(tmp_path):
@@ -697,8 +817,53 @@ def test_the_best_step(tmp_path):
     assert pick.step in pick.members
     assert len(pick.members) > 6  # a flat curve: nearly every step may be best
     assert len(pick.again) == 5
-    assert pick.new_tasks > 60
+    assert pick.new_tasks_range[0] > 20
+    assert pick.new_tasks_range[1] is None
     assert f"Step {pick.step} has the highest reward" in found.headline()
+
+
+def best_of(values):
+    """The advice on steps with these task values, [S, M]."""
+    sums = []
+    for step, row in enumerate(values):
+        ones = np.ones(len(row))
+        rewards = {"reward": np.stack([ones, row, row * row, row])}
+        sums.append(StepSums(step, "", None, None, "", "reward", np.arange(len(row), dtype=np.uint64), ones, rewards))
+    (pick,) = best_steps("", sums, None).picks
+    return pick
+
+
+def test_no_number_of_tasks_is_promised_on_a_flat_curve():
+    """About 4,300 new tasks were said to tell two equal steps apart, a number made of their luck alone."""
+    rng = np.random.default_rng(41)
+    finite = 0
+    for _ in range(60):
+        chances = rng.beta(0.8, 0.8, 150)
+        pick = best_of((rng.random((12, 150)) < chances).astype(float))
+        assert pick.new_tasks_range is not None
+        finite += pick.new_tasks_range[1] is not None
+    assert finite <= 6  # the highest two of twelve seldom differ
+    text = advice(pick)
+    assert "no number is enough" in text
+    assert "about" not in text
+
+
+def test_the_steps_that_may_be_best_are_a_range():
+    rng = np.random.default_rng(42)
+    chances = np.array([0.2] * 4 + [0.6] * 5 + [0.2] * 4)
+    values = (rng.random((13, 300)) < chances[:, None]).astype(float)
+    assert advice(best_of(values)).startswith("Steps 4 to 8, 5 of 13, may be best. Evaluate steps ")
+    ahead = (rng.random((2, 300)) < [[0.2], [0.6]]).astype(float)
+    assert advice(best_of(ahead)) == "No other step may be best: step 1 is ahead of all of them."
+
+
+def test_equal_steps_are_said_to_be_equal():
+    pick = best_of(np.tile(np.arange(20) % 2, (3, 1)).astype(float))
+    assert pick_sentence(pick).startswith("Step 0, the first of 3 with the same value, has the highest reward")
+    assert advice(pick) == (
+        "All 3 steps, 0 to 2, may be best. The first two do not differ on any task, so no number of new tasks is known "
+        "to be enough."
+    )
 
 
 def test_steps_beyond_64_bits_are_refused(tmp_path):
@@ -890,3 +1055,72 @@ def test_steps_of_other_tasks_are_not_left_out_of_the_best_in_silence(tmp_path):
     found = best_in([str(tmp_path)])
     assert [candidate.step for candidate in found.picks[0].candidates] == [0, 1, 2, 3]
     assert found.notes == ["the run: steps that share few tasks with the others are left out: 9"]
+
+
+def write_tries(folder, step, chances, most, *, stops, seed):
+    """A step with up to ``most`` tries of each task; with ``stops``, a task stops at its first pass."""
+    rng = np.random.default_rng([seed, step])
+    rows = []
+    for task, chance in enumerate(chances):
+        for sample in range(most):
+            reward = float(rng.random() < chance)
+            rows.append(json.dumps({"task": f"q{task}", "sample": sample, "reward": reward}))
+            if stops and reward:
+                break
+    folder.mkdir(exist_ok=True)
+    (folder / f"step_{step}.jsonl").write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_first_samples_are_used_at_all_steps_if_one_stops_at_its_first_pass(tmp_path, one_by_one):
+    """A run that begins to stop at the first pass looked better, and one that ends it looked worse."""
+    chances = np.random.default_rng(51).beta(2, 2, 150)
+    for step in range(24):
+        write_tries(tmp_path, step, chances, 4, stops=step < 12, seed=52)
+        if one_by_one:
+            look(tmp_path, alarms_of(["drop(reward) > 0"]))
+    found = look(tmp_path, alarms_of(["drop(reward) > 0"]))
+    assert found.raised == []
+    assert any("step_0.jsonl: step 0 stops at its first pass in" in note for note in found.notes)
+    (curve,) = [each for each in found.series[0].curves if each.metric == "reward"]
+    first = [json.loads(line) for line in (tmp_path / "step_3.jsonl").read_text().splitlines()]
+    expected = np.mean([row["reward"] for row in first if row["sample"] == 0])
+    assert curve.points[3].value == pytest.approx(expected)
+
+
+def test_a_step_that_stops_later_is_found_and_the_steps_before_it_are_computed_again(tmp_path):
+    chances = np.random.default_rng(53).beta(2, 2, 100)
+    rng = np.random.default_rng(54)
+    for step in range(8):
+        if step < 6:  # numbers of samples that follow no result
+            rows = []
+            for task, chance in enumerate(chances):
+                for sample in range(int(rng.integers(1, 5))):
+                    reward = float(rng.random() < chance)
+                    rows.append(json.dumps({"task": f"q{task}", "sample": sample, "reward": reward}))
+            (tmp_path / f"step_{step}.jsonl").write_text("\n".join(rows) + "\n")
+        else:
+            write_tries(tmp_path, step, chances, 4, stops=True, seed=55)
+        stepwise = look(tmp_path, alarms_of(["drop(reward) > 0"]))
+    assert sum("first samples are used at all steps" in note for note in stepwise.notes) == 1
+    at_once = look(tmp_path, alarms_of(["drop(reward) > 0"]), state=str(tmp_path / "other"))
+    assert at_once.evidence == pytest.approx(stepwise.evidence, rel=1e-12)
+    assert at_once.series == stepwise.series
+
+
+def test_pass_at_k_has_no_value_on_first_samples(tmp_path):
+    chances = np.full(60, 0.5)
+    for step in range(3):
+        write_tries(tmp_path, step, chances, 4, stops=True, seed=56)
+    found = look(tmp_path, alarms_of(["drop(pass@2) > 0"]))
+    assert "pass@2 has no value for first samples" in found.alarms[0].why
+
+
+def test_the_best_step_is_picked_on_first_samples(tmp_path):
+    chances = np.random.default_rng(57).beta(2, 2, 100)
+    for step in range(6):
+        write_tries(tmp_path, step, chances, 4, stops=step == 4, seed=58)
+    best = best_in([str(tmp_path)])
+    assert any("step 4 stops at its first pass" in note for note in best.notes)
+    value = next(candidate.value for candidate in best.picks[0].candidates if candidate.step == 4)
+    assert 100 * value == pytest.approx(round(100 * value))  # the share of 100 first samples

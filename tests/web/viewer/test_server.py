@@ -225,7 +225,8 @@ def test_runs_filters_and_a_rollout(folder):
     async def check(client):
         run, other = await client.run("arith.jsonl"), await client.run("arith_next")
         shown = await client.get(f"/api/run/{run}")
-        assert shown["sentence"] == "tiny-calculator solves 44\xa0% of arith."
+        sentence = "tiny-calculator passes 44\xa0% of its samples on arith; with the 17 missing rollouts, "
+        assert shown["sentence"] == f"{sentence}anything from 33 to 57\xa0%."
         counts = {}
         for part in shown["parts"]:
             counts[part["state"]] = counts.get(part["state"], 0) + part["count"]
@@ -293,7 +294,7 @@ def test_two_runs_beside_each_other(folder):
         run, other = await client.run("arith.jsonl"), await client.run("arith_next")
         both = await client.get(f"/api/compare/{run}/{other}?count=3")
         assert both["counts"] == {"all": 40, "worse": 9, "better": 25, "same": 6}
-        assert both["verdict"]["sentence"] == "B is better than A by 0.110."
+        assert both["verdict"]["sentence"] == "Not decided: the missing rollouts decide (22 of 320 of B, 17 of A)."
         assert [row["task"] for row in both["rows"]][:2] == ["mul-02", "add-18"]
         task = await client.get(f"/api/compare/{run}/{other}/task?task=add-18&sample=1")
         assert [side["rollout"]["state"] for side in task["sides"]] == ["passed", "wrong"]

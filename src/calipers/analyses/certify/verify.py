@@ -33,8 +33,9 @@ from calipers.formats import Named
 from calipers.formats.canonical import NotCanonical, canonical, words_digest
 from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.read import begin
+from calipers.reports.asserted import Asserted
 from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
-from calipers.reports.figures import counted, ends, figure
+from calipers.reports.figures import counted, ends, figure, is_or_are
 from calipers.reports.page import encoded
 from calipers.reports.result import Result, covered
 from calipers.reports.untrusted_text import clean
@@ -219,8 +220,8 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
-    """All checks of a certificate."""
+class Verification(Asserted):
+    """All checks of a certificate; ``bool(verification)`` is whether all of them are good."""
 
     path: str
     certificate: Certificate | None  # None if its form is wrong
@@ -236,6 +237,10 @@ class Verification:
     def exit_code(self) -> int:
         """0 for good, 1 for wrong, 3 for not known."""
         return EXITS[self.state]
+
+    def page(self) -> Document:
+        """The document that renderers show."""
+        return document(self)
 
 
 def read_certificate(path: str) -> Certificate:
@@ -411,7 +416,8 @@ def _leaves(file: trees.TreeFile, rollouts: ScoredRollouts) -> CertCheck:
         return CertCheck("tree", WRONG, says)
     first = trees.first_difference(tree, certified)
     position = "at the end" if first >= count else f"at {rollouts.leaves.name(first)}"
-    says = f"{count:,} rollouts are given and {certified.count:,} are certified; the first difference is {position}"
+    given = f"{counted(count, 'rollout')} {is_or_are(count)} given"
+    says = f"{given} and {certified.count:,} {is_or_are(certified.count)} certified; the first difference is {position}"
     return CertCheck("tree", WRONG, says)
 
 

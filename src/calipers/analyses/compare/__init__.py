@@ -10,18 +10,24 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, NoReturn, Self
 
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, NotPassed, UnknownName
 from calipers.formats.read import Input
 from calipers.metrics import MetricSpec
+from calipers.remarks import Remark
 from calipers.reports.document import Document, Glance
+from calipers.reports.doubts import Doubts
 from calipers.reports.page import Page
+from calipers.reports.remark_texts import documents_of, note_of
 from calipers.reports.result import canonical
 from calipers.request import Plan, integer
+from calipers.rollouts.checks import Check
+from calipers.rollouts.ledger import RANDOM
 from calipers.stats.anytime import BETTING
-from calipers.stats.paired import FLOORED_T, STRICT, Difference, McNemar
+from calipers.stats.claims import Evidence, Reason
+from calipers.stats.paired import FLOORED_T, STRICT, McNemar
 from calipers.stats.ranks import Winner
 
 TESTS: Final = {  # value of --test -> method in the result
@@ -101,8 +107,12 @@ class Question:
     flips: int
     tables: Sequence[str] | None  # requested numbers of lm-evaluation-harness' tables; None: all of them
     primary: Primary | None = None  # None: the first metric on all tasks
-    filled: tuple[float, float] | None = None  # the rewards of missing rollouts in the first and the second run
     steps: str = ""  # the key of the training steps, if each step is compared separately; else ""
+    trust_reader: bool = False  # whether a run counts whose own numbers differ from ours
+
+    def on(self, benchmark: str | None) -> Question:
+        """The question about one benchmark, with the range of its rewards."""
+        return replace(self, plan=self.plan.on(benchmark)) if self.plan.ranges else self
 
     @property
     def gated(self) -> bool:
@@ -129,7 +139,7 @@ def make_question(
     tables: Sequence[str] | None = (),
     anytime: bool = False,
     primary: Primary | None = None,
-    filled: tuple[float, float] | None = None,
+    trust_reader: bool = False,
 ) -> Question:
     """Check the settings; InputError if one is invalid or two contradict each other."""
     if test not in TESTS:
@@ -147,10 +157,22 @@ def make_question(
     if anytime and test != "default":
         raise InputError(f"--anytime is a test itself; expected no --test {test} with it")
     largest = None if margin is None else float(margin)
-    return Question(plan, BETTING if anytime else TESTS[test], adjust, largest, baseline, most, tables, primary, filled)
+    return Question(
+        plan,
+        BETTING if anytime else TESTS[test],
+        adjust,
+        largest,
+        baseline,
+        most,
+        tables,
+        primary,
+        trust_reader=trust_reader,
+    )
 
 
 SCHEMA = "calipers.comparison/1"
+VERDICTS: Final = ("better", "worse", "equivalent", "undecided", "higher", "lower")
+"""The words of a verdict; higher and lower are for metrics of which no direction is better."""
 FIELDS = (
     *("dataset", "first_run", "second_run", "by", "slice", "metric", "first", "second", "delta", "stderr"),
     *("low", "high", "p", "p_holm", "p_bh", "method", "verdict", "sentence", "more_tasks", "more_samples"),
@@ -159,6 +181,7 @@ FIELDS = (
     *("aligned_by", "common_tasks", "only_first", "only_second"),
     *("new_tasks_low", "new_tasks_high"),
     *("lowest", "highest", "first_missing", "second_missing", "worst_verdict", "tipping", "tipping_of"),
+    *("undecided_by", "as_observed", "worst_low", "worst_high", "score0", "compared_on"),
 )
 
 
@@ -173,6 +196,7 @@ class Run:
     dataset: str | None
     tasks: int
     samples: int
+    checks: Sequence[Check] = ()  # numbers that the system which wrote the rollouts reports itself, and ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +275,12 @@ class Finding:
     worst_verdict: str | None = None  # with every missing rollout against the verdict; None if it has no direction
     tipping: Tipping | None = None  # likewise
     new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number suffices
+    undecided_by: Reason | None = None  # the first reason that applies; None if it is decided
+    as_observed: str = "undecided"  # the verdict by the observed difference alone
+    worst_interval: tuple[float, float] | None = None  # of delta, over the worst outcomes of missing rollouts
+    score0: float | None = None  # the score against losses not yet seen; None if the pair is not lopsided
+    compared_on: str = "all_samples"  # or first_samples, or any_of_first_4 for pass@4
+    remarks: Sequence[Remark] = ()  # why it is undecided; runs are "first" and "second" in them
 
     @property
     def question(self) -> str:
@@ -289,7 +319,8 @@ class Pair:
     alignment: Alignment
     findings: Sequence[Finding]
     flips: Flips | None
-    notes: Sequence[str] = ()  # differences in settings, prompts and tasks, and warnings
+    notes: Sequence[str] = ()  # differences in settings, prompts and tasks
+    remarks: Sequence[Remark] = ()  # missing rollouts and sample counts that a reader must know of
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +331,9 @@ class RunRank:
     value: float
     rank: float
     ranks: tuple[float, float]  # the central range of its ranks in bootstrap draws, not adjusted for the other runs
-    chance_best: float  # share of bootstrap draws in which it is best; this is not its probability of being the best
+    chance_best: (
+        float | None
+    )  # share of bootstrap draws in which it is best; this is not its probability of being the best
     rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs are valid together
 
 
@@ -344,7 +377,7 @@ class Comparison(Page):
     tests: int  # the number of different tests, over which p is adjusted
     notes: Sequence[str] = ()
     primary: str | None = None  # the question that keeps its full level
-    differences: Sequence[Difference] = field(default=(), repr=False, compare=False)  # of all findings, in order
+    evidences: Sequence[Evidence] = field(default=(), repr=False, compare=False)  # of all findings, in order
     order: str | None = None  # the order of the tasks in an anytime test; None in other tests
 
     def __getitem__(self, metric: str) -> Finding:
@@ -356,10 +389,48 @@ class Comparison(Page):
             raise UnknownName.of("metric in this comparison", metric, by_metric)
         return by_metric[metric]
 
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a comparison is neither true nor false: use .verdict, or .check('better')")
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the primary question of the only pair of runs; KeyError if there are other pairs."""
+        if len(self.pairs) != 1:
+            raise KeyError(f"{len(self.pairs)} pairs of runs were compared; use .contests[i].pairs[j]")
+        return self._words[0]
+
+    def check(self, *words: str) -> Self:
+        """Itself if the verdict of every pair of runs is among these words; else NotPassed, whose text is the page.
+
+        The verdict of a pair is that on its primary question.
+        """
+        if not words:
+            raise InputError(f"check() has no verdict; expected one or more of {', '.join(VERDICTS)}")
+        for word in words:
+            if word not in VERDICTS:
+                raise UnknownName.of("verdict", word, VERDICTS)
+        found = self._words
+        if not found or any(word not in words for word in found):
+            raise NotPassed(str(self))
+        return self
+
+    @property
+    def _words(self) -> list[str]:
+        """The verdict of every pair of runs on its primary question; undecided if they have no metric in common."""
+        from calipers.analyses.compare.page import primary
+
+        findings = [primary(pair) for _, pair in self.pairs]
+        return ["undecided" if finding is None else finding.verdict for finding in findings]
+
     @property
     def pairs(self) -> list[tuple[Contest, Pair]]:
         """Every pair of runs with its contest, in order."""
         return [(contest, pair) for contest in self.contests for pair in contest.pairs]
+
+    @property
+    def doubts(self) -> Doubts:
+        """The checks of all runs, by the name of the run."""
+        return {run.name: run.checks for contest in self.contests for run in contest.runs}
 
     @property
     def findings(self) -> list[Finding]:
@@ -408,8 +479,9 @@ class Comparison(Page):
             "schema": SCHEMA,
             "calipers": __version__,
             **self._settings(),
+            "assumed": RANDOM if self.missing == RANDOM else None,
             "inputs": [[asdict(file) for file in side] for side in self.inputs],
-            "contests": [asdict(contest) for contest in self.contests],
+            "contests": [_document(contest) for contest in self.contests],
             "notes": list(self.notes),
             "digest": self.digest,
         }
@@ -443,6 +515,18 @@ def one_more(delta: float | None, cluster: str | None) -> str:
     return f"one more {'cluster' if cluster else 'task'} {'lost' if (delta or 0.0) > 0 else 'won'} outright"
 
 
+def _document(contest: Contest) -> dict[str, Any]:
+    """A contest as JSON has it: its remarks have their texts, with the names of the runs."""
+    document = asdict(contest)
+    for pair, fields in zip(contest.pairs, document["pairs"], strict=True):
+        names = {"first": contest.runs[pair.first].name, "second": contest.runs[pair.second].name}
+        fields["remarks"] = documents_of(pair.remarks)
+        fields["notes"] = [*pair.notes, *map(note_of, pair.remarks)]
+        for finding, of_finding in zip(pair.findings, fields["findings"], strict=True):
+            of_finding["remarks"] = documents_of(finding.remarks, names)
+    return document
+
+
 def _numbers(contest: Contest) -> dict[str, Any]:
     """A contest without names of runs and without sentences; a run is its index."""
     pairs = [
@@ -465,6 +549,7 @@ _PAIRS: Final = {  # field with two numbers -> the columns of a row that have th
     "bounds": ("lowest", "highest"),
     "missing": ("first_missing", "second_missing"),
     "new_tasks": ("new_tasks_low", "new_tasks_high"),
+    "worst_interval": ("worst_low", "worst_high"),
 }
 
 
@@ -473,5 +558,6 @@ def _flat(finding: Finding) -> dict[str, Any]:
     for name, (first, second) in _PAIRS.items():
         fields[first], fields[second] = fields.pop(name) or (None, None)
     mcnemar, tipping = fields.pop("mcnemar") or {}, fields.pop("tipping") or {}
+    del fields["remarks"]
     fields |= {"mcnemar_exact": mcnemar.get("exact"), "mcnemar_mid_p": mcnemar.get("mid_p")}
     return fields | {"tipping": tipping.get("most"), "tipping_of": tipping.get("missing")}

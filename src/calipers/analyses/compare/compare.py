@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import combinations
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -36,7 +34,6 @@ from calipers.analyses.compare import (
     Question,
     Ranks,
     Run,
-    RunRank,
     make_question,
     step_order,
 )
@@ -53,18 +50,17 @@ from calipers.analyses.compare.align import (
     runs_of,
     units,
 )
-from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
+from calipers.analyses.compare.board import board_values, ranking_of
+from calipers.analyses.compare.evidence import Sides, examine, followed, of_table
+from calipers.analyses.compare.findings import DECIDED, adjusted, background_of, finding_of
 from calipers.analyses.compare.measure import (
     Measured,
     MetricPair,
     columns_of,
-    failures_named,
-    measure,
     metrics_of,
     rewards_of,
-    task_values,
-    value_limits,
 )
+from calipers.analyses.compare.remarks import check_random, of_counts, of_ends, of_runs
 from calipers.analyses.compare.source import (
     Key,
     ReadSource,
@@ -73,7 +69,6 @@ from calipers.analyses.compare.source import (
     check_sources,
     check_tables,
     compared_tables,
-    gap_notes,
     prompts_differ,
     read_sources,
     settings_differ,
@@ -85,19 +80,15 @@ from calipers.analyses.compare.source import (
 )
 from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats import Named
-from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
-from calipers.request import Plan, RequestedMetric, either, make_plan
-from calipers.rollouts.column import Bools, Column, Floats, Ints, total
-from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of
-from calipers.rollouts.ledger import Missing
+from calipers.remarks import Remark
+from calipers.request import Ranges, RequestedMetric, check_ranges, either, make_plan
+from calipers.rollouts.column import Column
+from calipers.rollouts.labels import SPLIT, STEP, has, slices, steps_of
+from calipers.rollouts.ledger import RANDOM, Assumed, Missing
 from calipers.rollouts.record import Stop, without_sentences
-from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING
-from calipers.stats.estimate import HUGE, TOO_LARGE
-from calipers.stats.intervals import ONE_CLUSTER, least_p
-from calipers.stats.paired import apart
-from calipers.stats.ranks import Ranking, RankSets, Winner, rank_sets, ranking, winner
+from calipers.stats.claims import Evidence
 from calipers.tally import quietly
 
 
@@ -108,9 +99,9 @@ def compare(
     by: str | Sequence[str] = (),
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: Missing | None = None,
+    missing: Missing | Assumed | None = None,
     reward: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
     input_format: str | None = None,
@@ -123,10 +114,11 @@ def compare(
     baseline: str | None = None,
     flips: int = SHOWN,
     anytime: bool = False,
-    filled: tuple[float, float] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     exclude: str | Sequence[str] = (),
+    threshold: float | None = None,
+    trust_reader: bool = False,
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -136,10 +128,12 @@ def compare(
     lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
     first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
-    ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
-    verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
-    unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
-    ``exclude`` leaves out the rollouts of a slice, as in `score`.
+    With ``anytime`` the verdict is valid after every batch of tasks that is added to the runs. Runs of different
+    benchmarks are an error, unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or
+    too few common tasks. ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a
+    sample passes, as in `score`. ``missing="random"`` declares that the loss of missing rollouts does not depend on
+    their answers; without it a verdict must survive the worst case. A run has no verdict if a number that its own
+    system reports differs from ours, unless ``trust_reader`` says that the reader is right.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -161,6 +155,8 @@ def compare(
         seed=seed,
         range=range,
         exclude=exclude,
+        threshold=threshold,
+        compares=True,
     )
     question = make_question(
         replace(plan, requests=()) if table_metrics and not rollout_metrics else plan,
@@ -172,7 +168,7 @@ def compare(
         tables=None if rollout_metrics is None else list(table_metrics),
         anytime=anytime,
         primary=primary_question,
-        filled=filled,
+        trust_reader=trust_reader,
     )
     check_sources(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -203,12 +199,23 @@ class _MeasuredPair:
         return f"{' and '.join(run.name for run in self.runs)} share none of these numbers{reasons}"
 
 
+@dataclass(frozen=True, slots=True)
+class _MeasuredFamily:
+    """The differences of two runs, with what a reader must know of them."""
+
+    family: Sequence[Measured]
+    notes: Sequence[str]
+    remarks: Sequence[Remark]
+    refused: Mapping[str, str]  # requested number of a table -> why it is not compared
+
+
 def _compare_sources(
     sources: Sequence[ReadSource], question: Question, table_metrics: Mapping[str, CalipersError], *, force: bool
 ) -> Comparison:
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
+    check_ranges(question.plan, [run.key[2] for contest in contests for run in contest])
     question = _ask_each_step(contests, question)
     measured_pairs, excluded = _measure_pairs(contests, sources, question, force=force)
     known = {measured.metric_pair.text for each in measured_pairs for measured in each.family}
@@ -228,7 +235,11 @@ def _compare_sources(
             has_ranks = len(contest) > 2 and not question.anytime and not question.steps
             ranks = (
                 _without_stopped(
-                    [_ranking_of(values, contest, question) for values in common_values(contest, question)], contest
+                    [
+                        ranking_of(values, contest, question)
+                        for values in board_values(contest, question.on(contest[0].key[2]))
+                    ],
+                    contest,
                 )
                 if has_ranks
                 else ()
@@ -258,7 +269,7 @@ def _compare_sources(
             *table_notes,
         ],
         primary=primary,
-        differences=[measured.difference for each in measured_pairs for measured in each.family],
+        evidences=[background_of(measured).evidence for each in measured_pairs for measured in each.family],
     )
 
 
@@ -285,10 +296,12 @@ def _measure_pairs(
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *notes]))
-            family, more_notes, refused = _measure_pair(contest[first], contest[second], common, sources, question)
-            notes += [*([refusal] if refusal else []), *more_notes]
-            pair = Pair(first, second, common.alignment, (), _flips(family, question), notes)
-            measured_pairs.append(_MeasuredPair(contest, pair, common, family, refused))
+            of_benchmark = question.on(contest[first].key[2])
+            found = _measure_pair(contest[first], contest[second], common, sources, of_benchmark)
+            notes += [*([refusal] if refusal else []), *found.notes]
+            flips = _flips(found.family, question)
+            pair = Pair(first, second, common.alignment, (), flips, notes, found.remarks)
+            measured_pairs.append(_MeasuredPair(contest, pair, common, found.family, found.refused))
     if not measured_pairs:
         raise InputError("; ".join(excluded))
     return measured_pairs, excluded
@@ -342,12 +355,11 @@ def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource])
 
 def _measure_pair(
     first: ReadRun, second: ReadRun, common: Common, sources: Sequence[ReadSource], question: Question
-) -> tuple[list[Measured], list[str], Mapping[str, str]]:
-    """Measure two runs on their common tasks.
-
-    Returns the differences, notes, and for each requested number of their tables that is not compared, the reason.
-    """
+) -> _MeasuredFamily:
+    """Measure two runs on their common tasks."""
     plan, names = question.plan, (first.name, second.name)
+    if plan.missing == RANDOM:
+        check_random(names, common.sides)
     clusters_of_tasks, disagreement = units(common, plan.cluster) if plan.cluster else (None, None)
     metrics, reward_notes = metrics_of(plan.requests, common.sides, names, plan.reward)
     notes = [*([disagreement] if disagreement else []), *reward_notes]
@@ -357,6 +369,7 @@ def _measure_pair(
     family: list[Measured] = []
     refused: Mapping[str, str] = {}
     all_tasks: dict[str | None, dict[str | None, Common]] = {} if question.steps else {None: {None: common}}
+    sides_by_reward: dict[tuple[str | None, str | None], Sides] = {}
     slices_by_key = all_tasks | {key: cut(common, key, plan.dialect.label) for key in plan.by}
     if question.steps:
         steps = slices_by_key[question.steps]
@@ -368,38 +381,38 @@ def _measure_pair(
             clusters = clusters_of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for metric in metrics:
                 columns = pair_columns(metric, part, names)
-                metric_pair = filled = MetricPair(metric, part, columns, clusters, question, key, value)
-                if question.filled is not None:
-                    filled = filled_pair(metric_pair, *question.filled)
-                elif plan.missing == "zero":
-                    filled = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
-                family.append(replace(measure(filled), metric_pair=metric_pair))
+                metric_pair = MetricPair(metric, part, columns, clusters, question, key, value)
+                zero = None
+                if plan.missing == "zero":
+                    zero = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
+                keys = metric[0].params.get("reward"), metric[1].params.get("reward")
+                if keys not in sides_by_reward:
+                    sides_by_reward[keys] = followed(common, keys)
+                family.append(examine(metric_pair, sides_by_reward[keys], zero))
             if key is not None and question.tables is None:
                 continue  # the bootstrap is slow: slices only for the numbers that were named
             of_tables = compared_tables(tables[0], tables[1], names, part, clusters, question)
             if of_tables is None:
                 continue
-            family += [
-                replace(
-                    measured,
-                    metric_pair=replace(measured.metric_pair, common=part, columns=([], []), by=key, slice=value),
-                )
-                for measured in of_tables.measured
-            ]
+            for measured in of_tables.measured:
+                pair = replace(measured.metric_pair, common=part, columns=([], []), by=key, slice=value)
+                family.append(of_table(replace(measured, metric_pair=pair)))
             if key is None:
                 notes, refused = [*notes, *of_tables.notes], of_tables.refused
-    notes += [
-        note for name, side in zip(names, common.sides, strict=True) for note in gap_notes(name, side, plan.missing)
+    remarks = [
+        *of_runs(names, common.sides, plan.missing),
+        *(remark for sides in sides_by_reward.values() for remark in of_counts(names, sides)),
+        *of_ends(background_of(measured) for measured in family),
     ]
+    remarks = list({(remark.code, *remark.values.items()): remark for remark in remarks}.values())
     notes += waiting_notes(common.settled) if question.anytime else []
-    notes += warnings_of(names, common.sides)
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
         family, notes = [without_test(measured) for measured in family], [*notes, *map(_bias_note, stops)]
-    return family, notes, refused
+    return _MeasuredFamily(family, notes, remarks, refused)
 
 
 def _unshared_steps(common: Common, names: tuple[str, str], question: Question) -> list[str]:
@@ -438,7 +451,10 @@ def without_test(measured: Measured) -> Measured:
     if difference.method == BETTING or difference.value is None:
         return measured
     bare = replace(difference, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
-    return replace(measured, difference=bare, mcnemar=None, variance=None)
+    background = measured.background
+    if background is not None:
+        background = replace(background, evidence=Evidence(bare, bare, reader=background.evidence.reader))
+    return replace(measured, difference=bare, mcnemar=None, variance=None, background=background)
 
 
 def _bias_note(named_stop: tuple[str, Stop]) -> str:
@@ -464,12 +480,7 @@ def _findings(family: Sequence[Measured], question: Question, tests: int) -> lis
     """The findings on two runs: by default, secondary findings are claims only if the primary question is decided."""
     primary = finding_of(_primary_of(family), question, tests)
     all_claim = (question.adjust != SIDAK and not question.gated) or primary.verdict in DECIDED
-    return [
-        with_missing(
-            finding_of(measured, question, tests, claims=measured.primary or all_claim), measured.metric_pair, tests
-        )
-        for measured in family
-    ]
+    return [finding_of(measured, question, tests, claims=measured.primary or all_claim) for measured in family]
 
 
 def _flips(family: Sequence[Measured], question: Question) -> Flips | None:
@@ -551,179 +562,14 @@ def _finish_pair(
 
 def _runs(contest: Sequence[ReadRun]) -> list[Run]:
     return [
-        Run(run.name, run.path, *run.identity, run.key[2], len(run.rollouts.tasks), len(run.rollouts))
+        Run(
+            run.name,
+            run.path,
+            *run.identity,
+            run.key[2],
+            len(run.rollouts.tasks),
+            len(run.rollouts),
+            list(run.rollouts.checks),
+        )
         for run in contest
     ]
-
-
-FEW = "fewer than two tasks have a value in every run"
-ALL_ONE_WAY = "by chance all may point one way"
-UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
-
-
-@dataclass(frozen=True, slots=True)
-class CommonValues:
-    """One metric of all M runs of a contest on the T tasks that have a value in every run."""
-
-    metric: str
-    tasks: int  # T
-    values: Floats  # [M, T]; [M, 0] if the runs cannot be ranked
-    weights: Floats | None  # [T]
-    units: Ints | None  # [T] the cluster of each task
-    limits: tuple[float, float] | None  # the range of a value, if it is known
-    higher_is_better: bool
-    requests: Sequence[RequestedMetric]  # [M] the metric as requested of each run
-    ids: Sequence[str]  # [T] of the tasks
-    why: str | None = None  # why the runs cannot be ranked
-
-
-def common_values(contest: Sequence[ReadRun], question: Question) -> list[CommonValues]:
-    """The values of every metric that is a mean over tasks, over the tasks that all runs have."""
-    common = reduce(set.intersection, (set(run.rollouts.tasks) for run in contest))
-    tasks = [task for task in contest[0].rollouts.tasks if task in common]
-    indices = [_indices(run.rollouts, tasks) for run in contest]
-    return [
-        _common_values_of(metrics, contest, tasks, indices, question) for metrics in _shared_metrics(contest, question)
-    ]
-
-
-def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
-    number = {task: index for index, task in enumerate(part.tasks)}
-    return np.array([number[task] for task in tasks], dtype=np.int64)
-
-
-def _shared_metrics(contest: Sequence[ReadRun], question: Question) -> list[list[RequestedMetric]]:
-    """The metrics that all runs have and that can be ranked, each as it is requested of each run.
-
-    A metric can be ranked if it is a mean over tasks and has a better direction.
-    """
-    head, plan = contest[0], question.plan
-    by_name: dict[str, list[RequestedMetric]] = {}
-    for run in contest[1:]:
-        try:
-            pairs = metrics_of(plan.requests, (head.rollouts, run.rollouts), (head.name, run.name), plan.reward)[0]
-        except InputError:  # with a baseline this pair was not compared before; no metric is common to all runs
-            return []
-        for first, second in pairs:
-            by_name.setdefault(first.text, [first]).append(second)
-    return [
-        metrics
-        for metrics in by_name.values()
-        if len(metrics) == len(contest)
-        and isinstance(metrics[0].metric, Metric)
-        and metrics[0].metric.is_mean
-        and metrics[0].metric.higher_is_better is not None
-    ]
-
-
-def _common_values_of(
-    metrics: Sequence[RequestedMetric],
-    contest: Sequence[ReadRun],
-    tasks: Sequence[str],
-    indices: Sequence[Ints],
-    question: Question,
-) -> CommonValues:
-    """The values of one metric on the common ``tasks`` that have a value in every run."""
-    text, plan = metrics[0].text, question.plan
-    columns_of_runs = [
-        columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
-        for metric, run in zip(metrics, contest, strict=True)
-    ]
-    with failures_named(metrics[0]):
-        by_run = [
-            task_values(metric, run.rollouts, columns).take(rows)
-            for metric, run, columns, rows in zip(metrics, contest, columns_of_runs, indices, strict=True)
-        ]
-    complete = np.logical_and.reduce([column.given for column in by_run])
-    count = int(complete.sum())
-    values = np.stack([column.values[complete] for column in by_run])  # [M, T] or [M, T, 2]
-    weights, codes, why = None, None, None
-    if count < 2 or not np.isfinite(values).all():
-        why = FEW
-    elif values.ndim > 2:
-        if (values[..., 1] == values[0, :, 1]).all():
-            weights, values = values[0, :, 1], values[..., 0] / values[..., 1]
-        else:
-            why = UNEQUAL
-    if why is None and np.abs(values).max() > HUGE:
-        why = TOO_LARGE
-    if why is None:
-        codes = _units(contest, indices, plan.cluster, complete)
-        unit_count = count if codes is None else len(np.unique(codes))
-        if codes is not None and unit_count < 2:
-            why = ONE_CLUSTER
-        elif least_p(unit_count) > 1 - plan.confidence:
-            why = f"{unit_count} are too few to draw ranks from: {ALL_ONE_WAY}"
-    values = np.empty((len(contest), 0)) if why else _without_rounding(values)
-    metric = cast(Metric, metrics[0].metric)  # `_shared_metrics` keeps no other
-    better = metric.higher_is_better is not False
-    limits = value_limits(metric, [columns[0] for columns in columns_of_runs], plan.range)
-    ids = [tasks[index] for index in np.flatnonzero(complete).tolist()]
-    return CommonValues(text, count, values, weights, codes, limits, better, metrics, ids, why)
-
-
-@dataclass(frozen=True, slots=True)
-class RankedRuns:
-    """The ranks of M runs by one metric, which compare and leaderboard share."""
-
-    order: Sequence[int]  # [M] index of each run, the best value first, equal values by name
-    sets: RankSets  # in that order, as are the other two
-    best: Winner
-    bootstrap: Ranking
-
-
-def ranked_runs(known: CommonValues, names: Sequence[str], plan: Plan) -> RankedRuns:
-    """The rank sets of runs, the best run, and their ranks in bootstrap draws.
-
-    The runs are sorted before any random numbers are drawn, so that the order of the arguments changes no rank.
-    """
-    weights = np.ones(known.values.shape[1]) if known.weights is None else known.weights
-    means = np.asarray(total(weights * known.values)) / float(total(weights))
-    sign = -1.0 if known.higher_is_better else 1.0
-    # 12 digits, so that means that differ only by rounding are equal
-    order = sorted(range(len(names)), key=lambda run: (float(f"{sign * means[run]:.12g}"), names[run]))
-    options: dict[str, Any] = {
-        "higher_is_better": known.higher_is_better,
-        "confidence": plan.confidence,
-        "seed": plan.seed,
-    }
-    data = known.values[order], known.weights, known.units
-    best = winner(*data, limits=known.limits, **options)
-    return RankedRuns(order, rank_sets(*data, **options), best, ranking(*data, **options))
-
-
-def _ranking_of(known: CommonValues, contest: Sequence[ReadRun], question: Question) -> Ranks:
-    if known.why:
-        return Ranks(known.metric, known.tasks, [], None, None, known.why)
-    ranked = ranked_runs(known, [run.name for run in contest], question.plan)
-    bootstrap, sets = ranked.bootstrap, ranked.sets
-    places = [
-        RunRank(
-            ranked.order[index],
-            float(bootstrap.values[index]),
-            float(bootstrap.ranks[index]),
-            (float(bootstrap.low[index]), float(bootstrap.high[index])),
-            float(bootstrap.chance_best[index]),
-            (int(sets.low[index]), int(sets.high[index])),
-        )
-        for index in sorted(range(len(contest)), key=lambda index: (bootstrap.ranks[index], ranked.order[index]))
-    ]
-    best = replace(ranked.best, run=ranked.order[ranked.best.run])
-    return Ranks(known.metric, known.tasks, places, bootstrap.optimism, bootstrap.corrected, winner=best)
-
-
-def _without_rounding(values: Floats) -> Floats:
-    """The values of M runs, [M, T], with values that differ only by rounding made equal."""
-    values = values.copy()
-    for first, second in combinations(range(len(values)), 2):
-        values[second] = np.where(apart(values[first], values[second]) == 0, values[first], values[second])
-    return values
-
-
-def _units(contest: Sequence[ReadRun], indices: Sequence[Ints], key: str | None, complete: Bools) -> Ints | None:
-    """The cluster of each complete task, by the first run that has the key; None without a key."""
-    if key is None:
-        return None
-    run = next((index for index, run in enumerate(contest) if has(run.rollouts, key)), 0)
-    codes: Ints = clusters(contest[run].rollouts, key)[indices[run]][complete]
-    return codes

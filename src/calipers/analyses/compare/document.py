@@ -19,7 +19,17 @@ from calipers.analyses.compare import (
     Ranks,
     Run,
 )
-from calipers.analyses.compare.page import LOSSES, MANY, common_count, hints, question_of, short_page, survives, ways
+from calipers.analyses.compare.page import (
+    LOSSES,
+    MANY,
+    common_count,
+    hints,
+    question_of,
+    short_page,
+    survives,
+    unless,
+    ways,
+)
 from calipers.reports.document import (
     Blank,
     Block,
@@ -35,10 +45,12 @@ from calipers.reports.document import (
     TableColumn,
     Title,
 )
+from calipers.reports.doubts import doubt_blocks
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.github import Level, annotation
 from calipers.reports.junit import Case, Kind, TestSuite
 from calipers.reports.plain_words import plain_method, plain_why
+from calipers.reports.remark_texts import note_of
 from calipers.reports.untrusted_text import clean, note_line
 
 NAME = 40  # characters of a run's name
@@ -72,6 +84,7 @@ def document(comparison: Comparison, *, pairs: bool = False, details: bool = Fal
 def _blocks(comparison: Comparison, pairs: bool) -> Iterator[Block]:
     for contest in comparison.contests:
         yield from _contest(contest, comparison, pairs)
+    yield from doubt_blocks(comparison.doubts)
     for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield SentenceList([Sentence("", markdown=note)])
     yield Sentence(settings(comparison), "note")
@@ -126,7 +139,8 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
         verdicts.append(Sentence(text.replace(" %", f"{_NO_BREAK}%"), "strong", (Styled(verdict), f": {text}")))
         verdicts += [Sentence(line, "strong", indent=1) for line in below]
     yield SentenceList(verdicts)
-    notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
+    all_notes = [hints(pair), *map(note_of, pair.remarks), *pair.notes]
+    notes = [Sentence(note_line(note), markdown=note) for note in all_notes if note]
     yield SentenceList([Sentence(common_tasks(pair, names)), *notes])
     yield Blank()
     yield _findings(pair, names, labels, comparison)
@@ -226,7 +240,7 @@ def _ranks(ranks: Ranks, metrics: Sequence[str], names: Sequence[str], compariso
     rows = []
     for standing in ranks.places:
         low, high = standing.rank_set
-        draws = f"{share_of_draws(standing.chance_best)} of draws"
+        draws = NONE if standing.chance_best is None else f"{share_of_draws(standing.chance_best)} of draws"
         cells: list[Cell] = [
             f"{standing.rank:g}",
             Name(names[standing.run], None),
@@ -315,8 +329,8 @@ def of_missing(finding: Finding, names: tuple[str, str]) -> str:
     if finding.bounds is None:
         return f"no bounds are known for {clean(finding.metric)} with {_missing(finding, names)}"
     low, high = (_signed(end, 4) for end in finding.bounds)
-    if words := survives(finding, names):
-        return f"{words}; the difference is {low} to {high}, depending on the missing rollouts"
+    if words := survives(finding, names) or unless(finding, names):
+        return f"{finding.as_observed} {words}; the difference is {low} to {high}, depending on the missing rollouts"
     return f"the difference is {low} to {high}, depending on the {_missing(finding, names)}"
 
 
@@ -449,12 +463,14 @@ def chance(p: float | None) -> str:
     return "<0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
-def share_of_draws(share: float) -> str:
+def share_of_draws(share: float | None) -> str:
     """A share of draws in per cent, never shown as 0 % or 100 %, because the draws are a sample.
 
     >>> share_of_draws(0.5871), share_of_draws(0.0002), share_of_draws(1.0)
     ('58.7 %', '<0.1 %', '>99.9 %')
     """
+    if share is None:
+        return NONE
     if share < 0.001:
         return "<0.1 %"
     return ">99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
@@ -492,10 +508,11 @@ def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterat
         f"{percent(confidence)} rank set: the ranks that are not ruled out; the sets of all {count} runs are valid "
         "together (rank_sets: sign-flip test, step-down)"
     )
-    yield (
-        f"{names[first.run]} is best in {share_of_draws(first.chance_best)} of bootstrap draws of the tasks: "
-        "this is not its probability of being the best"
-    )
+    if first.chance_best is not None:
+        yield (
+            f"{names[first.run]} is best in {share_of_draws(first.chance_best)} of bootstrap draws of the tasks: "
+            "this is not its probability of being the best"
+        )
     winner = ranks.winner
     if winner is not None:
         interval = "no interval"

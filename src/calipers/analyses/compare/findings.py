@@ -15,8 +15,7 @@ with too few samples for a metric is undefined, not missing.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -32,25 +31,29 @@ from calipers.analyses.compare import (
     one_more,
     step_order,
 )
+from calipers.analyses.compare.evidence import Background, Filling, fill
 from calipers.analyses.compare.measure import (
     MEAN_KINDS,
     Measured,
     MetricPair,
-    measure,
     reduced_of,
     resampled_difference,
     tested,
 )
-from calipers.errors import InputError, UnknownName
+from calipers.analyses.compare.remarks import of_decision
+from calipers.errors import UnknownName
 from calipers.metrics import UNIT, Metric
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import finite
 from calipers.request import Plan, RequestedMetric
-from calipers.rollouts.column import Bools, Column, Floats, Ints
+from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.filling import filled, missing
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import FIRST_GAP, SCORED
+from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
+from calipers.stats.claims import decide
 from calipers.stats.margins import equivalence, margin_method, non_inferiority, too_few
-from calipers.stats.missing import MOST_MISSING, Fillings, tipping_point
+from calipers.stats.missing import Fillings, tipping_point
 from calipers.stats.paired import FLOORED_T, STRICT, Difference, by_draws, judged, undone_by_one
 from calipers.stats.ranks import benjamini_hochberg, holm, sidak
 from calipers.stats.verdict import ComparisonVerdict, verdict
@@ -177,9 +180,17 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
     if confidence != question.plan.confidence:
         difference = at_confidence(difference, confidence)
     better, margin = measured.higher_is_better, question.margin
-    judgement = verdict(
-        difference,
+    background = background_of(measured)
+    decision = decide(
+        background.evidence,
         higher_is_better=better is not False,
+        margin=margin,
+        confidence=confidence,
+        level=level_of(difference.p, measured.p_adjusted, confidence, question, tests),
+    )
+    judgement = verdict(
+        decision,
+        difference,
         margin=margin,
         confidence=confidence,
         p=measured.p_adjusted if stepwise else None,
@@ -193,12 +204,15 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
     fragile = word in DECIDED[:4] and undone_by_one(difference, confidence)
     if fragile:
         sentence += f"; {one_more(difference.value, question.plan.cluster)} would undo this verdict; {STRICT_ALLOWS}"
+    remarks = of_decision(decision, measured, background)
+    if remarks:
+        sentence += "".join(f": {text_of(remark)}" for remark in remarks)
     hint = word if not claims and word in DECIDED else None
     if hint is not None:
         word = "undecided"
         sentence = f"undecided, because the primary question is: on its own, {sentence}; a hint, not a claim"
     tested_margin = margin if difference.p is not None else None
-    return Finding(
+    finding = Finding(
         metric=metric_pair.text,
         by=metric_pair.by,
         slice=metric_pair.slice,
@@ -236,7 +250,27 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
         undone_by_one=fragile,
         margin_method=margin_method(difference) if tested_margin else None,
         tasks_for_margin=too_few(difference, tested_margin, confidence) if tested_margin else None,
+        undecided_by="data" if hint is not None else decision.undecided_by,
+        as_observed=_directed(decision.as_observed, better),
+        score0=finite(background.evidence.unseen.score) if background.evidence.unseen else None,
+        compared_on=background.compared_on,
+        remarks=remarks,
     )
+    return with_missing(finding, background, question, tests)
+
+
+def background_of(measured: Measured) -> Background:
+    """The evidence for a verdict on a measured difference."""
+    if measured.background is None:
+        raise ValueError(f"{measured.metric_pair.text} was measured without its evidence")
+    return measured.background
+
+
+def _directed(word: str, better: bool | None) -> str:
+    """The word of a verdict; higher or lower for a metric without a better direction."""
+    if better is not None:
+        return word
+    return {"better": "higher", "worse": "lower"}.get(word, word)
 
 
 def _equal_weights(measured: Measured) -> bool:
@@ -251,9 +285,8 @@ def _word_and_sentence(
 
     A metric without a better direction is higher or lower, not better or worse.
     """
-    word, sentence, p = str(judgement.word), judgement.sentence, measured.p_adjusted
-    if measured.higher_is_better is None and word in ("better", "worse"):
-        word = "higher" if word == "better" else "lower"
+    word, sentence, p = _directed(judgement.word, measured.higher_is_better), judgement.sentence, measured.p_adjusted
+    if word != judgement.word:
         sentence = word + sentence.removeprefix(judgement.word)
     several = measured.confidence != question.plan.confidence
     if question.adjust != SIDAK:
@@ -288,43 +321,14 @@ def why_not_fillable(request: RequestedMetric) -> str | None:
     return None
 
 
-def missing_mask(side: Rollouts, column: Column | None) -> Bools:
-    """Which rollouts of a run are missing, [R]: those without a value in ``column``, or without any number."""
-    return np.asarray(side.outcome >= FIRST_GAP) if column is None else ~column.given
-
-
-def filled(side: Rollouts, column: Column, value: float) -> Column:
-    """The rewards of a run with every missing rollout set to ``value``."""
-    missing = missing_mask(side, column)
-    return Column(np.where(missing, value, column.values), column.given | missing)
-
-
 def filled_rollouts(rollouts: Rollouts, value: float) -> Rollouts:
     """The run with every missing rollout set to ``value`` in each of its rewards."""
-    rewards = {key: filled(rollouts, contributed(rollouts, key), value) for key in rollouts.rewards}
-    outcome = np.where(missing_mask(rollouts, None), SCORED, rollouts.outcome).astype(np.uint8)
+    rewards = {}
+    for key in rollouts.rewards:
+        column = contributed(rollouts, key)
+        rewards[key] = filled(column, missing(rollouts, column), value)
+    outcome = np.where(missing(rollouts, None), SCORED, rollouts.outcome).astype(np.uint8)
     return replace(rollouts, rewards=rewards, outcome=outcome)
-
-
-def filled_pair(metric_pair: MetricPair, first: float, second: float) -> MetricPair:
-    """The same metric with the missing rollouts of each run set to a value; unchanged if it is not fillable."""
-    if not fillable(metric_pair):
-        return metric_pair
-    first_columns, second_columns = (
-        [filled(side, columns[0], value)]
-        for side, columns, value in zip(metric_pair.sides, metric_pair.columns, (first, second), strict=True)
-    )
-    return replace(metric_pair, columns=(first_columns, second_columns))
-
-
-def fillable(metric_pair: MetricPair) -> bool:
-    """Whether filling in missing rollouts bounds the difference: a metric of rewards only, whose range is known."""
-    if why_not_fillable(metric_pair.metrics[0]) is not None:
-        return False
-    return all(
-        bool(columns) and within_range(columns[0], reward_range(metric_pair.question.plan))
-        for columns in metric_pair.columns
-    )
 
 
 def reward_range(plan: Plan) -> tuple[float, float]:
@@ -338,78 +342,77 @@ def within_range(rewards: Column, ends: tuple[float, float]) -> bool:
     return bool(((kept >= ends[0]) & (kept <= ends[1])).all())
 
 
-def with_missing(finding: Finding, metric_pair: MetricPair, tests: int) -> Finding:
-    """The finding with the counts, bounds and tipping point of the missing rollouts; unchanged if none is missing.
+def with_missing(finding: Finding, background: Background, question: Question, tests: int) -> Finding:
+    """The finding with the counts, bounds and tipping point of its missing rollouts; unchanged if none is missing.
 
-    ``metric_pair`` has the columns with their gaps, and no columns for a number of a table; ``tests`` is the number of
-    tests for which p is adjusted.
+    ``tests`` is the number of tests for which p is adjusted.
     """
-    gaps = _missing_masks(metric_pair)
-    counts = int(gaps[0].sum()), int(gaps[1].sum())
+    counts = _missing_counts(background.pair)
     if not any(counts):
         return finding
     finding = replace(finding, missing=counts)
-    if finding.delta is None or not fillable(metric_pair):
+    worst_cases, filling = background.worst, background.filling
+    if worst_cases is None or filling is None or finding.delta is None:
         return finding
-    bottom, top = reward_range(metric_pair.question.plan)
-    extremes = [filled_pair(metric_pair, top, bottom), filled_pair(metric_pair, bottom, top)]
-    metric = metric_pair.metrics[0].metric
-    testable = isinstance(metric, Metric) and metric.interval in MEAN_KINDS
-    try:
-        low, high = (measure(extreme).difference for extreme in extremes)
-    except InputError:  # McNemar's test, if a task has more than one pass or fail once its missing rollouts are filled
-        default_test = replace(metric_pair.question, test=FLOORED_T)
-        low, high = (measure(replace(extreme, question=default_test)).difference for extreme in extremes)
-        testable = False
+    low, high = worst_cases.against, worst_cases.in_favour
     if low.value is None or high.value is None:
         return finding
     finding = replace(finding, bounds=(low.value, high.value))
-    if finding.verdict not in _OPPOSITE or finding.delta is None or not testable:
+    if low.interval is not None and high.interval is not None:
+        finding = replace(finding, worst_interval=(low.interval[0], high.interval[1]))
+    word = finding.as_observed
+    if word not in _OPPOSITE:
         return finding
-    sign = math.copysign(1.0, finding.delta)
-    worst, level = low if sign > 0 else high, _level(finding, metric_pair.question, tests)
-    word = "undecided"
+    sign = 1.0 if (word in ("better", "higher")) == (finding.higher_is_better is not False) else -1.0
+    worst, level = (
+        low if sign > 0 else high,
+        level_of(finding.p, finding.p_adjusted, finding.confidence, question, tests),
+    )
+    worst_word = "undecided"
     if worst.p is not None and worst.p <= level and worst.value:
-        word = finding.verdict if worst.value * sign > 0 else _OPPOSITE[finding.verdict]
-    return replace(finding, worst_verdict=word, tipping=_tipping(metric_pair, gaps, sign, level))
+        worst_word = word if worst.value * sign > 0 else _OPPOSITE[word]
+    finding = replace(finding, worst_verdict=worst_word)
+    metric = background.pair.metrics[0].metric
+    if not isinstance(metric, Metric) or metric.interval not in MEAN_KINDS or not worst_cases.as_asked:
+        return finding  # a test that resamples is too slow to repeat for every number of adverse rollouts
+    return replace(finding, tipping=_tipping(background.pair, filling, sign, level))
 
 
-def _missing_masks(metric_pair: MetricPair) -> tuple[Bools, Bools]:
-    """Which rollouts are missing in each run: those without the reward that the metric reads, else without a number."""
-    reads = metric_pair.metrics[0].metric.reads
-    index = reads.index("reward") if "reward" in reads and all(metric_pair.columns) else None
+def _missing_counts(pair: MetricPair) -> tuple[int, int]:
+    """The missing rollouts of each run: those without the reward that the metric reads, else without a number."""
+    reads = pair.metrics[0].metric.reads
+    index = reads.index("reward") if "reward" in reads and all(pair.columns) else None
     first, second = (
-        missing_mask(side, None if index is None else columns[index]) & metric_pair.eligible[side.task]
-        for side, columns in zip(metric_pair.sides, metric_pair.columns, strict=True)
+        int((missing(side, None if index is None else columns[index]) & pair.eligible[side.task]).sum())
+        for side, columns in zip(pair.sides, pair.columns, strict=True)
     )
     return first, second
 
 
-def _level(finding: Finding, question: Question, tests: int) -> float:
-    """The largest unadjusted p with which this finding is decided, if the adjustment scales p as it did here."""
+def level_of(p: float | None, p_adjusted: float | None, confidence: float, question: Question, tests: int) -> float:
+    """The largest unadjusted p with which a finding is decided, if the adjustment scales p as it did here."""
     if question.adjust not in (HOLM, "bh"):
-        return 1 - finding.confidence
+        return 1 - confidence
     alpha = 1 - question.plan.confidence
-    adjusted_p = finding.p_adjusted
-    return alpha / max(tests, 1) if not finding.p or not adjusted_p else alpha * finding.p / adjusted_p
+    return alpha / max(tests, 1) if not p or not p_adjusted else alpha * p / p_adjusted
 
 
-def _tipping(metric_pair: MetricPair, gaps: tuple[Bools, Bools], sign: float, level: float) -> Tipping | None:
+def _tipping(pair: MetricPair, filling: Filling, sign: float, level: float) -> Tipping | None:
     """How many missing rollouts of the second run may be adverse while all of the first run are.
 
     Counts the first run's missing rollouts if the second run has none. None if no task with missing rollouts has a
     value after they are filled.
     """
-    bottom, top = reward_range(metric_pair.question.plan)
+    bottom, top = filling.known_ends
     adverse = (top, bottom) if sign > 0 else (bottom, top)  # the rewards of each run that contradict the verdict
-    worst = filled_pair(metric_pair, *adverse)
+    worst = fill(pair, filling.rows, *adverse)
     reduced = [reduced_of(worst, run, worst.columns[run]) for run in (0, 1)]
-    tasks = np.flatnonzero(reduced[0].given & reduced[1].given & metric_pair.eligible)
-    counts = [side.by_task.count(missing) for side, missing in zip(metric_pair.sides, gaps, strict=True)]
+    tasks = np.flatnonzero(reduced[0].given & reduced[1].given & pair.eligible)
+    counts = [side.by_task.count(lost) for side, lost in zip(pair.sides, filling.rows, strict=True)]
     run = 1 if counts[1][tasks].any() else 0
     if not counts[run][tasks].any():
         return None
-    by_adverse, other = _values_by_adverse(metric_pair, run, gaps[run], adverse[run]), reduced[1 - run]
+    by_adverse, other = _values_by_adverse(pair, run, filling, adverse[run]), reduced[1 - run]
     all_tasks = np.arange(len(other))
 
     def intact(adverse_counts: Ints) -> bool:
@@ -420,19 +423,17 @@ def _tipping(metric_pair: MetricPair, gaps: tuple[Bools, Bools], sign: float, le
         difference = tested(worst, *((other, filled_run) if run else (filled_run, other)))
         return difference.p is not None and difference.p <= level and (difference.value or 0.0) * sign > 0
 
-    metric, test = metric_pair.metrics[0].metric, metric_pair.question.test
+    metric, test = pair.metrics[0].metric, pair.question.test
     # equal tasks are exchangeable unless the order of samples matters, tasks are clustered, or the test is another one
-    exchangeable = (
-        isinstance(metric, Metric) and metric.uses is None and metric_pair.clusters is None and test == FLOORED_T
-    )
+    exchangeable = isinstance(metric, Metric) and metric.uses is None and pair.clusters is None and test == FLOORED_T
     kinds = _task_kinds(by_adverse[:, tasks], other.values[tasks]) if exchangeable else None
     direction = sign if run else -sign
     run_parts, run_shares = _contributions(by_adverse[:, tasks])
     other_parts, other_shares = _contributions(other.values[tasks][None])
-    filling = Fillings(
+    fillings = Fillings(
         direction * run_parts, direction * other_parts[0], (run_shares, other_shares), counts[run][tasks], kinds
     )
-    point = tipping_point(filling, intact)
+    point = tipping_point(fillings, intact)
     return Tipping(
         run="second" if run else "first",
         outcome="failed" if adverse[run] == bottom else "passed",
@@ -452,19 +453,19 @@ def _contributions(values: Floats) -> tuple[Floats, Floats]:
     return values / size, np.full(size, 1 / size)
 
 
-def _values_by_adverse(metric_pair: MetricPair, run: int, missing: Bools, adverse: float) -> Floats:
+def _values_by_adverse(pair: MetricPair, run: int, filling: Filling, adverse: float) -> Floats:
     """The task values of a run when 0, 1, ... missing rollouts of each task are adverse and the others are not.
 
     [J, T], or [J, T, 2] for a pooled rate. The first missing rollouts of a task become adverse first, because they
     cost most in metrics of the first k samples.
     """
-    column, by = metric_pair.columns[run][0], metric_pair.sides[run].by_task
-    rank = by.rank(missing)
+    column, by, lost = pair.columns[run][0], pair.sides[run].by_task, filling.rows[run]
+    rank, other_end = by.rank(lost), sum(filling.known_ends) - adverse
     values: list[Floats] = []
-    for adverse_count in range(int(by.count(missing).max()) + 1):
-        fill = np.where(rank < adverse_count, adverse, sum(reward_range(metric_pair.question.plan)) - adverse)
-        rewards = Column(np.where(missing, fill, column.values), column.given | missing)
-        values.append(reduced_of(metric_pair, run, [rewards]).values)
+    for adverse_count in range(int(by.count(lost).max()) + 1):
+        numbers = np.where(rank < adverse_count, adverse, other_end)
+        rewards = Column(np.where(lost, numbers, column.values), column.given | lost)
+        values.append(reduced_of(pair, run, [rewards]).values)
     return np.stack(values)
 
 
@@ -473,21 +474,3 @@ def _task_kinds(values: Floats, others: Floats) -> Ints:
     columns = [np.moveaxis(values, 1, 0).reshape(values.shape[1], -1), others.reshape(len(others), -1)]
     code = np.unique(np.round(np.concatenate(columns, axis=1), 12), axis=0, return_inverse=True)[1]
     return np.asarray(code).reshape(-1)
-
-
-def warnings_of(names: tuple[str, str], sides: tuple[Rollouts, Rollouts]) -> Iterator[str]:
-    """A warning if many rollouts are missing in a run, or many more in one run than in the other."""
-    shares = [float(missing_mask(side, None).mean()) if len(side) else 0.0 for side in sides]
-    (low, low_name), (high, high_name) = sorted(zip(shares, names, strict=True), key=lambda pair: pair[0])
-    why = "the difference may depend on which rollouts are missing"
-    if high - low > MOST_MISSING:
-        high_share = f"{_per_cent(high)} of the rollouts of {high_name}"
-        yield f"warning: {high_share} are missing and {_per_cent(low)} of {low_name}: {why}"
-        return
-    for share, name in zip(shares, names, strict=True):
-        if share > MOST_MISSING:
-            yield f"warning: {_per_cent(share)} of the rollouts of {name} are missing: {why}"
-
-
-def _per_cent(share: float) -> str:
-    return f"{100 * share:.3g} %"

@@ -17,17 +17,23 @@ from calipers.analyses.compare import (
     Pair,
     Ranks,
     RunRank,
+    Tipping,
     one_more,
     step_order,
 )
+from calipers.remarks import Remark
+from calipers.reports.axes import Axis
 from calipers.reports.document import Blank, Block, Cell, Glance, Name, Picture, Row, Sentence, Table, TableColumn
+from calipers.reports.doubts import doubt_blocks
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
-from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_line, fitted, head_blocks, round_axis
+from calipers.reports.remark_texts import note_of, text_of
+from calipers.reports.result_page import PICTURE, answer_blocks, digest_line, fitted, head_blocks, round_axis
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.rollouts.labels import STEP
+from calipers.rollouts.ledger import RANDOM
 from calipers.stats.missing import FEW_TASKS
 
 NAME: Final = 34  # width of a run's name in columns
@@ -45,6 +51,10 @@ RANK_COLUMNS: Final = (
     TableColumn("value", "right", after=3),
     TableColumn("may rank", verbatim=True),
 )
+RETRY: Final = (
+    "Retry them: calipers run ... --retry-failed. If their loss does not depend on the answers, "
+    "--missing random says so"
+)
 OTHER_VIEWS: Final = "Every pair: --pairs. Which models are tied: calipers leaderboard"
 _LABEL = 17  # width of the label that starts a line
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -60,6 +70,7 @@ def short_page(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
         yield from _datasets_page(comparison)
     else:
         yield from _pairs_page(comparison)
+    yield from doubt_blocks(comparison.doubts)
     for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 
@@ -92,9 +103,40 @@ def answer_to(finding: Finding, names: tuple[str, str], comparison: Comparison) 
         confidence=finding.confidence,
         margin=comparison.margin,
         why=plain_why(finding.why) if finding.why else None,
+        even_if=survives(finding, names) if finding.verdict == finding.as_observed else "",
+        reasons=reasons_of(finding, names),
     )
+    if comparison.missing == RANDOM and any(finding.missing):
+        assumed = text_of(Remark("missing_random", {}))
+        answer = replace(answer, sentence=f"{answer.sentence.removesuffix('.')}, {assumed}.")
+    if finding.remarks:
+        return answer
     advice = _advice(finding, comparison)
     return replace(answer, detail=". ".join(filter(None, (answer.detail, advice))), rest=advice)
+
+
+def reasons_of(finding: Finding, names: tuple[str, str]) -> list[str]:
+    """Why a finding is undecided although the observed rollouts decide it, and what can be done; else empty."""
+    if not finding.remarks or finding.hint is not None:
+        return []
+    roles = {"first": names[0], "second": names[1]}
+    reasons = [text_of(remark, roles) for remark in finding.remarks]
+    if finding.undecided_by == "missing":
+        if finding.as_observed != "undecided" and finding.delta is not None:
+            reasons.append(_as_seen(finding, names))
+        reasons.append(RETRY)
+    return reasons
+
+
+def _as_seen(finding: Finding, names: tuple[str, str]) -> str:
+    """``As seen B is better by 0.168; that holds unless more than 28 of the 51 missing rollouts of B failed``."""
+    first, second = names
+    if finding.as_observed == "equivalent":
+        return f"As seen {second} and {first} are equivalent"
+    size = figure(abs(finding.delta or 0.0), _digits([finding]))
+    seen = f"As seen {second} is {finding.as_observed} than {first} by {size}"
+    words = unless(finding, names)
+    return f"{seen}; that holds {words}" if words else seen
 
 
 def _advice(finding: Finding, comparison: Comparison) -> str:
@@ -103,12 +145,24 @@ def _advice(finding: Finding, comparison: Comparison) -> str:
         return ""
     if comparison.order is not None:  # the number is that of a test for a fixed number of tasks
         return "Add tasks to the runs and compare again: this test is valid after every batch"
-    new = counted(finding.more_tasks, "new cluster" if comparison.cluster else "new task")
+    unit = "cluster" if comparison.cluster else "task"
+    new = f"About {counted(finding.more_tasks, f'new {unit}')}, tested on their own,"
     chance = f"with 80{_NO_BREAK}% chance"
     if comparison.margin is None:
-        return f"About {new} would show a difference this large {chance}"
-    # they show the difference, or that it is within the margin, whichever takes fewer
-    return f"If this is the true difference, about {new} would decide it {chance}"
+        advice = f"{new} would show a difference this large {chance}"
+    else:  # they show the difference, or that it is within the margin, whichever takes fewer
+        advice = f"If this is the true difference, {new[0].lower()}{new[1:]} would decide it {chance}"
+    return f"{advice}{_allowed(finding, unit)}"
+
+
+def _allowed(finding: Finding, unit: str) -> str:
+    """The number of new tasks at both ends of the interval: ``; the data allow anything from 60 to 640 tasks``."""
+    if finding.new_tasks is None or not finding.stderr:
+        return ""
+    least, most = finding.new_tasks
+    if most is None:
+        return f"; the data allow anything from {counted(least, unit)} to no number at all"
+    return f"; the data allow anything from {least:,} to {counted(most, unit)}"
 
 
 def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
@@ -141,9 +195,11 @@ def _pair_page(comparison: Comparison, contest: Contest, pair: Pair, losses: int
     tail += [*_changes(pair, losses), *_unmatched(pair, labels)]
     if finding and any(finding.missing):
         tail.append(Sentence(_missing(finding, labels, comparison.missing), label="missing".ljust(_LABEL)))
-        if words := survives(finding, labels):
-            tail.append(Sentence(words, label=" " * _LABEL))
-    notes = [note for note in (hints(pair), *pair.notes) if note and not _says_missing(note)]
+    warnings = [note_of(remark) for remark in pair.remarks if remark.severity != "note"]
+    tail += [Sentence(note_line(warning), markdown=warning) for warning in warnings]
+    # the line above counts the missing rollouts
+    remarks = [note_of(each) for each in pair.remarks if each.severity == "note" and each.code != "run_missing"]
+    notes = [note for note in (hints(pair), *remarks, *pair.notes) if note]
     tail += [Sentence(note_line(note), markdown=note) for note in notes[:NOTES]]
     tail += [Sentence(f"… {counted(len(notes) - NOTES, 'note')} more: --details", "note")] if notes[NOTES:] else []
     yield from fitted(head, _findings(pair, labels, comparison), [*tail, Blank(), _foot(comparison)], "--details")
@@ -247,32 +303,45 @@ def _changed_names(changes: Sequence[Changed]) -> Iterator[Name | str]:
 
 
 def survives(finding: Finding, names: tuple[str, str]) -> str:
-    """Whether the verdict holds in the worst case, or how many adverse rollouts change it; "" if that is unknown."""
+    """The worst case that the verdict survives: ``even if all 51 missing rollouts of B failed``; "" without one."""
     tipping = finding.tipping
-    if tipping is None:
+    if tipping is None or tipping.most < tipping.missing:
         return ""
-    run, other = names[::-1] if tipping.run == "second" else names
-    of_other = finding.missing[0] if tipping.run == "second" else 0
-    opposite = {"failed": "passed", "passed": "failed"}[tipping.outcome]
-    not_if = f"not {finding.verdict} if"
-    others_too = f" and {_all_of(of_other)} of {other} {opposite}" if of_other else ""
-    all_of_run = f"{_all_of(tipping.missing, 'missing rollout')} of {run}"
-    if tipping.most >= tipping.missing:
-        return f"{finding.verdict} even if {all_of_run} {tipping.outcome}{others_too}"
-    if tipping.most < 0:
-        if not of_other:
-            return f"not {finding.verdict} even if {all_of_run} {opposite}"
-        all_of_other = f"{_all_of(of_other, 'missing rollout')} of {other}"
-        return f"{not_if} {all_of_other} {opposite}, even if {_all_of(tipping.missing)} of {run} {opposite} too"
+    missing = all_of(tipping.missing, "missing rollout")
+    return f"even if {missing} of {_run_of(tipping, names)} {tipping.outcome}{_others_too(finding, names)}"
+
+
+def unless(finding: Finding, names: tuple[str, str]) -> str:
+    """The missing rollouts that undo a verdict: ``unless more than 28 of the 51 ... failed``; "" if that is unknown."""
+    tipping = finding.tipping
+    if tipping is None or tipping.most >= tipping.missing:
+        return ""
+    run, others_too = _run_of(tipping, names), _others_too(finding, names)
+    if tipping.most < 0:  # those of the other run undo it alone
+        return f"unless {others_too.removeprefix(' and ')}" if others_too else ""
     if tipping.most == 0:
-        any_of_run = all_of_run if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {run}"
-        return f"{not_if} {any_of_run} {tipping.outcome}{others_too}"
+        every = counted(tipping.missing, "missing rollout")
+        some = f"the {every}" if tipping.missing == 1 else f"any of the {every}"
+        return f"unless {some} of {run} {tipping.outcome}{others_too}"
     about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
-    some_of_run = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {run}"
-    return f"{not_if} more than {some_of_run} {tipping.outcome}{others_too}"
+    some = f"more than {about}{tipping.most:,} of the {tipping.missing:,} missing rollouts"
+    return f"unless {some} of {run} {tipping.outcome}{others_too}"
 
 
-def _all_of(count: int, noun: str = "") -> str:
+def _run_of(tipping: Tipping, names: tuple[str, str]) -> str:
+    return names[1] if tipping.run == "second" else names[0]
+
+
+def _others_too(finding: Finding, names: tuple[str, str]) -> str:
+    """The missing rollouts of the other run, which all count against the verdict: `` and all 17 of A passed``."""
+    tipping = finding.tipping
+    if tipping is None or tipping.run == "first" or not finding.missing[0]:
+        return ""
+    opposite = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    return f" and {all_of(finding.missing[0])} of {names[0]} {opposite}"
+
+
+def all_of(count: int, noun: str = "") -> str:
     """``all 59 missing rollouts``, ``the 1 missing rollout``."""
     plural = f" {noun}{'' if count == 1 else 's'}" if noun else ""
     return f"{'the' if count == 1 else 'all'} {count:,}{plural}"
@@ -292,11 +361,6 @@ def _missing(finding: Finding, labels: tuple[str, str], policy: str) -> str:
     parts += [f"{f'{second:,}' if first else counted(second, 'rollout')} of {labels[1]}"] if second else []
     bounds = f"; bounds {signed_to(finding.bounds, _digits([finding]))}" if finding.bounds else ""
     return f"{', '.join(parts)} ({POLICY.get(policy, policy)}){bounds}"
-
-
-def _says_missing(note: str) -> bool:
-    """Whether a note only counts missing rollouts, which the page shows itself."""
-    return "rollouts of" in note and "missing" in note
 
 
 def _digits(findings: Sequence[Finding]) -> int:

@@ -7,7 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
+from calipers.analyses.watch import parse
+from calipers.analyses.watch.status import CLOSED, NIGHT, QUIET, AlarmStatus, remark_of
+from calipers.remarks import Remark
 from calipers.reports import junit
+from calipers.reports.asserted import Asserted
 from calipers.reports.document import (
     Blank,
     Block,
@@ -27,6 +31,7 @@ from calipers.reports.github import annotation
 from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.sentences import MINUS, Answer, of_gate, places
 from calipers.reports.untrusted_text import LONGEST, clean, without_middle
 
@@ -37,6 +42,7 @@ CRITICAL, SUPPORTING, ADVISORY = TIERS
 EXIT: Final = {"passed": 0, "failed": 1, "undefined": 3}
 REQUIREMENT: Final = 28  # columns that a requirement keeps when its middle is cut
 _WORDS: Final = {"passed": "PASS", "failed": "FAIL", "undefined": "NO ANSWER"}
+_STATES: Final = {QUIET: "NO ALARM", CLOSED: "CLOSED"}  # of an alarm whose night passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,19 @@ class Check:
     remark: str | None = None
     confidence: float | None = None  # of the interval
     failing: Sequence[str] = ()  # the tasks or slices that fail, if the requirement is on each of them
+    alarm: AlarmStatus | None = None  # of a history: the state of its alarm, which `require` names
+
+    @property
+    def state(self) -> Remark | None:
+        """The state of the alarm of a history; None for a requirement."""
+        return None if self.alarm is None else remark_of(self.alarm, parse(self.require), NIGHT)
+
+    @property
+    def verdict(self) -> str:
+        """The word of the check in a table."""
+        if self.alarm is not None and self.word == "passed":
+            return _STATES.get(self.alarm.state, "ACCEPTED")
+        return _WORDS[self.word]
 
     @property
     def title(self) -> str:
@@ -126,8 +145,8 @@ def _places(interval: tuple[float, float]) -> int:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gate(Page):
-    """Whether the requirements are met.
+class Gate(Asserted, Page):
+    """Whether the requirements are met; ``bool(gate)`` is whether they are.
 
     Every critical requirement must be met. Up to ``allowed_failures`` supporting requirements may fail, and any number
     of advisory ones. A requirement without an answer never counts as met: unless the gate fails, it is then undefined.
@@ -164,6 +183,8 @@ class Gate(Page):
     @property
     def sentence(self) -> str:
         """The answer of the gate as a sentence."""
+        if (state := _only_state(self)) is not None:
+            return text_of(state).removesuffix(".")
         met = len(self.of("passed"))
         parts = [f"{met:,} of {len(self.checks):,} requirement{'' if len(self.checks) == 1 else 's'} met"]
         for tier in TIERS:
@@ -198,9 +219,22 @@ class Gate(Page):
             "exit_code": self.exit_code,
             "sentence": self.sentence,
             "allowed_failures": self.allowed_failures,
-            "checks": [asdict(check) for check in self.checks],
+            "checks": [_checked(check) for check in self.checks],
             "notes": list(self.notes),
         }
+
+
+def _checked(check: Check) -> dict[str, Any]:
+    """A check as the document has it."""
+    state = check.state
+    return {**asdict(check), "remarks": documents_of([] if state is None else [state])}
+
+
+def _only_state(gate: Gate) -> Remark | None:
+    """The state of the alarm, if the gate has nothing else to check and an answer."""
+    if len(gate.checks) != 1 or gate.word == "undefined":
+        return None
+    return gate.checks[0].state
 
 
 def document(gate: Gate) -> Document:
@@ -212,7 +246,7 @@ def _blocks(gate: Gate) -> Iterator[Block]:
     answer = answer_of(gate)
     results = list(dict.fromkeys(check.result for check in gate.checks))
     about = without_middle([clean(results[0], None)], 50)[0] if len(results) == 1 else counted(len(results), "result")
-    yield Title("", markdown=f"Gate {gate.sentence}")
+    yield Title("", markdown=f"Gate{'' if _only_state(gate) is None else ':'} {gate.sentence}")
     yield Sentence(("gate · ", Name(about, None)), right=counted(len(gate.checks), "rule"), markdown="")
     yield Sentence(answer.sentence, "strong", markdown="")
     if answer.detail:
@@ -224,6 +258,8 @@ def _blocks(gate: Gate) -> Iterator[Block]:
 def answer_of(gate: Gate) -> Answer:
     """How many rules are met, and the first one that stops the gate or the number of allowed failures."""
     failed = len(gate.of("failed"))
+    if (state := _only_state(gate)) is not None:
+        return Answer(text_of(state))
     stopping = sorted(filter(gate.blocks, gate.checks), key=lambda check: check.word != "failed")
     if stopping:
         detail = _in_words(stopping[0])
@@ -238,6 +274,8 @@ def _in_words(check: Check) -> str:
     require = clean(check.require, 100)
     if check.word == "undefined":
         return f"{require}: {plain_why(check.why or 'no value')}"
+    if check.state is not None:
+        return f"{require}: {text_of(check.state)}"
     ends = f" ({check.level} {check.between})" if check.interval else ""
     return f"{require}: it is {check.amount}{ends}"
 
@@ -246,6 +284,7 @@ def _table(checks: Sequence[Check]) -> Table:
     """A row for each check; the columns tier, result and group are left out if they are the same in all rows."""
     has_tiers = any(check.tier != CRITICAL for check in checks)
     results = {check.result for check in checks}
+    alone = len(checks) == 1  # then the state of an alarm is the answer above the table
     has_groups = len({(check.result, check.title) for check in checks}) > len(results)
     levels = {check.level for check in checks if check.interval}
     columns = [TableColumn(style="verdict"), *([TableColumn("tier")] if has_tiers else [])]
@@ -255,16 +294,25 @@ def _table(checks: Sequence[Check]) -> Table:
     columns += [TableColumn(levels.pop() if len(levels) == 1 else "interval", yields=1), TableColumn("n", yields=2)]
     rows = []
     for check in checks:
-        cells: list[Text] = [_WORDS[check.word], *([check.tier] if has_tiers else [])]
+        cells: list[Text] = [check.verdict, *([check.tier] if has_tiers else [])]
         cells += [Name(check.result, None, _shortened(check.result))] if len(results) > 1 else []
         cells += [Name(check.title or "(unnamed)", 200, _shortened(check.title) or "(unnamed)")] if has_groups else []
         cells += [Name(check.require, None, clean(check.require, 100)), check.amount, check.between, _size(check)]
-        remarks = [plain_why(text) for text in (check.why, check.remark) if text]
+        shown = check.remark
+        if check.state is not None and not (alone and check.word != "undefined"):
+            shown = _with_state(check)
+        remarks = [plain_why(text) for text in (check.why, shown) if text]
         hidden = [Instead(f"{check.level} {check.between}")] if check.interval else []  # shown if a column has no room
         hidden += [Instead(_size(check), 2)] if _size(check) else []
         pieces = [piece for text in remarks for piece in (" ", Name(text, None))][1:]
         rows.append(Row(cells, [*hidden, *remarks], tuple(pieces)))
     return Table(columns, rows, across=True)
+
+
+def _with_state(check: Check) -> str:
+    """The state of an alarm, and what is said beside it."""
+    texts = [] if check.state is None else [text_of(check.state)]
+    return " ".join([*texts, check.remark or ""]).strip()
 
 
 def _shortened(name: str) -> str:
@@ -298,6 +346,9 @@ def message(check: Check) -> str:
     """A check on one line: the value, or the reason why there is no answer."""
     if check.word == "undefined":
         return clean(f"{check.require}: {plain_why(check.why or '')}", None)
+    if check.state is not None:
+        why = f" ({check.why})" if check.why else ""
+        return clean(f"{check.require}: {_with_state(check)}{why}", None)
     text = f"{check.require}: {check.shown}"
     if check.interval:
         text += f", {check.level} {check.ends}"

@@ -6,7 +6,8 @@
 
 Testing each night at 5 % against one stored baseline raises a false alarm in most histories of half a year. Here one
 e-process collects the evidence of all nights since the last alarm, against the best of all earlier nights or of any
-stretch of them, and each alarm starts a new segment. LORD++ and e-LOND, which test each night by itself, are options.
+stretch of them. An alarm stays open, and every night fails, until a test for recovery closes it or the user accepts a
+night as the new reference. LORD++ and e-LOND, which test each night by itself, are options.
 """
 
 from __future__ import annotations
@@ -22,18 +23,31 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.analyses.gate import CRITICAL, Check, Gate
+from calipers.analyses.gate import CRITICAL, Check, Gate, Word
 from calipers.analyses.gate.gate import gate
 from calipers.analyses.watch import DROP, RISE, Alarm, parse
-from calipers.analyses.watch.monitor import Monitor, MonitorSettings
+from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, MonitorSettings, Raised
 from calipers.analyses.watch.state import from_tree, to_tree
+from calipers.analyses.watch.status import (
+    ACCEPTED,
+    CLOSED,
+    NIGHT,
+    OPEN,
+    QUIET,
+    AlarmStatus,
+    baseline_remark,
+    raised_remark,
+)
 from calipers.analyses.watch.sums import StepSums, demand_watched_range, matched, shared_tasks, summed
-from calipers.errors import InputError, LogError, UnknownName
+from calipers.errors import Incomplete, InputError, LogError, UnknownName
 from calipers.formats import BAD, Named
 from calipers.formats.read import begin
 from calipers.formats.source import STDIN
 from calipers.metrics import UNIT
+from calipers.remarks import Remark
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import finite
+from calipers.rollouts.checks import disagreements
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
 from calipers.stores import atomic_file
@@ -61,6 +75,14 @@ class Night:
     raised: bool = False  # whether the night raised an alarm
     since: int | None = None  # the night since which the e-process sees the change
     why: str = ""  # why the night could not be tested
+    alarm: AlarmStatus | None = None  # the state of the alarm in this night; None in a file of an older version
+
+    @property
+    def word(self) -> Word:
+        """The answer of the night: failed while an alarm is open."""
+        if self.alarm is not None and self.alarm.state == OPEN:
+            return "failed"
+        return "undefined" if self.why else "passed"
 
 
 @dataclass(slots=True)
@@ -83,46 +105,100 @@ class History:
 
     def compared_at(self, night: Night) -> int:
         """How often the baseline had been compared by a night: the tested nights since it or the last alarm."""
-        starts = [1, *(earlier.number for earlier in self.nights if earlier.raised and earlier.number < night.number)]
-        return sum(starts[-1] < each.number <= night.number and not each.why for each in self.nights)
+        start = 1
+        for earlier in self.nights[: night.number - 1]:
+            if earlier.alarm is not None and earlier.alarm.state in (OPEN, CLOSED):
+                start = earlier.number
+        for accepted in self.monitor.accepted:
+            if start < accepted <= night.number:
+                start = accepted
+        return sum(start < each.number <= night.number and not each.why for each in self.nights)
+
+    @property
+    def open_alarm(self) -> AlarmStatus | None:
+        """The alarm that is open after the last night, if one is."""
+        status = self.nights[-1].alarm if self.nights else None
+        return status if status is not None and status.state == OPEN else None
+
+    def known(self, sums: StepSums) -> Night | None:
+        """The night that has the same rollouts, if there is one."""
+        digest = sums.digest
+        return next((night for night in self.nights if night.digest == digest), None)
 
     def take(self, sums: StepSums) -> Night:
         """Add a night and test it. Rollouts that are already in the history return their night and add nothing."""
-        digest = sums.digest
-        for earlier in self.nights:
-            if earlier.digest == digest:
-                return earlier
+        if (known := self.known(sums)) is not None:
+            return known
         number = len(self.nights) + 1
+        digest = sums.digest
         sums = replace(sums, step=number, split="", dataset=None, agent=None)
-        values, given = sums.values(self.alarm.what)
-        night = Night(number, sums.path, digest, float(values[given].mean()) if given.any() else float("nan"))
+        if sums.follows is None and self.monitor.first:  # an earlier night forces first samples on this one
+            sums = sums.on_first_samples()
+        value = self._value(sums if sums.follows is None else sums.on_first_samples())
+        night = Night(number, sums.path, digest, value)
         if self.rule == E_PROCESS:
             self._test_all_nights(night, sums)
         else:
             self._test_one_night(night, sums)
+        if value is None:
+            night.why = f"no rollout has a value of {self.alarm.what}"
         self.nights.append(night)
         return night
+
+    def _value(self, sums: StepSums) -> float | None:
+        """The mean of a night; None if no rollout has a value. InputError if its rewards lack the alarm's metric."""
+        if not sums.rewards and self.nights:  # such as a night on which every request has failed
+            return None
+        try:
+            values, given = sums.values(self.alarm.what)
+        except InputError as error:
+            raise InputError(f"{sums.path}: {error}") from None
+        return float(values[given].mean()) if given.any() else None
 
     def _test_all_nights(self, night: Night, sums: StepSums) -> None:
         """Test all nights since the last alarm together, by the e-process."""
         monitor = self.monitor
-        alarms = monitor.alarms
-        night.needed = monitor.needed
-        monitor.raised = []  # so that a night that is still worse after an alarm raises its own alarm
+        alarms, needed = monitor.alarms, monitor.needed
         monitor.take(sums)
-        raised = monitor.raised[-1] if monitor.alarms > alarms and monitor.raised else None
+        watcher = monitor.watchers[0]
+        status = monitor.status_of(watcher)
+        if status.state == QUIET:
+            status = replace(status, needed=needed)  # a segment that ends with this night changes what is needed
+        night.alarm, night.why = status, watcher.why
         night.raised = monitor.alarms > alarms
-        night.evidence = raised.evidence if raised else monitor.evidence
-        night.since = raised.since if raised else None
-        night.why = monitor.watchers[0].why
+        night.evidence, night.needed, night.since = status.evidence, status.needed, status.since
 
     def _test_one_night(self, night: Night, sums: StepSums) -> None:
-        """Test the night by itself against the first night, at a level that depends on earlier tests."""
-        has_baseline = bool(self.monitor.series)
-        self.monitor.take(sums)
-        base = next(iter(self.monitor.series.values())).base
-        if not has_baseline or base is None:
-            return  # the first night is the baseline
+        """Test the night by itself against the first night, at a level that depends on earlier tests.
+
+        While an alarm is open, a night is tested for recovery instead.
+        """
+        monitor = self.monitor
+        series = next(iter(monitor.series.values()), None)
+        base = None if series is None else series.base
+        was_open = self.open_alarm is not None
+        monitor.take(sums)
+        watcher = monitor.watchers[0]
+        if was_open:
+            night.alarm, night.why = monitor.status_of(watcher), watcher.why
+            return
+        if base is not None:  # the first night is the baseline, and so is the first one after an accepted night
+            self._compare(night, sums, base)
+        if night.raised:
+            monitor.open(watcher, sums, night.number, None)
+        status = replace(monitor.status_of(watcher), p=night.p, p_level=night.level)
+        if night.raised:
+            monitor.raised[-1] = replace(monitor.raised[-1], status=status)  # an open alarm keeps what raised it
+        else:
+            status = replace(status, evidence=None, needed=None)
+        night.alarm = status
+
+    def _compare(self, night: Night, sums: StepSums, base: StepSums) -> None:
+        """The p value of a night against the baseline, and whether it raises an alarm."""
+        if not sums.rewards:
+            return
+        if self.monitor.first:
+            sums, base = sums.on_first_samples(), base.on_first_samples()
         now, before, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
         both = np.concatenate([now, before])
         limits = self.monitor.settings.range or (UNIT if bool(((both >= 0) & (both <= 1)).all()) else None)
@@ -141,37 +217,78 @@ class History:
             )
         night.level, night.raised = float(levels[-1]), bool(rejected[-1])
 
+    def accept(self, number: int, sums: StepSums | None) -> None:
+        """Make a night the new reference, together with the nights after it; an open alarm ends.
+
+        ``sums`` are tonight's rollouts, which may be the night itself. A night that was accepted already stays so.
+        """
+        if number in self.monitor.accepted:
+            return
+        new = sums is not None and self.known(sums) is None
+        last = len(self.nights) + new
+        if not 1 <= number <= last:
+            expected = f"expected a night from 1 to {last}" if last else "expected a night of the history"
+            raise InputError.at("--accept", f"night {number} is not in the history", expected)
+        status = self.open_alarm
+        if status is not None and status.since is not None and number < status.since:
+            problem = f"night {number} is before the change that raised the alarm"
+            raise InputError.at("--accept", problem, f"expected night {status.since} or a later one")
+        if not self.nights:
+            return  # the first night is the reference
+        self._accept(number, sums)
+
+    def _accept(self, number: int, sums: StepSums | None) -> None:
+        monitor = self.monitor
+        watcher = monitor.watchers[0]
+        before = replace(watcher)
+        monitor.accept(number)
+        watcher.learn_again(before, number)
+        known = None if sums is None else self.known(sums)
+        if sums is not None and known is not None and known.number >= number:
+            # a rule that tests each night by itself needs rollouts to compare with, and those of other nights are gone
+            series = next(iter(monitor.series.values()))
+            series.base, series.base_step = replace(sums, step=number, split="", dataset=None, agent=None), number
+        for night in self.nights[number - 1 :]:
+            if night.alarm is not None and night.alarm.state == OPEN:
+                night.alarm = replace(night.alarm, state=ACCEPTED, closed=number)
+
     def check(self, night: Night) -> Check:
         """The check of the gate for a night."""
-        count = self.compared_at(night)
-        times = f"this baseline has been compared {'once' if count == 1 else f'{count} times'}"
-        times = "it is the baseline of the next ones" if night.number == 1 else times
-        if self.rule == E_PROCESS:
-            evidence = f"evidence {night.evidence:.3g} of {night.needed:.3g} needed for an alarm"
-        elif night.p is None:
-            evidence = "the first night is the baseline" if night.number == 1 else "not tested"
-        else:
-            evidence = f"p {night.p:.3g}, level {night.level:.3g}"
-        changed = "higher" if self.alarm.kind == RISE else "lower"
-        since = f"; {changed} since night {night.since}" if night.since is not None else ""
         return Check(
-            require=f"no {self.alarm.text}",
+            require=self.alarm.text,
             tier=CRITICAL,
             result=night.path,
             agent=None,
             model=None,
             dataset=None,
-            word="failed" if night.raised else "undefined" if night.why else "passed",
+            word=night.word,
             value=night.value,
             estimate=night.value,
             why=night.why or None,
-            remark=f"night {night.number} of {len(self.nights)}: {evidence}{since}; {times}",
+            remark=text_of(self._remark(night)),
+            alarm=night.alarm,
         )
 
+    def _remark(self, night: Night) -> Remark:
+        """What is said of a night beside the state of its alarm: what raised it, or how old the baseline is."""
+        raised = None if night.alarm is None else raised_remark(night.alarm, self.alarm, NIGHT)
+        if raised is not None:
+            return raised
+        begins = night.number == 1 or night.number in self.monitor.accepted
+        return baseline_remark(self.compared_at(night), begins=begins)
 
-def tonight(path: str, columns: Named, reward: str | None, settings: MonitorSettings) -> StepSums:
-    """The sums of a run's rollouts; InputError for several models or datasets, or a reward outside the given range."""
+
+def tonight(
+    path: str, columns: Named, reward: str | None, settings: MonitorSettings, *, trust_reader: bool = False
+) -> StepSums:
+    """The sums of a run's rollouts; InputError for several models or datasets, or a reward outside the given range.
+
+    Incomplete if a number of the run's own system differs from ours, unless ``trust_reader``: a night stays in the
+    history.
+    """
     rollouts, _ = begin([path], columns=columns)
+    if not trust_reader and (doubts := disagreements(rollouts.checks)):
+        raise Incomplete(f"{path}: {text_of(doubts[0])}; --trust-reader adds the night nevertheless")
     parts = list(rollouts.groups())
     if len(parts) > 1:
         raise InputError.at(path, f"has {len(parts)} groups", "expected the rollouts of one model on one dataset")
@@ -199,7 +316,13 @@ def new_history(
         raise InputError.at("--online", str(UnknownName.of("rule", rule, RULES)))
     level = 0.05 if false_alarms is None else false_alarms
     settings = MonitorSettings([parsed], nights or PLANNED, level, range=range, nightly=True)
-    return History(rule or E_PROCESS, Monitor(settings, curves=False, alone=True))
+    return _with_rule(rule or E_PROCESS, Monitor(settings, curves=False, alone=True))
+
+
+def _with_rule(rule: str, monitor: Monitor) -> History:
+    """A history of a rule; the monitor raises alarms only by the e-process."""
+    monitor.raises = rule == E_PROCESS
+    return History(rule, monitor)
 
 
 def load_history(
@@ -226,9 +349,10 @@ def load_history(
     try:
         if content["rule"] not in RULES:
             raise ValueError("an unknown rule")
-        history = History(content["rule"], Monitor(from_tree(content["settings"]), curves=False, alone=True))
+        history = _with_rule(content["rule"], Monitor(from_tree(content["settings"]), curves=False, alone=True))
         history.monitor.__dict__.update(from_tree(content["monitor"]))
         history.nights = msgspec.convert(content["nights"], complete(list[Night]))
+        _open_old_alarm(history)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError.at(path, "is damaged", "restore it, or begin a new history in another file") from None
     stored = history.monitor.settings
@@ -243,6 +367,70 @@ def load_history(
         if differs:
             raise InputError.at(path, f"was begun with {option} {before}", "expected the same, or another file")
     return history
+
+
+def _open_old_alarm(history: History) -> None:
+    """Give the nights of an older version's file their states: the alarm of the last raised night is open.
+
+    The rollouts of earlier nights are gone, so its test for recovery begins with the next night.
+    """
+    nights = history.nights
+    if not nights or any(night.alarm is not None for night in nights):
+        return
+    for night in nights:
+        night.alarm = _old_status(night, night if night.raised else None)
+    raised = [night for night in nights if night.raised]
+    if not raised:
+        return
+    last = raised[-1]
+    watcher = history.monitor.watchers[0]
+    _open_from_values(history, watcher, last)
+    for night in nights[last.number - 1 :]:
+        night.alarm = history.monitor.with_values(_old_status(night, last), watcher)
+    status = nights[-1].alarm
+    since = last.since or last.number
+    amounts = watcher.amount(since)
+    evidence, needed = last.evidence or 0.0, last.needed or history.monitor.needed
+    history.monitor.raised = [
+        Raised(
+            history.alarm.text,
+            watcher.series,
+            last.number,
+            since,
+            *amounts,
+            evidence,
+            needed,
+            history.monitor.segment,
+            path=last.path,
+            until=nights[-1].number,
+            status=status,
+        )
+    ]
+
+
+def _old_status(night: Night, raised: Night | None) -> AlarmStatus:
+    """The state of a night of an older version's file; ``raised`` is the night whose alarm is open in it."""
+    if raised is None:
+        status = AlarmStatus(QUIET, night.number, evidence=night.evidence, needed=night.needed, now=night.value)
+    else:
+        since = raised.since or raised.number
+        status = AlarmStatus(OPEN, night.number, since, raised.number, raised.evidence, raised.needed, now=night.value)
+    return replace(status, p=night.p, p_level=night.level)
+
+
+def _open_from_values(history: History, watcher: AlarmWatcher, raised: Night) -> None:
+    """Open the alarm of a night whose rollouts are gone, from the values of the nights."""
+    low, high = watcher.limits or UNIT
+    course = watcher.course
+    if watcher.best is not None:
+        course.bound = float(watcher.best.best) - history.alarm.limit / (high - low)
+    watcher.restart(keep_reference=True, level=watcher.level)
+    for night in history.nights:
+        if night.value is not None:
+            share = min(max((night.value - low) / (high - low), 0.0), 1.0)
+            course.scores.append((night.number, 1 - share if history.alarm.kind == RISE else share))
+        if night is raised:
+            watcher.open(raised.since or raised.number)
 
 
 def save_history(path: str, history: History) -> None:
@@ -276,27 +464,42 @@ def gate_with_history(
     false_alarms: float | None,
     online: str | None,
     nights: int | None = None,
+    accept: int | None = None,
     require: Sequence[str] = (),
     policy: str | None = None,
     **settings: Any,
 ) -> Gate:
-    """The gate of a nightly run: first the check of its history, which is updated, then its requirements, if any."""
-    if result is None:
+    """The gate of a nightly run: first the check of its history, which is updated, then its requirements, if any.
+
+    ``accept`` is a night that becomes the new reference. Without a result it is accepted, and the last night checked.
+    """
+    has_requirements = bool(require) or policy is not None
+    if result is None and (accept is None or has_requirements):
         raise InputError("RESULT is missing; --history needs the rollouts of tonight's run")
-    if result == STDIN and (require or policy is not None):
+    if result == STDIN and has_requirements:
         raise InputError.at("--history", "standard input can be read only once", "expected a file, or no requirements")
     loaded = load_history(history, alarm, false_alarms, online, nights, settings.get("range"))
-    columns = Named(settings.get("columns") or {}, settings.get("truth"), settings.get("input_format") or "")
-    sums = tonight(result, columns, settings.get("reward"), loaded.monitor.settings)
-    count_before = len(loaded.nights)
-    night = loaded.take(sums)
-    notes = list(loaded.monitor.notes)
-    if len(loaded.nights) == count_before:
-        notes.append(f"{result}: these rollouts are night {night.number} of the history already; nothing was added")
-    else:
+    sums = None
+    if result is not None:
+        columns = Named(settings.get("columns") or {}, settings.get("truth"), settings.get("input_format") or "")
+        trusted = bool(settings.get("trust_reader"))
+        sums = tonight(result, columns, settings.get("reward"), loaded.monitor.settings, trust_reader=trusted)
+    count_before, accepted_before = len(loaded.nights), len(loaded.monitor.accepted)
+    notes_before = len(loaded.monitor.notes)
+    if accept is not None:
+        loaded.accept(accept, sums)
+    night = loaded.nights[-1] if sums is None else loaded.take(sums)
+    notes = loaded.monitor.notes[notes_before:]
+    is_new = len(loaded.nights) > count_before
+    is_accepted = len(loaded.monitor.accepted) > accepted_before
+    if is_new or is_accepted:
         save_history(history, loaded)
+    if accept is not None and is_accepted:
+        notes.append(text_of(Remark("reference_accepted", {"night": accept})))
+    if sums is not None and not is_new:
+        notes.append(f"{result}: these rollouts are night {night.number} of the history already; nothing was added")
     check = loaded.check(night)
-    if not require and policy is None:
+    if not has_requirements or result is None:
         return Gate([check], notes=notes)
     checked = gate(result, require=require, policy=policy, **settings)
     return replace(checked, checks=[check, *checked.checks], notes=[*checked.notes, *notes])

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.compare import Comparison, Contest, Pair, Run, metric_key
+from calipers.analyses.compare import Comparison, Contest, Finding, Pair, Run, metric_key
 from calipers.analyses.compare.document import common_tasks, shown_names
-from calipers.analyses.compare.findings import NO_RANGE, filled_rollouts, reward_range, why_not_fillable, within_range
+from calipers.analyses.compare.findings import why_not_fillable
 from calipers.analyses.compare.source import (
     CalledTable,
     DocumentTable,
@@ -33,14 +33,22 @@ from calipers.formats import BAD, options_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
-from calipers.metrics import UNIT
-from calipers.pipeline import Source, read, score, score_rollouts
+from calipers.pipeline import Source, read, score
+from calipers.remarks import Remark
 from calipers.reports.figures import counted
+from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result import SCHEMA, Result
-from calipers.request import make_plan, per_reward
-from calipers.rollouts.ledger import contributed
+from calipers.request import Plan, RequestedMetric, make_plan, per_reward
+from calipers.rollouts.checks import Check, disagreements
+from calipers.rollouts.column import Column
+from calipers.rollouts.filling import ends_of, filled, to_fill
+from calipers.rollouts.labels import sliced
+from calipers.rollouts.ledger import RANDOM, contributed
 from calipers.rollouts.record import Stop
+from calipers.rollouts.table import Rollouts
+from calipers.stats.claims import Evidence
 from calipers.stats.estimate import NO_SEQUENCE
+from calipers.stats.free_bounds import FreeBounds, free_bounds
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
 from calipers.typed import complete
@@ -59,6 +67,8 @@ class Number(msgspec.Struct, frozen=True, gc=False):
     samples: int = 0
     higher_is_better: bool | None = None  # for any other number
     lacking: bool = False  # for a difference: whether rollouts of its tasks are missing
+    # the intervals with all missing rollouts failed, and with all passed; None if a document does not have them
+    filled_intervals: tuple[tuple[float, float] | None, tuple[float, float] | None] | None = None
 
 
 class GateLedger(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +76,12 @@ class GateLedger(msgspec.Struct, frozen=True, gc=False):
 
     planned: int
     gaps: int
+    not_filled: int | None = None
+
+    @property
+    def filled(self) -> int:
+        """The missing rollouts that are filled in; the others were lost before the model was asked."""
+        return self.gaps - (self.not_filled or 0)
 
 
 class Stopped(msgspec.Struct, frozen=True, gc=False):
@@ -186,34 +202,107 @@ def number_in_table(table: Mapping[str, Number], name: str) -> Number | None:
     return table[keys[0]] if keys else None
 
 
-Key = tuple[str, tuple[tuple[str, str], ...]]
-NO_ENDS: Final = "a finished result has no interval with the missing rollouts filled in; expected the rollouts"
+NO_ENDS: Final = "the document has no interval with the missing rollouts filled in; expected the rollouts"
+NO_INTERVAL: Final = "there is no interval with the missing rollouts filled in"
 NO_BOUNDS: Final = "no bounds are known for it"
+Key = tuple[str, tuple[tuple[str, str], ...]]
 BOTTOM, TOP = 0, 1  # indices of the ends of the range of rewards
 NO_SIDE: Final = "it is not known whether higher or lower is better, so there is no worst case"
 
 
-def scored_filled(
-    source: Source, metrics: Sequence[Any] | None, by: Sequence[str], settings: Mapping[str, Any], end: int
-) -> tuple[Result, dict[Key, str]]:
-    """Score a source with every missing rollout filled with an end of the range of rewards.
+PASS_AT_K: Final = "pass@{k}"
 
-    Also returns the metrics about which the result says nothing, each with the reason.
-    """
-    if is_stdin(source):
-        raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
-    plan_settings = {name: value for name, value in settings.items() if name not in ("columns", "missing")}
-    plan = make_plan(metrics, by=list(by), source=source, **plan_settings)
-    rollouts = read(source, columns=settings.get("columns"), labels=plan.labels)
-    unknown: dict[Key, str] = {}
-    for request in plan.requests:
-        if why := why_not_fillable(request):
-            unknown[metric_key(request.text)] = why
+
+def lacks_samples(groups: Sequence[GateGroup], on_ends: Collection[Key]) -> bool:
+    """Whether a metric of ``on_ends`` has no value in a group or a slice because no task has enough samples."""
+    for group in groups:
+        slices = [cut.metrics for cuts in group.breakdowns.values() for cut in cuts.values()]
+        for metrics in (group.metrics, *slices):
+            for name, number in metrics.items():
+                if number.value is None and not number.tasks and metric_key(name) in on_ends:
+                    return True
+    return False
+
+
+def bounded_beyond_samples(
+    groups: Sequence[GateGroup], rollouts: Rollouts, plan: Plan, on_ends: Collection[Key]
+) -> list[GateGroup]:
+    """The groups, in which every pass@K of ``on_ends`` beyond the samples has the bounds that hold whatever the law."""
+    requests = [
+        request for request in plan.requests if request.metric.name == PASS_AT_K and metric_key(request.text) in on_ends
+    ]
+    if not requests or not lacks_samples(groups, on_ends):
+        return list(groups)
+    rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
+    parts = {tuple(part.keys[0]): part for part in rollouts.groups()}
+    bounded = []
+    for group in groups:
+        part = parts[group.identity]
+        variants = [
+            variant
+            for request in requests
+            for variant in per_reward(request, part, plan.reward, plan.dialect.every_reward)
+        ]
+        breakdowns = {}
+        for key, cuts in group.breakdowns.items():
+            rows = sliced(part, key, plan.dialect.label)
+            breakdowns[key] = {
+                name: msgspec.structs.replace(cut, metrics=_bounded(cut.metrics, rows[name], variants, plan))
+                for name, cut in cuts.items()
+            }
+        metrics = _bounded(group.metrics, part, variants, plan)
+        bounded.append(msgspec.structs.replace(group, metrics=metrics, breakdowns=breakdowns))
+    return bounded
+
+
+def _bounded(
+    metrics: Mapping[str, Number], part: Rollouts, variants: Sequence[RequestedMetric], plan: Plan
+) -> dict[str, Number]:
+    """The metrics of a group or a slice, with the bounds of every pass@K beyond the samples, or why there are none."""
+    bounded = dict(metrics)
+    for variant in variants:
+        number = metrics.get(variant.text)
+        if number is None or number.value is not None or number.tasks:
             continue
-        for variant in per_reward(request, rollouts, plan.reward, plan.dialect.every_reward):
-            if not within_range(contributed(rollouts, variant.params["reward"]), reward_range(plan)):
-                unknown[metric_key(variant.text)] = NO_RANGE
-    return score_rollouts(filled_rollouts(rollouts, reward_range(plan)[end]), plan), unknown
+        column, k = contributed(part, variant.params["reward"]), variant.params["k"]
+        found = _free_bounds(column.filled(0.0) if plan.missing == ZERO else column, part, variant, plan)
+        if found.why is not None:
+            why = text_of(Remark("free_bounds_none", {"k": k, "samples": found.samples}, "no_answer"))
+            bounded[variant.text] = msgspec.structs.replace(number, why=f"{why}: {text_of(found.why)}")
+        else:
+            remark = text_of(Remark("free_bounds_used", {"k": k, "samples": found.samples}))
+            bounded[variant.text] = msgspec.structs.replace(
+                number,
+                interval=found.ends[k],
+                remark=remark,
+                tasks=found.tasks,
+                filled_intervals=_filled_free_bounds(column, part, variant, plan),
+            )
+    return bounded
+
+
+def _free_bounds(column: Column, part: Rollouts, variant: RequestedMetric, plan: Plan) -> FreeBounds:
+    return free_bounds(
+        column,
+        part.by_task,
+        [variant.params["k"]],
+        threshold=variant.params["threshold"],
+        confidence=plan.confidence,
+        clustered=plan.cluster is not None,
+        stopped=part.stop is not None,
+    )
+
+
+def _filled_free_bounds(
+    column: Column, part: Rollouts, variant: RequestedMetric, plan: Plan
+) -> tuple[tuple[float, float] | None, tuple[float, float] | None] | None:
+    """The bounds with every missing rollout at the lowest, and at the highest, reward; None if nothing is missing."""
+    rows, ends = to_fill(part, column), ends_of([column], plan.range)
+    if not rows.any() or ends is None:
+        return None
+    low, high = (_free_bounds(filled(column, rows, end), part, variant, plan) for end in ends)
+    k = variant.params["k"]
+    return (None if low.why else low.ends[k]), (None if high.why else high.ends[k])
 
 
 def number_of(requirement: Requirement, numbers: Mapping[str, Number]) -> Number | None:
@@ -221,30 +310,23 @@ def number_of(requirement: Requirement, numbers: Mapping[str, Number]) -> Number
     return next((number for name, number in numbers.items() if metric_key(name) == requirement.key), None)
 
 
-def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool) -> Number:
-    """The number with the missing rollouts of its group or slice at the worse or the better end, by its bounds."""
-    if not part.ledger.gaps:
+def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool, unknown: str | None = None) -> Number:
+    """The number with the missing rollouts of its group or slice at the worse or the better end, as `score` has it.
+
+    ``unknown`` is the reason why filling says nothing about the number, if so.
+    """
+    if not part.ledger.filled:
         return number
-    if number.bounds is None:
-        return Number(None, why=number.why if number.value is None and number.why else NO_BOUNDS, tasks=number.tasks)
+    if number.bounds is None or unknown is not None:
+        why = number.why if number.value is None and number.why else unknown or NO_BOUNDS
+        return Number(None, why=why, tasks=number.tasks)
     if number.higher_is_better is None:
         return Number(None, why=NO_SIDE, tasks=number.tasks)
-    value = (min if number.higher_is_better == worse else max)(number.bounds)
-    return Number(value, why=NO_ENDS, tasks=number.tasks, higher_is_better=number.higher_is_better)
-
-
-def worst_of(
-    requirement: Requirement,
-    part: GateGroup | GateSlice,
-    number: Number,
-    unknown: Mapping[Key, str],
-    filled: Number | None,
-) -> Number:
-    """The worst case of a number: ``filled``, the number with missing rollouts filled in, unless it is unknown."""
-    why = unknown.get(requirement.key)
-    if filled is not None and why is None:
-        return filled
-    return Number(None, why=why or NO_BOUNDS, tasks=number.tasks) if part.ledger.gaps else number
+    end = BOTTOM if number.higher_is_better == worse else TOP
+    interval = number.filled_intervals[end] if number.filled_intervals else None
+    no_ends = None if interval else NO_ENDS if number.filled_intervals is None else NO_INTERVAL
+    better = number.higher_is_better
+    return Number(number.bounds[end], interval, no_ends, number.tasks, samples=number.samples, higher_is_better=better)
 
 
 TABLE, BASELINE = "the result", "the baseline"  # the names of sources in memory
@@ -263,6 +345,7 @@ class _Document(msgspec.Struct):
     lm_eval: list[StoredReport] = []
     missing: str = "gap"
     stopped: str | None = None
+    checks: list[Check] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,14 +360,13 @@ class GateNumbers:
     tables: Mapping[Identity, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
     known: Sequence[str] = ()  # the names of numbers in the tables
     confidence: float | None = None  # of the intervals
-    # an end of the range -> the groups with every missing rollout filled with it, if a requirement needs that
-    filled: Mapping[int, Mapping[Identity, GateGroup]] = field(default_factory=dict)
-    unknown: Mapping[Key, str] = field(default_factory=dict)  # metric -> why filling says nothing about it
+    unknown: Mapping[str, str] = field(default_factory=dict)  # name of a metric -> why filling says nothing about it
     zero: bool = False  # whether missing rollouts count as 0
+    checks: Sequence[Check] = ()  # numbers that the systems which wrote the rollouts report themselves, and ours
 
     @property
     def once(self) -> bool:
-        """Whether it cannot be scored again, because it is a finished result or standard input."""
+        """Whether its rollouts cannot be read again, because it is a finished result or standard input."""
         return self.document or is_stdin(self.source)
 
     def of_table(self, group: GateGroup, requirement: Requirement) -> Number | None:
@@ -319,9 +401,17 @@ class GateScoring:
     columns: Mapping[str, str] = field(default_factory=dict)
     confidence: float | None = None
     seed: int | None = None
+    threshold: float | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that are given, as keyword arguments of `score`."""
+        settings = self.compared()
+        if settings.get("missing") == RANDOM:
+            settings["missing"] = "gap"  # what a comparison assumes about missing rollouts changes no number
+        return settings
+
+    def compared(self) -> dict[str, Any]:
+        """The settings that are given, as keyword arguments of `compare`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None and (name != "columns" or value)}
 
@@ -359,15 +449,21 @@ def is_document(source: Source) -> bool:
 
 
 def read_numbers(
-    source: Source, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, name_in_memory: str = TABLE
+    source: Source,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    scoring: GateScoring,
+    name_in_memory: str = TABLE,
+    on_ends: Collection[Key] = (),
 ) -> GateNumbers:
     """The numbers of a result document, or of rollouts after scoring them by these metrics and slices.
 
-    ``name_in_memory`` is the name of a source in memory.
+    ``name_in_memory`` is the name of a source in memory; ``on_ends`` are the metrics whose interval a requirement
+    reads.
     """
     path = display_name(source, name_in_memory)
     if not is_document(source):
-        return _score(source, path, metrics, by, scoring)
+        return _score(source, path, metrics, by, scoring, on_ends)
     if given := scoring.options():
         raise InputError.at(path, f"is a finished result, so {', '.join(given)} cannot apply", "expected rollouts")
     content = msgspec.convert(source.to_dict(), complete(_Document)) if isinstance(source, Result) else _read(path)
@@ -378,15 +474,23 @@ def read_numbers(
         source,
         content.groups,
         True,
-        _stops(path, content),
+        [*_stops(path, content), *(f"warning: {text_of(remark)}" for remark in disagreements(content.checks))],
         tables,
         known,
         content.confidence,
         zero=content.missing == ZERO,
+        checks=content.checks,
     )
 
 
-def _score(source: Source, path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
+def _score(
+    source: Source,
+    path: str,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    scoring: GateScoring,
+    on_ends: Collection[Key],
+) -> GateNumbers:
     rollout_metrics, table_metrics = split_metrics(list(metrics) or None, scoring.dialect, [source])
     result = score(source, rollout_metrics or None, by=list(by), **scoring.given())
     content = msgspec.convert(result.to_dict(), complete(_Document))
@@ -403,22 +507,38 @@ def _score(source: Source, path: str, metrics: Sequence[str], by: Sequence[str],
     warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
     notes = [*result.notes, *_stops("", content), *warnings]
     zero = content.missing == ZERO
-    return GateNumbers(path, source, content.groups, False, notes, tables, short(known), content.confidence, zero=zero)
+    groups = content.groups
+    if lacks_samples(groups, on_ends) and not is_stdin(source):  # standard input can be read only once
+        settings = scoring.given()
+        plan = make_plan(
+            rollout_metrics or None,
+            by=list(by),
+            source=source,
+            **{name: value for name, value in settings.items() if name != "columns"},
+        )
+        rollouts = read(source, columns=settings.get("columns"), labels=plan.labels)
+        groups = bounded_beyond_samples(groups, rollouts, plan, on_ends)
+    return GateNumbers(
+        path,
+        source,
+        groups,
+        False,
+        notes,
+        tables,
+        short(known),
+        content.confidence,
+        _not_fillable(rollout_metrics, source, scoring),
+        zero=zero,
+        checks=result.checks,
+    )
 
 
-def with_filled(
-    numbers: GateNumbers, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, *ends: int
-) -> GateNumbers:
-    """Score the rollouts again for each end of the range (`BOTTOM`, `TOP`) with every missing rollout at that end."""
-    filled, unknown = dict(numbers.filled), dict(numbers.unknown)
-    rollout_metrics, _ = split_metrics(list(metrics) or None, scoring.dialect, [numbers.source])
-    for end in ends:
-        if end not in filled:
-            result, unknown_here = scored_filled(numbers.source, rollout_metrics or None, by, scoring.given(), end)
-            groups = msgspec.convert(result.to_dict(), complete(_Document)).groups
-            filled[end] = {group.identity: group for group in groups}
-            unknown |= unknown_here
-    return replace(numbers, filled=filled, unknown=unknown)
+def _not_fillable(metrics: Sequence[Any] | None, source: Source, scoring: GateScoring) -> dict[str, str]:
+    """Why filling in missing rollouts says nothing about a metric, by the names of such metrics."""
+    settings = {name: value for name, value in scoring.given().items() if name != "columns"}
+    plan = make_plan(metrics or None, source=source, **settings)
+    reasons = {metric_key(request.text)[0]: why_not_fillable(request) for request in plan.requests}
+    return {name: why for name, why in reasons.items() if why is not None}
 
 
 def _stops(path: str, content: _Document) -> list[str]:
@@ -460,15 +580,12 @@ class Differences:
     paired: Comparison | None  # None if one of them is a finished result
     before: GateNumbers  # the numbers of the baseline
     notes: Sequence[str] = ()
-    filled: tuple[Comparison, Comparison] | None = None  # with every missing rollout against, and for, the result
     unpaired: str = UNPAIRED  # why differences have no interval, if they are not paired
 
     def of(self, group: GateGroup, requirement: Requirement, now: Number | None) -> Number:
         """The difference in one group. If there is none, the Number has no value but a reason."""
         if self.paired is not None:
-            return self._paired(
-                self.filled[0] if requirement.worst and self.filled else self.paired, group, requirement
-            )
+            return self._paired(self.paired, group, requirement)
         before = self._before(self.counterpart(group), requirement)
         if now is None or before.value is None or now.value is None:
             side, why = (
@@ -481,11 +598,17 @@ class Differences:
         bounds = (low - high_before, high - low_before) if known and (now.bounds or before.bounds) else None
         return Number(now.value - before.value, None, self.unpaired, min(now.tasks, before.tasks), bounds=bounds)
 
-    def with_filled(self, group: GateGroup, requirement: Requirement, best: bool) -> Number:
-        """The paired difference with every missing rollout in favour of the result (``best``) or against it."""
-        if self.filled is None:
-            return Number(None, why=NO_BOUNDS)
-        return self._paired(self.filled[best], group, requirement)
+    def worst_of(self, group: GateGroup, requirement: Requirement) -> tuple[Difference, Difference] | None:
+        """The paired difference with every missing rollout against the result, and in its favour; None if unknown."""
+        evidence = self.evidence(group, requirement)
+        return None if evidence is None else evidence.worst
+
+    def evidence(self, group: GateGroup, requirement: Requirement) -> Evidence | None:
+        """The evidence on the paired difference in one group; None if there is no such difference."""
+        if self.paired is None:
+            return None
+        found = self._found(self.paired, group, requirement)
+        return None if isinstance(found, Number) else found[1]
 
     def counterpart(self, group: GateGroup) -> GateGroup:
         """The baseline's group with which a group is compared; InputError if that is ambiguous."""
@@ -516,44 +639,61 @@ class Differences:
 
     def _paired(self, comparison: Comparison, group: GateGroup, requirement: Requirement) -> Number:
         """The difference of a requirement in the pair of a comparison that has this group."""
-        remaining = iter(comparison.differences)
-        pairs = [
-            (contest.runs[pair.first].name, pair, pair_differences)
-            for contest, pair in comparison.pairs
-            for pair_differences in [[next(remaining) for _ in pair.findings]]
-            if contest.runs[pair.first].source == self.before.path != contest.runs[pair.second].source
-            and _is_run_of(contest.runs[pair.second], group)
-        ]
+        found = self._found(comparison, group, requirement)
+        if isinstance(found, Number):
+            return found
+        finding, evidence = found
+        if requirement.worst:
+            return _in_the_worst_case(finding, evidence)
+        number = Number(
+            finding.delta,
+            finding.interval,
+            finding.why,
+            finding.tasks,
+            bounds=finding.bounds,
+            lacking=any(finding.missing),
+        )
+        return _at_margin(requirement, number, evidence.compared, comparison.confidence)
+
+    def _found(
+        self, comparison: Comparison, group: GateGroup, requirement: Requirement
+    ) -> tuple[Finding, Evidence] | Number:
+        """The finding of a requirement with its evidence; a Number without a value if there is none."""
+        remaining = iter(comparison.evidences)
+        pairs = []
+        for contest, pair in comparison.pairs:
+            evidences = [next(remaining) for _ in pair.findings]
+            first, second = contest.runs[pair.first], contest.runs[pair.second]
+            if first.source == self.before.path != second.source and _is_run_of(second, group):
+                pairs.append((first.name, pair, evidences))
         if not pairs:
             return Number(None, why=f"{group.title} shares no task with a run of the baseline")
         if len(pairs) > 1:
             names = ", ".join(name for name, *_ in pairs)
             problem = f"has several runs that {group.title} could be compared with ({names})"
             raise InputError.at(self.before.path, problem, "expected a baseline with one of them")
-        ((_, pair, pair_differences),) = pairs
+        ((_, pair, evidences),) = pairs
         findings = [
-            (finding, difference)
-            for finding, difference in zip(pair.findings, pair_differences, strict=True)
+            (finding, evidence)
+            for finding, evidence in zip(pair.findings, evidences, strict=True)
             if (finding.by, finding.slice) == (requirement.by, requirement.slice)
         ]
-        for finding, difference in findings:
+        for finding, evidence in findings:
             if metric_key(finding.metric) == requirement.key:
-                if requirement.worst and any(finding.missing) and finding.bounds is None and finding.delta is not None:
-                    return Number(None, why=NO_BOUNDS, tasks=finding.tasks)
-                number = Number(
-                    finding.delta,
-                    finding.interval,
-                    finding.why,
-                    finding.tasks,
-                    bounds=finding.bounds,
-                    lacking=any(finding.missing),
-                )
-                return _at_margin(requirement, number, difference, comparison.confidence)
+                return finding, evidence
         if requirement.by is not None and not findings:
             return Number(None, why=f"the runs share no task with {requirement.by}={requirement.slice}")
         raise UnknownName.of(
             "metric in this comparison", requirement.metric, [finding.metric for finding, _ in findings]
         )
+
+
+def _in_the_worst_case(finding: Finding, evidence: Evidence) -> Number:
+    """The difference with every missing rollout against the result."""
+    if evidence.unknown and finding.delta is not None:
+        return Number(None, why=NO_BOUNDS, tasks=finding.tasks)
+    worst = evidence.compared if evidence.worst is None else evidence.worst[0]
+    return Number(worst.value, worst.interval, worst.why, finding.tasks)
 
 
 def differences(
@@ -562,13 +702,8 @@ def differences(
     metrics: Sequence[str],
     by: Sequence[str],
     scoring: GateScoring,
-    needs_filled: Callable[[GateNumbers], bool],
 ) -> Differences:
-    """The differences of a result from its baseline, by these metrics and slices.
-
-    If ``needs_filled`` is true of the baseline's numbers, the runs are compared twice more: with all missing rollouts
-    of the result failed and those of the baseline passed, and the other way round.
-    """
+    """The differences of a result from its baseline, by these metrics and slices."""
     if is_document(source) or is_document(baseline):
         baseline_scoring = GateScoring() if is_document(baseline) else scoring
         why = UNPAIRED if is_document(source) and is_document(baseline) else HALF_PAIRED
@@ -582,7 +717,7 @@ def differences(
         "by": list(by),
         "adjust": "none",
         "flips": 0,
-        **scoring.given(),
+        **scoring.compared(),
     }
     sides = _named_source(baseline, BASELINE), _named_source(source, TABLE)
     try:
@@ -591,13 +726,10 @@ def differences(
         expected = "expected a baseline of the same benchmark"
         raise InputError.at(display_name(baseline, BASELINE), str(error.args[0]), expected) from None
     before = read_numbers(baseline, metrics, by, scoring, BASELINE)
-    filled = None
-    if needs_filled(before):
-        bottom, top = scoring.range or UNIT
-        against = compare(*sides, filled=(top, bottom), **settings)
-        filled = (against, compare(*sides, filled=(bottom, top), **settings))
-    notes = [note for contest, pair in comparison.pairs for note in (*_pairing_notes(contest, pair), *pair.notes)]
-    return Differences(comparison, before, [*comparison.notes, *notes], filled)
+    notes = []
+    for contest, pair in comparison.pairs:
+        notes += [*_pairing_notes(contest, pair), *pair.notes, *map(note_of, pair.remarks)]
+    return Differences(comparison, before, [*comparison.notes, *notes])
 
 
 def _named_source(source: Source, name: str) -> Source:

@@ -100,6 +100,13 @@ class Requirement:
         """The metric's name and parameters, independent of spacing."""
         return metric_key(self.metric)
 
+    @property
+    def is_claim(self) -> bool:
+        """Whether it claims that a difference lies beyond a bound: ``lower(delta(X)) > a``, ``upper(delta(X)) < b``."""
+        if not self.delta or self.end is None:
+            return False
+        return self.op.startswith(">" if self.end == "lower" else "<")
+
     def met(self, value: float) -> bool:
         """Whether a value meets it."""
         return OPS[self.op](value, self.number)

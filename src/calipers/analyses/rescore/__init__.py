@@ -43,7 +43,7 @@ from calipers.analyses.rescore.judging import (
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
 from calipers.formats import Named, options_of
-from calipers.formats.read import uncollected
+from calipers.formats.read import run_or_path, uncollected
 from calipers.formats.rows import PartBuilder
 from calipers.formats.run_folder import (
     LOG,
@@ -484,7 +484,7 @@ def rescore(
     if out is None and is_remote(run):
         raise InputError.at("--out", "the run is in an object store", "expected the file to write")
     request = Rescoring(
-        local(os.fspath(run)),
+        run_or_path(local(os.fspath(run))),
         verifier,
         params or {},
         [filters] if isinstance(filters, str) else filters,
@@ -855,14 +855,14 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
             yield Title(Name(name, None))
         yield from _metric_table(rescored, number)
     one_reward = sum(flip.count for flip in rescored.flips if flip.what in (TO_GAP, FROM_GAP))
-    if rescored.before and one_reward and rescored.after.missing != "zero":
+    if rescored.before is not None and one_reward and rescored.after.missing != "zero":
         yield Sentence("not every rollout has both rewards, so a difference is partly between different rollouts")
 
 
 def _metric_table(rescored: Rescored, number: int) -> Iterator[Block]:
     """A table of the metrics of a group and its slices, with the old and the new reward."""
     after = rescored.after.groups[number]
-    before = rescored.before.groups[number] if rescored.before else None
+    before = rescored.before.groups[number] if rescored.before is not None else None
     pairs: list[tuple[Text, Estimate | None, Estimate]] = []
     pairs += [(named(name, new), _estimate_of(before, name), new) for name, new in after.metrics.items()]
     for key, slices in after.breakdowns.items():

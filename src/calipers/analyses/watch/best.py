@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from calipers.analyses.watch.monitor import follows_remark
 from calipers.analyses.watch.sums import StepSums, read_step_file
 from calipers.errors import InputError
 from calipers.formats import Named
@@ -19,17 +20,20 @@ from calipers.formats.run_folder import is_run
 from calipers.reports.document import Block, Document, Glance, Name, Row, Sentence, Table, TableColumn, Title, spaced
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.page import Page
+from calipers.reports.remark_texts import text_of
 from calipers.reports.sentences import minus, to
 from calipers.reports.untrusted_text import clean
 from calipers.request import make_plan
 from calipers.rollouts.column import Floats
 from calipers.stats.intervals import Weighted, named_interval
+from calipers.stats.paired import apart, paired
 from calipers.stats.power import POWER, tasks_needed
 from calipers.stats.steps import AGAIN, best_step
 
 SCHEMA: Final = "calipers.best_step/1"
 FIELDS: Final = ("series", "metric", "step", "value", "low", "high", "may_be_best", "picked")
 SHOWN: Final = 12  # steps of a table
+MOST_TASKS: Final = 1_000_000  # of an evaluation of a usual size
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,10 @@ class Pick:
     members: Sequence[int]  # the steps that may be best
     candidates: Sequence[Candidate]
     again: Sequence[int]  # the steps to evaluate again
-    new_tasks: int | None  # number of new tasks for 80 % power between the first two members
+    new_tasks: int | None  # for 80 % power between the first two members, if their true difference is the observed one
     why: str | None = None  # why there is no interval
+    # for the differences at the ends of the interval of that difference; the second is None if no number is enough
+    new_tasks_range: tuple[int, int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -134,6 +140,10 @@ def best_steps(path: str, all_steps: Sequence[StepSums], metric: str | None, con
     for name, series_steps in sorted(series.items()):
         shown = name or "the run"
         ordered = sorted(series_steps, key=lambda sums: sums.step)
+        forcing = next((sums for sums in ordered if sums.follows is not None), None)
+        if forcing is not None and forcing.follows is not None:
+            notes.append(f"{shown}: {text_of(follows_remark(forcing.step, *forcing.follows))}")
+            ordered = [sums.on_first_samples() for sums in ordered]
         what = metric or ordered[0].headline
         try:
             steps, values, excluded = _common(ordered, what)
@@ -186,11 +196,12 @@ def _pick(series: str, metric: str, steps: Sequence[int], values: Floats, exclud
     for step, row in zip(steps, values, strict=True):
         ends = named_interval("default", Weighted(row, ones, (0.0, 1.0), None, confidence)).ends
         candidates.append(Candidate(step, float(row.mean()), ends, step in members))
-    new_tasks = None
+    new_tasks, new_tasks_range = None, None
     if best.second is not None:
         lead = best.observed - float(values[best.second].mean())
         if lead > 0 and best.deviation > 0:
             new_tasks = tasks_needed(best.deviation**2, lead, POWER, confidence)
+        new_tasks_range = _tasks_to_decide(apart(values[best.step], values[best.second]), confidence)
     return Pick(
         series,
         metric,
@@ -206,15 +217,34 @@ def _pick(series: str, metric: str, steps: Sequence[int], values: Floats, exclud
         members[:AGAIN] if len(members) > 1 else [],
         new_tasks,
         best.interval.why,
+        new_tasks_range,
     )
+
+
+def _tasks_to_decide(lead: Floats, confidence: float) -> tuple[int, int | None] | None:
+    """The new tasks that show which of two steps is better, for the largest and the smallest lead that the data allow.
+
+    The observed lead of the best of many steps is partly luck, so that a number for it alone would promise too much. On
+    a flat curve the true lead may be 0, and then no number is enough.
+    """
+    found = paired(lead, limits=(0.0, 1.0), confidence=confidence)
+    deviation = float(lead.std(ddof=1)) if len(lead) > 1 else 0.0
+    if found.interval is None or deviation == 0:
+        return None
+    low, high = found.interval
+    least = tasks_needed(deviation**2, high, POWER, confidence)
+    most = tasks_needed(deviation**2, low, POWER, confidence) if low > 0 else None
+    return None if least is None else (least, most)
 
 
 def pick_sentence(pick: Pick) -> str:
     """The best step of a series, in a sentence."""
     of_series = f" of {pick.series}" if pick.series else ""
     interval = f" ({to(pick.interval)})" if pick.interval else ""
+    equal = sum(candidate.value == pick.observed for candidate in pick.candidates)
+    first = f", the first of {equal:,} with the same value," if equal > 1 else ""
     return (
-        f"Step {pick.step}{of_series} has the highest {pick.metric}, {figure(pick.observed)}; about "
+        f"Step {pick.step}{of_series}{first} has the highest {pick.metric}, {figure(pick.observed)}; about "
         f"{pick.optimism:.4f} of it is luck, and {figure(pick.value)}{interval} is left."
     )
 
@@ -241,11 +271,30 @@ def advice(pick: Pick) -> str:
     if len(pick.members) == 1:
         return f"No other step may be best: step {pick.step} is ahead of all of them."
     listed = ", ".join(str(step) for step in pick.again)
-    count = f"{len(pick.members)} of {len(pick.candidates)} steps may be best."
-    tasks = "new tasks" if pick.new_tasks is None else f"about {pick.new_tasks:,} new tasks"
-    if pick.new_tasks is not None and pick.new_tasks > 1_000_000:
+    count = f"{_members(pick)} may be best."
+    if pick.new_tasks_range is None:
+        return f"{count} The first two do not differ on any task, so no number of new tasks is known to be enough."
+    least, most = pick.new_tasks_range
+    if least > MOST_TASKS:
         return f"{count} Their values are so close that no evaluation of a usual size tells them apart."
-    return f"{count} Evaluate steps {listed} again, on {tasks}: new tasks, not new samples of these."
+    again = f"{count} Evaluate steps {listed} again, on"
+    if most is not None:
+        return f"{again} {least:,} to {most:,} new tasks: new tasks, not new samples of these."
+    return (
+        f"{again} at least {least:,} new tasks (new tasks, not new samples of these): so many show which of the first "
+        "two is better if they differ by as much as these tasks allow. If they are equal, no number is enough."
+    )
+
+
+def _members(pick: Pick) -> str:
+    """The steps that may be best, as a range of steps."""
+    first, last = min(pick.members), max(pick.members)
+    between = sum(first <= candidate.step <= last for candidate in pick.candidates)
+    if len(pick.members) == len(pick.candidates):
+        return f"All {between:,} steps, {first:,} to {last:,},"
+    if len(pick.members) == between:
+        return f"Steps {first:,} to {last:,}, {between:,} of {len(pick.candidates):,},"
+    return f"{len(pick.members):,} of {len(pick.candidates):,} steps, between {first:,} and {last:,},"
 
 
 def _table(pick: Pick) -> Table:

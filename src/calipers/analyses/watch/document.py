@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
+from calipers.analyses.watch import parse
 from calipers.analyses.watch.monitor import UNIT, AlarmWatcher, Monitor, Raised, StepCurve, shown_value
+from calipers.analyses.watch.status import CLOSED, OPEN, STEP, AlarmStatus, sentence_of
 from calipers.reports import junit
 from calipers.reports.document import (
     Block,
@@ -79,7 +81,7 @@ class WatchedSeries:
 
 @dataclass(frozen=True, slots=True)
 class AlarmState:
-    """An alarm on a series, and its evidence so far."""
+    """An alarm on a series, and its evidence so far; of an open alarm, the evidence that raised it."""
 
     alarm: str
     series: str
@@ -87,6 +89,7 @@ class AlarmState:
     weight: float
     evidence: float
     why: str = ""  # why the alarm could not use the last step
+    status: AlarmStatus | None = None  # None in a document of an older version
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -99,8 +102,8 @@ class Watched(Page):
     confidence: float
     steps: int  # number of steps taken, over all series
     segment: int
-    evidence: float  # of all alarms together
-    needed: float  # the evidence that raises an alarm
+    evidence: float  # of all alarms together; while an alarm is open, that which raised it
+    needed: float  # the evidence that raises an alarm, or raised the open one
     series: Sequence[WatchedSeries]
     alarms: Sequence[AlarmState]
     raised: Sequence[Raised]
@@ -112,9 +115,18 @@ class Watched(Page):
 
     @property
     def open_alarms(self) -> list[Raised]:
-        """The alarms since the last accepted change."""
+        """The alarms that are neither closed nor accepted."""
         first = max(self.accepted, default=-1)
-        return [raised for raised in self.raised if raised.until >= first]
+        return [
+            raised
+            for raised in self.raised
+            if (raised.until >= first if raised.status is None else raised.status.state == OPEN)
+        ]
+
+    @property
+    def closed_alarms(self) -> list[Raised]:
+        """The alarms that were closed because their metric has recovered."""
+        return [raised for raised in self.raised if raised.status is not None and raised.status.state == CLOSED]
 
     @property
     def untested(self) -> dict[str, str]:
@@ -142,6 +154,9 @@ class Watched(Page):
         if not self.open_alarms:
             names, unread = [*self.untested], len(self.unreadable)
             parts = [f"No alarm in {counted(self.steps, 'step')}"]
+            if recovered := len(self.closed_alarms):
+                was = "was" if recovered == 1 else "were"
+                parts = [f"No open alarm after {counted(self.steps, 'step')}", f"{recovered:,} {was} closed"]
             if names:
                 parts.append(f"{names[0]} is not tested" if len(names) == 1 else f"{len(names)} alarms are not tested")
             if unread:
@@ -198,10 +213,8 @@ def watched_of(
         )
         for series in monitor.series.values()
     ]
-    alarms = [
-        AlarmState(w.alarm.text, w.series, w.alarm.null, w.weight, w.value, w.why or _lacks_base(w, monitor))
-        for w in monitor.watchers
-    ]
+    alarms = [_alarm_state(watcher, monitor) for watcher in monitor.watchers]
+    evidence, needed = _evidence_and_need(monitor)
     return Watched(
         path,
         settings.steps,
@@ -209,8 +222,8 @@ def watched_of(
         settings.confidence,
         monitor.taken,
         monitor.segment,
-        monitor.evidence,
-        monitor.needed,
+        evidence,
+        needed,
         sorted(results, key=lambda series: series.name),
         alarms,
         list(monitor.raised),
@@ -220,6 +233,21 @@ def watched_of(
         list(_advice(monitor, results)),
         list(dict.fromkeys(notes)),
     )
+
+
+def _alarm_state(watcher: AlarmWatcher, monitor: Monitor) -> AlarmState:
+    status = monitor.status_of(watcher)
+    evidence = watcher.value if status.evidence is None else status.evidence
+    why = watcher.why or _lacks_base(watcher, monitor)
+    return AlarmState(watcher.alarm.text, watcher.series, watcher.alarm.null, watcher.weight, evidence, why, status)
+
+
+def _evidence_and_need(monitor: Monitor) -> tuple[float, float]:
+    """The evidence of all alarms and the limit of it; those that raised the last open alarm, if one is open."""
+    for raised in reversed(monitor.raised):
+        if raised.status is not None and raised.status.state == OPEN and raised.together is not None:
+            return raised.together, raised.needed
+    return monitor.evidence, monitor.needed
 
 
 def _lacks_base(watcher: AlarmWatcher, monitor: Monitor) -> str:
@@ -308,7 +336,7 @@ def _blocks(watched: Watched) -> Iterator[Block]:
     for alarm, why in watched.untested.items():
         yield Sentence(clean(f"{alarm}: {why}", None))
     yield Sentence(promise(watched))
-    for raised in watched.open_alarms:
+    for raised in [*watched.open_alarms, *watched.closed_alarms]:
         yield from _raised(raised)
     for series in watched.series:
         since = "" if series.base_step is None else f" · changes since step {series.base_step:,}"
@@ -329,21 +357,27 @@ def _blocks(watched: Watched) -> Iterator[Block]:
 
 def raised_sentence(raised: Raised) -> str:
     """A sentence: at which step an alarm was raised, since when, and by how much the metric changed."""
-    again = f", and again until step {raised.until:,}" if raised.until > raised.step else ""
     amount = ""
     if raised.value is not None and raised.before is not None:
         now, before = shown_value(raised.value), shown_value(raised.before)
         moved = raised.value - raised.before
         sign = "+" if moved > 0 else ""
         amount = f", {now} on average since then and {before} in the steps before ({sign}{shown_value(moved)})"
-    return minus(f"Raised at step {raised.step:,}{again}; the change began at step {raised.since:,}{amount}.")
+    return minus(f"Raised at step {raised.step:,}; the change began at step {raised.since:,}{amount}.")
+
+
+def state_sentence(raised: Raised) -> str:
+    """A sentence: whether an alarm that was raised is open, or when it was closed; "" for an older document."""
+    return "" if raised.status is None else sentence_of(raised.status, parse(raised.alarm), STEP)
 
 
 def _raised(raised: Raised) -> Iterator[Block]:
     yield Title(Name(f"{raised.alarm}{f' ({raised.series})' if raised.series else ''}", None))
+    if state := state_sentence(raised):
+        yield Sentence(state, "strong")
     yield Sentence(raised_sentence(raised))
-    if len(raised.causes) > 1:
-        yield Sentence((f"{len(raised.causes)} alarms carry it: ", Name(", ".join(raised.causes), None), "."))
+    if raised.status is not None and raised.status.state == CLOSED:
+        return
     if raised.rollouts:
         yield Table(
             [
@@ -422,9 +456,24 @@ def _evidence(watched: Watched) -> Table:
         cells: list[Text] = [Name(alarm.alarm, None, clean(alarm.alarm, 60))]
         if len(columns) == 4:
             cells.append(Name(alarm.series, 40, clean(alarm.series, 40)))
-        cells += [f"{alarm.evidence:.3g}", f"{watched.needed / alarm.weight:.3g}"]
+        cells += [evidence_figure(alarm.evidence), evidence_figure(needed_by(alarm, watched))]
         rows.append(Row(cells, [clean(alarm.why, None)] if alarm.why else []))
     return Table(columns, rows)
+
+
+def needed_by(alarm: AlarmState, watched: Watched) -> float:
+    """The evidence that an alarm alone needs to be raised; of an open alarm, that which it needed."""
+    status = alarm.status
+    return watched.needed / alarm.weight if status is None or status.needed is None else status.needed
+
+
+def evidence_figure(value: float) -> str:
+    """Evidence with three digits, or in whole numbers from 1,000 to a million.
+
+    >>> evidence_figure(0.4753), evidence_figure(1371.6), evidence_figure(2.5e9)
+    ('0.475', '1,372', '2.5e+09')
+    """
+    return f"{value:,.0f}" if 1_000 <= value < 1e6 else f"{value:.3g}"
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -445,6 +494,10 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
+def _failure(raised: Raised) -> str:
+    return " ".join(text for text in (state_sentence(raised), f"{raised.words}.") if text)
+
+
 def junit_page(watched: Watched) -> str:
     """The JUnit XML: a suite for each series, a case for each alarm, and an error for each file that was not read."""
     suites = []
@@ -456,7 +509,7 @@ def junit_page(watched: Watched) -> str:
             if alarm.series != name:
                 continue
             raised = opened.get((alarm.alarm, name))
-            result = ("failure", raised.words, "alarm") if raised else ("skipped", alarm.why) if alarm.why else ()
+            result = ("failure", _failure(raised), "alarm") if raised else ("skipped", alarm.why) if alarm.why else ()
             cases.append(Case(alarm.alarm, f"watch.{name}", *result))
         suites.append(TestSuite(name or "steps", cases))
     if watched.unreadable:

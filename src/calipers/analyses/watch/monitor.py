@@ -19,14 +19,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.analyses.watch import DROP, RATE, RISE, SHARE, Alarm
+from calipers.analyses.watch import DIVERGE, DROP, MEAN, RATE, RISE, SHARE, Alarm
+from calipers.analyses.watch.status import ACCEPTED, CLOSED, OPEN, QUIET, AlarmStatus, Measure
 from calipers.analyses.watch.sums import StepSums, UnitHashes, matched, shared_tasks
 from calipers.errors import InputError
+from calipers.remarks import Remark, Value
+from calipers.reports.remark_texts import text_of
 from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.stats.alarms import (
     FORGETTING,
     HELD_OUT_SHARE,
+    HIGHEST,
     Process,
+    Recovery,
     RunningBest,
     closed,
     drop_units,
@@ -37,6 +42,7 @@ from calipers.stats.alarms import (
     lower_bound,
     mean_units,
     rate_units,
+    recovery_level,
     segment_level,
     upper_bound,
     within_variance,
@@ -163,6 +169,37 @@ class Memory:
             self.sums, self.weights = FORGETTING * self.sums, FORGETTING * self.weights
 
 
+@dataclass(frozen=True, slots=True)
+class StepTest:
+    """What one step says about an alarm, for its e-process and for the recovery of an open alarm.
+
+    The values are on a scale of the alarm: 0 or more, and higher is better. Its null states that their mean is at least
+    ``bound``.
+    """
+
+    logs: Floats | None  # of the e-process; None if there is no reference yet
+    values: Floats  # [G]
+    expected: Floats  # [G] predicted from earlier steps
+    centre: float  # the mean of what is predicted for all tasks of the null
+    bound: float | None  # None if there is no reference yet
+
+
+@dataclass(slots=True)
+class AlarmCourse:
+    """The course of an alarm over its steps, on the scale of `StepTest`."""
+
+    bound: float | None = None  # that the null stated at the last step with a reference
+    scores: list[tuple[int, float]] = field(default_factory=list)  # the mean of each step
+    noises: list[tuple[int, float, float, float]] = field(default_factory=list)  # of each night, see `_noise`
+    earlier_best: RunningBest | None = None  # the reference before the last step
+    recovery: Recovery | None = None  # of an open alarm
+
+    def mean_since(self, step: int) -> float | None:
+        """The mean of the steps from ``step`` on."""
+        scores = [score for number, score in self.scores if number >= step]
+        return float(np.mean(scores)) if scores else None
+
+
 @dataclass(slots=True)
 class AlarmWatcher:
     """One alarm on one series: its e-process, and the reference of its null."""
@@ -188,6 +225,7 @@ class AlarmWatcher:
     nightly: bool = False
     trained: list[Any] = field(default_factory=list)  # values of training groups since the last evaluation
     base_trained: list[Any] = field(default_factory=list)  # values of training groups of each base step
+    course: AlarmCourse = field(default_factory=AlarmCourse)
 
     @property
     def name(self) -> str:
@@ -195,15 +233,36 @@ class AlarmWatcher:
         return f"{self.alarm.text} ({self.series})" if self.series else self.alarm.text
 
     def take(self, sums: StepSums, kind: str) -> None:
-        """Bet on a step, unless the step lacks the alarm's metric."""
+        """Bet on a step, unless the step lacks the alarm's metric: on a change or, while it is open, on a recovery."""
         try:
-            logs = self._logs(sums, kind)
+            test = self._test(sums, kind)
         except InputError as error:
             self.why = str(error)
             return
         self.why = ""
-        if logs is not None:
-            self.process = self.process.step(logs, sums.step)
+        if test is None:
+            return
+        course = self.course
+        course.scores.append((sums.step, float(test.values.mean())))
+        if course.recovery is not None:
+            course.recovery = course.recovery.step(test.values, test.expected, test.centre)
+        elif test.logs is not None:
+            course.bound = test.bound
+            self.process = self.process.step(test.logs, sums.step)
+
+    def open(self, since: int) -> None:
+        """Begin the test for recovery of an alarm that was just raised; ``since`` is the step at which it changed.
+
+        The steps until it closes are no part of the reference, and neither is the step that raised it.
+        """
+        course = self.course
+        if course.bound is None:
+            return
+        mean = course.mean_since(since)
+        level = recovery_level(course.bound, course.bound if mean is None else mean)
+        course.recovery = Recovery.begin(float(level))
+        if course.earlier_best is not None:
+            self.best = course.earlier_best
 
     def restart(self, *, keep_reference: bool, level: float) -> None:
         """Begin the next segment; the reference is kept after an alarm, but not after an accepted change."""
@@ -213,6 +272,49 @@ class AlarmWatcher:
             self.best, self.bound, self.base_mean = None, None, None
             self.base, self.memory, self.means = [], Memory(), []
             self.trained, self.base_trained = [], []
+            self.course = AlarmCourse()
+
+    def learn_again(self, before: AlarmWatcher, night: int) -> None:
+        """Take the nights from ``night`` on as the reference, from the watcher as it was before a restart.
+
+        Predictions of a task's value may come from any earlier night, so they are kept.
+        """
+        self.memory = before.memory
+        self.means = [pair for pair in before.means if pair[0] >= night]
+        course = before.course
+        self.course.scores = [pair for pair in course.scores if pair[0] >= night]
+        self.course.noises = [noise for noise in course.noises if noise[0] >= night]
+        for _, mean, variance, units in self.course.noises:
+            self.best = self._next_best(mean, variance, units)
+
+    @property
+    def measure(self) -> Measure:
+        """What the values of the alarm's status are."""
+        if self.alarm.kind in (RATE, SHARE):
+            return "rate"
+        return "difference" if self.alarm.kind == DIVERGE or self.difficulty else "mean"
+
+    def in_units(self, value: float | None) -> float | None:
+        """A value on the scale of `StepTest` in the unit of the alarm's metric."""
+        if value is None:
+            return None
+        alarm = self.alarm
+        low, high = self.limits or self.given_range or UNIT
+        width = high - low
+        if alarm.kind in (RATE, SHARE):
+            return 1 - value
+        if alarm.kind == MEAN:
+            return (HIGHEST - value) * self._limit_of_mean
+        if alarm.kind == DIVERGE:
+            return width * ((HELD_OUT_SHARE if alarm.across else 1) - value)
+        if self.difficulty:
+            return width * (1 - value if alarm.kind == RISE else value - 1)
+        return high - width * value if alarm.kind == RISE else low + width * value
+
+    @property
+    def _limit_of_mean(self) -> float:
+        """The limit of a mean, in the unit of its column."""
+        return self.alarm.limit * (self.bound or 0.0) if self.alarm.times_base else self.alarm.limit
 
     def train(self, sums: StepSums) -> None:
         """Store the values of a training step, which the next evaluation of held-out tasks is compared with."""
@@ -229,7 +331,8 @@ class AlarmWatcher:
         else:
             self.trained.append(values)
 
-    def _logs(self, sums: StepSums, kind: str) -> Floats | None:
+    def _test(self, sums: StepSums, kind: str) -> StepTest | None:
+        """What a step says about the alarm; None if nothing, as for a base step of most alarms."""
         alarm = self.alarm
         match alarm.kind:
             case "drop" | "rise":
@@ -237,7 +340,9 @@ class AlarmWatcher:
             case "rate" | "share":
                 _, values, given = sums.units(f"{alarm.kind}({alarm.what})")
                 self._add_mean(sums.step, values[given])
-                return rate_units(values[given], alarm.limit).logs if given.any() else None
+                if not given.any():
+                    return None
+                return _unpredicted(rate_units(values[given], alarm.limit).logs, 1 - values[given], 1 - alarm.limit)
             case "mean":
                 return self._mean(sums, kind)
         return self._held_out(sums, kind) if alarm.across else self._diverge(sums, kind)
@@ -246,7 +351,7 @@ class AlarmWatcher:
         if len(values):
             self.means.append((step, float(values.mean())))
 
-    def _mean(self, sums: StepSums, kind: str) -> Floats | None:
+    def _mean(self, sums: StepSums, kind: str) -> StepTest | None:
         _, values, given = sums.units(self.alarm.what)
         values = values[given]
         if not len(values):
@@ -254,19 +359,21 @@ class AlarmWatcher:
         if float(values.min()) < 0:
             raise InputError(f"step {sums.step}: {self.alarm.what} is below 0, and mean() needs values of 0 or more")
         self._add_mean(sums.step, values)
-        if not self.alarm.times_base:
-            return mean_units(values, self.alarm.limit).logs
-        if self.bound is None:
+        if self.alarm.times_base and self.bound is None:
             base_values = self._base_values(values, kind)
             if base_values is None:
                 return None
             self.base_mean, variance, _ = group_variance(base_values)
             stderr = math.sqrt(variance) if len(base_values) > 1 else 0.0
             self.bound = self.base_mean + NormalDist().inv_cdf(1 - self.level) * stderr
-        limit = self.alarm.limit * self.bound
-        return mean_units(values, limit).logs if limit > 0 else None
+        limit = self._limit_of_mean
+        if limit <= 0:
+            return None
+        # a mean without an upper bound can never be shown to be low, so recovery is that of the values as cut off
+        room = HIGHEST - np.minimum(values / limit, HIGHEST)
+        return _unpredicted(mean_units(values, limit).logs, room, HIGHEST - 1)
 
-    def _diverge(self, sums: StepSums, kind: str) -> Floats | None:
+    def _diverge(self, sums: StepSums, kind: str) -> StepTest | None:
         pairs = [sums.units(name)[1:] for name in (self.alarm.what, self.alarm.other)]
         both = pairs[0][1] & pairs[1][1]
         if not both.any():
@@ -283,9 +390,10 @@ class AlarmWatcher:
             mean, variance, units = group_variance(base_values)
             self.base_mean = (2 * mean - 1) * (high - low)
             self.bound = 2 * float(upper_bound(mean, variance, units, self.level)) - 1
-        return gap_units(first, second, max(self.bound + self.alarm.limit / (high - low), -0.5)).logs
+        limit = max(self.bound + self.alarm.limit / (high - low), -0.5)
+        return _unpredicted(gap_units(first, second, limit).logs, 1 - (first - second), 1 - limit)
 
-    def _held_out(self, sums: StepSums, kind: str) -> Floats | None:
+    def _held_out(self, sums: StepSums, kind: str) -> StepTest | None:
         """Bet that an evaluation of held-out tasks shows less than half of the gain on training tasks."""
         tasks, raw, given = self._given(sums, self.alarm.other, kind)
         if not len(raw):
@@ -296,7 +404,7 @@ class AlarmWatcher:
         trained, self.trained = (np.concatenate(self.trained) if self.trained else NO_VALUES), []
         if len(trained):
             self.means.append((sums.step, (high - low) * float(HELD_OUT_SHARE * trained.mean() - mapped.mean())))
-        logs = None
+        test = None
         if self.bound is None:
             self._base_gap(sums, mapped, given, kind)
         elif len(trained):
@@ -305,12 +413,14 @@ class AlarmWatcher:
             groups, held_out = (rng.permutation(len(values))[:size] for values in (trained, mapped))
             expected, centre = self._expected(tasks, kind)
             limit = max(self.bound + self.alarm.limit / (high - low), -HELD_OUT_SHARE)
-            logs = held_out_units(trained[groups], mapped[held_out], expected[held_out], centre, limit).logs
+            units = held_out_units(trained[groups], mapped[held_out], expected[held_out], centre, limit)
+            values = HELD_OUT_SHARE * (1 - trained[groups]) + mapped[held_out]
+            test = StepTest(units.logs, values, expected[held_out], centre, HELD_OUT_SHARE - limit)
         if kind != FRESH:
             self.memory.learn(tasks, mapped, decayed=kind == SAME)
         if kind in (FIRST, SAME) or self.bound is None:
             self.memory.previous = float(mapped.mean())
-        return logs
+        return test
 
     def _base_gap(self, sums: StepSums, mapped: Floats, given: Any, kind: str) -> None:
         """Add an evaluation to the base steps; set the bound once training has its base steps too.
@@ -339,7 +449,7 @@ class AlarmWatcher:
             raise InputError(f"step {sums.step}: other tasks than before, so it is not used for {self.alarm.text}")
         return units[given], values[given], given
 
-    def _drop(self, sums: StepSums, kind: str) -> Floats | None:
+    def _drop(self, sums: StepSums, kind: str) -> StepTest | None:
         tasks, values, given = self._given(sums, self.alarm.what, kind)
         if not len(values):
             return None
@@ -355,9 +465,9 @@ class AlarmWatcher:
         level = self.bound if self.best is None else float(self.best.best)  # the bound comes from a base step
         logs = None if level is None else drop_units(mapped, expected, level - size, centre).logs
         self._learn(sums, tasks, mapped, given, kind)
-        return logs
+        return StepTest(logs, mapped, expected, centre, None if level is None else level - size)
 
-    def _by_difficulty(self, sums: StepSums, mapped: Floats, given: Any, size: float) -> Floats | None:
+    def _by_difficulty(self, sums: StepSums, mapped: Floats, given: Any, size: float) -> StepTest | None:
         """Bet against another model's pass rate on the same prompts, which replaces a reference of the run's own."""
         _, pass_rates, has_rate = sums.units(self.difficulty or "")
         both = has_rate[given]
@@ -367,7 +477,8 @@ class AlarmWatcher:
         if float(expected.min()) < 0 or float(expected.max()) > 1:
             raise InputError(f"step {sums.step}: {self.difficulty} is not between 0 and 1; expected a pass rate")
         expected = 1 - expected if self.alarm.kind == RISE else expected
-        return drop_units(mapped[both], expected, -size, 0.0).logs
+        logs = drop_units(mapped[both], expected, -size, 0.0).logs
+        return _unpredicted(logs, 1 + mapped[both] - expected, 1 - size)
 
     def _expected(self, tasks: Any, kind: str) -> tuple[Floats, float]:
         """The predicted value of each task, [G], and its mean; for fresh prompts, the mean is the prediction."""
@@ -381,10 +492,11 @@ class AlarmWatcher:
             if sums.step == self.alarm.base:
                 self.bound = float(lower_bound(mean, variance, units, self.level))
                 self.base_mean = mean
-        else:
-            self.best = (self.best or RunningBest.begin(self.level, self.steps, pooled=self.nightly)).step(
-                mean, variance, units
-            )
+        elif self.course.recovery is None:
+            self.course.earlier_best = self.best
+            self.best = self._next_best(mean, variance, units)
+        if self.nightly:
+            self.course.noises.append((sums.step, mean, variance, units))
         if kind == FRESH and self.memory.tasks is not None and len(self.memory.tasks) > MOST_TASKS:
             self.memory = Memory(previous=self.memory.previous)
         elif kind != FRESH or self.memory.tasks is not None or len(self.means) <= 2:
@@ -393,6 +505,11 @@ class AlarmWatcher:
             count = min(len(self.means), BASE_STEPS)
             earlier = self.memory.previous if len(self.means) > 1 else mean
             self.memory.previous = mean if same else earlier + (mean - earlier) / count
+
+    def _next_best(self, mean: float, variance: float, units: float) -> RunningBest:
+        """The reference after a step."""
+        best = self.best or RunningBest.begin(self.level, self.steps, pooled=self.nightly)
+        return best.step(mean, variance, units)
 
     def _noise(
         self, sums: StepSums, mapped: Floats, given: Any, *, same: bool, what: str = ""
@@ -460,12 +577,16 @@ class AlarmWatcher:
         """E, the evidence of the alarm."""
         return math.exp(min(float(self.process.log_value), 700.0))
 
-    def amount(self) -> tuple[float | None, float | None]:
-        """The mean of the alarm's metric since the change, and in the steps before the change."""
-        since = int(self.process.since)
+    def amount(self, since: int) -> tuple[float | None, float | None]:
+        """The mean of the alarm's metric from the step ``since`` on, and in the steps before it."""
         after = [mean for step, mean in self.means if step >= since]
         before = [mean for step, mean in self.means if step < since][-HISTORY:]
         return (float(np.mean(after)) if after else None), (float(np.mean(before)) if before else None)
+
+
+def _unpredicted(logs: Floats, values: Floats, bound: float) -> StepTest:
+    """What a step says about an alarm that predicts no values of single tasks."""
+    return StepTest(logs, values, np.zeros(len(values)), 0.0, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,7 +607,9 @@ class Raised:
     base_path: str = ""  # of the step before the change
     rollouts: Sequence[Mapping[str, Any]] = ()  # examples of the change
     command: str = ""  # the command to look closer
-    until: int = 0  # the last step at which it was raised again
+    until: int = 0  # the last step at which it was open
+    together: float | None = None  # the average of all alarms' evidence, which reached the limit
+    status: AlarmStatus | None = None  # now; None in a document of an older version
 
     @property
     def words(self) -> str:
@@ -542,6 +665,7 @@ class Monitor:
         self.settings = settings
         self.curves = curves  # whether there is a page to draw
         self.alone = alone  # whether there is a single series
+        self.raises = True  # whether the evidence raises alarms; another rule may do so instead, by `open`
         self.series: dict[str, StepSeries] = {}
         self.watchers: list[AlarmWatcher] = []
         self.raised: list[Raised] = []
@@ -549,6 +673,7 @@ class Monitor:
         self.segment, self.alarms, self.taken = 1, 0, 0
         self.late: dict[int, int] = {}  # by alarm: 1 once its first series have begun, plus 1 for each later series
         self.accepted: list[int] = []
+        self.first: dict[str, int] = {}  # by series: the step for which first samples are used at all steps
         self._columns: dict[str, set[str]] = {}
 
     @property
@@ -607,6 +732,12 @@ class Monitor:
             self.begin([sums])
         series = self.series[sums.series]
         series.paths[sums.step] = sums.path
+        if sums.follows is not None:
+            self.first.setdefault(series.name, sums.step)
+        if series.name in self.first:
+            if self.first[series.name] == sums.step and sums.follows is not None:
+                self.notes.append(f"{sums.path}: {text_of(follows_remark(sums.step, *sums.follows))}")
+            sums = sums.on_first_samples()
         self._note_columns(series, sums)
         if late:
             self._show(series, sums, "")
@@ -626,8 +757,9 @@ class Monitor:
                 watcher.train(sums)
             if watcher.series == sums.series:
                 watcher.take(sums, kind)
+        self._follow(sums)
         longest = max((watcher.process.taken for watcher in self.watchers), default=0)
-        raised = self._raise(sums) if self.evidence >= self.needed else None
+        raised = self._raise(sums) if self.raises and self.evidence >= self.needed else None
         if raised is None and longest >= self.settings.steps:
             self.notes.append(
                 f"step {sums.step}: all {self.settings.steps:,} planned steps are used; a new segment begins after it"
@@ -638,6 +770,9 @@ class Monitor:
     def accept(self, step: int) -> None:
         """Begin a new segment at a step whose change is accepted: the steps after it are the new reference."""
         self.accepted.append(step)
+        for number, raised in enumerate(self.raised):
+            if raised.status is not None and raised.status.state == OPEN:
+                self.raised[number] = replace(raised, status=replace(raised.status, state=ACCEPTED, closed=step))
         self._next_segment(keep_reference=False)
         for series in self.series.values():
             series.base, series.base_step = None, None
@@ -647,17 +782,31 @@ class Monitor:
         for watcher in self.watchers:
             watcher.restart(keep_reference=keep_reference, level=self._reference_level)
 
-    def _raise(self, sums: StepSums) -> Raised | None:
+    def _raise(self, sums: StepSums) -> Raised:
+        """Raise every alarm that is a cause, and return the first; the others begin a new segment."""
         values = np.array([watcher.value for watcher in self.watchers])
         weights = np.array([watcher.weight for watcher in self.watchers])
         adjusted = closed(values, weights)
         largest = int((weights * values).argmax())
         causes = [number for number in np.argsort(-values).tolist() if adjusted[number] >= self.needed] or [largest]
-        watcher = self.watchers[causes[0]]
-        since = int(watcher.process.since)
-        value, before = watcher.amount()
+        names = [self.watchers[number].name for number in causes]
+        first = len(self.raised)
+        for number in causes:
+            watcher = self.watchers[number]
+            self.open(watcher, sums, int(watcher.process.since), watcher.value, names)
+        self.alarms += 1
+        self._next_segment(keep_reference=True)
+        return self.raised[first]
+
+    def open(
+        self, watcher: AlarmWatcher, sums: StepSums, since: int, evidence: float | None, causes: Sequence[str] = ()
+    ) -> None:
+        """Raise the alarm of a watcher at a step; it stays open until it has recovered or is accepted."""
+        value, before = watcher.amount(since)
         paths = self.series[watcher.series].paths
         earlier = [step for step in sorted(paths) if step < since]
+        watcher.open(since)
+        own = watcher.series == sums.series
         raised = Raised(
             watcher.alarm.text,
             watcher.series,
@@ -665,22 +814,65 @@ class Monitor:
             since,
             value,
             before,
-            watcher.value,
+            evidence or 0.0,
             self.needed,
             self.segment,
-            causes=[self.watchers[number].name for number in causes],
-            path=paths.get(max(paths, default=-1), sums.path) if watcher.series != sums.series else sums.path,
+            causes=list(causes),
+            path=sums.path if own else paths.get(max(paths, default=-1), sums.path),
             base_path=paths[earlier[-1]] if earlier else "",
             until=sums.step,
+            together=None if evidence is None else self.evidence,
         )
-        self.alarms += 1
-        self._next_segment(keep_reference=True)
-        last = self.raised[-1] if self.raised else None
-        if last and (last.alarm, last.series) == (raised.alarm, raised.series) and since <= last.until + HISTORY:
-            self.raised[-1] = replace(last, until=sums.step)  # the same change goes on
-            return None
-        self.raised.append(raised)
-        return raised
+        needed = None if evidence is None else self.needed / watcher.weight
+        at = self.series[watcher.series].last  # that of another series may have completed the evidence
+        status = AlarmStatus(OPEN, at, since, sums.step, evidence, needed, measure=watcher.measure)
+        self.raised.append(replace(raised, status=self.with_values(status, watcher)))
+
+    def with_values(self, status: AlarmStatus, watcher: AlarmWatcher) -> AlarmStatus:
+        """The status with the alarm's values at its step, and with what its test for recovery has found."""
+        course = watcher.course
+        score = next((score for number, score in reversed(course.scores) if number == status.at), None)
+        return replace(
+            status,
+            reference=watcher.in_units(course.bound),
+            now=watcher.in_units(score),
+            close_at=watcher.in_units(course.recovery.level) if course.recovery else None,
+            recovery_evidence=course.recovery.value if course.recovery else None,
+        )
+
+    def _follow(self, sums: StepSums) -> None:
+        """Bring the open alarms of a step's series up to date, and close those that have recovered."""
+        for number, raised in enumerate(self.raised):
+            if raised.series != sums.series or raised.status is None or raised.status.state != OPEN:
+                continue
+            watcher = self._watcher_of(raised)
+            status = self.with_values(replace(raised.status, at=sums.step), watcher)
+            recovery = watcher.course.recovery
+            if recovery is not None and recovery.closes:
+                status = replace(status, state=CLOSED, closed=sums.step)
+                watcher.course.recovery = None
+            self.raised[number] = replace(raised, status=status, until=sums.step)
+
+    def _watcher_of(self, raised: Raised) -> AlarmWatcher:
+        """The watcher that raised an alarm."""
+        return next(
+            watcher
+            for watcher in self.watchers
+            if (watcher.alarm.text, watcher.series) == (raised.alarm, raised.series)
+        )
+
+    def status_of(self, watcher: AlarmWatcher) -> AlarmStatus:
+        """The status of a watcher's alarm at the last step of its series."""
+        last = self.series[watcher.series].last
+        for raised in reversed(self.raised):
+            if (raised.alarm, raised.series) != (watcher.alarm.text, watcher.series) or raised.status is None:
+                continue
+            if raised.status.state == OPEN or (raised.status.state == CLOSED and raised.status.closed == last):
+                return raised.status
+            break
+        needed = self.needed / watcher.weight
+        status = AlarmStatus(QUIET, last, evidence=watcher.value, needed=needed, measure=watcher.measure)
+        return self.with_values(status, watcher)
 
     def _note_columns(self, series: StepSeries, sums: StepSums) -> None:
         """Note rewards that are not finite, and columns that appear or disappear."""
@@ -764,6 +956,18 @@ class Monitor:
             values[given], base_values[base_given], steps, confidence=confidence, limits=limits, clusters=clusters
         )
         return (None if math.isnan(change) else change), ends
+
+
+def follows_remark(step: int, rule: str, stopped: int, tasks: int) -> Remark:
+    """The remark on a step whose number of samples follows its results, which forces first samples on all steps."""
+    values: dict[str, Value] = {"step": step, "stopped": stopped, "tasks": tasks}
+    if rule == "stops_at_pass":
+        return Remark("step_stops_at_pass", values, "warning")
+    if rule == "stops_at_failure":
+        return Remark("step_stops_at_failure", values, "warning")
+    if rule == "last_is_pass":
+        return Remark("step_last_is_pass", values, "warning")
+    return Remark("step_last_is_failure", values, "warning")
 
 
 def _verdict(low: float, high: float) -> str:

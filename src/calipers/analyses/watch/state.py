@@ -28,6 +28,7 @@ import numpy as np
 
 from calipers.analyses.watch import Alarm
 from calipers.analyses.watch.monitor import (
+    AlarmCourse,
     AlarmWatcher,
     Memory,
     Monitor,
@@ -37,14 +38,16 @@ from calipers.analyses.watch.monitor import (
     StepCurve,
     StepSeries,
 )
+from calipers.analyses.watch.status import AlarmStatus
 from calipers.analyses.watch.sums import StepSums, header_of, of_arrays
 from calipers.errors import InputError, LogError
-from calipers.stats.alarms import Process, RunningBest
+from calipers.stats.alarms import Process, Recovery, RunningBest
 from calipers.stores import atomic_file
 
 FOLDER: Final = ".calipers-watch"
 LOG, SNAPSHOT, LOCK = "watch.log", "snapshot.bin", "lock"
 SCHEMA: Final = "calipers.watch_state/1"
+RULES: Final = 2  # of the monitor in a snapshot; one of other rules is left, and the monitor is rebuilt from the log
 _HEAD: Final = struct.Struct("<II")  # length of the record, checksum of it
 LOCK_TRIES: Final = 4
 LOCK_PAUSE: Final = 0.05  # seconds between two tries
@@ -166,7 +169,8 @@ class StateFolder:
     def save(self, monitor: Monitor) -> None:
         """Write the snapshot of a monitor that has taken all steps of the log."""
         self.flush()
-        body = msgspec.msgpack.encode({"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__)})
+        content = {"schema": SCHEMA, "rules": RULES, "size": self.size, "monitor": to_tree(monitor.__dict__)}
+        body = msgspec.msgpack.encode(content)
         try:
             with atomic_file(self.path / SNAPSHOT) as file:
                 file.write(struct.pack("<I", zlib.crc32(body)) + body)
@@ -181,7 +185,7 @@ class StateFolder:
             if zlib.crc32(memoryview(data)[4:]) != checksum:
                 return None
             content = msgspec.msgpack.decode(memoryview(data)[4:])
-            if content["schema"] != SCHEMA or content["size"] != self.size:
+            if (content["schema"], content.get("rules"), content["size"]) != (SCHEMA, RULES, self.size):
                 return None
             monitor = Monitor(settings)
             monitor.__dict__.update(from_tree(content["monitor"]))
@@ -209,10 +213,13 @@ _CLASSES: Final = {
         SeriesTasks,
         Memory,
         AlarmWatcher,
+        AlarmCourse,
+        AlarmStatus,
         Raised,
         StepCurve,
         StepSeries,
         Process,
+        Recovery,
         RunningBest,
         StepSums,
     )

@@ -27,6 +27,7 @@ from calipers.rollouts.labels import SPLIT, STEP, has, named_clusters, slices
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import ABSENT, FIRST_GAP, OUTCOMES, STOPPED_EARLY, label
 from calipers.rollouts.table import Rollouts
+from calipers.stats.counts import follows
 from calipers.stats.estimate import HUGE
 from calipers.tally import demand_range
 
@@ -41,6 +42,7 @@ _GENERIC: Final = ("rollouts", "completions", "steps", "checkpoints", "dumped_ev
 LENGTHS: Final = ("output_tokens", "response_length", "completion_length", "num_tokens")  # columns that "length" means
 _HEADER: Final = ("step", "split", "dataset", "agent", "path", "headline")  # fields that are not arrays
 _ARRAYS: Final = ("tasks", "planned", "clusters")
+_FIRST: Final = "first_"  # before the kind of an array of first samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,18 @@ class StepSums:
     outcomes: Mapping[str, Floats] = field(default_factory=dict)  # [G] rollouts with each outcome that occurs
     models: tuple[str, ...] = ()
     clusters: UnitHashes | None = None  # [G] hashes of their names, if clusters are declared
+    first_rewards: Mapping[str, Floats] = field(default_factory=dict)  # as `rewards`, of each task's first sample
+    first_columns: Mapping[str, Floats] = field(default_factory=dict)  # both only where tasks differ in their samples
+    follows: Sequence[Any] | None = None  # if the number of samples follows the results: rule, stopped tasks, tasks
+    is_first: bool = False  # whether `rewards` and `columns` are those of first samples
     _known: dict[str, tuple[Floats, Bools]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def on_first_samples(self) -> StepSums:
+        """The step with the first sample of each task in place of all of them."""
+        if self.is_first:
+            return self
+        rewards, columns = self.first_rewards or self.rewards, self.first_columns or self.columns
+        return replace(self, rewards=rewards, columns=columns, is_first=bool(self.first_rewards))
 
     @property
     def series(self) -> str:
@@ -78,13 +91,16 @@ class StepSums:
         named |= {} if self.clusters is None else {"clusters": self.clusters}
         for kind, group in (("reward", self.rewards), ("column", self.columns), ("outcome", self.outcomes)):
             named |= {f"{kind}/{name}": values for name, values in group.items()}
+        for kind, group in ((f"{_FIRST}reward", self.first_rewards), (f"{_FIRST}column", self.first_columns)):
+            named |= {f"{kind}/{name}": values for name, values in group.items()}
         return named
 
     @property
     def digest(self) -> str:
         """The hash of the arrays, which does not change if a file is rewritten with the same content."""
         content = hashlib.blake2b(digest_size=16)
-        for name, values in sorted(self.arrays().items()):
+        arrays = {name: values for name, values in self.arrays().items() if not name.startswith(_FIRST)}
+        for name, values in sorted(arrays.items()):
             content.update(name.encode("utf-8", "surrogatepass"))
             content.update(np.ascontiguousarray(values).tobytes())
         return content.hexdigest()
@@ -158,6 +174,12 @@ class StepSums:
 
     def _pass_at(self, sign: str, k: int) -> tuple[Floats, Bools]:
         """pass@k or pass^k of the headline, by its sign, and which tasks have k samples."""
+        if self.is_first and k > 1:
+            name = f"pass{sign}{k}"
+            raise InputError(
+                f"step {self.step}: the number of samples follows the results, and {name} has no value for first "
+                "samples"
+            )
         n, _, _, passes = self.rewards[self.headline]
         successes = passes if sign == "^" else n - passes
         draws = np.arange(k)
@@ -346,7 +368,12 @@ def summed(
     by = part.by_task
     size = len(part.tasks)
 
-    def moments(column: Column, *, of_rewards: bool) -> Floats:
+    uneven = len(part) > 0 and int(by.sizes.min()) != int(by.sizes.max())
+    is_first = np.zeros(len(part), dtype=bool)
+    is_first[by.starts[:-1][by.sizes > 0]] = True  # the first planned sample of each task
+
+    def moments(column: Column, *, of_rewards: bool, first: bool = False) -> Floats:
+        column = Column(column.values, column.given & is_first) if first else column
         values = column.values if column.given.all() else np.where(column.given, column.values, 0.0)
         given = by.count(column.given).astype(np.float64)
         rows = [given, by.sum(column)]
@@ -364,6 +391,13 @@ def summed(
         columns = {
             name: moments(part.columns[name], of_rewards=False) for name in kept[:MOST_COLUMNS] if name not in rewards
         }
+        columns = {name: values for name, values in columns.items() if name not in (STEP, SPLIT, TRUNCATED)}
+        first_rewards, first_columns = {}, {}
+        if uneven:
+            for name in rewards:
+                first_rewards[name] = moments(contributed(part, name), of_rewards=True, first=True)
+            for name in columns:
+                first_columns[name] = moments(part.columns[name], of_rewards=False, first=True)
     outcomes = {}
     for code in np.unique(part.outcome).tolist():
         outcomes[OUTCOMES[code]] = by.count(part.outcome == code).astype(np.float64)[order]
@@ -379,11 +413,23 @@ def summed(
         hashes[order],
         np.bincount(part.task, minlength=size).astype(np.float64)[order],
         rewards,
-        {name: values for name, values in columns.items() if name not in (STEP, SPLIT, TRUNCATED)},
+        columns,
         outcomes,
         tuple(sorted({str(key[1]) for key in part.keys if key[1]})),
         None if cluster is None else _clusters(part, cluster, path)[order],
+        first_rewards,
+        first_columns,
+        _follows(part, headline) if uneven else None,
     )
+
+
+def _follows(part: Rollouts, headline: str) -> Sequence[Any] | None:
+    """The rule by which the number of samples follows the results, its tasks, and all tasks; None if it does not."""
+    if headline not in part.rewards:
+        return None
+    rewards = contributed(part, headline)
+    found = follows(rewards.given & (rewards.values >= PASS_THRESHOLD), rewards.given, part.task)
+    return None if found is None else [found.rule, found.stopped, found.tasks]
 
 
 def _clusters(part: Rollouts, key: str, path: str) -> UnitHashes:
@@ -451,6 +497,8 @@ def merged(first: StepSums, second: StepSums) -> StepSums | None:
             arrays[name] = np.concatenate(parts, axis=-1)[..., order]
         return arrays
 
+    uneven = bool(first.first_rewards or second.first_rewards)
+    firsts = first.on_first_samples(), second.on_first_samples()
     clustered = first.clusters is not None and second.clusters is not None
     return replace(
         first,
@@ -461,12 +509,16 @@ def merged(first: StepSums, second: StepSums) -> StepSums | None:
         outcomes=joined(first.outcomes, second.outcomes),
         models=tuple(sorted({*first.models, *second.models})),
         clusters=np.concatenate([first.clusters, second.clusters])[order] if clustered else None,
+        first_rewards=joined(firsts[0].rewards, firsts[1].rewards) if uneven else {},
+        first_columns=joined(firsts[0].columns, firsts[1].columns) if uneven else {},
+        follows=first.follows or second.follows,
     )
 
 
 def of_arrays(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> StepSums:
     """The sums with the arrays of `StepSums.arrays` and the other fields of ``header``."""
     kinds: dict[str, dict[str, Floats]] = {"reward": {}, "column": {}, "outcome": {}}
+    kinds |= {f"{_FIRST}reward": {}, f"{_FIRST}column": {}}
     for name, values in arrays.items():
         if name not in _ARRAYS:
             kind, _, inner = name.partition("/")
@@ -480,12 +532,16 @@ def of_arrays(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, An
         outcomes=kinds["outcome"],
         models=tuple(header.get("models", ())),
         clusters=arrays.get("clusters"),
+        first_rewards=kinds[f"{_FIRST}reward"],
+        first_columns=kinds[f"{_FIRST}column"],
+        follows=header.get("follows"),
     )
 
 
 def header_of(sums: StepSums) -> dict[str, Any]:
     """The fields of sums that are not arrays."""
-    return {**{name: getattr(sums, name) for name in _HEADER}, "models": list(sums.models)}
+    rest = {"models": list(sums.models), "follows": sums.follows}
+    return {**{name: getattr(sums, name) for name in _HEADER}, **rest}
 
 
 def shared_tasks(now: StepSums, base: StepSums) -> tuple[Ints, Ints]:

@@ -176,7 +176,12 @@ class RunWatch:
                         self.steps[key] = latest[key][0]["digest"]
         # steps that an interrupted look has read are used by the next look
         self._pending = {key: record for key, record in latest.items() if self.steps.get(key) != record[0]["digest"]}
-        return self.state.restore(self.settings) or self._rebuilt()
+        restored = self.state.restore(self.settings)
+        if restored is not None:
+            return restored
+        rebuilt = self._rebuilt()
+        rebuilt.raised = list(map(self._with_examples, rebuilt.raised))
+        return rebuilt
 
     def accept(self, step: int) -> None:
         """Begin a new segment at a step: the values from this step on are the new reference."""
@@ -196,6 +201,11 @@ class RunWatch:
         accepted = sorted(record[0]["step"] for record in self.state.of_kind(ACCEPT))
         monitor = Monitor(self.settings)
         latest = self._latest()
+        for record in self.state.of_kind(LOOK):
+            for pair, _ in record[0]["order"]:
+                key = _pair(pair)
+                if latest[key][0].get("follows") is not None:
+                    monitor.first.setdefault(*key)
         for record in list(self.state.of_kind(LOOK)):
             monitor.begin([self.state.sums(latest[_pair(pair)]) for pair in record[0]["firsts"]])
             for pair, late in record[0]["order"]:
@@ -288,9 +298,12 @@ class RunWatch:
             )
             self.monitor = self._rebuilt()
         else:
+            on_first = dict(self.monitor.first)
             self.monitor.begin([self.state.sums(records[key]) for key in firsts])
             for key, late in marked:
                 self.monitor.take(self.state.sums(records[key]), late=late)
+            if self.monitor.first != on_first:  # earlier steps were used with all their samples
+                self.monitor = self._rebuilt()
         known = [] if rewritten else self.monitor.raised[:before]
         self.monitor.raised = [*known, *map(self._with_examples, self.monitor.raised[len(known) :])]
         return self.monitor.raised[before:]
