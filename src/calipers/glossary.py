@@ -59,11 +59,11 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "truncated": Outcome(
         "The completion stopped at the token limit, or inside its reasoning.", _ZERO, "the client or the agent"
     ),
-    "empty": Outcome("The completion has no text.", _ZERO, "the client or the agent"),
+    "empty": Outcome("The completion has no text, or none after its reasoning.", _ZERO, "the client or the agent"),
     "timed_out": Outcome("The model or the agent reached its time limit.", _ZERO, "the client or the agent"),
     "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
     "broke_verifier": Outcome(
-        "The verifier failed twice on this answer, but not on a neutral answer.", _NOTHING, "the verifier"
+        "The verifier failed on this answer every time, but not on a neutral answer.", _NOTHING, "the verifier"
     ),
     "tampered": Outcome("The agent changed the files of its verifier.", _NOTHING, "the verifier"),
     "filter_timeout": Outcome("A filter timed out while it extracted the answer.", _NOT_ITS_FAULT, "the filter"),

@@ -36,6 +36,7 @@ from calipers.typed import complete
 from calipers.verifiers import NamedVerifier, Verdict, ready
 from calipers.verifiers.reasoning import keeping, split_remarks, splits
 from calipers.verifiers.reasoning import unfinished as unfinished_verdict
+from calipers.verifiers.text import FilterOnly
 from calipers.verifiers.user_code import find_verifier, named_verifier
 
 BATCH_BYTES = 1 << 18  # bytes of a batch
@@ -404,22 +405,6 @@ class BatchJudge:
             ready([judge])
             self._judges[judge.name] = self._judges[name] = judge
         return self._judges[name]
-
-
-class FilterOnly:
-    """A chain of filters as a verifier, which has a verdict unless a pattern runs out of time."""
-
-    name = "filter"
-
-    def __init__(self, chain: Sequence[Filter]) -> None:
-        self._chain = chain
-
-    async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict on one completion; its reward says nothing."""
-        [answer] = filtered(self._chain, [completion.text])
-        if isinstance(answer, RegexTimeout):
-            raise VerifierError(str(answer), outcome="filter_timeout", suspect=True)
-        return Verdict(0.0)
 
 
 def contribution(outcome: str, reward: float | None) -> float | None:
