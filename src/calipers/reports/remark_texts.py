@@ -10,6 +10,7 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {delta:+}             a number with its sign
     {ends:to}             an interval in words; {ends:+to} with signs
     {value:.3}            a number with that many decimals
+    {p:p}                 a p value: p = 0.12, p < 0.0001
     {value:g}             a number that is rounded already, with the digits that it has
     {value:exact}         the same, with two decimals at least if it is below 10
 """
@@ -25,7 +26,7 @@ from typing import Any, Final
 
 from calipers.remarks import Remark
 from calipers.reports.figures import NONE, counted, figure
-from calipers.reports.sentences import minus, percent, signed, signed_to, to
+from calipers.reports.sentences import minus, p_value, percent, signed, signed_to, to
 from calipers.reports.untrusted_text import clean
 
 FOLDER = "remarks"
@@ -94,6 +95,8 @@ def _number(value: float, spec: str) -> str:
         return percent(value)
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
+    if spec == "p":
+        return p_value(value)
     if spec in ("g", "exact"):
         decimals = len(f"{value:.12f}".rstrip("0").partition(".")[2])
         return minus(figure(value, max(decimals, 2) if spec == "exact" and abs(value) < 10 else decimals))

@@ -447,6 +447,14 @@ def save_history(path: str, history: History) -> None:
         raise LogError.of(path, error) from None
 
 
+def _again(history: History, night: Night) -> Remark:
+    """The remark on rollouts that are a night of the history already: an alarm of a later night may be open."""
+    status = history.open_alarm
+    if status is not None and night.word != "failed":
+        return Remark("night_again_open", {"night": night.number, "raised": status.raised}, "warning")
+    return Remark("night_again", {"night": night.number})
+
+
 def gate_with_history(
     result: str | None,
     history: str,
@@ -487,7 +495,7 @@ def gate_with_history(
     if accept is not None and is_accepted:
         notes.append(text_of(Remark("reference_accepted", {"night": accept})))
     if sums is not None and not is_new:
-        notes.append(f"{result}: these rollouts are night {night.number} of the history already; nothing was added")
+        notes.append(f"{result}: {text_of(_again(loaded, night))}")
     check = loaded.check(night)
     if not has_requirements or result is None:
         return Gate([check], notes=notes)
