@@ -31,6 +31,8 @@ POOLED_TASKS = (60, 150)
 LOST = 0.1  # share of samples that are lost at random where two pooled rates are compared for power
 GAIN = 0.08  # true difference of the chances there
 
+NOT_PROMISED = ("pooled power", "stopped after a pass with a chance of .5, at most 4, 30")  # found in half of the runs
+
 Rng: TypeAlias = np.random.Generator
 
 
@@ -85,6 +87,41 @@ def retried(chances: Floats, rng: Rng, *, most: int) -> Run:
     return Run(run.task[kept], run.passed[kept])
 
 
+def batches(chances: Floats, rng: Rng) -> Run:
+    """Two samples at a time until one passes, at most 4."""
+    run = fixed(chances, rng, samples=4)
+    first_passes = run.passed.reshape(-1, 4)[:, :2].any(axis=1)
+    return _cut(run, np.where(first_passes, 2, 4))
+
+
+def stopped_half(chances: Floats, rng: Rng) -> Run:
+    """At most 4 samples; after each pass the task stops with a chance of one half."""
+    run = fixed(chances, rng, samples=4)
+    stops = (run.passed & (rng.random(len(run.passed)) < 0.5)).reshape(-1, 4)
+    return _cut(run, np.where(stops.any(axis=1), stops.argmax(axis=1) + 1, 4))
+
+
+def second_pass(chances: Floats, rng: Rng) -> Run:
+    """Samples until the second pass, at most 6."""
+    run = fixed(chances, rng, samples=6)
+    reached = np.cumsum(run.passed.reshape(-1, 6), axis=1) >= 2
+    return _cut(run, np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, 6))
+
+
+def another_round(chances: Floats, rng: Rng) -> Run:
+    """3 samples, and 3 more of the tasks where none passes."""
+    run = fixed(chances, rng, samples=6)
+    return _cut(run, np.where(run.passed.reshape(-1, 6)[:, :3].any(axis=1), 3, 6))
+
+
+def until_half(chances: Floats, rng: Rng) -> Run:
+    """2 samples or more, until at least half of them pass, at most 6."""
+    run = fixed(chances, rng, samples=6)
+    means = np.cumsum(run.passed.reshape(-1, 6), axis=1) / np.arange(1, 7)
+    reached = means[:, 1:] >= 0.5
+    return _cut(run, np.where(reached.any(axis=1), reached.argmax(axis=1) + 2, 6))
+
+
 def one_to_eight(chances: Floats, rng: Rng) -> Run:
     """1 to 8 samples of each task, with equal probability."""
     return _sampled(rng.integers(1, 9, len(chances)), chances, rng)
@@ -107,18 +144,45 @@ HONEST: dict[str, Callable[[Floats, Rng], Run]] = {
 }
 
 
+OTHER_STOPS: dict[str, Callable[[Floats, Rng], Run]] = {
+    "2 at a time until one passes, at most 4": batches,
+    "stopped after a pass with a chance of .5, at most 4": stopped_half,
+    "until the second pass, at most 6": second_pass,
+    "3, and 3 more if none passes": another_round,
+    "until half of at least 2 pass, at most 6": until_half,
+}  # rules that the order of samples hardly shows
+
+
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
     """The text for the page, and a sentence for each promise that was not kept."""
     tallies = simulated("counts", _cells(), seed, fewer)
-    return "\n".join([*_levels(tallies), *_honest(tallies), *_pooled(tallies)]), _unkept(tallies)
+    parts = [*_levels(tallies), *_other_stops(tallies), *_honest(tallies), *_pooled(tallies)]
+    return "\n".join(parts), _unkept(tallies)
 
 
 def against_tries(rng: Rng, replicates: int, *, law: tuple[float, float], tasks: int, samples: int, most: int) -> Sums:
     """Words about a run that stops at its first pass, compared with one that does not."""
+    return _words(rng, replicates, partial(retried, most=most), law=law, tasks=tasks, samples=samples)
+
+
+def against_other_stops(rng: Rng, replicates: int, *, tasks: int, stop: str) -> Sums:
+    """Words about a run that stops by another rule, compared with 4 samples of every task."""
+    return _words(rng, replicates, OTHER_STOPS[stop], law=LAWS[0], tasks=tasks, samples=4)
+
+
+def _words(
+    rng: Rng,
+    replicates: int,
+    stopping: Callable[[Floats, Rng], Run],
+    *,
+    law: tuple[float, float],
+    tasks: int,
+    samples: int,
+) -> Sums:
     sums = dict.fromkeys(("better", "worse", "as observed", "found"), 0.0)
     for _ in range(replicates):
         chances = rng.beta(*law, tasks)
-        old, new = fixed(chances, rng, samples=samples), retried(chances, rng, most=most)
+        old, new = fixed(chances, rng, samples=samples), stopping(chances, rng)
         found, evidence = evidence_of(new, old)
         decision = decide(evidence)
         sums["better"] += decision.word == "better"
@@ -179,6 +243,13 @@ def _sampled(samples: Ints, chances: Floats, rng: Rng) -> Run:
     return Run(task, rng.random(len(task)) < chances[task])
 
 
+def _cut(run: Run, samples: Ints) -> Run:
+    """The run with only the first samples of each task, so many as given, [T]."""
+    starts = np.cumsum(run.counts) - run.counts
+    kept = np.arange(len(run.task)) - starts[run.task] < samples[run.task]
+    return Run(run.task[kept], run.passed[kept])
+
+
 def _without(run: Run, shares: Floats, rng: Rng) -> Run:
     """The run without a share of each task's samples, [T]; a task that would lose all of them keeps its first."""
     kept = rng.random(len(run.task)) >= shares[run.task]
@@ -195,6 +266,10 @@ def _cells() -> list[Cell]:
             for tasks in TASKS:
                 simulate = partial(against_tries, law=law, tasks=tasks, samples=samples, most=most)
                 cells.append(Cell(_key(law, samples, most, tasks), REPLICATES, simulate))
+    for stop in OTHER_STOPS:
+        for tasks in TASKS:
+            simulate = partial(against_other_stops, tasks=tasks, stop=stop)
+            cells.append(Cell(f"{stop}, {tasks}", REPLICATES, simulate))
     for draw in HONEST:
         for law in FALSE_LAWS:
             for tasks in FALSE_TASKS:
@@ -231,6 +306,23 @@ def _levels(tallies: dict[str, Tally]) -> list[str]:
             shares.append(f"{min(100 * cell.share('found') for cell in cells):.0f}")
         found.append(f"{_law(law)} {', '.join(shares)}")
     return [*lines, "", f"Found in per cent, at least over the three designs: {'; '.join(found)}.", ""]
+
+
+def _other_stops(tallies: dict[str, Tally]) -> list[str]:
+    lines = [
+        f"Other rules, against 4 samples of every task, with chances from {_law(LAWS[0])}: better / worse, in brackets "
+        f"better by all samples, and how often the run is found, in per cent, at {_listed(TASKS)} tasks.",
+        "",
+        "| samples of a task | better / worse | found |",
+        "|---|---|---|",
+    ]
+    for stop in OTHER_STOPS:
+        cells = [tallies[f"{stop}, {tasks}"] for tasks in TASKS]
+        words = "; ".join(f"{_percent(cell, 'better')} / {_percent(cell, 'worse')}" for cell in cells)
+        observed = "; ".join(_percent(cell, "as observed", 0) for cell in cells)
+        found = "; ".join(_percent(cell, "found", 0) for cell in cells)
+        lines.append(f"| {stop} | {words} ({observed}) | {found} |")
+    return [*lines, ""]
 
 
 def _honest(tallies: dict[str, Tally]) -> list[str]:
@@ -273,7 +365,7 @@ def _unkept(tallies: dict[str, Tally]) -> list[str]:
     for key, cell in tallies.items():
         for word in ("better", "worse"):
             most = LEVEL + 3 * (LEVEL * (1 - LEVEL) / cell.replicates) ** 0.5
-            if not key.startswith("pooled power") and cell.share(word) > most:
+            if not key.startswith(NOT_PROMISED) and cell.share(word) > most:
                 unkept.append(f"counts: {key}: {_percent(cell, word)} % {word} for equally good runs")
     return unkept
 

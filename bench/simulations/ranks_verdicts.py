@@ -16,11 +16,10 @@ import numpy as np
 
 from bench.simulations.cells import Cell, Sums, Tally, simulated
 from bench.simulations.report import filled, percent
-from calipers.rollouts.column import Bools, Floats
+from calipers.rollouts.column import Floats
 from calipers.stats.claims import unseen
-from calipers.stats.intervals import t_quantile
 from calipers.stats.paired import apart, units_of
-from calipers.stats.ranks import RankSets, rank_sets
+from calipers.stats.ranks import RankSets, own_critical, rank_sets
 
 CONFIDENCE = 0.95
 JOINT = 0.93  # promised: the share of boards on which all rank sets are right
@@ -90,16 +89,9 @@ def missing_boards(world: MissingWorld, tasks: int, rng: np.random.Generator, re
         common = (known & ~gaps).all(axis=0)
         found.add("before", rank_sets(values[:, common], confidence=CONFIDENCE), world.truth)
         low, high = np.where(gaps, 0.0, values), np.where(gaps, 1.0, values)
-        sets = rank_sets(low, high=high, known=known, own=own_critical(known), confidence=CONFIDENCE)
+        sets = rank_sets(low, high=high, known=known, own=own_critical(known, CONFIDENCE), confidence=CONFIDENCE)
         found.add("now", sets, world.truth)
     return found.sums
-
-
-def own_critical(known: Bools) -> Floats:
-    """The critical value of each pair tested alone, [M, M], from the number of its common tasks."""
-    common = known.astype(np.int64) @ known.T.astype(np.int64)
-    quantile = {count: t_quantile((1 + CONFIDENCE) / 2, max(1.0, count - 1)) for count in np.unique(common).tolist()}
-    return np.vectorize(quantile.__getitem__, otypes=[np.float64])(common)
 
 
 class _Counts:
@@ -206,7 +198,7 @@ def steady_boards(world: SteadyWorld, tasks: int, rng: np.random.Generator, repl
     """Joint coverage and mean set size, without and with the scores of lopsided pairs."""
     found = _Counts()
     truth = np.array(world.truth)
-    own = own_critical(np.ones((len(truth), tasks), dtype=np.bool_))
+    own = own_critical(np.ones((len(truth), tasks), dtype=np.bool_), CONFIDENCE)
     for _ in range(replicates):
         values = world.drawn(tasks, rng)
         found.add("before", rank_sets(values, confidence=CONFIDENCE), truth)

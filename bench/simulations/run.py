@@ -48,6 +48,7 @@ PARTS = {
     "matrix": "bench.simulations.matrix:part",
     "missing_level": "bench.simulations.missing:level",
     "missing_power": "bench.simulations.missing:power",
+    "score_missing": "bench.simulations.score_missing:part",
     "anytime": "bench.simulations.anytime:part",
     "ranks": "bench.simulations.ranks:part",
     "ranks_missing": "bench.simulations.ranks_verdicts:missing",

@@ -130,13 +130,14 @@ class VerifierError(RunError):
         *,
         outcome: str = "verifier_failed",
         usage: Mapping[str, float] | None = None,  # the usage of the failed verification
-        blameless: bool = False,  # the answer cannot be the cause: a server is busy, or too slow
+        blameless: bool = False,  # a server or the user's code looks like the cause
+        suspect: bool = False,  # but the answer may be, too: a server broke off, or a pattern ran out of time
         tried: Mapping[str, object] | None = None,  # how the cause of the failure was determined
         kind: str = "verifier",  # a short word for the log
     ) -> None:
         super().__init__(message)
         self.outcome, self.usage = outcome, usage or {}
-        self.blameless, self.tried, self.kind = blameless, tried or {}, kind
+        self.blameless, self.suspect, self.tried, self.kind = blameless, suspect, tried or {}, kind
 
 
 class SandboxError(CalipersError):

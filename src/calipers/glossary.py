@@ -56,7 +56,9 @@ class Term:
 OUTCOMES: Final[Mapping[str, Outcome]] = {
     "scored": Outcome("A verifier gave the rollout a reward.", "its reward", "the verifier"),
     "refused": Outcome("The model declined to answer.", _ZERO, "the client or the agent"),
-    "truncated": Outcome("The completion stopped at the token limit.", _ZERO, "the client or the agent"),
+    "truncated": Outcome(
+        "The completion stopped at the token limit, or inside its reasoning.", _ZERO, "the client or the agent"
+    ),
     "empty": Outcome("The completion has no text.", _ZERO, "the client or the agent"),
     "timed_out": Outcome("The model or the agent reached its time limit.", _ZERO, "the client or the agent"),
     "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
@@ -539,14 +541,20 @@ TERMS: Final[Mapping[str, Term]] = {
         ("macro mean", "holm", "satterthwaite_t"),
     ),
     "benchmark": Term(
-        "A set of tasks with their verifiers. In a matrix it is a row: the models are compared on the tasks that all "
-        "of them have.",
+        "A set of tasks with their verifiers. In a matrix it is a row: two models are compared on the tasks planned in "
+        "both.",
         ("dataset", "matrix"),
     ),
     "macro mean": Term(
         "The mean over benchmarks in which every benchmark has the same weight. In a matrix it is over the benchmarks "
-        "on which all models were compared, and its difference is the one primary test of the page.",
+        "on which all models were compared, and its difference is the one primary test of the page. Benchmarks of "
+        "unlike scales have none.",
         ("macro", "mover", "satterthwaite_t"),
+    ),
+    "mean of range": Term(
+        "The macro mean in which each value is a share of the range of its benchmark: (y - low)/(high - low). "
+        "--mean of-range asks for it where benchmarks have different ranges, which have no other mean.",
+        ("macro mean",),
     ),
     "better than each": Term(
         "In a matrix: the model that is better than every other model on the benchmark. Every pair of models is tested "

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from calipers.errors import InputError, PluginError, UnknownName
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+OF_RANGE: Final = "of-range"
+"""The mean over benchmarks in which each value is a share of the range of its benchmark."""
 
 
 class Index:

@@ -32,7 +32,7 @@ from calipers.formats.read import begin as begin_reading
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, by_step, columns_read, score_rollouts, steps_only
 from calipers.reports.result import Result
-from calipers.request import Plan, Wanted, make_plan, names_code
+from calipers.request import NATIVE, Plan, Wanted, make_plan, names_code
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack, small, table_of
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Part
@@ -163,7 +163,7 @@ def _bytes(partial: Partial, plan: Plan) -> bytes:
     from calipers import __version__
 
     settings = {
-        "metrics": [request.text for request in plan.requests],
+        "metrics": [request.text for request in plan.requests if request.asked or plan.dialect.name != NATIVE.name],
         "by": list(plan.by),
         "cluster": plan.cluster,
         "dialect": plan.dialect.name,
@@ -173,7 +173,10 @@ def _bytes(partial: Partial, plan: Plan) -> bytes:
         "seed": plan.seed,
         "interval": plan.interval,
         "range": list(plan.range) if plan.range else None,
+        "ranges": {name: list(limits) for name, limits in plan.ranges.items()} or None,
+        "mean": plan.mean,
         "exclude": [f"{key}={value}" for key, value in plan.exclude],
+        "threshold": plan.threshold,
         "labels": list(plan.labels),
     }
     known = {"calipers": __version__, "definitions": DEFINITIONS, "settings": settings}
@@ -185,6 +188,8 @@ def _plan(partial: Partial, metrics: Any) -> Plan:
     names = [name for name in PartSettings.__struct_fields__ if name != "labels"]
     given = partial.header.settings
     settings: dict[str, Any] = {name: given[name] for name in names if given.get(name) is not None}
+    if ranges := settings.pop("ranges", None):
+        settings["range"] = {None: settings["range"], **ranges} if "range" in settings else ranges
     stored = settings.pop("metrics", None) or None
     if metrics is None and (code := next(filter(names_code, stored or ()), None)):
         expected = f"give it again: --metric {code}"

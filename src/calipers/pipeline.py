@@ -13,12 +13,13 @@ rollouts are tallied a block of tasks at a time.
 from __future__ import annotations
 
 import builtins
+import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -30,16 +31,23 @@ from calipers.formats.read import Input, check_keys, check_named, in_order, read
 from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
 from calipers.metrics import Metric
-from calipers.names import METRIC_SCRIPTS, PART_ENGINES, engine_of, load
-from calipers.reports.figures import heavy
-from calipers.reports.result import Group, Result
+from calipers.names import METRIC_SCRIPTS, OF_RANGE, PART_ENGINES, engine_of, load
+from calipers.remarks import Remark
+from calipers.reports.figures import ONE_TRY, heavy
+from calipers.reports.remark_texts import text_of
+from calipers.reports.result import Group, Result, Slice
 from calipers.request import (
     ECONOMICS,
     NATIVE,
+    SLACK,
+    THRESHOLD,
     Afterwards,
     Plan,
+    Ranges,
     RequestedMetric,
     Wanted,
+    check_ranges,
+    demand_threshold,
     make_plan,
     no_reward,
     per_column,
@@ -47,18 +55,26 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.column import total_of
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, steps_of, without
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.record import ASKED_AGAIN, SEQUENCE, USAGE, without_sentences
 from calipers.rollouts.table import Part, Rollouts, assemble
+from calipers.stats.estimate import Estimate, ValueEnds
+from calipers.stats.missing import MOST_MISSING
 from calipers.stats.suite import Member, suites, without_means
 from calipers.tally import (
     Block,
+    GroupTally,
+    counts_follow,
     demand_all,
+    filled_alike,
+    fills_all,
     in_threads_if,
     quietly,
+    seen_by,
     slice_names,
     slice_of,
     tally_group,
@@ -88,14 +104,16 @@ def score(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     metric_scripts: Path | Sequence[Path] = (),
     trust: bool = False,
     afterwards: Afterwards | None = None,
     progress: Progress | None = None,
     parts: list[Part] | None = None,
     exclude: str | Sequence[str] = (),
+    threshold: float | None = None,
     engine: str | None = None,
+    mean: Literal["of-range"] | None = None,
 ) -> Result:
     """Score rollouts: files, tables in memory, lists of rewards, or a table from `read`.
 
@@ -104,7 +122,10 @@ def score(
     samples of a task in order of appearance. ``truth`` maps words to rewards: ``{"yes": 1, "no": 0}``.
     ``input_format`` is the name of the files' format, where their content should not decide.
     A metric is a name, a `Metric`, a function ``rewards -> float`` (a list of rewards for each task), or a class with
-    ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1.
+    ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1, or a mapping from
+    benchmarks to their ranges. Benchmarks with different ranges have no mean, unless ``mean`` is ``"of-range"``: then
+    each value is a share of the range of its benchmark. ``threshold`` is the reward from which a sample passes, if
+    that is not 1.
     ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
     ``parts`` receives the parts that were read from each file, if you need more than rollouts.
@@ -125,6 +146,8 @@ def score(
         "interval": interval,
         "range": range,
         "exclude": exclude,
+        "mean": mean,
+        "threshold": threshold,
     }
     if (remote := engine_of("engine", engine)) is not None:
         name, address = remote
@@ -219,29 +242,63 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     requests = [
         variant for request in columns for variant in per_reward(request, table, plan.reward, plan.dialect.every_reward)
     ]
+    datasets = [part.keys[0][2] for part in parts]
+    check_ranges(plan, datasets)
     with quietly():
-        groups = list(map(partial(_score_group, table, plan=plan, requests=requests), blocks))
+        groups = [
+            _score_group(table, blocks_of_group, plan.on(dataset), requests)
+            for dataset, blocks_of_group in zip(datasets, blocks, strict=True)
+        ]
     means = [request.text for request in requests if isinstance(request.metric, Metric) and request.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
-    over = suites(members, means, plan.confidence) if plan.dialect.over_datasets and len(members) > 1 else []
+    over = []
+    if plan.dialect.over_datasets and len(members) > 1:
+        over = suites(members, means, plan.confidence, of_range=plan.mean == OF_RANGE, text_of=text_of)
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
+    notes += _group_notes(groups)
     stopped, notes = _stopped(plan, groups, notes)
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
+    notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]
+    result = Result(
+        plan.dialect.name,
+        plan.missing,
+        plan.confidence,
+        plan.seed,
+        [],
+        groups,
+        notes,
+        over,
+        stopped,
+        checks=list(table.checks),
+    )
     return plan.afterwards(result, table) if plan.afterwards else result
 
 
 def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests: Sequence[RequestedMetric]) -> Group:
     """Score one group, given as blocks of whole tasks; ``table`` has the columns and labels of all groups."""
     reported = [name for name in USAGE if name in table.columns and table.columns[name].given.any()]
-    economics = [resolve(name, NATIVE) for name in ECONOMICS] if reported else []
+    economics = [replace(resolve(name, NATIVE), asked=False) for name in ECONOMICS] if reported else []
     of_reported = [request for request in economics if not {*reported}.isdisjoint(request.metric.reads)]
-    costs = [variant for request in of_reported for variant in per_reward(request, table, plan.reward)]
+    costs = [
+        variant.passing_from(plan.threshold)
+        for request in of_reported
+        for variant in per_reward(request, table, plan.reward)
+    ]
     with in_threads_if(len(blocks) > 1) as each:
-        tallies = list(each(partial(tally_group, plan=plan, requests=requests, economics=costs), blocks))
-    whole = slice_of([tally.whole for tally in tallies], plan, requests)
+        tallied = partial(tally_group, plan=plan, requests=requests, economics=costs)
+        tallies = list(each(tallied, blocks))
+        if not filled_alike(tallies, plan):  # the range that fills missing rewards is known only now
+            tallies = list(each(partial(tallied, seen=seen_by(tallies)), blocks))
+    fill_all = fills_all(tallies, plan)
+    seen = seen_by(tallies)
+
+    def highest(request: RequestedMetric) -> float:
+        return seen[request.params["reward"]].high
+
+    shown = demand_threshold(requests, highest)
+    whole = _shown(slice_of([tally.whole for tally in tallies], plan, requests, fill_all=fill_all), shown)
     if plan.missing == "fail":
         demand_all(whole.ledger, tallies)
     breakdowns = {}
@@ -250,14 +307,21 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
             name: [tally.slices[key][name] for tally in tallies if name in tally.slices[key]]
             for name in slice_names(table, key, plan, tallies)
         }
-        breakdowns[key] = {name: slice_of(pieces, plan, requests) for name, pieces in by_name.items() if pieces}
+        breakdowns[key] = {
+            name: _shown(slice_of(pieces, plan, requests, fill_all=fill_all), shown)
+            for name, pieces in by_name.items()
+            if pieces
+        }
     first = tallies[0]
     agent, model, dataset = first.key
     names = [request.text for request in plan.requests]
     terms = {name: [term for tally in tallies for term in tally.usage[name]] for name in first.usage}
     totals = {name: total_of(numbers) for name, numbers in terms.items() if numbers}
     spent = slice_of([tally.economics for tally in tallies], replace(plan, interval=DEFAULT), costs)
-    reported_here = {request.text for request in costs if not totals.keys().isdisjoint(request.metric.reads)}
+    costs_shown = demand_threshold(costs, highest) if plan.dialect.name == NATIVE.name else costs
+    reported_here = {request.text for request in costs_shown if not totals.keys().isdisjoint(request.metric.reads)}
+    remarks = list(_remarks(whole, shown, seen, plan, left_out=len(shown) < len(requests)))
+    warned = [text_of(remark) for remark in remarks if remark.severity == "warning"]
     return Group(
         whole.ledger,
         whole.metrics,
@@ -269,9 +333,66 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
         totals=totals,
         variance=variance_parts(tallies),
         own=plan.dialect.own(first.part, names) if plan.dialect.own and first.part is not None else {},
-        warnings=[*uneven_warnings(tallies, requests), *heavy(whole.metrics, plan.cluster is not None)],
+        warnings=[*warned, *uneven_warnings(tallies, shown), *heavy(whole.metrics, plan.cluster is not None)],
+        remarks=remarks,
+        ends_seen={key: (ends.low, ends.high) for key, ends in seen.items() if math.isfinite(ends.low + ends.high)},
+        first_tries=_first_tries(blocks, tallies, shown, plan),
         stop=next((tally.stop for tally in tallies if tally.stop), None),
     )
+
+
+def _first_tries(
+    blocks: Sequence[Block], tallies: Sequence[GroupTally], requests: Sequence[RequestedMetric], plan: Plan
+) -> dict[str, Estimate]:
+    """The shares of tasks that pass at the first try, and within all tries, if sample counts follow the results.
+
+    Empty if they do not, or if the first metric is not one of a single sample.
+    """
+    first = next(iter(requests), None)
+    if first is None or first.user_code or first.metric.name not in ONE_TRY or plan.dialect.name != NATIVE.name:
+        return {}
+    follows = counts_follow(tallies, first)
+    if follows is None or tallies[0].stop is not None:
+        return {}
+    chosen = {"reward": first.params["reward"]}
+    tries = [
+        replace(each, params={**each.params, **chosen}).passing_from(plan.threshold)
+        for each in (resolve(f"any_of_first_{k}", NATIVE) for k in (1, follows.most))
+    ]
+    again = [tally_group(block, replace(plan, by=()), tries, ()) for block in blocks]
+    part = slice_of([tally.whole for tally in again], replace(plan, interval=DEFAULT), tries, fill_all=True)
+    return dict(part.metrics)
+
+
+def _shown(part: Slice, requests: Sequence[RequestedMetric]) -> Slice:
+    """A slice with these metrics only."""
+    names = {request.text for request in requests}
+    return replace(part, metrics={name: number for name, number in part.metrics.items() if name in names})
+
+
+def _remarks(
+    whole: Slice, requests: Sequence[RequestedMetric], seen: Mapping[str, ValueEnds], plan: Plan, *, left_out: bool
+) -> Iterator[Remark]:
+    """What the reader of a group's numbers must know: its missing rollouts, and what counts as a pass."""
+    ledger = whole.ledger
+    if plan.missing != "zero" and ledger.gaps > MOST_MISSING * ledger.planned:
+        share = ledger.gaps / ledger.planned
+        yield Remark("many_missing", {"share": share, "missing": ledger.gaps, "planned": ledger.planned}, "warning")
+    counting = [request for request in requests if request.counts_passes]
+    native = plan.dialect.name == NATIVE.name
+    for key, ends in seen.items():
+        known = math.isfinite(ends.low + ends.high)
+        in_unit = ends.in_unit or plan.range is not None
+        if known and not in_unit and not native and ends.high > 1 + SLACK:
+            for threshold in dict.fromkeys(float(request.params[THRESHOLD]) for request in counting):
+                yield Remark("pass_rule", {"threshold": threshold})
+        if known and left_out and ends.high > 1 + SLACK:
+            yield Remark("passes_left_out", {"highest": ends.high})
+        unsettled = any(not request.settled and request.params["reward"] == key for request in counting)
+        if known and unsettled and ends.low < ends.high < 1 - SLACK:
+            yield Remark("no_reward_reaches_one", {"highest": ends.high})
+        if known and not in_unit and ledger.filled and any(number.bounds for number in whole.metrics.values()):
+            yield Remark("filled_with_ends_seen", {"low": ends.low, "high": ends.high})
 
 
 def _needs_all_rows(plan: Plan) -> bool:
@@ -281,6 +402,17 @@ def _needs_all_rows(plan: Plan) -> bool:
     # pairs with a task or sample number: the order of such slices is not known beforehand
     unordered = any(PAIR in key and {"task", "sample"} & set(key.split(PAIR)) for key in plan.by)
     return bool(across or of_dialect or plan.afterwards or plan.exclude or unordered)
+
+
+def _group_notes(groups: Sequence[Group]) -> list[str]:
+    """The remarks of groups as notes, with the name of the group if there are several."""
+    notes = []
+    for group in groups:
+        of = f"{group.title}: " if len(groups) > 1 and group.title else ""
+        for remark in group.remarks:
+            warning = "warning: " if remark.severity == "warning" else ""
+            notes.append(f"{warning}{of}{text_of(remark)}")
+    return list(dict.fromkeys(notes))
 
 
 def _absent(by: Sequence[str], parts: Sequence[Rollouts]) -> list[str]:

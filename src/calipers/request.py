@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 from calipers.cards import DEFAULT, canonical
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.metrics import Metric, MetricSpec, Opaque, own_name, settle
-from calipers.names import DIALECTS, METRICS, is_code, load_code, match
+from calipers.names import DIALECTS, METRICS, OF_RANGE, is_code, load_code, match
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import PAIR, answers
 from calipers.rollouts.ledger import Assumed, Missing, contributed
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from calipers.reports.result import Result
 
 Given = TypeVar("Given")
+Range = tuple[float, float]
+"""The lowest and the highest possible reward."""
+Ranges = Range | Mapping[str | None, Range]
+"""A range of rewards, or one for each benchmark by its name; the name None is for all other benchmarks."""
+MEANS: Final = (OF_RANGE,)
+"""The means over benchmarks that can be requested by name."""
 Afterwards = Callable[["Result", Rollouts], "Result"]
 """A step after the metrics that takes the result and the rollouts, such as the metric scripts of other systems."""
 
@@ -66,6 +72,61 @@ class RequestedMetric:
     metric: Metric | Opaque
     params: Mapping[str, Any]
     user_code: bool = False  # user code, whose exceptions become notes or errors
+    asked: bool = True  # by the user; False for a default metric
+    settled: bool = False  # the reward from which a sample passes was given, or is another system's rule
+
+    @property
+    def counts_passes(self) -> bool:
+        """Whether it is a metric of ours that counts passes, so that it depends on the reward from which one passes."""
+        return not self.user_code and isinstance(self.metric, Metric) and THRESHOLD in self.metric.params
+
+    def passing_from(self, threshold: float | None) -> RequestedMetric:
+        """The metric with the threshold of ``--threshold``, unless it has its own or counts no passes."""
+        if threshold is None or self.settled or not self.counts_passes:
+            return self
+        return replace(self, params={**self.params, THRESHOLD: threshold}, settled=True)
+
+
+THRESHOLD: Final = "threshold"
+"""The parameter of the metrics that count passes."""
+
+SLACK: Final = 1e-9
+"""A reward may exceed 1 by so much and still be a rounded 1."""
+
+
+def demand_threshold(
+    requests: Sequence[RequestedMetric], reach: Callable[[RequestedMetric], float]
+) -> list[RequestedMetric]:
+    """The requested metrics that have a meaning for the rewards.
+
+    ``reach`` is the highest reward that a metric reads. Where it exceeds 1, only the user knows which rewards pass: a
+    default metric that counts passes is left out unless there is a threshold, and one that the user asked for is an
+    InputError.
+    """
+    kept = []
+    for request in requests:
+        highest = reach(request) if request.counts_passes and not request.settled else 0.0
+        if not 1 + SLACK < highest < math.inf:
+            kept.append(request)
+        elif request.asked:
+            raise no_threshold(request.text, highest)
+    return kept
+
+
+def no_threshold(where: str, highest: float) -> InputError:
+    """The error for passes that are asked of rewards above 1 without the reward from which one passes."""
+    expected = f"say what passes, such as --threshold {0.8 * highest:.2g}"
+    return InputError.at(where, f"rewards reach {highest:g}", expected)
+
+
+def checked_threshold(threshold: float | None) -> float | None:
+    """The threshold of ``--threshold``; InputError unless it is a number that a reward can reach."""
+    if threshold is None:
+        return None
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not math.isfinite(threshold):
+        expected = "expected a number that a reward can reach, such as 4"
+        raise InputError.at("--threshold", f"is {threshold!r:.60}", expected)
+    return float(threshold)
 
 
 Wanted = str | Mapping[str, Any] | Metric | Callable[..., Any] | type
@@ -89,9 +150,9 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
                 f"metric {request.text!r}: {dialect.name}'s metrics take no parameters; expected {request.name}"
             )
         inner = MetricSpec.of(dialect.metrics[request.name])
-        return RequestedMetric(request.text, *_built_in(inner))
+        return RequestedMetric(request.text, *_built_in(inner), settled=True)
     if dialect.metrics is None and METRICS.match(request.name):
-        return RequestedMetric(request.text, *_built_in(request))
+        return RequestedMetric(request.text, *_built_in(request), settled=THRESHOLD in request.params)
     plugin = load_code(request.name) if trusted and is_code(request.name) else METRICS.plugin(request.name)
     if plugin is None:
         raise _unknown(request.name, dialect)
@@ -256,7 +317,7 @@ def per_reward(
     head, parenthesis, params_text = requested.text.partition("(")
     inner = f"{params_text.removesuffix(')')}, " if parenthesis else ""
     return [
-        RequestedMetric(f"{head}({inner}reward={key})", requested.metric, {**requested.params, "reward": key})
+        replace(requested, text=f"{head}({inner}reward={key})", params={**requested.params, "reward": key})
         for key in keys
     ]
 
@@ -313,9 +374,19 @@ class Plan:
     confidence: float = 0.95
     seed: int = 0
     interval: str = DEFAULT
-    range: tuple[float, float] | None = None  # of rewards, if it is not [0, 1]
+    range: Range | None = None  # of rewards, if it is not [0, 1]
     afterwards: Afterwards | None = None
     exclude: tuple[tuple[str, str], ...] = ()  # (key, value) of the excluded slices
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # benchmark -> its own range of rewards
+    mean: str | None = None  # the mean over benchmarks: None for one of values, or OF_RANGE
+
+    def on(self, benchmark: str | None) -> Plan:
+        """The plan for the rollouts of one benchmark, with the range of its rewards."""
+        if not self.ranges:
+            return self
+        return replace(self, range=self.ranges.get(benchmark or "", self.range), ranges={})
+
+    threshold: float | None = None  # the reward from which a sample passes, if it was given
 
     @property
     def excluded(self) -> list[str]:
@@ -373,11 +444,13 @@ def make_plan(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     afterwards: Afterwards | None = None,
     source: Any = None,
     exclude: str | Sequence[str] = (),
+    mean: str | None = None,
     trusted: bool = True,
+    threshold: float | None = None,
     compares: bool = False,
 ) -> Plan:
     """Resolve and check the settings of a score; InputError if one is invalid.
@@ -401,7 +474,14 @@ def make_plan(
         raise InputError(f"confidence is {confidence}; {expected}, such as 0.95")
     if (number := integer("seed", seed)) < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
+    passing = checked_threshold(threshold)
+    if passing is not None and resolved_dialect.name != NATIVE.name:
+        problem = f"the dialect {resolved_dialect.name} has its own rule for passes"
+        raise InputError.at("--threshold", problem, "leave it out, or use --dialect native")
     method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
+    if mean is not None and mean not in MEANS:
+        raise UnknownName.of("mean over benchmarks", mean, MEANS)
+    every, ranges = _ranges(range)
     defaults = resolved_dialect.asks(source) if resolved_dialect.asks and not metrics else None
     defaults = defaults or resolved_dialect.default
     is_single = isinstance(metrics, (str, Mapping)) or bool(metrics and own_name(metrics))
@@ -411,7 +491,7 @@ def make_plan(
     for metric, requested_metric in _resolved(wanted, resolved_dialect, trusted=trusted and bool(metrics)):
         if asked_as.setdefault(requested_metric.text, metric) != metric:
             raise InputError(f"two metrics are called {requested_metric.text!r}; give one of them another name")
-        requested[requested_metric.text] = requested_metric
+        requested[requested_metric.text] = replace(requested_metric.passing_from(passing), asked=bool(metrics))
     return Plan(
         requests=list(requested.values()),
         dialect=resolved_dialect,
@@ -422,9 +502,12 @@ def make_plan(
         confidence=float(confidence),
         seed=number,
         interval=method,
-        range=_range(range),
+        range=every,
         afterwards=afterwards,
         exclude=_excluded(_texts("exclude", exclude)),
+        ranges=ranges,
+        mean=mean,
+        threshold=passing,
     )
 
 
@@ -447,19 +530,46 @@ WIDEST: Final = 1e150  # the square of a wider range, or a sum of such squares, 
 NARROWEST: Final = 1e-150  # the square of a narrower range can be 0
 
 
-def _range(limits: tuple[float, float] | None) -> tuple[float, float] | None:
-    if limits is None:
-        return None
+def _ranges(given: Ranges | None) -> tuple[Range | None, dict[str, Range]]:
+    """The range of all benchmarks, if one is given, and the ranges of single benchmarks by name.
+
+    >>> _ranges({None: (0, 1), "chrf": (0, 100)})
+    ((0.0, 1.0), {'chrf': (0.0, 100.0)})
+    """
+    if given is None:
+        return None, {}
+    if not isinstance(given, Mapping):
+        return _range(given), {}
+    every, ranges = None, {}
+    for name, limits in given.items():
+        if name is None:
+            every = _range(limits)
+        elif isinstance(name, str):
+            ranges[name] = _range(limits, f"range of {name!r}")
+        else:
+            raise InputError(f"range has the key {name!r:.60}; expected the name of a benchmark")
+    return every, ranges
+
+
+def _range(limits: Range, name: str = "range") -> Range:
     try:
         low, high = map(float, limits)
     except (TypeError, ValueError):
-        raise InputError(f"range is {limits!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
+        raise InputError(f"{name} is {limits!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
     if not (low < high and math.isfinite(high - low)):
-        raise InputError(f"range is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
+        raise InputError(f"{name} is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
     if not NARROWEST <= high - low <= WIDEST:
         bound = f"at most {WIDEST:g}" if high - low > WIDEST else f"at least {NARROWEST:g}"
-        raise InputError(f"range is {low:g},{high:g}; expected ends that are {bound} apart")
+        raise InputError(f"{name} is {low:g},{high:g}; expected ends that are {bound} apart")
     return low, high
+
+
+def check_ranges(plan: Plan, benchmarks: Iterable[str | None]) -> None:
+    """UnknownName if the plan has the range of a benchmark that is not among these."""
+    known = list(dict.fromkeys(name for name in benchmarks if name is not None))
+    for name in plan.ranges:
+        if name not in known:
+            raise UnknownName.of("benchmark in these runs", name, known)
 
 
 def _resolved(wanted: Sequence[Any], dialect: Dialect, *, trusted: bool) -> Iterator[tuple[Any, RequestedMetric]]:

@@ -25,18 +25,35 @@ from typing import Any
 import numpy as np
 
 from calipers.errors import Incomplete, InputError, PluginError
-from calipers.metrics import PASS_THRESHOLD
+from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.metrics.rewards import MEAN_REWARD
-from calipers.reports.figures import RewardMetric, depends
+from calipers.reports.figures import RewardMetric, depends, is_or_are
 from calipers.reports.result import Slice
 from calipers.request import NATIVE, Plan, RequestedMetric, column_of, is_reward, per_reward, resolve
 from calipers.rollouts.column import NO_ROWS, Column, Floats, Ints, terms
+from calipers.rollouts.filling import MOST_LOST_BEFORE
 from calipers.rollouts.ids import Chained
 from calipers.rollouts.labels import named_clusters, slice_order, sliced, slices
-from calipers.rollouts.ledger import Ledger, contributed, joined_ledgers, lacking, with_rewards, zero_or_one
+from calipers.rollouts.ledger import (
+    Ledger,
+    contributed,
+    joined_ledgers,
+    lacking,
+    lost_before_answer,
+    with_rewards,
+    zero_or_one,
+)
 from calipers.rollouts.record import OUTCOMES, SCORED, SEQUENCE, USAGE, Stop
 from calipers.rollouts.table import Rollouts
-from calipers.stats.counts import Samples, dependence_of, joined_samples
+from calipers.stats.counts import (
+    Follows,
+    Samples,
+    Tries,
+    dependence_of,
+    follows_of,
+    joined_samples,
+    joined_tries,
+)
 from calipers.stats.estimate import (
     Estimate,
     Reduced,
@@ -87,13 +104,22 @@ class GroupTally:
     moments: Mapping[str, tuple[Floats, Floats, ValueEnds]]  # reward -> means and variances of tasks, [T]; its range
     samples: Mapping[tuple[str, float], tuple[Samples, bool]]  # (reward, threshold) -> samples; whether all are 0 or 1
     missing: Mapping[str, int]  # reward -> rollouts without it, counted only if ``missing`` is "fail"
+    tries: Mapping[tuple[str, float], Tries]  # (reward, threshold) -> planned rollouts and samples of each task
+    seen: Mapping[str, ValueEnds]  # reward that a metric reads -> the ends of what rollouts contribute to it
     stop: Stop | None
 
 
 def tally_group(
-    block: Block, plan: Plan, requests: Sequence[RequestedMetric], economics: Sequence[RequestedMetric]
+    block: Block,
+    plan: Plan,
+    requests: Sequence[RequestedMetric],
+    economics: Sequence[RequestedMetric],
+    seen: Mapping[str, ValueEnds] | None = None,
 ) -> GroupTally:
-    """Reduce some whole tasks of a group."""
+    """Reduce some whole tasks of a group.
+
+    ``seen`` has the ends of the rewards of the whole group, which fill missing ones; None if the block is all of it.
+    """
     part = block if isinstance(block, Rollouts) else block()
     if plan.range:
         for key in dict.fromkeys(_rewards_read(requests)):
@@ -106,15 +132,18 @@ def tally_group(
     demanded = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
     demanded += [request.params["column"] for request in requests if is_reward(part, request)]
     by, count = part.by_task, len(requests)
+    read = dict.fromkeys([*_rewards_read(requests), *_rewards_read(economics)])
+    ends = {key: ValueEnds.of(contributed(part, key).kept()) for key in read}
+    known = ends if seen is None else seen
     with quietly():
-        tally = _tally_slice(part, plan, requests, economics)
+        tally = _tally_slice(part, plan, requests, known, economics)
         return GroupTally(
             part=part if plan.dialect.own else None,
             key=tuple(part.keys[0]),
             whole=replace(tally, reduced=tally.reduced[:count]),
             slices={
                 key: {
-                    name: _tally_slice(rows, plan, requests)
+                    name: _tally_slice(rows, plan, requests, known)
                     for name, rows in sliced(part, key, plan.dialect.label).items()
                 }
                 for key in plan.by
@@ -130,16 +159,27 @@ def tally_group(
                 key: len(part) - int(contributed(part, key).given.sum()) for key in demanded if plan.missing == "fail"
             },
             stop=part.stop,
+            tries={
+                (key, threshold): Tries.of(passed(counted[key], threshold), counted[key].given, part.task, by.size)
+                for key, threshold in thresholds
+            },
+            seen=ends,
         )
 
 
 def _tally_slice(
-    part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric], economics: Sequence[RequestedMetric] = ()
+    part: Rollouts,
+    plan: Plan,
+    requests: Sequence[RequestedMetric],
+    seen: Mapping[str, ValueEnds],
+    economics: Sequence[RequestedMetric] = (),
 ) -> SliceTally:
     """Reduce some whole tasks of a slice by every requested metric, and then by every metric of ``economics``."""
-    settings = Settings(by=part.by_task, zero=plan.missing == "zero", range=plan.range)
+    lost = lost_before_answer(part)
+    not_filled = lost if lost.any() and plan.missing != "zero" else None
+    settings = Settings(by=part.by_task, zero=plan.missing == "zero", range=plan.range, not_filled=not_filled)
     with in_threads_if(_worth_threads(len(part), requests)) as each:
-        reduced = list(each(partial(_reduce, part, settings), [*requests, *economics]))
+        reduced = list(each(partial(_reduce, part, settings, seen), [*requests, *economics]))
     keys = _rewards_read(requests)
     own = (key for key in (*keys, *part.rewards) if key not in part.elsewhere or not part.lacks(key).all())
     reward = next(own, "reward")
@@ -155,8 +195,12 @@ def _tally_slice(
     )
 
 
-def _reduce(part: Rollouts, settings: Settings, request: RequestedMetric) -> Reduced | BaseException:
+def _reduce(
+    part: Rollouts, settings: Settings, seen: Mapping[str, ValueEnds], request: RequestedMetric
+) -> Reduced | BaseException:
     """Reduce some tasks by a requested metric; if user code fails, return its exception."""
+    if "reward" in request.metric.reads:
+        settings = replace(settings, seen=seen.get(_threshold(request)[0]))
     columns = [column_of(part, name, request.params) for name in request.metric.reads]
     if settings.zero and is_reward(part, request):
         columns = [column.filled(0.0) for column in columns]
@@ -205,8 +249,40 @@ def demand_range(part: Rollouts, column: Column, key: str, limits: tuple[float, 
         )
 
 
-def slice_of(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
-    """The ledger of a slice, and an estimate for every requested metric; ``tallies`` have all tasks of the slice."""
+def fills_all(tallies: Sequence[GroupTally], plan: Plan) -> bool:
+    """Whether the rollouts of a group that were lost before the model was asked are filled like the others.
+
+    They are if there are too many of them, and if missing rollouts count as 0, as these then do, too.
+    """
+    if plan.missing == "zero":
+        return True
+    lost = sum(tally.whole.ledger.not_filled or 0 for tally in tallies)
+    return lost > MOST_LOST_BEFORE * sum(tally.whole.ledger.planned for tally in tallies)
+
+
+def seen_by(tallies: Sequence[GroupTally]) -> dict[str, ValueEnds]:
+    """The ends of what the rollouts of a group contribute to each reward that a metric reads."""
+    seen: dict[str, ValueEnds] = {}
+    for tally in tallies:
+        for key, ends in tally.seen.items():
+            seen[key] = ends if key not in seen else seen[key].and_those(ends)
+    return seen
+
+
+def filled_alike(tallies: Sequence[GroupTally], plan: Plan) -> bool:
+    """Whether every part of a group fills missing rewards with the range that the whole group shows."""
+    if len(tallies) == 1 or plan.range is not None or not any(tally.whole.ledger.gaps for tally in tallies):
+        return True
+    return all(ends.in_unit for ends in seen_by(tallies).values())
+
+
+def slice_of(
+    tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[RequestedMetric], *, fill_all: bool = False
+) -> Slice:
+    """The ledger of a slice, and an estimate for every requested metric; ``tallies`` have all tasks of the slice.
+
+    ``fill_all``: missing rollouts are filled even if they were lost before the model was asked.
+    """
     stopped = any(tally.stopped for tally in tallies)
     settings = Settings(
         by=NO_ROWS,
@@ -217,6 +293,7 @@ def slice_of(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[Reque
         clusters=_joined_clusters([tally.clusters for tally in tallies]),
         interval=SEQUENCE if stopped else plan.interval,
         range=plan.range,
+        fill_all=fill_all,
         tasks=tallies[0].tasks if len(tallies) == 1 else Chained([tally.tasks for tally in tallies]),
     )
 
@@ -244,6 +321,8 @@ def slice_of(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[Reque
             return None
 
     ledger = joined_ledgers([tally.ledger for tally in tallies], [tally.rewards for tally in tallies])
+    if fill_all:
+        ledger = replace(ledger, not_filled=None)
     with in_threads_if(_worth_threads(ledger.planned, requests)) as each:
         estimates = list(each(estimate, enumerate(requests)))
     return Slice(ledger, {request.text: number for request, number in zip(requests, estimates, strict=True) if number})
@@ -271,15 +350,26 @@ def uneven_warnings(tallies: Sequence[GroupTally], requests: Sequence[RequestedM
     return list(dict.fromkeys(filter(None, messages)))
 
 
+def counts_follow(tallies: Sequence[GroupTally], request: RequestedMetric) -> Follows | None:
+    """Whether the numbers of planned samples of a group's tasks follow the results that a metric of rewards reads.
+
+    Lost rollouts alone do not make these numbers differ.
+    """
+    key = _threshold(request)
+    tries = joined_tries([tally.tries[key] for tally in tallies])
+    return follows_of(Samples(tries, joined_samples([tally.samples[key][0] for tally in tallies]).mean))
+
+
 def demand_all(ledger: Ledger, tallies: Sequence[GroupTally]) -> None:
     """Raise Incomplete if a rollout is missing, or has other rewards but not the one that a metric reads."""
     message = ""
     if ledger.gaps:
         counts = ", ".join(f"{word} {count}" for word, count in ledger.outcomes.items())
-        message = f"{ledger.gaps} of {ledger.planned} rollouts are missing ({counts})"
+        message = f"{ledger.gaps} of {ledger.planned} rollouts {is_or_are(ledger.gaps)} missing ({counts})"
     for key in tallies[0].missing:
         if not message and (missing := sum(tally.missing[key] for tally in tallies)):
-            message = f"{missing} of {ledger.planned} rollouts have no reward {key!r}"
+            has = "has" if missing == 1 else "have"
+            message = f"{missing} of {ledger.planned} rollouts {has} no reward {key!r}"
     if message:
         raise Incomplete(f"{message}; --missing gap excludes them, --missing zero counts them as 0")
 

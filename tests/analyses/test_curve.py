@@ -88,7 +88,14 @@ def test_names_are_text_whatever_they_hold():
 
 @pytest.mark.parametrize("rewards", [[[1]], [[1], [0]], [[-3, 5], [2, 9]], [[1, 1], [1, 1]]])
 def test_odd_shapes_can_be_drawn(rewards):
-    assert "pass@k" in texts(picture(curve(rewards)))
+    assert "pass@k" in texts(picture(curve(rewards, threshold=1)))
+
+
+def test_rewards_above_one_need_a_threshold():
+    with pytest.raises(InputError, match=r"pass@k: rewards reach 5; say what passes, such as --threshold 4"):
+        curve([[1, 5], [2, 3]])
+    assert curve([[1, 5], [2, 3]], threshold=4)["pass@k"].points[1].value == 0.5
+    assert curve([[-1, 1 + 1e-12], [0, 0]])["pass@k"].points[1].value == 0.5  # a rounded 1
 
 
 def test_too_many_panels_are_refused():
@@ -129,7 +136,7 @@ def test_headings_fit_and_tell_panels_apart(models, headings):
 @pytest.mark.parametrize("reward", [1e300, 1.7e308])  # the square overflows; the sum of the tasks, too
 def test_rewards_too_large_for_their_spread_have_no_band(reward):
     rows = [{"task": f"t{t}", "sample": s, "reward": reward * ((t + s) % 3 > 0)} for t in range(9) for s in range(2)]
-    curves = curve(rollouts(*rows))
+    curves = curve(rollouts(*rows), threshold=1)
     point = curves["max@k"].points[0]
     assert (point.stderr, point.interval) == (None, None)
     assert point.why == "the values are too large for their spread to be a number"

@@ -38,10 +38,10 @@ def test_the_page_is_25_lines_of_80_columns_and_the_table_begins_at_once(report)
     assert max(map(width, lines)) == 80
     assert lines[0].startswith("lcb-repair, 17 models   ")
     assert lines[0].endswith("   mean_reward, 713 tasks, 95 % confidence")
-    assert lines[1] == "O1-Mini-2024-09-12 is first of 17: 0.696 (0.661 to 0.728)."
+    assert lines[1] == "O1-Mini-2024-09-12 is first of 17: 0.696 (0.660 to 0.729)."
     assert lines[2] == "16 of 136 pairs are ties. As the pick of 17 it is less than 0.001 too good."
     assert lines[4].split() == ["tied", "#", "model", "value", "95", "%", "interval", "may", "rank"]
-    assert lines[6].split() == ["1", "O1-Mini-2024-09-12", "0.696", "0.661", "to", "0.728", "1"]
+    assert lines[6].split() == ["1", "O1-Mini-2024-09-12", "0.696", "0.660", "to", "0.729", "1"]
     assert lines[11:13] == [
         "│┌     6  GPT-4O-2024-05-13           0.491  0.454 to 0.528  5 to 8",
         "└│┌    7  GPT-4O-2024-08-06           0.477  0.440 to 0.514  5 to 10",
@@ -188,7 +188,7 @@ def test_long_names_lose_their_middle_and_stay_apart():
 def test_unranked_models_have_their_reason_below(tmp_path):
     result = calipers.score(rows_of({"c": spread(0.7)}))
     lines = render(calipers.leaderboard(rows_of({"a": spread(0.9), "b": spread(0.3)}), result).page(), columns=80)
-    assert "      –  c      0.700  0.575 to 0.801  –" in lines
+    assert "      –  c      0.700  0.574 to 0.802  –" in lines
     assert "Not ranked: c: a finished result without its rollouts: ranks compare models task\n  by task." in lines
     few = render(calipers.leaderboard(rows_of({"a": [1, 1], "b": [0, 1]})).page(), columns=80)
     assert "No model is ranked: 2 tasks or clusters are too few for ranks: by chance all may" in few

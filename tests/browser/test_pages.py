@@ -351,7 +351,7 @@ def test_without_scripts_it_can_be_read(kind, opened, reports):
     text = page.locator("body").inner_text()
     said = {
         "run": [
-            "tiny-calculator solves 44",
+            "tiny-calculator passes 44",
             "320 planned = 281 scored + 22 counted as 0 + 17 missing",
             "0.339 to 0.546",
         ],

@@ -247,7 +247,7 @@ def test_out_and_plot_are_written(tmp_path):
     ("arguments", "said"),
     [
         (["--to", "0"], "--to is 0; expected a number of samples from 1 to 1,000,000"),
-        (["--threshold", "nan"], "--threshold is nan; expected a number that a reward can reach"),
+        (["--threshold", "nan"], "--threshold: is nan; expected a number that a reward can reach"),
         (["--plot", "c.pdf"], "c.pdf: does not have the name of a picture; expected a name that ends in .svg or .png"),
         (["--plot", "no/c.svg"], "no/c.svg: there is no folder 'no'; create it first"),
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from cli.inside import inside  # noqa: F401
 from cli.running import lines
@@ -60,8 +62,15 @@ def test_an_end_of_an_interval_is_asked_of_the_filled_rollouts(tmp_path, checks)
 
 def test_a_finished_result_passes_on_no_end_that_missing_rollouts_could_move(tmp_path, checks):  # noqa: F811
     path = document(tmp_path, SEEN, metrics=["pass@1"])
+    worst = calipers.score(tmp_path / f"{path}l", "pass@1")["pass@1"].worst_interval
+    checks(path, f"lower(pass@1) >= {worst[0] - 1e-6}", code=0)
+    (one,) = checks(path, f"lower(pass@1) >= {worst[0] + 1e-6}", code=3)
+    assert "8 of 40 rollouts are missing and decide the answer" in one["why"]
+    written = json.loads((tmp_path / path).read_text())
+    del written["groups"][0]["metrics"]["pass@1"]["filled_intervals"]  # as earlier versions wrote it
+    (tmp_path / path).write_text(json.dumps(written))
     (one,) = checks(path, "lower(pass@1) >= 0.1", code=3)
-    assert "a finished result has no interval with the missing rollouts filled in; expected the rollouts" in one["why"]
+    assert "the document has no interval with the missing rollouts filled in; expected the rollouts" in one["why"]
     checks(path, "lower(pass@1) >= 0.1", code=0, options=["--max-gaps", "8"])
     checks(path, "lower(pass@1) >= 0.7", code=1)
 

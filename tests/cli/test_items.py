@@ -105,7 +105,10 @@ def test_each_dataset_has_its_own_table(tmp_path):
 
 
 def test_rewards_beyond_one_are_judged_by_their_passes(tmp_path):
-    (table,) = looked_at(rewards(tmp_path, [[5, 0.5], [7, 9]]), cwd=tmp_path)["tables"]
+    path = rewards(tmp_path, [[5, 0.5], [7, 9]])
+    said = refused("items", path, cwd=tmp_path)
+    assert "pass@k: rewards reach 9; say what passes, such as --threshold 7.2" in said
+    (table,) = looked_at(path, "--threshold", "1", cwd=tmp_path)["tables"]
     assert table["of"] == "passes"
     assert {item["task"]: item["difficulty"] for item in table["items"]} == {"0": 0.5, "1": 0.0}
 

@@ -295,6 +295,55 @@ def test_labels_drawn_at_random_are_not(tmp_path):
     assert group["labelled_sample"]["p"] > 0.5
 
 
+def two_rewards(tasks=300):
+    """Judge and test pass half of the rollouts each, and disagree in a fifth of them, as often in each direction."""
+    for number in range(tasks):
+        judge = number % 2
+        yield {"task": f"t{number}", "sample": 0, "rewards": {"judge": judge, "tests": judge ^ (number % 10 < 2)}}
+
+
+def test_labels_picked_by_disagreement_are_warned_of(tmp_path):
+    run = lines(tmp_path, *two_rewards())
+    picked = [f"t{number},0,{number % 2}" for number in range(300) if number % 10 < 2]
+    names = run, "--labels", labels_of(tmp_path, *picked), "--reward", "judge"
+    (group,) = checked(*names, cwd=tmp_path)["groups"]
+    (remark,) = group["remarks"]
+    assert (remark["code"], remark["severity"]) == ("labels_disagreement", "warning")
+    assert remark["values"]["labelled"] == 1.0
+    assert remark["values"]["others"] == 0.0
+    assert group["labelled_sample"]["p"] > 0.5  # the judge's mean is the same over both
+    said = " ".join(calipers("judge-check", *names, cwd=tmp_path).stdout.split())
+    assert (
+        "warning: the labelled rollouts look as if they were picked by disagreement. judge and tests differ by" in said
+    )
+
+
+def test_what_cannot_be_shown_of_the_labels_stands_below_the_score(tmp_path):
+    run = lines(tmp_path, *two_rewards())
+    some = [f"t{number},0,{number % 2}" for number in range(0, 300, 7)]
+    names = run, "--labels", labels_of(tmp_path, *some), "--reward", "judge"
+    shown = calipers("judge-check", *names, cwd=tmp_path).stdout
+    assert "No sign of a pick by judge, or by its disagreement with tests (smallest p" in " ".join(shown.split())
+    alone = lines(tmp_path, *({"task": f"t{n}", "sample": 0, "reward": n % 2} for n in range(300)), name="alone.jsonl")
+    shown = calipers("judge-check", alone, "--labels", "labels.csv", cwd=tmp_path).stdout
+    assert shown.startswith("The corrected score is")
+    assert "and this run cannot show that" in " ".join(shown.split())
+
+
+def test_nothing_is_picked_if_all_rollouts_are_labelled(tmp_path):
+    run = lines(tmp_path, *two_rewards(20))
+    rows = [f"t{number},0,{number % 2}" for number in range(20)]
+    (group,) = checked(run, "--labels", labels_of(tmp_path, *rows), "--reward", "judge", cwd=tmp_path)["groups"]
+    assert (group["remarks"], group["picked"], group["labelled_sample"]) == ([], [], None)
+
+
+def test_a_check_is_read_back(tmp_path):
+    run = lines(tmp_path, *two_rewards())
+    picked = [f"t{number},0,{number % 2}" for number in range(300) if number % 10 < 2]
+    check = cal.judge_check(tmp_path / run, tmp_path / labels_of(tmp_path, *picked), reward="judge")
+    assert cal.JudgeCheck.from_json(check.to_json()).to_dict() == check.to_dict()
+
+
 def test_a_standard_error_beyond_the_range_is_not_shown(tmp_path):
     few = [(1, 1)] * 7 + [(1, 0)] * 5 + [(0, 1)] * 4 + [(0, 0)] * 3
     run = run_of(tmp_path, labelled=few, others=(40, 0))

@@ -51,7 +51,7 @@ def test_two_files_a_baseline_and_a_finished_result(tmp_path):
         done.stdout.split()
     )
     assert "+0.110 ~" in done.stdout
-    assert "warning: 7\xa0% of the rollouts of next-calculator are missing" in done.stderr
+    assert "warning: 7 % of the rollouts of next-calculator are missing" in done.stderr.replace("\xa0", " ")
     assert "Not ranked: tiny-calculator: a finished result without its rollouts" in done.stdout
 
 

@@ -23,7 +23,7 @@ def test_the_options(tmp_path):
     )
     assert done.stdout.startswith("x.html: ")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert "solves 59\xa0% of arith within 2 samples." in page
+    assert "passes 59\xa0% of the tasks of arith within 2 samples" in page
     assert "missing and counted as 0" in page
     assert "makes 172" not in page
     assert "--metric pass@2 --missing zero" in page

@@ -180,7 +180,7 @@ def test_sample_counts_that_depend_on_results_are_said_beside_the_numbers(tmp_pa
 
 def test_csv_has_no_room_for_warnings(tmp_path):
     done = calipers("score", rewards(tmp_path, RETRIED), "--format", "csv", cwd=tmp_path)
-    assert done.stderr.startswith("note: warning: 7 of 12 tasks stop at their first pass")
+    assert done.stderr.startswith("warning: 7 of 12 tasks stop at their first pass")
     assert "warning" not in done.stdout
 
 

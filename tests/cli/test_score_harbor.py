@@ -17,7 +17,7 @@ JOB = str(GOLDEN)
 def test_one_command_on_a_finished_job(tmp_path):
     done = calipers("score", JOB, "--metric", "mean_reward", "--metric", "pass@3", cwd=tmp_path)
     assert done.returncode == 0
-    assert "coder-1 solves " in done.stdout.splitlines()[1]
+    assert "coder-1 passes " in done.stdout.splitlines()[1]
     assert "exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1," in done.stdout
     details = calipers("score", JOB, "--metric", "mean_reward", "--metric", "pass@3", "--details", cwd=tmp_path).stdout
     lines = details.splitlines()

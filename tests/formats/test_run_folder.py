@@ -109,13 +109,101 @@ def test_what_was_not_run_has_its_labels(tmp_path):
     }
 
 
-def test_a_finished_run_has_the_numbers_of_its_log(tmp_path):
+def test_a_finished_run_has_the_numbers_of_a_copy_of_its_log(tmp_path):
     records = [record(task, sample, float(sample > 0)) for task in "abc" for sample in range(3)]
     path = run(tmp_path, "abc", *records, samples=3)
+    (tmp_path / "copy.jsonl").write_bytes((tmp_path / "rollouts.jsonl").read_bytes())
     asked = ["mean_reward", "pass@2", "pass_rate"]
-    whole_run, bare = score(path, asked), score(os.path.join(path, "rollouts.jsonl"), asked)
+    whole_run, bare = score(path, asked), score(tmp_path / "copy.jsonl", asked)
     assert whole_run.groups[0].metrics == bare.groups[0].metrics
     assert (whole_run.groups[0].ledger.planned_from, bare.groups[0].ledger.planned_from) == ("plan", "rows")
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    """A run that lacks half of its planned rollouts."""
+    folder = tmp_path / "runs" / "X"
+    folder.mkdir(parents=True)
+    run(folder, "abcd", record("a"), record("b", 0, 0.0))
+    (tmp_path / "link.jsonl").symlink_to(folder / "rollouts.jsonl")
+    (tmp_path / "latest").symlink_to(folder)
+    return folder
+
+
+@pytest.mark.parametrize("path", ["runs/X/rollouts.jsonl", "link.jsonl", "latest/rollouts.jsonl"])
+def test_the_log_of_a_run_was_scored_without_the_rollouts_that_it_lacks(tmp_path, unfinished, path):
+    whole_run, log = score(unfinished), score(tmp_path / path)
+    assert log.digest == whole_run.digest
+    assert (log.groups[0].ledger.planned, log.groups[0].ledger.gaps) == (4, 2)
+    [note] = log.notes
+    assert note.startswith(f"{tmp_path / path} is the log of a run: the run is read, ")
+    assert whole_run.notes == []
+
+
+def test_a_log_in_the_working_directory_is_its_run(unfinished, monkeypatch):
+    monkeypatch.chdir(unfinished)
+    assert score("rollouts.jsonl").digest == score(".").digest
+
+
+def test_a_copy_of_a_log_is_a_plain_file_as_is_one_read_in_a_named_format(tmp_path, unfinished):
+    copy = tmp_path / "rollouts.jsonl"
+    copy.write_bytes((unfinished / "rollouts.jsonl").read_bytes())
+    assert score(copy).groups[0].ledger.planned == 2
+    assert score(unfinished / "rollouts.jsonl", input_format="jsonl").groups[0].ledger.planned == 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        ('{"schema": "calipers.plan/1", "tas', "is not the plan of a run (Input data was truncated)"),
+        ('{"goal": "another program\'s plan"}', "schema is ''"),
+        ("", "is not the plan of a run (Input data was truncated)"),
+    ],
+)
+def test_a_log_beside_a_plan_that_cannot_be_read_is_a_plain_file_with_a_note(unfinished, plan, problem):
+    (unfinished / "plan.json").write_text(plan)
+    result = score(unfinished / "rollouts.jsonl")
+    assert result.groups[0].ledger.planned == 2
+    [note] = result.notes
+    log = unfinished / "rollouts.jsonl"
+    assert note.startswith(f"{log} is read without its plan: {unfinished / 'plan.json'}: {problem}")
+
+
+def test_a_run_and_its_log_are_one_run_given_twice(unfinished):
+    with pytest.raises(InputError, match="appears twice"):
+        read([str(unfinished), str(unfinished / "rollouts.jsonl")])
+
+
+def test_a_loop_of_links_is_no_log(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    (tmp_path / "rollouts.jsonl").symlink_to("rollouts.jsonl")
+    with pytest.raises(InputError, match="cannot be read"):
+        read([str(tmp_path / "rollouts.jsonl")])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("score",),
+        ("compare", "{other}"),
+        ("leaderboard", "{other}"),
+        ("gate", "--require", "mean_reward >= 0.1", "--max-gaps", "2"),
+        ("items",),
+        ("curve",),
+        ("audit",),
+    ],
+)
+def test_every_command_reads_the_run_of_a_log(tmp_path, unfinished, command):
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(record(task, model="n")) + "\n" for task in "abcd"))
+    name, *rest = [each.replace("{other}", str(other)) for each in command]
+    documents = []
+    for path in (unfinished, unfinished / "rollouts.jsonl"):
+        answer = calipers(name, str(path), *rest, "--format", "json", cwd=tmp_path)
+        assert answer.returncode in (0, 1), answer.stderr
+        text = answer.stdout.replace(str(unfinished / "rollouts.jsonl"), str(unfinished))
+        documents.append({key: value for key, value in json.loads(text).items() if key != "notes"})
+    assert documents[0] == documents[1]
 
 
 @given(cut=st.integers(1, 400), room=st.sampled_from([0, 100, BLOCK, 2 * BLOCK]))

@@ -172,12 +172,12 @@ def test_an_id_that_appears_twice_is_refused_with_both_places(tmp_path):
 
 
 def test_the_highest_output_of_a_session_wherever_it_is(tmp_path):
-    rows = [{**VERL, "uid": f"u_0_{output}", "score": output / 10} for output in (9, 10, 2)]
+    rows = [{**VERL, "uid": f"u_0_{output}", "score": output / 10} for output in (9, 10, 0, 2)]
     assert [row["reward score"] for row in seen(read([written(tmp_path, rows_of(*rows))])[0])] == [1.0]
 
 
 def test_the_texts_of_a_session_are_those_of_its_highest_output(tmp_path):
-    uids = ["u_0_9", "u_0_10", "u_0_2", "u_1_0", None]
+    uids = ["u_0_9", "u_0_10", "u_0_0", "u_0_2", "u_1_0", None]
     path = written(tmp_path, rows_of(*({**VERL, "uid": uid, "output": f"said in {uid}"} for uid in uids)))
     table, _ = read([path])
     texts = FORMATS.load("verl").texts(path, {}, frozenset(table.tasks))

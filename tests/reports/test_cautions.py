@@ -5,7 +5,7 @@ from making import rollouts
 
 import calipers
 from calipers.reports.figures import RewardMetric, depends, heavy
-from calipers.stats.counts import Dependence, Follows
+from calipers.stats.counts import Follows
 
 RETRIED = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3, 4)] + [[0] * 4] * 4
 RETRIES = Follows("stops_at_pass", 38, 60, 8, None)
@@ -61,10 +61,10 @@ def test_last_samples_that_pass_too_often_are_said():
 
 
 def test_a_score_is_said_with_its_numbers():
-    text = depends(Dependence(-5.25, 1.6e-7, 60), [RewardMetric("pass_rate", "pass_rate")], True)
+    text = depends(Follows("more_is_lower", 0, 60, 8, 1.6e-7), [RewardMetric("pass_rate", "pass_rate")], True)
     assert text == (
         "sample counts depend on results: tasks with more samples have lower rewards (score test over 60 tasks: "
-        "z = -5.25, p = 2e-07), so pass_rate may be biased"
+        "p = 2e-07), so pass_rate may be biased"
     )
 
 

@@ -6,27 +6,63 @@ import pytest
 
 from calipers.reports import sentences
 from calipers.reports.sentences import Answer
+from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import NO_SUM, Estimate, Signature
 
 
-def estimate(value=0.4402, interval=(0.3391, 0.5465), bounds=None, metric="mean_reward", k=None, tasks=40, why=None):
+def estimate(
+    value=0.4402, interval=(0.3391, 0.5465), bounds=None, metric="mean_reward", k=None, tasks=40, why=None, filled=None
+):
     """An estimate of 40 tasks."""
     made = Signature(metric, k)
-    return Estimate(value, 0.05, interval, "wilson_t", tasks, 303, 0, bounds, True, why, made)
+    return Estimate(value, 0.05, interval, "wilson_t", tasks, 303, 0, bounds, True, why, made, filled_intervals=filled)
 
 
-def said(number: Estimate, *, solved: bool = True, missing: int = 17, name: str = "mean_reward") -> Answer:
-    """The answer of a run of 320 rollouts."""
-    answer = sentences.of_run(
-        "tiny", "arith", name, number, planned=320, missing=missing, confidence=0.95, solved=solved
+def ledger_of(missing=0, samples=8, tasks=40, not_filled=None):
+    """The ledger of a run of tasks with a number of samples each."""
+    planned = tasks * samples
+    scored, passed = planned - missing, (tasks - 11, 3)
+    each = (samples, samples)
+    return Ledger(
+        *(planned, "rows", tasks, scored, missing, planned, {"scored": scored}),
+        samples_per_task=each,
+        tasks_passed=passed,
+        not_filled=not_filled,
     )
+
+
+def said(number: Estimate, *, solved: bool = True, name: str = "mean_reward", **of_ledger) -> Answer:
+    """The answer of a run of 320 rollouts, or of another ledger."""
+    answer = sentences.of_run("tiny", "arith", name, number, ledger_of(**of_ledger), confidence=0.95, solved=solved)
     return Answer(answer.sentence.replace("\xa0", " "), answer.detail.replace("\xa0", " "))
 
 
 @pytest.mark.parametrize(
     ("number", "settings", "expected"),
     [
-        (estimate(), {}, Answer("tiny solves 44 % of arith.", "95 % interval: 34 to 55 %")),
+        (
+            estimate(),
+            {},
+            Answer(
+                "tiny passes 44 % of its samples on arith.",
+                "95 % interval: 34 to 55 %; mean over 40 tasks, 8 each; 72 % of the tasks are passed at least once, "
+                "8 % always",
+            ),
+        ),
+        (
+            estimate(),
+            {"samples": 1},
+            Answer("tiny passes 44 % of the tasks of arith.", "95 % interval: 34 to 55 %"),
+        ),
+        (
+            estimate(metric="pass_rate"),
+            {"name": "pass_rate"},
+            Answer(
+                "tiny passes 44 % of its samples on arith.",
+                "95 % interval: 34 to 55 %; of all 303 samples of 40 tasks; 72 % of the tasks are passed at least "
+                "once, 8 % always",
+            ),
+        ),
         (
             estimate(0.618, (0.571, 0.663)),
             {"solved": False},
@@ -35,30 +71,53 @@ def said(number: Estimate, *, solved: bool = True, missing: int = 17, name: str 
         (
             estimate(0.711, (0.57, 0.82), metric="pass@{k}", k=4),
             {"name": "pass@4"},
-            Answer("tiny solves 71 % of arith within 4 samples.", "95 % interval: 57 to 82 %"),
+            Answer("tiny passes 71 % of the tasks of arith within 4 samples.", "95 % interval: 57 to 82 %"),
         ),
         (
             estimate(1.0, None, tasks=1, why="one task"),
             {},
             Answer("tiny scored 1.000 on one task of arith.", "One task gives no interval"),
         ),
-        (
+        (  # the ends are not known
             estimate(),
-            {"missing": 40},
-            Answer("tiny solves 44 % of arith.", "95 % interval: 34 to 55 %; 40 of 320 rollouts are missing"),
+            {"missing": 4, "samples": 1},
+            Answer(
+                "tiny passes 44 % of the tasks of arith.", "95 % interval: 34 to 55 %; 4 of 40 rollouts are missing"
+            ),
+        ),
+        (  # few are missing
+            estimate(bounds=(0.43, 0.45), filled=((0.33, 0.54), (0.35, 0.56))),
+            {"missing": 2, "samples": 1},
+            Answer("tiny passes 44 % of the tasks of arith.", "95 % interval: 34 to 55 %"),
         ),
         (
-            estimate(bounds=(0.30, 0.58)),
-            {"missing": 90},
+            estimate(bounds=(0.40, 0.50), filled=((0.31, 0.51), (0.39, 0.61))),
+            {"missing": 4, "samples": 1},
             Answer(
-                "tiny solves 44 % of arith, or anything from 30 to 58 %.",
-                "90 of 320 rollouts are missing; they matter more than chance",
+                "tiny passes 44 % of the tasks of arith; with the 4 missing rollouts, anything from 31 to 61 %.",
+                "95 % interval without them: 34 to 55 %",
+            ),
+        ),
+        (  # one of them matters more than chance
+            estimate(bounds=(0.30, 0.50), filled=((0.21, 0.41), (0.39, 0.61))),
+            {"missing": 1, "samples": 1, "solved": False},
+            Answer(
+                "tiny scores 0.440 on arith; with the missing rollout, anything from 0.210 to 0.610.",
+                "95 % interval without them: 0.339 to 0.546",
+            ),
+        ),
+        (  # two of the four were lost before the model was asked
+            estimate(bounds=(0.40, 0.50), filled=((0.31, 0.51), (0.39, 0.61))),
+            {"missing": 5, "not_filled": 2, "samples": 1},
+            Answer(
+                "tiny passes 44 % of the tasks of arith; with the 3 missing rollouts, anything from 31 to 61 %.",
+                "95 % interval without them: 34 to 55 %",
             ),
         ),
         (  # 0.3 % of unsolved tasks are not none
             estimate(0.9971, (0.9912, 0.9996)),
-            {},
-            Answer("tiny solves 99.7 % of arith.", "95 % interval: 99 to 99.96 %"),
+            {"samples": 1},
+            Answer("tiny passes 99.7 % of the tasks of arith.", "95 % interval: 99 to 99.96 %"),
         ),
         (
             estimate(None, None, why="no task has a value"),
@@ -185,7 +244,21 @@ def test_a_gate(answer, expected):
 
 def test_how_sure_it_is_stands_in_brackets_and_the_rest_below():
     answer = sentences.of_run(
-        "tiny", "arith", "mean_reward", estimate(), planned=320, missing=40, confidence=0.95, solved=True
+        "tiny", "arith", "mean_reward", estimate(), ledger_of(missing=4, samples=1), confidence=0.95, solved=True
     )
-    assert answer.line.replace("\xa0", " ") == "tiny solves 44 % of arith (95 % interval: 34 to 55 %)."
-    assert answer.below == "40 of 320 rollouts are missing."
+    assert answer.line.replace("\xa0", " ") == "tiny passes 44 % of the tasks of arith (95 % interval: 34 to 55 %)."
+    assert answer.below == "4 of 40 rollouts are missing."
+
+
+def test_a_retried_run_says_what_its_first_tries_pass():
+    tries = {
+        f"any_of_first_{k}": estimate(value, ends, metric="any_of_first_{k}", k=k)
+        for k, value, ends in ((1, 0.33, (0.24, 0.43)), (4, 0.8, (0.7, 0.88)))
+    }
+    answer = sentences.of_run(
+        "", "", "mean_reward", estimate(), ledger_of(), confidence=0.95, solved=True, first_tries=tries
+    )
+    said = str(answer).replace("\xa0", " ")
+    assert said.startswith(
+        "First tries pass 33 % (24 to 43 %); 80 % of the tasks are passed within 4 tries. The numbers"
+    )

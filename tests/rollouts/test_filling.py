@@ -15,6 +15,7 @@ class OfOutcomes:
 
     def __init__(self, *words):
         self.outcome = np.array([CODE[word] for word in words], dtype=np.uint8)
+        self.before_answer = None
 
     def __len__(self):
         return len(self.outcome)

@@ -27,17 +27,21 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 @contextmanager
-def chat_model(answer: Callable[[str], str]) -> Iterator[str]:
-    """The base URL of an OpenAI-compatible server that replies to the last message of each chat."""
+def chat_model(answer: Callable[[str], str | dict[str, object]]) -> Iterator[str]:
+    """The base URL of an OpenAI-compatible server that replies to the last message of each chat.
+
+    An answer is a text, or the fields of the reply's message.
+    """
     numbers = count()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             chat = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            message = {"role": "assistant", "content": answer(chat["messages"][-1]["content"])}
+            reply = answer(chat["messages"][-1]["content"])
+            message = {"role": "assistant", **({"content": reply} if isinstance(reply, str) else reply)}
             usage = {"prompt_tokens": 5, "completion_tokens": 2}
-            reply = {"id": f"chatcmpl-{next(numbers)}", "choices": [{"message": message, "finish_reason": "stop"}]}
-            body = json.dumps({**reply, "usage": usage}).encode()
+            choices = [{"message": message, "finish_reason": "stop"}]
+            body = json.dumps({"id": f"chatcmpl-{next(numbers)}", "choices": choices, "usage": usage}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 
 import pytest
 
@@ -86,10 +88,8 @@ def test_the_neutral_answer_is_judged_once_for_a_task_however_many_fail_at_once(
 @pytest.mark.parametrize(
     "error",
     [
-        VerifierError("HTTP 503", outcome="judge_failed", blameless=True),
-        VerifierError("a pattern did not end", outcome="filter_timeout"),
-        TimeoutError("a server is slow"),
-        ConnectionResetError("a server is gone"),
+        VerifierError("HTTP 429", outcome="judge_failed", blameless=True),
+        ConnectionRefusedError("there is no server"),
     ],
 )
 def test_what_is_plainly_the_machines_is_not_tried_again(error):
@@ -97,6 +97,55 @@ def test_what_is_plainly_the_machines_is_not_tried_again(error):
     (found,) = judged(fussy, "bad")
     assert found.outcome == getattr(error, "outcome", "verifier_failed")
     assert fussy.seen == ["bad"]
+
+
+SUSPECTS = [
+    VerifierError("HTTP 503", outcome="judge_failed", blameless=True, suspect=True),
+    VerifierError("a pattern did not end", outcome="filter_timeout", suspect=True),
+    TimeoutError("a server is slow"),
+    ConnectionResetError("a server is gone"),
+]
+
+
+@pytest.mark.parametrize("error", SUSPECTS)
+def test_a_server_that_breaks_off_for_one_answer_only_is_that_answers_doing(error):
+    fussy = Fussy({"bad": 9}, error)
+    (found,) = judged(fussy, "bad")
+    assert found.outcome == "broke_verifier"
+    assert fussy.seen == ["bad", *["42", "bad"] * 3]  # in turn
+    assert found.tried == {"blame": {"neutral": [True] * 3, "answer": [False] * 3}}
+
+
+@pytest.mark.parametrize("error", SUSPECTS)
+@pytest.mark.parametrize(
+    ("fails", "blame"),
+    [
+        ({"bad": 9, "42": 9}, {"neutral": [False, None, None], "answer": [None] * 3}),
+        ({"bad": 1}, {"neutral": [True, None, None], "answer": [True, None, None]}),
+        ({"bad": 3}, {"neutral": [True] * 3, "answer": [False, False, True]}),
+    ],
+)
+def test_any_other_result_of_the_tries_leaves_a_gap(error, fails, blame):
+    fussy = Fussy(fails, error)
+    (found,) = judged(fussy, "bad")
+    assert found.outcome == getattr(error, "outcome", "verifier_failed")
+    assert found.tried == {"blame": blame}
+
+
+def test_a_server_that_fails_at_random_blames_hardly_any_answer():
+    """With chance f, an answer is blamed with chance f^4 (1 - f)^3: 0.3 % at 0.3."""
+    dice = random.Random(7)
+
+    class Random:
+        async def verify(self, task, completion):
+            if dice.random() < 0.3:
+                raise VerifierError("HTTP 500", outcome="judge_failed", blameless=True, suspect=True)
+            return Verdict(1.0)
+
+    outcomes = Counter(getattr(found, "outcome", "") for found in judged(Random(), *["any"] * 20_000))
+    blamed = outcomes["broke_verifier"] / 20_000
+    assert blamed == pytest.approx(0.3**4 * 0.7**3, abs=0.001)
+    assert outcomes["judge_failed"] / 20_000 == pytest.approx(0.3 - 0.3**4 * 0.7**3, abs=0.02)
 
 
 def test_whatever_a_verifier_raises_is_no_verdict():

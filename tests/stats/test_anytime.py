@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.anytime import CONTRADICTED, NO_RANGE, anytime, bets_of
+from calipers.stats.anytime import CONTRADICTED, NO_RANGE, Bets, anytime, bets_of
 from calipers.stats.claims import Evidence, decide
 from calipers.stats.intervals import ONE_TASK
 from calipers.stats.margins import equivalence, non_inferiority

@@ -44,6 +44,27 @@ def test_no_interval_says_why():
     assert "too many rewards" in bootstrap(mean, [[0.0] * 100_000] * 2, 0.95, 0).why
 
 
+@pytest.mark.parametrize(
+    "extreme", [worst, lambda tasks: max(map(max, tasks)), lambda tasks: float(len(set(map(tuple, tasks))))]
+)
+@pytest.mark.parametrize("equal", [1, 10])  # so many tasks share the extreme
+def test_an_extreme_had_an_interval_from_its_own_value(extreme, equal):
+    """The worst of 30 tasks had 0.0 to 0.0, if several tasks shared it, or else 0.0 to some other task's value."""
+    tasks = [[0.0]] * equal + [[number / 30] for number in range(1, 30)] + [[1.0]] * equal
+    found = bootstrap(extreme, tasks, 0.95, 0)
+    assert found.ends is None
+    one_sided = "all bootstrap draws lie on one side of the value, as for the extremes of a sample"
+    assert found.why in (one_sided, "every bootstrap draw gives the same number")
+
+
+def test_an_interval_had_no_width_if_nearly_all_draws_agree():
+    """The third largest of values of which 20 are equal: draws lie on both sides, but few of them."""
+    tasks = [[0.0]] * 2 + [[0.5]] * 20 + [[1.0]] * 2
+    found = bootstrap(lambda drawn: sorted(task[0] for task in drawn)[len(drawn) // 2], tasks, 0.9, 0)
+    assert found.ends is None
+    assert found.why in ("every bootstrap draw gives the same number", "the draws agree at this confidence")
+
+
 def draws(values, weights=None, seed=0):
     values = np.array(values, dtype=float)
     weights = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
@@ -176,7 +197,8 @@ def test_an_opaque_metric_without_an_interval_says_why(compute, tasks, clusters,
 
 
 def test_two_hundred_calls_are_enough():
-    assert bootstrap(lambda tasks: tasks[0][0], [[0.0] * 16_666, [1.0] * 16_666] * 3, 0.95, 0).ends == (0.0, 1.0)
+    found = bootstrap(lambda tasks: tasks[0][0], [[0.0] * 16_666, [1.0] * 16_666] * 3, 0.95, 0, value=0.5)
+    assert found.ends == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("tasks", [2, 3, 5])
@@ -204,6 +226,6 @@ class Counted(list):
 def test_many_tasks_are_grouped_once_and_not_searched_for_each():
     tasks = [Counted([float(n % 2)]) for n in range(2_000)]  # searching would compare each with all others
     clusters = np.arange(2_000) % 5
-    assert bootstrap(lambda some: some[0][0], tasks, 0.95, 0).method == "bootstrap"
+    assert bootstrap(lambda some: some[0][0], tasks, 0.95, 0, value=0.5).method == "bootstrap"
     assert bootstrap(lambda some: float(len(some)), tasks, 0.95, 0, clusters).why.startswith("every bootstrap draw")
     assert Counted.compared == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calipers.stats.claims import Evidence, claim, decide, unseen
+from calipers.stats.claims import Claim, Evidence, Unseen, claim, decide, p_of_claim, p_of_equivalence, unseen
 from calipers.stats.paired import judged, paired, units_of
 
 ONES = np.ones
@@ -150,8 +150,68 @@ def test_the_score_against_a_tail_is_that_of_hall():
     assert unseen(base - shifted + 1, base, units_of(1 - shifted), None) is None  # the tail supports the claim
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e150])
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
 def test_the_score_against_a_tail_has_no_scale(scale):
     new, old = np.linspace(0, 1, 30) ** 3, np.linspace(0.5, 0.6, 30)
     scores = [unseen(s * new, s * old, units_of(s * new - s * old), None).score for s in (1.0, scale)]
     assert scores[1] == pytest.approx(scores[0])
+
+
+def test_a_claim_beyond_a_bound_allows_for_unseen_losses_beyond_it():
+    """Thirty passes of a run that passes 95 % were shown to be more than 0.1 above a steady 0.85."""
+    new, old = ONES(30), np.full(30, 0.85)
+    units = units_of(new - old)
+    found = evidence_of(new, old, unseen=unseen(new, old, units, (0.0, 1.0)))
+    assert claim(found, above=True, level=0.025).shown
+    assert claim(found, above=True, level=0.025, bound=0.1) == Claim(False, "unseen_loss", True)
+    assert claim(found, above=True, level=0.025, bound=0.01).shown
+    mirrored = evidence_of(old, new, unseen=unseen(old, new, units_of(old - new), (0.0, 1.0)))
+    assert claim(mirrored, above=False, level=0.025, bound=-0.1) == Claim(False, "unseen_loss", True)
+    assert found.unseen.beyond(0.05) == pytest.approx(np.sqrt(30 * 0.1 / 0.9))  # D - b over sqrt((L + b)(D - b)/T)
+
+
+def test_a_score_against_a_tail_falls_with_the_bound():
+    differences = np.repeat([1.0, -3.0], [30, 10]) + 0.5
+    base = np.tile([1.0, -1.0], 20)
+    found = unseen(differences + base, base, units_of(differences), None)
+    scores = [found.beyond(bound) for bound in (0.0, 0.1, 0.3, 0.6)]
+    assert scores == sorted(scores, reverse=True)
+
+
+# --- the p of a claim, which families adjust
+
+
+def random_evidence(draws):
+    """Random evidence on two runs of a few tasks, with fillings, first samples and a lopsided pair now and then."""
+    count = draws.integers(6, 40)
+    differences = draws.choice([-1.0, 0.0, 0.0, 1.0, 1.0], count)
+    observed = paired(differences, limits=(0.0, 1.0))
+    compared = paired(differences[: count // 2 + 1], limits=(0.0, 1.0)) if draws.random() < 0.3 else observed
+    worst = None
+    if draws.random() < 0.6:
+        lost = draws.random(count) < 0.1
+        against, favour = (paired(np.where(lost, end, differences), limits=(0.0, 1.0)) for end in (-1.0, 1.0))
+        worst = against, favour
+    unseen = Unseen(float(draws.uniform(0, 4)), 1.0) if draws.random() < 0.3 else None
+    weighted = paired(differences * 0.7, limits=(0.0, 1.0)) if draws.random() < 0.2 else None
+    return Evidence(observed, compared, worst, bool(draws.random() < 0.1), False, weighted, unseen)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_p_of_a_claim_is_the_smallest_level_that_decides(seed):
+    draws = np.random.default_rng(seed)
+    evidence = random_evidence(draws)
+    p = p_of_claim(evidence)
+    for level in (0.001, 0.01, 0.05, 0.2, 0.6, 0.98):
+        decided = decide(evidence, level=level).word in ("better", "worse")
+        assert decided == (p is not None and p <= level)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_p_of_equivalence_is_the_smallest_level_that_decides(seed):
+    draws = np.random.default_rng(seed)
+    evidence, margin = random_evidence(draws), float(draws.uniform(0.1, 0.9))
+    p = p_of_equivalence(evidence, margin)
+    for confidence in (0.5, 0.8, 0.95, 0.99):
+        decided = decide(evidence, margin=margin, confidence=confidence).word == "equivalent"
+        assert decided == (p is not None and p <= 1 - confidence)

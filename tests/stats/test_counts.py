@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from calipers.stats.counts import (
     LEVEL,
     Follows,
+    Samples,
     Tries,
     common_weights,
     count_tails,
@@ -80,7 +81,26 @@ def test_the_last_sample_is_a_pass_too_often():
 def test_tasks_with_one_result_only_say_nothing_about_the_last_sample():
     mixed = [[0, 1], [1, 0]] * 10 + [[1, 1, 0], [0, 0, 1]]
     assert found(*mixed) is None
-    assert found(*mixed, *[[1, 1, 1, 1]] * 500) is None
+    assert found(*mixed, *[[1, 1, 1, 1], [0, 0, 0, 0]] * 250) is None
+
+
+def test_more_samples_of_hard_tasks_are_found_by_the_score_test():
+    """Batches of two samples until one passes: neither a last sample nor a sample after a pass shows it."""
+    tasks = [[1, 0], [0, 1], [1, 1]] * 8 + [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]] * 6
+    expected = Follows("more_is_lower", 0, 42, 4, pytest.approx(1e-7, abs=1e-6))
+    assert found(*tasks) == expected
+    assert found(*tasks, ordered=False) == expected
+    padded = [[*task, *[LOST] * (4 - len(task))] for task in tasks]
+    assert found(*padded) is None  # equal plans, and losses alone
+
+
+def test_graded_rewards_are_read_by_the_score_test():
+    samples = np.repeat([2, 4], 15)
+    task = np.repeat(np.arange(30), samples)
+    rewards = np.where(samples[task] == 2, 0.8, 0.3)
+    nothing, everything = np.zeros(len(task), dtype=bool), np.ones(len(task), dtype=bool)
+    assert follows(nothing, everything, task) is None
+    assert follows(nothing, everything, task, rewards=rewards).rule == "more_is_lower"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +166,8 @@ def test_a_task_with_a_single_failure_does_not_hide_a_stop_at_passes(tasks):
 @given(TASKS, st.integers(0, 12))
 def test_parts_together_are_the_whole(tasks, cut):
     parts = [Tries.of(*columns(*tasks[:cut]), min(cut, len(tasks))), Tries.of(*columns(*tasks[cut:]))]
-    assert follows_of(joined_tries(parts)) == found(*tasks)
+    joined = joined_tries(parts)
+    assert follows_of(Samples(joined, joined.passes / np.maximum(joined.n, 1))) == found(*tasks)
 
 
 @given(TASKS)

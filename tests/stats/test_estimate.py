@@ -34,6 +34,13 @@ def plugin():
         METRICS.discard(name)
 
 
+class Middle:
+    """The mean of the tasks' means, as a black box."""
+
+    def compute(self, tasks):
+        return sum(sum(task) / len(task) for task in tasks) / len(tasks)
+
+
 class Worst:
     def compute(self, tasks):
         return min(sum(task) / len(task) for task in tasks)
@@ -50,15 +57,55 @@ def planned(right, scored, of):
 
 
 def test_what_is_missing_is_dropped_zeroed_or_bounded():
-    table = planned(right=80, scored=90, of=100)
+    table = planned(right=72, scored=80, of=100)
     dropped, zeroed = (
         calipers.score(table, "mean_reward", missing=policy)["mean_reward"] for policy in ("gap", "zero")
     )
-    assert dropped.value == pytest.approx(0.8889, abs=1e-4)
-    assert zeroed.value == 0.8
-    assert dropped.bounds == zeroed.bounds == (0.8, 0.9)
-    assert (dropped.samples, dropped.undefined_tasks) == (90, 10)
+    assert dropped.value == 0.9
+    assert zeroed.value == 0.72
+    assert dropped.bounds == zeroed.bounds == (0.72, 0.92)
+    assert (dropped.samples, dropped.undefined_tasks) == (80, 20)
     assert (zeroed.samples, zeroed.undefined_tasks) == (100, 0)
+
+
+def test_what_was_lost_before_the_model_was_asked_is_filled_only_above_a_tenth():
+    few, many = planned(right=80, scored=90, of=100), planned(right=80, scored=89, of=100)
+    assert calipers.score(few, "mean_reward")["mean_reward"].bounds is None
+    assert calipers.score(few, "mean_reward").groups[0].ledger.filled == 0
+    assert calipers.score(many, "mean_reward")["mean_reward"].bounds == (0.8, 0.91)
+    assert calipers.score(few, "mean_reward", missing="zero")["mean_reward"].bounds == (0.8, 0.9)
+    lost = [{"task": f"t{n}", "outcome": "client_failed" if n < 5 else "not_run"} for n in range(10)]
+    rows = [{"task": f"u{n}", "reward": float(n < 80)} for n in range(90)]
+    some = calipers.score([*rows, *lost], "mean_reward")
+    assert some["mean_reward"].bounds == (80 / 95, 85 / 95)
+    assert some.groups[0].ledger.filled == 5
+
+
+def test_the_ends_of_a_score_are_those_of_its_worst_fillings():
+    rows = [[1.0, GAP]] * 3 + [[0.0, 1.0]] * 5 + [[1.0, 1.0]] * 4
+    estimate = score(rows, "mean_reward")["mean_reward"]
+    low, high = (
+        score([[end if reward is GAP else reward for reward in task] for task in rows], "mean_reward")["mean_reward"]
+        for end in (0.0, 1.0)
+    )
+    assert estimate.bounds == (low.value, high.value)
+    assert estimate.worst_interval == (low.interval[0], high.interval[1])
+    assert estimate.filled_intervals == (low.interval, high.interval)
+    assert score([[1.0, 0.0]] * 4, "mean_reward")["mean_reward"].worst_interval is None
+
+
+def test_without_a_range_the_ends_seen_fill_missing_rewards():
+    rewards = [[float(n % 4) * 2.5] for n in range(20)]
+    seen = score([*rewards, [GAP]], "mean_reward")["mean_reward"]
+    assert seen.bounds == pytest.approx((75 / 21, 82.5 / 21))
+    assert score([*rewards[:19], [GAP]], "mean_reward")["mean_reward"].bounds is None  # 19 rewards say too little
+    by_half = calipers.score(
+        [{"task": n, "reward": None if n == 20 else rewards[n][0], "half": n < 3 or n == 20} for n in range(21)],
+        "mean_reward",
+        by="half",
+    )
+    few = by_half.groups[0].breakdowns["half"]["true"]["mean_reward"]
+    assert few.bounds == pytest.approx((7.5 / 4, 15 / 4))  # the ends are those of the run, not of the slice
 
 
 def test_missing_fail_refuses_any_gap():
@@ -77,7 +124,7 @@ def test_missing_fail_refuses_any_gap():
         ([[GAP], [GAP]], (0.0, 1.0)),
     ],
 )
-def test_bounds_need_a_gap_and_rewards_between_0_and_1(tasks, bounds):
+def test_bounds_need_a_gap_and_a_range_of_rewards(tasks, bounds):
     assert score(tasks, "mean_reward")["mean_reward"].bounds == bounds
 
 
@@ -127,13 +174,13 @@ def test_a_plugin_that_fails_is_named_and_no_bug_of_ours(plugin):
 
 
 def test_an_opaque_metric_is_drawn_by_clusters(plugin):
-    plugin("worst", Worst)
+    plugin("middle", Middle)
     rows = [
-        {"task": f"t{n}", "reward": (n % 7) / 10 + (n // 10) / 100, "metadata": {"book": n // 10}} for n in range(40)
+        {"task": f"t{n}", "reward": (n % 7) / 100 + (n // 10) / 10, "metadata": {"book": n // 10}} for n in range(40)
     ]
     table = rollouts(*rows, labels=["book"])
-    plain, clustered = (calipers.score(table, "worst", cluster=key)["worst"] for key in (None, "book"))
-    assert plain.value == clustered.value == 0.0
+    plain, clustered = (calipers.score(table, "middle", cluster=key)["middle"] for key in (None, "book"))
+    assert plain.value == clustered.value
     assert plain.stderr < clustered.stderr
     assert "cluster:book" in clustered.signature
 
@@ -287,8 +334,12 @@ def test_an_opaque_metric_answers_like_any_other(plugin):
     assert seen[0] == [[1, 0.5], [], [0.25, 0.0], [1]]  # --missing zero fills the gap
     assert (found.tasks, found.samples, found.undefined_tasks) == (3, 5, 1)
     found = score(lists * 2, "worst")["worst"]
-    assert (found.value, found.method, found.higher_is_better) == (0.25, "bootstrap", None)
-    assert found.interval[0] == 0.25
+    assert (found.value, found.interval, found.method, found.higher_is_better) == (0.25, None, None, None)
+    assert found.why.startswith("all bootstrap draws lie on one side of the value")
+    plugin("middle", Middle)
+    found = score(lists * 2, "middle")["middle"]
+    assert (found.method, found.higher_is_better) == ("bootstrap", None)
+    assert found.interval[0] < found.value < found.interval[1]
     assert "interval:bootstrap" in found.signature
     plugin("nan", type("Nan", (), {"compute": lambda self, tasks: math.nan}))
     assert score(lists, "nan")["nan"].why == "undefined for these values"
@@ -309,10 +360,10 @@ def test_rewards_near_the_end_of_all_numbers_have_a_mean_and_no_interval(interva
 
 
 def test_a_sum_beyond_all_numbers_is_told_apart_from_a_value_that_does_not_exist():
-    result = score([[1.7e308]] * 3, "mean_reward", "pass_rate")
+    result = score([[1.7e308]] * 3, "mean_reward", "pass_rate(threshold=1)")
     found = result["mean_reward"]
     assert (found.value, found.why) == (None, "the values are too large for their sum to be a number")
-    assert result["pass_rate"].value == 1.0
+    assert result["pass_rate(threshold=1)"].value == 1.0
 
 
 @pytest.mark.parametrize("scale", [1e-200, 2.0**-1060, -1e-150])  # the squares of all of them are 0
@@ -366,7 +417,8 @@ def test_a_gap_that_counts_zero_counts_in_statistics_of_the_reward_too(name):
 )
 def test_who_did_not_say_what_the_reward_is_called_is_told(rows, said):
     notes = [] if said is None else [f"no rollout has a reward; --columns reward=KEY names it{said}"]
-    assert calipers.score(rollouts(*rows)).notes == notes
+    found = [note for note in calipers.score(rollouts(*rows)).notes if "are missing" not in note]
+    assert found == notes
 
 
 def test_all_or_nothing_means_the_reward_that_is_asked_for():

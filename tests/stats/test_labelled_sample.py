@@ -3,7 +3,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from calipers.stats.judges import SUSPECT, labelled_sample
+from calipers.rollouts.column import Column
+from calipers.stats.judges import MOST_TESTS, SUSPECT, disagreement, labelled_sample, pick_tests
 
 
 def plain(judged, labelled):
@@ -89,3 +90,68 @@ def test_tasks_of_other_sizes_do_not_change_places():
     """The only task of its size: its labels have nowhere else to fall."""
     judged, task = np.array([1.0, 1, 0, 0]), np.array([0, 0, 1, 2])
     assert labelled_sample(judged, task == 0, task) is None
+
+
+def two_judges(rng, tasks, samples):
+    """Scores of a judge and of a verifier that are right in 85 and in 80 % of the rollouts, by name, and the tasks."""
+    truth = rng.random((tasks, samples)) < rng.beta(1, 1, (tasks, 1))
+    scores = {
+        name: np.where(rng.random(truth.shape) < right, truth, ~truth).astype(float).ravel()
+        for name, right in (("judge", 0.85), ("verifier", 0.8))
+    }
+    return scores, np.repeat(np.arange(tasks), samples)
+
+
+def columns(scores):
+    return {name: Column.of(values) for name, values in scores.items()}
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_labels_on_disagreements_were_not_seen_by_the_mean_of_the_judge(samples):
+    """A person labelled the rollouts on which judge and verifier disagree; the judge's mean is the same there."""
+    rng = np.random.default_rng(samples)
+    by_mean = by_disagreement = 0
+    for _ in range(30):
+        scores, task = two_judges(rng, 200, samples)
+        apart = np.flatnonzero(scores["judge"] != scores["verifier"])
+        labelled = np.isin(np.arange(len(task)), rng.choice(apart, 30, replace=False))
+        found = {(test.first, test.second): test for test in pick_tests(columns(scores), labelled, task, 1.0)}
+        by_mean += found["judge", None].suspect
+        test = found["judge", "verifier"]
+        by_disagreement += test.suspect
+        assert (test.labelled, test.labelled_rollouts, test.other_rollouts) == (1.0, 30, len(task) - 30)
+        assert test.others < 0.4
+    assert by_mean < 10
+    assert by_disagreement == 30
+
+
+@pytest.mark.parametrize("rewards", [2, 3])
+def test_labels_at_random_are_suspected_in_at_most_1_percent_over_all_tests(rewards):
+    rng = np.random.default_rng(rewards)
+    checks, suspected = 400, 0
+    for _ in range(checks):
+        scores, task = two_judges(rng, 60, 1)
+        for number in range(rewards - 2):
+            scores[f"more {number}"] = (rng.random(60) < 0.5).astype(float)
+        labelled = np.zeros(60, dtype=bool)
+        labelled[rng.choice(60, 15, replace=False)] = True
+        suspected += any(test.suspect for test in pick_tests(columns(scores), labelled, task, 1.0))
+    assert suspected / checks <= SUSPECT + 3 * np.sqrt(SUSPECT * (1 - SUSPECT) / checks)
+
+
+def test_at_most_ten_tests_and_each_can_be_suspect():
+    rng = np.random.default_rng(1)
+    scores, task = two_judges(rng, 100, 1)
+    scores |= {f"more {number}": (rng.random(100) < 0.5).astype(float) for number in range(6)}
+    labelled = scores["judge"] != scores["verifier"]
+    found = pick_tests(columns(scores), labelled, task, 1.0)
+    assert len(found) == MOST_TESTS
+    assert next(test for test in found if test.second == "verifier").suspect
+
+
+def test_a_disagreement_is_a_distance_or_that_of_the_passes():
+    gap = Column(np.array([0.5, 1.0, 0.0]), np.array([True, True, False]))
+    assert disagreement(gap, Column.of(np.array([0.25, 1.0, 1.0])), 1.0).values.tolist() == [0.25, 0.0, 0.0]
+    assert disagreement(gap, Column.of(np.array([0.25, 1.0, 1.0])), 1.0).given.tolist() == [True, True, False]
+    stars = Column.of(np.array([5.0, 2.0, 4.0]))
+    assert disagreement(stars, Column.of(np.array([1.0, 1.0, 0.0])), 1.0).values.tolist() == [0.0, 0.0, 1.0]

@@ -10,6 +10,7 @@ from calipers.stats.paired import (
     NO_COMMON,
     SOME_UNDEFINED,
     UNDEFINED,
+    by_draws,
     paired_bootstrap,
     paired_bootstrap_of_values,
     ratio,
@@ -187,3 +188,10 @@ def test_rounding_is_no_difference():
     thrice = np.array([[0.1 + 0.1 + 0.1, 3.0]] * 20)
     found = paired_bootstrap(once, thrice, ratio)
     assert (found.value, found.p) == (0.0, 1.0)
+
+
+def test_a_difference_had_an_interval_of_no_width_if_nearly_all_draws_agree():
+    differences = np.array([0.5] * 990 + [0.4] * 5 + [0.6] * 5)
+    found = by_draws(0.5, differences, 0.95, 40)
+    assert found.interval is None
+    assert found.why == "the draws agree at this confidence"

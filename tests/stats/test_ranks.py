@@ -126,10 +126,28 @@ def test_signs_are_the_same_for_all_pairs_whatever_their_tasks(weighed):
             share, units = weights[both] / weights[both].sum(), int(both.sum())
             flipped = share * ((low[row] - high[column]) * signs)[both]
             rest = flipped - share * flipped.sum()
-            of_pairs.append(abs(flipped.sum()) / np.sqrt(units / (units - 1) * (rest**2).sum()))
+            squared_t = flipped.sum() ** 2 / max(units / (units - 1) * (rest**2).sum(), 1e-30)
+            units = 1 / (share**2).sum()
+            of_pairs.append(units * squared_t / (units - 1 + squared_t))  # the square of s, whatever the units
         largest.append(max(of_pairs))
     found = rank_sets(low, weights, high=high, known=known)
-    assert found.widest == pytest.approx(sorted(largest)[int(np.ceil(0.95 * len(largest))) - 1], abs=1e-9)
+    squared_s = sorted(largest)[int(np.ceil(0.95 * len(largest))) - 1]
+    for row, column in ((0, 1), (1, 2)):
+        share = weights * known[row] * known[column]
+        units = share.sum() ** 2 / (share**2).sum()
+        needed = np.sqrt(squared_s * (units - 1) / (units - squared_s))
+        assert found.needed_first[row, column] == pytest.approx(needed, abs=1e-9)
+
+
+def test_a_run_with_few_tasks_does_not_hide_the_order_of_the_others():
+    """The critical value of the complete runs was 3.9 with three runs of 7 tasks beside them, and is 2.4 without."""
+    values, known = passes(7, 200, shift=0.08), np.ones((7, 200), dtype=bool)
+    for run, start in ((4, 0), (5, 50), (6, 100)):
+        known[run], values[run, start : start + 7] = False, values[run, start : start + 7] > 2
+        known[run, start : start + 7] = True
+    found, complete = rank_sets(values, known=known), rank_sets(values[:4])
+    assert found.critical < complete.critical + 0.6
+    assert found.needed[0, 6] > found.critical
 
 
 def test_a_run_with_three_tasks_leaves_the_others_their_sets():

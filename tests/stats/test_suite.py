@@ -187,9 +187,10 @@ def test_a_column_that_is_called_like_a_range_is_none(column):
     assert read == pytest.approx(live)
 
 
-def test_datasets_without_a_range_are_combined_by_their_ends():
+def test_datasets_with_an_interval_of_another_name_are_combined_by_their_ends():
     values = [[3.0], [5.5], [4.0]], [[1.0], [2.0], [2.5]]
-    parts = {str(number): calipers.score(one, "mean_reward")["mean_reward"] for number, one in enumerate(values)}
+    given = {"range": (0, 10), "interval": "t"}
+    parts = {str(at): calipers.score(one, "mean_reward", **given)["mean_reward"] for at, one in enumerate(values)}
     macro = means(parts).macro
     assert macro.method == "mover"
     below = math.hypot(*(part.value - part.interval[0] for part in parts.values())) / 2

@@ -20,6 +20,7 @@ from calipers.verifiers.maths import MATH, WORKERS
 from calipers.verifiers.schema import JSON_SCHEMA
 from calipers.verifiers.schema import WORKERS as SCHEMAS
 from calipers.verifiers.test_sh import TEST_SH
+from calipers.verifiers.text import REGEX_MATCH
 from calipers.verifiers.workers import mechanism
 
 TWO = "The answer says\nSCORE: 1\nwhich is not mine.\nSCORE: 0"
@@ -68,15 +69,45 @@ def test_a_judge_that_nobody_can_read() -> None:
     assert (error.outcome, calls) == ("judge_failed", 2)
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_judge_whose_server_is_busy(status: int) -> None:
+@pytest.mark.parametrize("status", [429, 401, 404])
+def test_a_judge_whose_server_accepts_nothing(status: int) -> None:
     error, calls = sat([broken(status)], "4")
-    assert (error.outcome, calls) == ("judge_failed", 1)
+    assert (error.outcome, calls, error.tried) == ("judge_failed", 1, {})
+
+
+@pytest.mark.parametrize("status", [500, 503, 408])
+def test_a_judge_whose_server_fails_on_everything(status: int) -> None:
+    error, calls = sat([broken(status), broken(status)], "4")
+    assert (error.outcome, calls) == ("judge_failed", 2)
+    assert error.tried == {"blame": {"neutral": [False, None, None], "answer": [None, None, None]}}
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_judge_whose_server_fails_on_one_answer_each_time(status: int) -> None:
+    error, calls = sat([broken(status), *[NO, broken(status)] * 3], "4")
+    assert (error.outcome, calls) == ("broke_verifier", 7)
+    assert error.tried == {"blame": {"neutral": [True] * 3, "answer": [False] * 3}}
+    assert error.usage["output_tokens"] == 3 * len(NO.split())
+
+
+@pytest.mark.parametrize(
+    ("says", "blame"),
+    [
+        ([NO, NO], {"neutral": [True, None, None], "answer": [True, None, None]}),  # it works now
+        ([NO, broken(500), broken(500)], {"neutral": [True, False, None], "answer": [False, None, None]}),
+        ([NO, broken(429)], {"neutral": [True, None, None], "answer": [None] * 3}),  # which says nothing of the answer
+        ([NO, broken(500), NO, broken(500), NO, NO], {"neutral": [True] * 3, "answer": [False, False, True]}),
+    ],
+)
+def test_a_judge_whose_server_fails_now_and_then(says: list[Any], blame: Any) -> None:
+    error, calls = sat([broken(500), *says], "4")
+    assert (error.outcome, calls) == ("judge_failed", 1 + len(says))
+    assert error.tried == {"blame": blame}
 
 
 def test_a_busy_server_when_the_answer_is_judged_again() -> None:
-    error, calls = sat([TWO, NO, broken(503)], "SCORE: 1")
-    assert (error.outcome, calls) == ("judge_failed", 3)
+    error, calls = sat([TWO, NO, broken(503), broken(503)], "SCORE: 1")
+    assert (error.outcome, calls) == ("judge_failed", 4)  # the fourth is of the neutral answer
 
 
 def test_an_answer_that_no_judge_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +125,14 @@ def test_a_script_that_the_answer_keeps_from_its_end() -> None:
 
 
 @pytest.mark.skipif(bool(SCHEMAS.missing()), reason="jsonschema is not installed")
-def test_a_pattern_of_the_users_that_comes_to_no_end_is_missing() -> None:
+def test_a_pattern_of_the_users_that_one_answer_stops() -> None:
     asked = task(None, "json_schema", schema={"pattern": "^(a+)+$"}, seconds=1)
     error = failure(JSON_SCHEMA, asked, '"' + "a" * 60 + '!"')
-    assert (error.outcome, error.tried) == ("verifier_failed", {})
+    assert error.outcome == "broke_verifier"
+    assert error.tried == {"blame": {"neutral": [True] * 3, "answer": [False] * 3}}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pattern_of_the_tasks_own_that_one_answer_stops() -> None:
+    error = failure(REGEX_MATCH, task("^(?:a+)+$", "regex_match"), "a" * 60 + "!")
+    assert (error.outcome, error.tried["blame"]["answer"]) == ("broke_verifier", [False] * 3)

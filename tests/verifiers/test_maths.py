@@ -59,6 +59,120 @@ def test_the_answer_is_right_in_any_form(gold: Any, text: str, reward: float) ->
     assert verdict.answer
 
 
+RIGHT = [  # as models print it
+    ("It is 12.", "12"),
+    ("3*4 = 12", "12"),
+    ("x = 12", "12"),
+    ("So the answer is 3*4 = 12.", "12"),
+    ("3 × 4 = 12", "12"),
+    ("We get 2 + 2 + 8 = 4 + 8 = 12", "12"),
+    (r"\boxed{12}", "12"),
+    ("Thus $x = 12$.", "12"),
+    (r"So 3 + 9 = \boxed{12}.", "12"),
+    (r"\[ 3 \cdot 4 = 12 \]", "12"),
+    ("The total for 2020 = 500.", "500"),
+    ("In set 2 = 15 cm", "15"),
+    ("Step 2: 3 + 4 = 7", "7"),
+    ("5! = 120", "120"),
+    ("2^10 = 1024", "1024"),
+    ("2**10 = 1024", "1024"),
+    ("10/3 = 3.33", "3.33"),
+    ("22/7 = 3.142857", "3.142857"),
+    ("1/3 = 0.333333", "1/3"),
+    ("50% = 0.5", "0.5"),
+    ("1,200 + 34 = 1,234", "1234"),
+    ("$5 + $7 = $12", "12"),
+    ("7 / 2 = 3 remainder 1", "1"),
+    ("17 mod 5 = 2", "2"),
+    ("f(3) = 12", "12"),
+    ("2x = 12", "12"),
+    ("5 m = 500 cm", "500"),
+    ("sqrt(16) = 4", "4"),
+    ("The probability of rolling a 5 or 6 is 1/3.", "1/3"),
+    ("**12**", "12"),
+    ("The answer is **3 + 9 = 12**.", "12"),
+    ("0.5 or 1/2", "1/2"),
+    ("It takes 3 hours or 180 minutes.", "180"),
+    ("x = 1 or 2, so there are 2 solutions", "2"),
+    ("Therefore, 12 = 12.", "12"),
+    ("n = 12 = 3*4", "12"),
+    ("1000 = 10^3", "10^3"),
+    ("We know 2 + 2 = 4, so the answer is 12.", "12"),
+    ("#### 12", "12"),
+    ("12 dollars (3 * 4 = 12)", "12"),
+    ("Since 0 = 5 is impossible, there are 0 solutions.", "0"),
+    ("Age in 5 years = 12", "12"),
+    ("-3 + 15 = 12", "12"),
+    ("x - 3 = 9, so x = 12", "12"),
+    (r"$\frac{24}{2} = 12$", "12"),
+    ("17 = 2 (mod 5), so 2", "2"),
+    (r"$\{3,-3\}$", r"\{3,-3\}"),
+    ("$3$ or $-3$", r"\{3,-3\}"),
+    ("The sum is 5 + 7 = 12 apples.", "12"),
+    ("Answer: 12", "12"),
+    ("12 or so", "12"),
+    ("(3)(4) = 12", "12"),
+]
+
+
+@pytest.mark.parametrize(("text", "gold"), RIGHT)
+def test_a_right_form_passes(text: str, gold: str) -> None:
+    assert judge(MATH, text, gold).reward == 1
+
+
+FALSE_OR_HEDGED = [
+    ("13 = 12", "12"),
+    ("13 = 12", "13"),
+    ("The answer is 13 = 12.", "12"),
+    ("$13 = 12$", "12"),
+    ("12 = 13", "12"),
+    ("12 = 13", "13"),
+    ("x = 13 = 12", "12"),
+    ("3*4 = 12 = 13", "13"),
+    ("3*4 = 13 = 12", "12"),
+    ("$x = 13 = 12$", "12"),
+    ("So 5 + 5 = 12", "12"),
+    ("We have 100 = 12.", "12"),
+    ("**13** = **12**", "12"),
+    ("$13$ = $12$", "12"),
+    (r"13 = \boxed{12}", "12"),
+    (r"\boxed{13 = 12}", "12"),
+    ("1/2 = 1/3", "1/3"),
+    ("0.5 = 0.6", "0.6"),
+    ("2^3 = 9", "9"),
+    ("1,000 = 12", "12"),
+    ("5 or 7", "7"),
+    ("5 or 7", "5"),
+    ("The answer is 5 or 7.", "5"),
+    ("The answer is 5 or 7.", "7"),
+    ("either 5 or 7", "7"),
+    ("x = 5 or x = 7", "7"),
+    ("$5$ or $7$", "7"),
+    (r"$5 \text{ or } 7$", "7"),
+    (r"$5 \text{ or } 7$", "5"),
+    (r"\boxed{5 \text{ or } 7}", "7"),
+    (r"\boxed{5 \text{ or } 7}", "5"),
+    (r"\boxed{5} or \boxed{7}", "7"),
+    (r"\boxed{5} or \boxed{7}", "5"),
+    ("5, 6, or 7", "7"),
+    ("12 apples or 13 apples", "13"),
+    ("It's 12, or maybe 13.", "13"),
+    ("x = 3 or -3", "-3"),
+    ("x = 3 or -3", "3"),
+    ("0.5 or 0.6", "0.6"),
+    (r"$x = 5 \quad\text{or}\quad x = 7$", "7"),
+    ("The answer is 12 or 13, I am 50% sure.", "12"),
+    ("1/2 or 1/3", "1/3"),
+    ("Answer: 12 or 13", "13"),
+    ("12 or possibly 13", "12"),
+]
+
+
+@pytest.mark.parametrize(("text", "gold"), FALSE_OR_HEDGED)
+def test_a_false_chain_or_a_hedge_does_not_pass(text: str, gold: str) -> None:
+    assert judge(MATH, text, gold).reward == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -65,7 +65,7 @@ def test_a_scale_holds_every_value_in_round_steps(values, zero, low, high):
 
 @pytest.mark.parametrize(("value", "text"), [(-0.05, "−0.05"), (0.1, "+0.1"), (0.0, "0"), (1500.0, "+1,500")])
 def test_ticks_are_short_and_signed(value, text):
-    assert draw.tick_text(value, signed=True) == text
+    assert draw.short_number(value, signed=True) == text
 
 
 def test_no_part_of_a_ledger_is_hidden_and_together_they_are_all():

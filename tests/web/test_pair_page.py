@@ -50,10 +50,19 @@ def test_the_slices_say_their_verdicts_and_what_would_decide():
 @pytest.mark.parametrize(
     ("settings", "advice"),
     [
-        ({}, r"About [\d,]+ new tasks would show a difference this large with 80 % chance"),
-        ({"cluster": "topic"}, r"About [\d,]+ new clusters would show a difference this large with 80 % chance"),
+        (
+            {},
+            r"About [\d,]+ new tasks, tested on their own, would show a difference this large with 80 % chance; the",
+        ),
+        (
+            {"cluster": "topic"},
+            r"About [\d,]+ new clusters, tested on their own, would show a difference this large with 80 % chance",
+        ),
         ({"anytime": True}, r"Add tasks to the runs and compare again"),
-        ({"margin": 0.2}, r"If this is the true difference, about [\d,]+ new tasks would decide it with 80 % chance"),
+        (
+            {"margin": 0.2},
+            r"If this is the true difference, about [\d,]+ new tasks, tested on their own, would decide it with",
+        ),
     ],
 )
 def test_an_undecided_answer_says_what_the_terminal_says(settings, advice):

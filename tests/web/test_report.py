@@ -106,7 +106,7 @@ def test_sentence_numbers_and_ledger_need_no_script(page):
     words = html.unescape(re.sub(r"<[^>]+>", " ", body)).replace("\xa0", " ")
     words = " ".join(words.split())
     for said in (
-        "tiny-calculator solves 44 % of arith. 95 % interval: 34 to 55 %",
+        "tiny-calculator passes 44 % of its samples on arith; with the 17 missing rollouts, anything from 33 to 57 %.",
         "From 40 tasks and 303 of 320 planned rollouts. 17 rollouts are missing and excluded.",
         "320 planned = 281 scored + 22 counted as 0 + 17 missing",
         "135 passed",

@@ -23,14 +23,14 @@ from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
-from calipers.reports.figures import NONE, counted, figure, percent, whole_account
+from calipers.reports.figures import NONE, counted, figure, is_or_are, percent, whole_account
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.result import canonical, finite
 from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
-from calipers.request import Plan, integer, make_plan
+from calipers.request import SLACK, Plan, checked_threshold, integer, make_plan, no_threshold
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters, over_steps
 from calipers.rollouts.ledger import Ledger, Missing, contributed
@@ -285,7 +285,7 @@ def curve(
     source: Source,
     *,
     upto: int | None = None,
-    threshold: float = PASS_THRESHOLD,
+    threshold: float | None = None,
     cluster: str | None = None,
     missing: Missing | None = None,
     reward: str | None = None,
@@ -297,9 +297,10 @@ def curve(
 ) -> Curves:
     """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until the first pass; by group and reward.
 
-    ``upto`` is the last k. Beyond the number of samples, pass@k and pass^k are extrapolated with a fitted distribution
-    of pass probabilities (`calipers.stats.extrapolation`) and marked; if that is not possible, they have no value but
-    a reason. A source is anything that `score` reads.
+    ``threshold`` is the reward from which a sample passes: 1, unless rewards exceed it. ``upto`` is the last k. Beyond
+    the number of samples, pass@k and pass^k are extrapolated with a fitted distribution of pass probabilities
+    (`calipers.stats.extrapolation`) and marked; if that is not possible, they have no value but a reason. A source is
+    anything that `score` reads.
 
     >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
     [0.25, 0.5]
@@ -308,18 +309,17 @@ def curve(
     upto = None if upto is None else integer("--to", upto)
     if upto is not None and not 1 <= upto <= FARTHEST:
         raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
-    if not math.isfinite(threshold):
-        raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
+    passing = checked_threshold(threshold)
     read = read_source(source, Named(columns or {}, truth, input_format or ""), (*plan.labels, "answer"), progress)
-    settings = _CurveSettings(plan, threshold, upto)
     with quietly():
         pairs = [(part, key) for part in read.rollouts.groups() for key in rewards_of(part, plan.reward)]
+        settings = _CurveSettings(plan, pass_threshold(passing, pairs), upto)
         groups = [_with_sequences(_measured(part, key, settings), part, settings) for part, key in pairs]
     if groups and all(NO_REWARDS in group.notes for group in groups):
         raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
     stop_notes = [note for stop in read.rollouts.stops.values() for note in stop.notes]  # the groups have them
     notes = without_sentences([*read.rollouts.notes, *over_steps(read.rollouts)], stop_notes)
-    return Curves(plan.missing, plan.confidence, threshold, cluster, read.hashed(), groups, notes)
+    return Curves(plan.missing, plan.confidence, settings.threshold, cluster, read.hashed(), groups, notes)
 
 
 def _with_sequences(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:
@@ -345,12 +345,22 @@ def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
     return [part.usual_reward or "reward"] if part.usual_reward in keys or not keys else keys
 
 
+def pass_threshold(given: float | None, rewards: Iterable[tuple[Rollouts, str]]) -> float:
+    """The reward from which a sample passes: the given one, else 1; InputError for rewards above 1 without one."""
+    if given is not None:
+        return given
+    highest = [ValueEnds.of(contributed(part, key).kept()).high for part, key in rewards]
+    if (most := max(highest, default=0.0)) > 1 + SLACK:
+        raise no_threshold("pass@k", most)
+    return PASS_THRESHOLD
+
+
 def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
     """The reward that each rollout contributes, [R]; Incomplete if ``missing`` is fail and rollouts are missing."""
     column = contributed(part, key)
     ledger = Ledger.of(part)
     if missing == "fail" and ledger.gaps:
-        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts are missing"
+        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts {is_or_are(ledger.gaps)} missing"
         raise Incomplete(f"{gaps}; --missing gap excludes them, --missing zero counts them as 0")
     return column.filled(0.0) if missing == "zero" else column
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,11 +13,11 @@ import numpy as np
 
 from calipers.analyses.compare.align import ReadRun, names_of, runs_of
 from calipers.analyses.compare.source import read_source
-from calipers.analyses.curve import counted_rewards, rewards_of
+from calipers.analyses.curve import counted_rewards, pass_threshold, rewards_of
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import Input
-from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
+from calipers.metrics import pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, letters, listed
@@ -26,7 +25,7 @@ from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import finite
 from calipers.reports.untrusted_text import clean
-from calipers.request import make_plan
+from calipers.request import checked_threshold, make_plan
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters, over_steps
 from calipers.rollouts.ledger import Missing
@@ -205,7 +204,7 @@ class _ItemSettings:
 def items(
     *sources: Source,
     sort: str = "difficulty",
-    threshold: float = PASS_THRESHOLD,
+    threshold: float | None = None,
     cluster: str | None = None,
     missing: Missing | None = None,
     reward: str | None = None,
@@ -225,22 +224,24 @@ def items(
     plan = make_plan(["mean_reward"], cluster=cluster, missing=missing, reward=reward)
     if not sources:
         raise InputError("no runs; expected at least one")
-    if not math.isfinite(threshold):
-        raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
+    passing = checked_threshold(threshold)
     ordered((), sort)  # raises an error for an unknown order before anything is read
     _check_distinct(sources)
     names = Named(columns or {}, truth, input_format or "")
     read = [read_source(source, names, plan.labels, progress) for source in sources]
     runs = [run for index, source in enumerate(read) for run in runs_of(index, source.path, source.rollouts)]
-    settings = _ItemSettings(plan.missing, threshold, cluster, sort)
     tables = []
     with quietly():
-        for dataset, named_runs, notes in _datasets(runs):
+        datasets = _datasets(runs)
+        of_runs = [named_runs for _, named_runs, _ in datasets]
+        rewards = [(part, key) for named in of_runs for _, _, part in named for key in rewards_of(part, reward)]
+        settings = _ItemSettings(plan.missing, pass_threshold(passing, rewards), cluster, sort)
+        for dataset, named_runs, notes in datasets:
             stops = [(name, part.stop) for name, _, part in named_runs]
             notes += [f"{name}: {stop.fact}; only those tasks are counted" for name, stop in stops if stop]
             tables += [_measured(dataset, named_runs, key, notes, settings) for key in _rewards(named_runs, reward)]
     return ItemReport(
-        threshold,
+        settings.threshold,
         plan.missing,
         sort,
         [file for source in read for file in source.hashed()],

@@ -20,14 +20,16 @@ from calipers.analyses.compare.source import ReadSource, paths_of, read_source, 
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats import Named
 from calipers.formats.memory import cells_of
-from calipers.formats.read import Input
+from calipers.formats.read import Input, run_or_path
 from calipers.formats.run_folder import is_run, read_plan
 from calipers.metrics import PASS_THRESHOLD, UNIT, task_mean
 from calipers.pipeline import Progress, Source
+from calipers.remarks import Remark, Value
 from calipers.reports.document import Block, Document, Name, Sentence, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, ends, figure, percent
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.remark_texts import documents_of, note_of
 from calipers.reports.sentences import places, signed_to, to
 from calipers.request import make_plan
 from calipers.rollouts.column import Bools, Column, Floats
@@ -41,11 +43,12 @@ from calipers.stats.judges import (
     Confusion,
     Corrected,
     LabelledSample,
+    PickTest,
     Rate,
     confusion,
     krippendorff_alpha,
-    labelled_sample,
     pairwise_agreement,
+    pick_tests,
     ppi_by_task,
     rogan_gladen_by_task,
 )
@@ -110,6 +113,8 @@ class CheckedJudge:
     binary: bool  # whether all labels and all scores of the judge are 0 or 1
     notes: Sequence[str] = ()
     labelled_sample: LabelledSample | None = None  # the test of whether the labelled rollouts are a random sample
+    picked: Sequence[PickTest] = ()  # the same for each reward and for the disagreement of two
+    remarks: Sequence[Mapping[str, Any]] = ()  # on how the labels were picked, as documents have them
 
     @property
     def title(self) -> str:
@@ -215,8 +220,9 @@ def binding_of(paths: Sequence[str], inputs: Sequence[Input], reward: str) -> Ju
     """The judge of a run and its rubric: from the run's plan, or from the settings in the files of another system."""
     settings: dict[str, Any] = {}
     for path in paths:
-        if os.path.isdir(path) and is_run(path):
-            identity = read_plan(path).identity
+        folder = run_or_path(path)
+        if os.path.isdir(folder) and is_run(folder):
+            identity = read_plan(folder).identity
             settings |= {key: identity[key] for key in OF_A_RUN if key in identity}
     if not settings:
         settings = {name: value for name, value in settings_of(inputs, None).items() if _ABOUT_JUDGING.search(name)}
@@ -516,7 +522,10 @@ def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJ
     else:
         counts = scores[0].labelled, scores[0].judged
         scores.append(Corrected(None, None, None, "rogan_gladen", 1.0, *counts, NOT_BINARY))
-    sample = labelled_sample(rows[2], labelled[judged.given], task)
+    picked = _pick_tests(group, labelled, threshold)
+    own = [test for test in picked if test.first == group.judge and test.second is None]
+    sample = LabelledSample(own[0].labelled, own[0].others, own[0].p) if own else None
+    remarks = _labels_remarks(group.judge, picked, complete=bool(labelled[judged.given].all()))
     errors = confusion(good[clear], called_good[clear], part.task[clear], confidence=confidence)
     agent, model, dataset = part.keys[0]
     return CheckedJudge(
@@ -537,25 +546,58 @@ def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJ
         scores,
         binary,
         [
-            *_not_random(sample, use, judged.given),
+            *(note_of(remark) for remark in remarks if remark.severity == "warning"),
             *_notes(group, labelled, use, clear, good, binary=binary),
             *_doubts(group, use, errors),
         ],
         sample,
+        picked,
+        documents_of(remarks),
     )
 
 
-def _not_random(sample: LabelledSample | None, use: Bools, given: Bools) -> list[str]:
-    """A warning if the judge's scores show that the labelled rollouts are not a random sample."""
-    if sample is None or not sample.suspect:
+def _pick_tests(group: Rated, labelled: Bools, threshold: float) -> list[PickTest]:
+    """Tests of whether labels were picked by the judge, by another reward, or by a disagreement, on judged rollouts."""
+    part, given = group.part, group.judged.given
+    rewards = {group.judge: group.judged}
+    for name in sorted(part.rewards):
+        column = contributed(part, name)
+        if name != group.judge and column.given.any():
+            rewards[name] = column
+    judged = {name: Column(column.values[given], column.given[given]) for name, column in rewards.items()}
+    return pick_tests(judged, labelled[given], part.task[given], threshold)
+
+
+def _labels_remarks(judge: str, picked: Sequence[PickTest], *, complete: bool) -> list[Remark]:
+    """Warnings that the labels were picked; without one, what the tests cannot show. Nothing if all are labelled."""
+    if complete:
         return []
-    count, others = int(use.sum()), int((given & ~use).sum())
-    return [
-        "warning: the labelled rollouts do not look like a random sample. The judge's own mean is "
-        f"{sample.labelled:.4f} over the {count:,} labelled and {sample.others:.4f} over the {others:,} others "
-        f"(permutation test, p {sample.p:.3f}). The corrected scores can be biased: draw the rollouts to label at "
-        "random"
-    ]
+    warnings = [test for test in picked if test.suspect and test.second is None and test.first == judge]
+    others = [test for test in picked if test.suspect and test not in warnings]
+    warnings += sorted(others, key=lambda test: test.p)[:1]
+    if warnings:
+        return [_picked_remark(judge, test) for test in warnings]
+    names = [name for test in picked if test.second is not None for name in (test.first, test.second) if name != judge]
+    if not names:
+        return [Remark("labels_alone", {"judge": judge})]
+    smallest = min(test.p for test in picked)
+    return [Remark("labels_not_shown", {"judge": judge, "others": list(dict.fromkeys(names)), "p": smallest})]
+
+
+def _picked_remark(judge: str, test: PickTest) -> Remark:
+    """The warning of one test that the labelled rollouts were picked."""
+    values: dict[str, Value] = {
+        "labelled": test.labelled,
+        "others": test.others,
+        "labelled_rollouts": test.labelled_rollouts,
+        "other_rollouts": test.other_rollouts,
+        "p": test.p,
+    }
+    if test.second is not None:
+        return Remark("labels_disagreement", {**values, "reward": test.first, "other": test.second}, "warning")
+    if test.first == judge:
+        return Remark("labels_score", values, "warning")
+    return Remark("labels_other_score", {**values, "reward": test.first}, "warning")
 
 
 def _mean(
@@ -658,6 +700,9 @@ def _group(group: CheckedJudge, check: JudgeCheck) -> Iterator[Block]:
     if group.title or len(check.groups) > 1:
         yield Title(Name(group.title or "(unnamed)", None))
     yield Sentence(verdict(group))
+    for remark in group.remarks:
+        if remark["severity"] == "note":  # warnings are among the notes
+            yield Sentence(str(remark["text"]), "note")
     raters = f" by {counted(len(group.raters), 'rater')}" if len(group.raters) > 1 else ""
     yield Sentence(
         f"judge: {group.judge}, {counted(group.rollouts, 'rollout')} of {counted(group.tasks, 'task')}; "

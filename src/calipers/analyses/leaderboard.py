@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Final, NoReturn, cast
@@ -32,6 +32,7 @@ from calipers.analyses.compare.source import (
     check_gaps,
     check_sources,
     cost_of,
+    doubts_of,
     estimate_of,
     finished_results,
     read_sources,
@@ -43,6 +44,7 @@ from calipers.formats.read import Input
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark
+from calipers.reports.axes import Axis, axis_from
 from calipers.reports.document import (
     Blank,
     Block,
@@ -59,19 +61,30 @@ from calipers.reports.document import (
     TableColumn,
     Title,
 )
+from calipers.reports.doubts import Doubts, doubt_blocks, doubts_document
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.remark_texts import documents_of, note_of, text_of
 from calipers.reports.result import Group, canonical, finite
-from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, places, signed, to
+from calipers.reports.sentences import (
+    DECIMALS,
+    column_decimals,
+    minus,
+    money,
+    of_leaderboard,
+    of_pick,
+    outward,
+    signed,
+    signed_ends,
+)
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.filling import missing as missing_rollouts
-from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing
+from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing, contributed
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import Estimate, ValueEnds
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.ranks import RankSets, Winner, tie_bars
 from calipers.tally import quietly
@@ -95,14 +108,18 @@ def leaderboard(
     confidence: float = 0.95,
     seed: int = 0,
     baseline: str | None = None,
+    threshold: float | None = None,
+    range: tuple[float, float] | None = None,
     progress: Progress | None = None,
+    trust_reader: bool = False,
 ) -> Leaderboard:
     """Rank models by their values on their own tasks, and list which of them the tasks cannot tell apart.
 
     A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
     result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first
     such metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the
-    given confidence. ``baseline`` names a model and adds the difference of each other model from it.
+    given confidence. ``baseline`` names a model and adds the difference of each other model from it. A run has no
+    rank if a number that its own system reports differs from ours, unless ``trust_reader`` trusts the reader.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
@@ -117,10 +134,12 @@ def leaderboard(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        threshold=threshold,
+        range=range,
         compares=True,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
-    question = make_question(plan, baseline=baseline)
+    question = make_question(plan, baseline=baseline, trust_reader=trust_reader)
     check_sources(sources)
     finished, with_rollouts = finished_results(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -137,6 +156,7 @@ def leaderboard(
         inputs=_inputs(read, finished),
         boards=boards,
         notes=[*source_notes(read), *notes],
+        doubts=doubts_of(read, finished),
     )
 
 
@@ -169,9 +189,22 @@ def _boards(
         check_gaps(contest, question)
         documents_here = [pair for pair in documents if pair[1].dataset == dataset or len(contests) == 1]
         boards_here, notes_here = _boards_of_dataset(dataset, contest, documents_here, baselines[dataset], question)
-        boards += boards_here
+        for board in boards_here:
+            seen = _ends_seen(contest, board.metric, question.plan)
+            boards.append(replace(board, ends_seen=seen, range=question.plan.range))
         notes += notes_here
     return boards, list(dict.fromkeys(notes))
+
+
+def _ends_seen(contest: Sequence[ReadRun], metric: str, plan: Plan) -> tuple[float, float] | None:
+    """The lowest and the highest finite reward that a metric reads in any run; None for a metric of passes."""
+    ends = ValueEnds()
+    for run in contest:
+        pairs, _ = metrics_of(plan.requests, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
+        for request, _ in pairs:
+            if request.text == metric and "reward" in request.metric.reads and not request.counts_passes:
+                ends = ends.and_those(ValueEnds.of(contributed(run.rollouts, request.params["reward"]).kept()))
+    return (ends.low, ends.high) if math.isfinite(ends.low + ends.high) else None
 
 
 Contests = dict[str | None, list[ReadRun]]
@@ -512,6 +545,9 @@ class Board:
     optimism: float | None = None  # how much too good the best model would look if all were equal
     baseline: str | None = None
     why: str | None = None  # why no model is ranked
+    # the lowest and the highest reward of its runs; None for a metric of passes, or without rollouts
+    ends_seen: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None  # of rewards, if it was given
     compared_on: str = ALL_SAMPLES  # or first_samples, for all models, if the counts of one follow its results
     remarks: Sequence[Remark] = ()
 
@@ -545,9 +581,15 @@ class Leaderboard(Page):
     inputs: Sequence[Sequence[Input]]
     boards: Sequence[Board]
     notes: Sequence[str] = ()
+    doubts: Doubts = field(default_factory=dict)  # not in the digest
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a leaderboard is neither true nor false: use .boards[0].places")
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """The remarks on all leaderboards."""
+        return [remark for board in self.boards for remark in board.remarks]
 
     @property
     def digest(self) -> str:
@@ -597,6 +639,7 @@ class Leaderboard(Page):
             ],
             "notes": list(self.notes),
             "digest": self.digest,
+            **({"checks": doubts_document(self.doubts)} if self.doubts else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -670,6 +713,7 @@ def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
         yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(boards))
     if left := len(report.boards) - len(boards):
         yield Sentence(f"… {counted(left, 'more benchmark')}: --all", "note")
+    yield from doubt_blocks(report.doubts)
     for note in report.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 
@@ -702,6 +746,8 @@ def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, 
             f"that are not ruled out, for all {len(board.ranked):,} models at once."
         )
         yield Sentence(_table_note(board, pairs), "note", markdown=letters_note)
+    if range_unknown(board):
+        yield Sentence(text_of(Remark("range_not_given")), "note")
     if pairs and board.pairs:
         yield Blank()
         yield from _pairs(board, names, report)
@@ -728,19 +774,23 @@ def sentences(board: Board) -> list[str]:
         return [f"No model is ranked: {plain_why(board.why or '')}."]
     first, count, digits = models[0], len(models), decimals(board)
     name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
-    answer = of_leaderboard(name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs))
-    deciding = [text_of(remark) for remark in board.remarks if remark.severity == "no_answer"]
+    answer = of_leaderboard(
+        name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs), why=why_undecided(board)
+    )
     line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
     if not first.tied_with:
-        interval = f" ({to(first.interval, digits)})" if first.interval else ""
+        interval = f" ({outward(first.interval, digits)})" if first.interval else ""
         line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{interval}."
-    if first.tied_with and deciding:
-        line = f"No model is first: {deciding[0]}."
     if board.winner is None:
         return [line, f"{ties}." if ties else ""]
     bias = abs(board.winner.bias)
-    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=digits)
+    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=max(digits, DECIMALS))
     return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
+
+
+def why_undecided(board: Board) -> str:
+    """Why no model is first, if it is not that the tasks cannot tell; "" otherwise."""
+    return "; ".join(text_of(remark) for remark in board.remarks if remark.severity == "no_answer")
 
 
 def _reasons(board: Board) -> list[str]:
@@ -787,7 +837,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     priced = any(standing.cost_usd is not None for standing in board.places)
     lacking = any(standing.missing for standing in board.places)
     ranked, compared = bool(board.ranked), board.baseline is not None
-    axis = axis_of(board.places)
+    axis = axis_of(board)
     lanes, letters = tie_lanes(board), tie_letters(board)
     interval = f"{percent(report.confidence)} interval"
     columns = [
@@ -807,7 +857,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
         number = f"{standing.place}" if standing.place else NONE
         cells: list[Cell] = [Glyphs(lanes[place], letters[place]), number] if ranked else []
         cells += [Name(standing.name, NAME, plain=name), figure(standing.value, digits)]
-        cells.append(to(standing.interval, digits) if standing.interval else NONE)
+        cells.append(outward(standing.interval, digits) if standing.interval else NONE)
         cells += [_picture(standing, axis)] if axis else []
         cells += [ranks(standing)] if ranked else []
         cells += _difference_cells(standing, digits) if compared else []
@@ -817,22 +867,11 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     return Table(columns, rows)
 
 
-def _interval_end(value: float, digits: int) -> str:
-    """An end of an interval, with one more digit if it would be rounded to zero.
-
-    >>> _interval_end(0.074, 2), _interval_end(0.0012, 2), _interval_end(0.0, 2)
-    ('+0.07', '+0.001', '0.00')
-    """
-    text = signed(value, digits)
-    return signed(value, digits + 1) if value and text[0] not in f"+{MINUS}" else text
-
-
 def _difference_cells(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
         return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
-    shorter = max(digits - 1, 0)
-    ends = f"[{_interval_end(interval[0], shorter)}, {_interval_end(interval[1], shorter)}]" if interval else NONE
+    ends = f"[{', '.join(signed_ends(interval, digits))}]" if interval else NONE
     number = signed(standing.difference, digits)
     return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 
@@ -858,16 +897,16 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
     ]
     rows = []
     for pair in board.pairs:
-        ends = f"[{signed(pair.interval[0], digits)}, {signed(pair.interval[1], digits)}]" if pair.interval else NONE
+        ends = f"[{', '.join(signed_ends(pair.interval, digits))}]" if pair.interval else NONE
         cells: list[Cell] = [Name(model, NAME, plain=shown_name[model]) for model in (pair.first, pair.second)]
-        rows.append(Row([*cells, signed(pair.difference, digits), ends, _pair_word(pair)]))
+        rows.append(Row([*cells, signed(pair.difference, digits), ends, pair_word(pair)]))
     yield Table(columns, rows)
     if len(board.pairs) > 1:
         at_once = f"hold at once with {percent(report.confidence)} confidence."
         yield Sentence(f"The intervals and verdicts of all {len(board.pairs):,} pairs {at_once}", "note")
 
 
-def _pair_word(pair: Rivals) -> str:
+def pair_word(pair: Rivals) -> str:
     """The verdict on a pair, and why it is tied: ``tied (missing rollouts)``."""
     if pair.undecided_by is None:
         return pair.verdict
@@ -884,12 +923,10 @@ WHY_TIED: Final = {
 
 
 def decimals(board: Board) -> int:
-    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
-    values = [standing.value for standing in board.places if standing.value is not None]
-    size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    if 0.01 <= size <= 1 or size == 0:
-        return places(*(standing.interval for standing in board.places))
-    return min(max(3 - math.floor(math.log10(size)), 0), 12)
+    """The decimals of a board: as many as the narrowest interval needs."""
+    intervals = [standing.interval for standing in board.places]
+    intervals += [standing.difference_interval for standing in board.places]
+    return column_decimals([standing.value for standing in board.places], intervals)
 
 
 def ranks(standing: Standing) -> str:
@@ -938,20 +975,22 @@ def tie_letters(board: Board) -> list[str]:
     ]
 
 
-Axis = tuple[float, float]
+def axis_of(board: Board) -> Axis | None:
+    """The axis of the intervals of a board; None without intervals."""
+    ends: list[float | None] = []
+    for standing in board.places:
+        if standing.interval is not None:
+            ends += [standing.value, *standing.interval]
+    return axis_from(ends, declared=board.range if board.ends_seen else None, seen=board.ends_seen)
 
 
-def axis_of(standings: Sequence[Standing]) -> Axis | None:
-    """The range of all intervals, rounded outwards to tenths; None without intervals or if one leaves [0, 1]."""
-    ends = [end for standing in standings for end in standing.interval or ()]
-    if not ends or min(ends) < 0 or max(ends) > 1:
-        return None
-    low, high = math.floor(round(10 * min(ends), 6)) / 10, math.ceil(round(10 * max(ends), 6)) / 10
-    return (low, high) if low < high else None
+def range_unknown(board: Board) -> bool:
+    """Whether the axis is drawn from the ends seen, as no range of rewards is known."""
+    ends = board.ends_seen
+    return board.range is None and ends is not None and (ends[0] < 0 or ends[1] > 1)
 
 
 def _picture(standing: Standing, axis: Axis) -> Cell:
     if standing.value is None or standing.interval is None:
         return ""
-    low, high = (min(max(end, axis[0]), axis[1]) for end in standing.interval)
-    return Picture(min(max(standing.value, low), high), low, high, axis, PICTURE)
+    return Picture(standing.value, *standing.interval, axis, PICTURE)

@@ -47,7 +47,7 @@ OF_SHOW = {"paths", "shown", "tree", "out", "columns", "force"}
 )
 @options.flag(options.OUTPUT, "--force", "Replace the files if they exist.")
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
-@options.rollout_options
+@options.certified_options
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)

@@ -19,6 +19,7 @@ from calipers.cli.output import (
     write_json,
     write_junit,
 )
+from calipers.errors import InputError
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 FAILED = 1  # the exit code of --fail-on
@@ -34,6 +35,7 @@ FAILED = 1  # the exit code of --fail-on
 )
 @options.metrics("  [default: those of the dialect]")
 @options.compared_options
+@options.trust_reader
 @options.confidence(0.95)
 @options.seed(0)
 @options.flag(
@@ -125,6 +127,8 @@ def compare(
             if failing & set(matrix.verdicts):
                 raise click.exceptions.Exit(FAILED)
             return
+    if settings.pop("mean") is not None:
+        raise InputError.at("--mean", "is for a folder of runs on several benchmarks", "leave it out")
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 

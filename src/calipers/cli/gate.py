@@ -23,6 +23,7 @@ OF_REQUIREMENTS = (
     "model",
     "dataset",
     "cluster",
+    "threshold",
     "missing",
     "dialect",
     "confidence",
@@ -103,7 +104,9 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 @options.columns
 @options.reward()
 @options.reward_range
+@options.threshold
 @options.missing_compared
+@options.trust_reader
 @options.confidence(None)
 @options.seed(None)
 @options.file_option(options.OUTPUT, "--junit", "Also write the checks as JUnit XML to this file.")

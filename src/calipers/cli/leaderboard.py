@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from calipers.analyses.watch.best import BestSteps
     from calipers.reports.document import Document
 
-NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "seed")
+NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "seed", "trust_reader")
 """Options that do not apply to the steps of a training run."""
 
 
@@ -31,6 +31,8 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
 @click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.columns
 @options.reward()
+@options.reward_range
+@options.threshold
 @options.missing_compared
 @options.option(
     options.STATISTICS,
@@ -50,6 +52,7 @@ NOT_OF_STEPS = ("baseline", "cluster", "dialect", "every", "missing", "pairs", "
     "Rank the steps of a training run instead of models: the best one without its luck, and those that may be best.",
 )
 @options.cluster
+@options.trust_reader
 @options.confidence(0.95)
 @options.seed(0)
 @options.every_row
@@ -88,7 +91,7 @@ def leaderboard(
     from calipers.analyses.leaderboard import document
 
     _write_and_show(board, document(board, every=every, pairs=pairs), target, shape)
-    print_warnings(remark for each in board.boards for remark in each.remarks)
+    print_warnings(board.remarks)
 
 
 def _write_and_show(report: Leaderboard | BestSteps, page: Document, target: Target | None, shape: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FOR_PEOPLE = ("table", "md")
 OF_MATRIX = (
     *("cluster", "dialect", "missing", "reward", "truth"),
-    *("range", "exclude", "interval", "confidence", "seed", "margin"),
+    *("range", "mean", "exclude", "interval", "confidence", "seed", "margin", "threshold", "trust_reader"),
 )
 """Options of score and compare that apply to a matrix."""
 ONE_BENCHMARK = ("by", "force", "test", "anytime", "adjust", "primary", "baseline", "flips", "pairs")

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from calipers.cards import interval_names
 from calipers.errors import InputError, UnknownName
-from calipers.names import DIALECTS, is_remote
+from calipers.names import DIALECTS, OF_RANGE, is_remote
 from calipers.names import FORMATS as READABLE
 from calipers.stores import local, not_local
 
@@ -195,7 +195,12 @@ interval = option(
     f"Interval method for means: {', '.join(interval_names())}; calipers explain NAME describes each.  "
     "[default: default]",
 )
-threshold = number(ROLLOUTS, "--threshold", "REWARD", "Lowest reward that counts as a pass.", default=1.0)
+threshold = number(
+    ROLLOUTS,
+    "--threshold",
+    "REWARD",
+    "Lowest reward that counts as a pass.  [default: 1; rewards above 1 need it]",
+)
 out = file_option(OUTPUT, "--out", "Also write the result as JSON to this file.")
 signing_key = file_option(OUTPUT, "--key", "Private key to sign with (Ed25519, PEM).")
 certified_plan = file_option(ROLLOUTS, "--plan", "Plan that calipers preregister wrote, to say what differs from it.")
@@ -250,6 +255,13 @@ def trust(default: bool | None) -> Option:
     )
 
 
+trust_reader = flag(
+    STATISTICS,
+    "--trust-reader",
+    "Draw conclusions although a number that the system which wrote the rollouts reports itself differs from ours.",
+)
+
+
 def reward(more: str = "") -> Option:
     """``--reward``; ``more`` describes its default."""
     return option(ROLLOUTS, "--reward", "KEY", f"Reward to use if rollouts have several.{more}")
@@ -298,23 +310,51 @@ def shape(*shapes: str) -> Option:
     return choice(OUTPUT, "--format shape", shapes or FORMATS, "Format of standard output.", default="table")
 
 
-def _range(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
+def _ends(text: str, whole: str, expected: str) -> tuple[float, float]:
+    """The two numbers of a range; ``whole`` is the argument that has it."""
     try:
         low, high = map(float, text.split(","))
     except ValueError:
-        raise InputError.at("--range", f"{text!r} cannot be read", "expected LOW,HIGH, such as -1,1") from None
+        raise InputError.at("--range", f"{whole!r} cannot be read", expected) from None
     return low, high
 
 
-reward_range = option(
+def _range(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
+    return None if text is None else _ends(text, text, "expected LOW,HIGH, such as -1,1")
+
+
+def _ranges(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> Any:
+    """One range for all benchmarks, or the range of each benchmark by name; None is the name of all others."""
+    ranges: dict[str | None, tuple[float, float]] = {}
+    for text in texts:
+        name, equals, ends = text.rpartition("=")
+        key = name.strip() if equals else None
+        if key == "":
+            raise InputError.at("--range", f"{text!r} names no benchmark", "expected BENCHMARK=LOW,HIGH or LOW,HIGH")
+        if key in ranges:
+            problem = "a range of all benchmarks is given twice" if key is None else f"{key} is given twice"
+            raise InputError.at("--range", problem, "expected one range for each benchmark")
+        ranges[key] = _ends(ends, text, "expected LOW,HIGH, such as -1,1, or BENCHMARK=LOW,HIGH")
+    return ranges[None] if set(ranges) == {None} else ranges or None
+
+
+LOWEST_AND_HIGHEST = "Lowest and highest possible reward; a reward outside this range is an error"
+KNOWN_RANGE = "[default: 0,1 if all rewards lie in it, else unknown]"
+reward_range = option(ROLLOUTS, "--range range", "LOW,HIGH", f"{LOWEST_AND_HIGHEST}.  {KNOWN_RANGE}", callback=_range)
+reward_ranges = option(
     ROLLOUTS,
     "--range range",
-    "LOW,HIGH",
-    "Lowest and highest possible reward; a reward outside this range is an error.  "
-    "[default: 0,1 if all rewards lie in it, else unknown]",
-    callback=_range,
+    "[NAME=]LOW,HIGH",
+    f"{LOWEST_AND_HIGHEST}. With NAME, of this benchmark only; may be repeated.  {KNOWN_RANGE}",
+    callback=_ranges,
+    multiple=True,
+)
+mean = choice(
+    STATISTICS,
+    "--mean",
+    [OF_RANGE],
+    "Mean over benchmarks: of-range makes each value a share of the range of its benchmark, for benchmarks with "
+    "different ranges.",
 )
 
 
@@ -518,11 +558,13 @@ pick_group = _combined(
 )
 page_options = _combined(details, economics, every_row)
 """Options of commands that show the page of a result."""
-rollout_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
-"""Options of ``score`` and ``certify`` that select the rollouts and their rewards."""
-compared_options = _combined(by, cluster, columns, reward(), reward_range, exclude, missing_compared)
-"""The same for ``compare``."""
-scoring_options = _combined(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
+rollout_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, threshold, exclude, missing_by_dialect)
+"""Options of ``score`` that select the rollouts and their rewards, and the mean over benchmarks."""
+certified_options = _combined(by, cluster, columns, reward(), reward_range, threshold, exclude, missing_by_dialect)
+"""Options of ``certify`` that select the rollouts and their rewards."""
+compared_options = _combined(by, cluster, columns, reward(), reward_ranges, mean, threshold, exclude, missing_compared)
+"""The same as for ``score``, for ``compare``."""
+scoring_options = _combined(metrics(), by, cluster, reward(), threshold, missing_by_dialect, interval, confidence(None))
 """Options of ``run`` for scoring its rollouts."""
 
 

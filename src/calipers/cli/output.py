@@ -17,7 +17,7 @@ import click
 
 from calipers.errors import InputError, display
 from calipers.names import SYSTEMS, is_remote
-from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, note_line, safe_json
 from calipers.stores import check_target, uploaded
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_note(note: str) -> None:
-    """Print a note on standard error."""
-    print_err(f"note: {clean(note, None)}")
+    """Print a note or a warning on standard error."""
+    print_err(note_line(note))
 
 
 def print_warnings(remarks: Iterable[Remark]) -> None:

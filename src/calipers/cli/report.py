@@ -17,6 +17,8 @@ from calipers.cli.output import Progress, Target, plugins_loaded, print_lines, p
 @options.cluster
 @options.columns
 @options.reward()
+@options.reward_range
+@options.threshold
 @options.missing_by_dialect
 @options.confidence(0.95)
 @options.seed(0)

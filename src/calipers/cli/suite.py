@@ -155,8 +155,8 @@ class SuiteCommand:
             baseline = folders[0] if len(folders) == 1 else folders or self.baseline
             named = NamedResult(self.file.path, [str(report.folder) for report in group], baseline)
             policy = replace(self.policy, results=[named])
-            dialect, missing, cluster, reward, confidence, seed = scoring
-            settings = GateScoring(dialect, missing, cluster, reward, None, {}, confidence, seed)
+            dialect, missing, cluster, reward, confidence, seed, threshold = scoring
+            settings = GateScoring(dialect, missing, cluster, reward, None, {}, confidence, seed, threshold)
             gates.append(check_policy(policy, settings, alone=True))
         notes = dict.fromkeys(note for gate in gates for note in gate.notes)
         return Gate([check for gate in gates for check in gate.checks], self.policy.allowed_failures, [*notes])
@@ -195,7 +195,7 @@ def _write(folder: str, reports: Sequence[Report], name: str, page: Matrix | Gat
 
 def _scoring(job: Job) -> tuple[Any, ...]:
     """The settings with which a run is scored; they may be those of its benchmark or of its model."""
-    return job.dialect, job.missing, job.cluster, job.reward, job.confidence, job.seed
+    return job.dialect, job.missing, job.cluster, job.reward, job.confidence, job.seed, job.threshold
 
 
 def _benchmark_key(job: Job) -> str:

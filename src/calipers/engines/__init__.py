@@ -44,6 +44,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from calipers.clients.python import CallThread
 from calipers.errors import CalipersError, EngineError, InputError
 from calipers.names import load
+from calipers.reports.figures import counted
 
 LOOPBACK: Final = ("127.0.0.1", "localhost")
 CONNECTING: Final = 10.0  # seconds
@@ -396,7 +397,9 @@ class RemoteWorkers:
         self._states.clear()
         if total := self.asked_again.total():
             reasons = "; ".join(f"{count} by {reason}" for reason, count in self.asked_again.most_common(3))
-            self.notes.append(f"{total} rollouts were given to another worker because theirs was lost ({reasons})")
+            self.notes.append(
+                f"{counted(total, 'rollout')} given to another worker because theirs was lost ({reasons})"
+            )
 
     def _deal_soon(self) -> None:
         if not self._dealing:

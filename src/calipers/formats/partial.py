@@ -29,6 +29,7 @@ from calipers.errors import InputError
 from calipers.formats import Beginning, Columns, Format, Progress
 from calipers.formats.frames import coded_json
 from calipers.formats.source import Source
+from calipers.rollouts.checks import Check
 from calipers.rollouts.column import Column, Ints, starts_of
 from calipers.rollouts.ids import Ids
 from calipers.rollouts.packed import Packed, small
@@ -73,6 +74,9 @@ class PartSettings(msgspec.Struct, frozen=True):
     range: tuple[float, float] | None = None
     exclude: list[str] = []
     labels: list[str] = []
+    ranges: dict[str, tuple[float, float]] | None = None
+    mean: str | None = None
+    threshold: float | None = None
 
 
 class PartHeader(msgspec.Struct, frozen=True):
@@ -91,6 +95,7 @@ class PartHeader(msgspec.Struct, frozen=True):
     planned_from: str = "rows"
     headline: str = ""
     notes: list[str] = []
+    checks: list[Check] = []
     others: list[str] = []
     named: list[str] = []
 
@@ -118,6 +123,7 @@ def written(packed: Packed, header: Mapping[str, Any]) -> bytes:
         planned_from=table.planned_from,
         headline=table.headline,
         notes=list(table.notes),
+        checks=list(table.checks),
         others=list(table.others),
         named=sorted(table.named),
         **header,
@@ -265,6 +271,7 @@ def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, In
         frozenset(header.named),
         others=header.others,
         notes=header.notes,
+        checks=header.checks,
         headline=header.headline,
         unnumbered=header.unnumbered,
         before_answer=kinds[BEFORE_ANSWER].to_numpy() if BEFORE_ANSWER in kinds.columns else None,

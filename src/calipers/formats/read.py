@@ -28,7 +28,7 @@ from calipers.formats import BAD, NUMBERED, ROW, Beginning, Format, Named, OpenI
 from calipers.formats import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
-from calipers.formats.run_folder import IDENTITY, LOG, RunLog, is_run
+from calipers.formats.run_folder import IDENTITY, LOG, RunLog, is_run, read_plan, run_of_log
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS, is_remote
 from calipers.rollouts.packed import Loose, Packed, pack
@@ -46,7 +46,7 @@ EXPECTED: Final = (
 )
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-OWN = "native"  # the name of our own format
+OWN, RUN = "native", "run"  # the names of our own formats
 Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 if unknown)
 
 MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
@@ -437,13 +437,15 @@ def _without_companions(paths: Sequence[str]) -> Sequence[str]:
 def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> tuple[list[str | OpenInput], list[str]]:
     """The paths with each folder replaced by the inputs to read in it, and notes on files that are not read.
 
-    InputError for a folder without anything to read, and for an input that is given twice.
+    The log of a run is its folder. InputError for a folder without anything to read, and for an input that is given
+    twice.
     """
+    paths, log_notes = _with_runs(paths, columns)
     folders = {path for path in paths if os.path.isdir(path) and not is_run(path)}
     if not folders:
-        return list(paths), []
+        return list(paths), log_notes
     given: list[str | OpenInput] = []
-    notes: list[str] = []
+    notes = log_notes
     files = {os.path.realpath(path): path for path in paths if not os.path.isdir(path)}
     jobs: dict[str, str] = {}
     for path in paths:
@@ -459,6 +461,34 @@ def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> 
         given += contents
         notes += folder_notes
     return given, notes
+
+
+def _with_runs(paths: Sequence[str], columns: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The paths with each log of a run replaced by the run's folder, and notes on these logs.
+
+    A log beside a plan that cannot be read stays a file, as does one that the user has read in another format.
+    """
+    with_runs: list[str] = []
+    notes: list[str] = []
+    for path in paths:
+        folder = run_of_log(path) if insisted(columns) in ("", RUN) else None
+        if folder is None:
+            with_runs.append(path)
+            continue
+        try:
+            read_plan(folder)
+        except InputError as error:
+            with_runs.append(path)
+            notes.append(f"{display(path)} is read without its plan: {error}")
+            continue
+        with_runs.append(folder)
+        notes.append(f"{display(path)} is the log of a run: the run is read, {display(folder)}")
+    return with_runs, notes
+
+
+def run_or_path(path: str) -> str:
+    """The folder of the run whose log a path is; any other path unchanged."""
+    return _with_runs([path], NOTHING)[0][0]
 
 
 def _once(path: str, met: dict[str, str], by: str, problem: str, expected: str) -> None:

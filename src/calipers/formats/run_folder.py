@@ -100,6 +100,20 @@ def is_run(path: str) -> bool:
     return os.path.isfile(os.path.join(path, PLAN))
 
 
+def run_of_log(path: str) -> str | None:
+    """The run's directory if a path is the log in it, also by a symbolic link; None for any other path.
+
+    A copy of a log elsewhere is a plain file.
+    """
+    if not os.path.isfile(path):
+        return None
+    for log in (path, os.path.realpath(path)):
+        folder, name = os.path.split(log)
+        if name == LOG and is_run(folder or "."):
+            return folder or "."
+    return None
+
+
 def read_plan(folder: str) -> RunPlan:
     """The plan in a run's directory; InputError if it cannot be read."""
     path = os.path.join(folder, PLAN)

@@ -82,6 +82,7 @@ class Picture(Struct, frozen=True):
     axis: tuple[float, float] = (0.0, 1.0)
     size: int = 21  # width on a terminal, in columns
     bounds: tuple[float, float] | None = None  # the value if all missing rollouts failed, and if all passed
+    own_axis: bool = False  # it is not on the axis of its column, so that it names the ends of its own
 
 
 Cell = Text | Picture

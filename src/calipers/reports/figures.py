@@ -13,7 +13,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
-from calipers.stats.counts import Dependence, Follows
+from calipers.stats.counts import Follows
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Split, Unsplit
@@ -70,6 +70,22 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def is_or_are(number: int) -> str:
+    """The verb for a number of things: ``1 of 40 rollouts is missing``, ``2 of 40 rollouts are missing``."""
+    return "is" if number == 1 else "are"
+
+
+def a_or_an(name: str) -> str:
+    """A name with its article, by its first letter: ``a pass_rate``, ``an any_of_first_1``, ``a unit``.
+
+    >>> a_or_an("any_of_first_1"), a_or_an("pass@2"), a_or_an("unique_rate"), a_or_an("8-shot")
+    ('an any_of_first_1', 'a pass@2', 'a unique_rate', 'an 8-shot')
+    """
+    first = name[:1].lower()
+    sounded = first in "aeio8" if first else False
+    return f"{'an' if sounded or name.lower().startswith('up') else 'a'} {name}"
+
+
 def megabytes(size: int) -> str:
     """A size for people: ``1.1 MB``, ``21 KB``, ``840 bytes``."""
     if size >= 1_000_000:
@@ -111,18 +127,25 @@ def bounds_words(
     missing, every = "missing rollouts", "all missing rollouts"
     if estimate.undefined_tasks:
         missing, every = "missing samples", "all missing samples"
-    elif ledger is not None and not ledger.lacking and ledger.gaps:
-        missing = counted(ledger.gaps, "missing rollout")
-        every = f"all {missing}" if ledger.gaps > 1 else f"the {missing}"
+    elif ledger is not None and not ledger.lacking and ledger.filled:
+        missing = counted(ledger.filled, "missing rollout")
+        every = f"all {missing}" if ledger.filled > 1 else f"the {missing}"
         if short:
-            every = f"all {ledger.gaps:,}" if ledger.gaps > 1 else "it"
+            every = f"all {ledger.filled:,}" if ledger.filled > 1 else "it"
     if estimate.made.metric.startswith("maj@"):  # a missing vote may also be for a new answer
         return f"{low if low == high else f'{low} to {high}'} for every possible outcome of the {missing}"
-    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
-    worst, best = ("had the lowest", "the highest reward") if ranged else ("failed", "passed")
+    worst, best = ("failed", "passed") if fails_or_passes(estimate) else ("had the lowest", "the highest reward")
     if low == high and not short:
         return f"{low} whether the {missing} {worst} or {best}"
     return f"{low} to {high} if {every} {worst} / {best}"
+
+
+def fails_or_passes(estimate: Estimate) -> bool:
+    """Whether the lowest and the highest reward of a missing rollout are a failure and a pass, not another range."""
+    if estimate.threshold is not None:
+        return True
+    ends = estimate.bounds or (0.0, 1.0)
+    return estimate.limits is None and ends[0] >= 0 and ends[1] <= 1
 
 
 def reason(estimate: Estimate) -> list[str]:
@@ -130,7 +153,7 @@ def reason(estimate: Estimate) -> list[str]:
     if not estimate.why:
         return []
     why = plain_why(estimate.why)
-    if why.startswith("no "):
+    if why.lower().startswith("no "):
         return [why]
     no_value = estimate.value is None or not math.isfinite(estimate.value)
     return [f"{'no value' if no_value else 'no interval'}: {why}"]
@@ -242,16 +265,16 @@ FIRST_OF = {"stops_at_pass": "any_of_first_{k}", "stops_at_failure": "all_of_fir
 """The metric that is known for every k up to the most samples of a task, although the run stops its tasks."""
 
 
-def depends(evidence: Follows | Dependence, metrics: Sequence[RewardMetric], outright: bool) -> str:
+def depends(evidence: Follows, metrics: Sequence[RewardMetric], outright: bool) -> str:
     """Which metrics are biased because sample counts depend on rewards, and why; "" if no metric is.
 
     ``outright``: every reward is a pass or a failure, so a mean reward is a pass rate.
     """
-    if isinstance(evidence, Dependence):
-        way = "higher" if evidence.z > 0 else "lower"
+    if evidence.rule in ("more_is_higher", "more_is_lower"):
+        way = evidence.rule.removeprefix("more_is_")
         return (
             f"sample counts depend on results: tasks with more samples have {way} rewards "
-            f"(score test over {counted(evidence.tasks, 'task')}: z = {evidence.z:.2f}, p = {evidence.p:.1g}), "
+            f"(score test over {counted(evidence.tasks, 'task')}: p = {evidence.p:.1g}), "
             f"so {listed([clean(metric.text) for metric in metrics])} may be biased"
         )
     biased = [metric for metric in metrics if not _known(metric, evidence)]

@@ -210,7 +210,7 @@ def _table(table: Table, detail: int, most: int) -> Iterator[str]:
         cells = []
         for position, index in enumerate(indexes):
             inner = row.cells[index]
-            text = _picture(inner, detail) if isinstance(inner, Picture) else _text(inner)
+            text = _on_axis(inner, detail) if isinstance(inner, Picture) else _text(inner)
             content = f"<b>{text}</b>" if text and table.columns[index].style == "value" else text
             style = ' style="text-align:left"' if not position and detail < 3 else cell
             cells.append(f"<td{style}>{content}</td>")
@@ -238,6 +238,14 @@ def _text(text: Text) -> str:
     whole = clean(words, None)
     short = without_middle([whole], NAME)[0] if isinstance(text, Name) else clean(whole, 4 * NAME)
     return escape(short) if short == whole else f'<span title="{escape(clean(whole, 200))}">{escape(short)}</span>'
+
+
+def _on_axis(picture: Picture, detail: int) -> str:
+    """The picture, between the ends of its axis if that is not the axis of its column."""
+    if not picture.own_axis:
+        return _picture(picture, detail)
+    low, high = (escape(axis_end(end, picture.axis)) for end in picture.axis)
+    return f"{low} {_picture(picture, detail)} {high}"
 
 
 def _picture(picture: Picture, detail: int) -> str:

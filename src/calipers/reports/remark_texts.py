@@ -11,8 +11,9 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {ends:to}             an interval in words; {ends:+to} with signs
     {value:.3}            a number with that many decimals
     {p:p}                 a p value: p = 0.12, p < 0.0001
-    {value:g}             a number that is rounded already, with the digits that it has
+    {value:g}             a number with the decimals that it has, such as 7.5
     {value:exact}         the same, with two decimals at least if it is below 10
+    {value:full}          a number with all its digits
 """
 
 from __future__ import annotations
@@ -93,13 +94,17 @@ def _number(value: float, spec: str) -> str:
         return signed(value)
     if spec == "%":
         return percent(value)
+    if spec == "full":
+        return minus(f"{value:.15g}")
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
     if spec == "p":
         return p_value(value)
-    if spec in ("g", "exact"):
+    if spec == "g":
+        return minus(f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}")
+    if spec == "exact":
         decimals = len(f"{value:.12f}".rstrip("0").partition(".")[2])
-        return minus(figure(value, max(decimals, 2) if spec == "exact" and abs(value) < 10 else decimals))
+        return minus(figure(value, max(decimals, 2) if abs(value) < 10 else decimals))
     if spec == "none":
         return f"{value:,}" if value else "none"
     if "|" in spec:

@@ -13,11 +13,15 @@ import msgspec
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
+from calipers.remarks import Remark
 from calipers.reports.document import Block, Document, Glance
 from calipers.reports.page import Page
+from calipers.reports.remark_texts import documents_of
+from calipers.rollouts.checks import Check
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
+from calipers.stats.scales import SCALES
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 from calipers.typed import complete
@@ -26,6 +30,7 @@ SCHEMA = "calipers.result/1"
 FIELDS = (
     *("dataset", "model", "agent", "by", "slice", "metric", "value", "stderr", "low", "high", "method"),
     *("tasks", "samples", "undefined_tasks", "lowest", "highest", "higher_is_better", "why", "signature"),
+    *("worst_low", "worst_high"),
 )
 NOT_SAID = "the document does not say why"
 
@@ -56,6 +61,9 @@ class Group(Slice):
     variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> the parts of its variance
     own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under other keys
     warnings: Sequence[str] = ()  # why its numbers may mislead; not in the digest
+    remarks: Sequence[Remark] = ()  # the same as data, and what explains its numbers; not in the digest
+    ends_seen: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # reward -> its ends; not in the digest
+    first_tries: Mapping[str, Estimate] = field(default_factory=dict)  # if tasks stop at a pass; not in the digest
     stop: Stop | None = None  # the rule that stopped its run early; not in the digest
 
     @property
@@ -80,6 +88,7 @@ class Result(Page):
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; not in the digest
     failed: Sequence[str] = ()  # the notes about errors in code that came with the rollouts
     interval: str | None = None  # the interval method that was requested by name; not in the JSON
+    checks: Sequence[Check] = ()  # numbers that the rollouts' own systems report, and ours; not in the digest
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a result is neither true nor false: use result['mean_reward'].value, or calipers.gate(result)")
@@ -122,7 +131,9 @@ class Result(Page):
             groups = [_group_of(group) for group in document["groups"]]
             means = [_suite_of(suite) for suite in document.get("suites", ())]
             own = {key: value for key, value in document.items() if key not in _KEYS}
-            result = cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=document.get("stopped"))
+            checks = msgspec.convert(document.get("checks", []), complete(list[Check]))
+            stopped = document.get("stopped")
+            result = cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=stopped, checks=checks)
             covered(result)  # so that the result has a digest
             return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -145,6 +156,7 @@ class Result(Page):
             **self.own,
             "digest": self.digest,
             **({"stopped": self.stopped} if self.stopped else {}),
+            **({"checks": [asdict(check) for check in self.checks]} if self.checks else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -187,16 +199,24 @@ def _group(group: Group) -> dict[str, Any]:
         },
         "variance": _variance(group.variance),
         **({"warnings": list(group.warnings)} if group.warnings else {}),
+        **({"remarks": documents_of(group.remarks)} if group.remarks else {}),
+        **({"ends_seen": {key: list(ends) for key, ends in group.ends_seen.items()}} if group.ends_seen else {}),
+        **({"first_tries": _estimates(group.first_tries)} if group.first_tries else {}),
         **({"stopped": {**asdict(group.stop), "bias": group.stop.bias}} if group.stop else {}),
         **group.own,
     }
 
 
 def _suite(suite: SuiteMeans) -> dict[str, Any]:
-    metrics = {
-        name: {"macro": _estimate(mean.macro), "micro": _estimate(mean.micro)} for name, mean in suite.metrics.items()
-    }
+    metrics = {name: _means(mean) for name, mean in suite.metrics.items()}
     return {"agent": suite.agent, "model": suite.model, "datasets": list(suite.datasets), "metrics": metrics}
+
+
+def _means(means: Means) -> dict[str, Any]:
+    document: dict[str, Any] = {"macro": _estimate(means.macro), "micro": _estimate(means.micro)}
+    if means.no_mean is not None:
+        document |= {"undecided_by": SCALES, "remarks": documents_of(means.remarks)}
+    return document
 
 
 def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
@@ -209,13 +229,17 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
     }
 
 
-_LATE = ("passed", "rewarded", "samples_per_task", "asked_again")
+_LATE = ("passed", "rewarded", "samples_per_task", "asked_again", "tasks_passed", "not_filled")
 """Keys of a ledger that are not in the digest, so that results from before these keys existed keep their digest."""
+
+
+_NOT_COVERED = ("economics", "stopped", "warnings", "remarks", "ends_seen", "first_tries")
+"""Keys of a group that are not in the digest."""
 
 
 def _numbers(group: dict[str, Any]) -> dict[str, Any]:
     """The part of a group's document that the digest covers."""
-    kept = {key: value for key, value in group.items() if key not in ("economics", "stopped", "warnings")}
+    kept = {key: value for key, value in group.items() if key not in _NOT_COVERED}
     cuts = {key: {value: _counted(part) for value, part in cut.items()} for key, cut in group["breakdowns"].items()}
     return {**_counted(kept), "breakdowns": cuts}
 
@@ -225,12 +249,16 @@ def _counted(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slice(part: Slice) -> dict[str, Any]:
-    metrics = dict(zip(part.metrics, map(_estimate, part.metrics.values()), strict=True))
+    metrics = _estimates(part.metrics)
     ledger = asdict(part.ledger)
     for name in ("exceptions", "lacking", *_LATE):
         if not ledger[name] and ledger[name] != 0:  # no key for an empty value, so that older digests stay the same
             del ledger[name]
     return {"ledger": ledger, "metrics": metrics}
+
+
+def _estimates(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {name: _estimate(estimate) for name, estimate in estimates.items()}
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
@@ -249,6 +277,13 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         # only where they apply
         **({"samples_per_task": list(estimate.samples_per_task)} if estimate.samples_per_task else {}),
         **({"heaviest": dict(zip(("task", "share"), estimate.heaviest, strict=True))} if estimate.heaviest else {}),
+        **({"threshold": threshold} if (threshold := estimate.threshold) not in (None, 1.0) else {}),
+        **({"worst_interval": list(worst)} if (worst := estimate.worst_interval) else {}),
+        **(
+            {"filled_intervals": [ends and list(ends) for ends in filled]}
+            if (filled := estimate.filled_intervals)
+            else {}
+        ),
     }
 
 
@@ -265,10 +300,14 @@ _KEYS = frozenset(
         "suites",
         "digest",
         "stopped",
+        "checks",
     )
 )
 _GROUP_KEYS = frozenset(
-    ("agent", "model", "dataset", "ledger", "metrics", "breakdowns", "economics", "variance", "warnings", "stopped")
+    (
+        *("agent", "model", "dataset", "ledger", "metrics", "breakdowns", "economics", "variance", "warnings"),
+        *("stopped", "remarks", "ends_seen", "first_tries"),
+    )
 )
 
 
@@ -294,8 +333,15 @@ def _group_of(group: Mapping[str, Any]) -> Group:
         variance={key: Split(**of) if of is not None else Unsplit(NOT_SAID) for key, of in group["variance"].items()},
         own={key: value for key, value in group.items() if key not in _GROUP_KEYS},
         warnings=group.get("warnings", ()),
+        remarks=[_remark_of(remark) for remark in group.get("remarks", ())],
+        ends_seen={key: (low, high) for key, (low, high) in group.get("ends_seen", {}).items()},
+        first_tries={name: _estimate_of(number) for name, number in group.get("first_tries", {}).items()},
         stop=None if stop is None else msgspec.convert(stop, complete(Stop)),
     )
+
+
+def _remark_of(remark: Mapping[str, Any]) -> Remark:
+    return Remark(remark["code"], remark["values"], remark["severity"])
 
 
 def _slice_of(part: Mapping[str, Any]) -> Slice:
@@ -304,21 +350,33 @@ def _slice_of(part: Mapping[str, Any]) -> Slice:
 
 
 def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
-    metrics = {
-        name: Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]))
-        for name, means in suite["metrics"].items()
-    }
+    metrics = {name: _means_of(means) for name, means in suite["metrics"].items()}
     _check([suite["agent"], suite["model"]], list[str | None])
     _check(suite["datasets"], list[str])
     return SuiteMeans(suite["agent"], suite["model"], suite["datasets"], metrics)
 
 
+def _means_of(means: Mapping[str, Any]) -> Means:
+    remarks = [Remark(each["code"], each["values"], each["severity"]) for each in means.get("remarks", ())]
+    return Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]), remarks)
+
+
+_DERIVED = frozenset(("signature", "heaviest", "worst_interval", "filled_intervals", "threshold"))
+"""Keys of an estimate's document that are no fields of an estimate as they are written."""
+
+
 def _estimate_of(number: Mapping[str, Any]) -> Estimate:
     """An estimate from its document."""
-    fields = {key: value for key, value in number.items() if key not in ("signature", "heaviest")}
+    fields = {key: value for key, value in number.items() if key not in _DERIVED}
     pairs = {key: tuple(fields[key]) for key in ("interval", "bounds", "samples_per_task") if fields.get(key)}
     heaviest = number.get("heaviest") and (number["heaviest"]["task"], number["heaviest"]["share"])
-    estimate = Estimate(**{**fields, **pairs}, made=Signature.of(number["signature"]), heaviest=heaviest)
+    filled = [None if ends is None else tuple(ends) for ends in number.get("filled_intervals") or ()]
+    estimate = Estimate(
+        **{**fields, **pairs},
+        made=Signature.of(number["signature"]),
+        heaviest=heaviest,
+        filled_intervals=(filled[0], filled[1]) if filled else None,
+    )
     _check(estimate, Estimate)
     return estimate
 
@@ -331,11 +389,18 @@ def _check(value: Any, kind: Any) -> None:
     msgspec.convert(msgspec.to_builtins(value), complete(kind))
 
 
+_NOT_IN_ROWS = ("samples_per_task", "heaviest", "filled_intervals", "threshold")
+_PAIRS = (
+    ("interval", "low", "high"),
+    ("bounds", "lowest", "highest"),
+    ("worst_interval", "worst_low", "worst_high"),
+)
+
+
 def _flat(estimate: Estimate) -> dict[str, Any]:
-    fields = {
-        name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")
-    }
-    for name, first, last in (("interval", "low", "high"), ("bounds", "lowest", "highest")):
+    fields = {name: value for name, value in _estimate(estimate).items() if name not in _NOT_IN_ROWS}
+    fields["worst_interval"] = estimate.worst_interval
+    for name, first, last in _PAIRS:
         fields[first], fields[last] = fields.pop(name) or (None, None)
     return fields
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import sub
 from typing import Final, Literal
 
+from calipers.metrics import PASS_THRESHOLD
 from calipers.names import METRICS
+from calipers.remarks import Remark
 from calipers.reports import terminal
+from calipers.reports.axes import UNIT, Axis, EndsSeen, axes_of, is_range_known
 from calipers.reports.document import (
     Blank,
     Block,
@@ -39,6 +42,7 @@ from calipers.reports.figures import (
     EACH_BY_ITSELF,
     NONE,
     POLICY,
+    a_or_an,
     account,
     advice_of,
     asked_again,
@@ -56,11 +60,13 @@ from calipers.reports.figures import (
     too_few,
     whole_account,
 )
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.sentences import (
     ONE_SAMPLE,
     Answer,
     Quantity,
+    begun,
     digits,
     level,
     minus,
@@ -78,6 +84,7 @@ from calipers.reports.sentences import (
     unit,
 )
 from calipers.reports.untrusted_text import clean, width, without_middle
+from calipers.rollouts.checks import Check, disagreements
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import OUTCOMES
 from calipers.stats.estimate import Estimate
@@ -93,7 +100,6 @@ ROW_NAME = 30  # greatest width of a name in a table
 PICTURE = (19, 47)  # width of an axis on a narrow and on a wide page
 WIDE = terminal.FROM
 NOT_ADJUSTED = "intervals are not adjusted for the number of slices"
-SCALE = 10.0  # a common axis of numbers beyond 0 to 1 holds numbers up to this size
 CASES = "if missing failed / passed"
 UNBIASED: Final = "unbiased estimate: "
 _LEDGER, _LABEL = 17, 13  # widths of the labels of lines
@@ -202,9 +208,11 @@ def _group_page(result: Result, group: Group, economics_too: bool) -> _Parts:
     head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
     if group.stop:
         head.append(Sentence(Name(stopped(group.stop), None)))
+    head += disagreement_blocks(result.checks)
     head += [Blank()] if group.metrics or not cuts else []  # a table of slices begins with a blank line
     notes = _notes([(name, estimate) for name, estimate, _ in rows])
-    numbers = _Cut(_metrics(result, rows, named_width), (), notes)
+    notes += range_note([estimate for _, estimate, _ in rows], group.ends_seen)
+    numbers = _Cut(_metrics(result, rows, group.ends_seen, named_width), (), notes)
     tail: list[Block] = [Blank(), *_ledger(result, group)]
     tail += [] if economics_too else _cost(group)
     tail += [*_narrow(group), *_warnings(group)]
@@ -227,6 +235,16 @@ def answer_blocks(answer: Answer) -> list[Block]:
     return [*first, Sentence(below)] if below else first
 
 
+def disagreement_blocks(checks: Sequence[Check]) -> list[Block]:
+    """The warnings that the numbers of the system which wrote the rollouts differ from ours."""
+    return [warning(text_of(remark)) for remark in disagreements(checks)]
+
+
+def warning(text: str) -> Sentence:
+    """A warning on a line of its own."""
+    return Sentence(f"warning: {text}", markdown=(Styled("Warning:"), f" {text}"))
+
+
 def answer_of(result: Result, group: Group) -> Answer:
     """The answer of a group, by its first metric."""
     name, estimate = next(iter(group.metrics.items()), ("", None))
@@ -241,10 +259,10 @@ def answer_of(result: Result, group: Group) -> Answer:
         dataset,
         clean(name),
         estimate,
-        planned=group.ledger.planned,
-        missing=group.ledger.gaps,
+        group.ledger,
         confidence=result.confidence,
         solved=group.ledger.passed is not None,
+        first_tries=group.first_tries,
     )
 
 
@@ -258,7 +276,7 @@ def _of_slices(result: Result, group: Group, who: str) -> Answer:
                 sure = f"{level(result.confidence)}: {to(estimate.interval, digits)}" if estimate.interval else ""
                 last_slice = f"{clean(key)} {clean(last, NAME)}, the last of {len(cut):,}"
                 value = minus(figure(estimate.value, digits))
-                return Answer(f"{who or 'The run'} has a {clean(name)} of {value} on {last_slice}.", sure, sure)
+                return Answer(f"{who or 'The run'} has {a_or_an(clean(name))} of {value} on {last_slice}.", sure, sure)
     return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
 
 
@@ -332,23 +350,30 @@ def _level(result: Result) -> str:
     return level(result.confidence).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _metrics(result: Result, rows: Sequence[tuple[str, Estimate, Sequence[str]]], width: int) -> Table:
+def _metrics(result: Result, rows: Sequence[tuple[str, Estimate, Sequence[str]]], seen: EndsSeen, width: int) -> Table:
     """A row for each metric: value, interval, picture, and its other names; on a wide page also the bounds."""
     estimates = [estimate for _, estimate, _ in rows]
-    decimals, axis = digits(estimates), axis_of(estimates)
+    decimals = digits(estimates)
+    drawn = pictures(estimates, seen)
     bounded = any(estimate.bounds for estimate in estimates)
     any_same = any(same for _, _, same in rows)
     cases = [TableColumn(CASES, only="markdown"), TableColumn(CASES, only="terminal", least=WIDE)] if bounded else []
     last = TableColumn("", optional=True, markdown="same as" if any_same else "", below=WIDE if bounded else 0)
     cells: list[Row] = []
-    for name, estimate, same in rows:
+    for (name, estimate, same), cell in zip(rows, drawn, strict=True):
         shown = quantity(estimate, decimals)
-        remark = f"= {', '.join(map(clean, same))}" if same else shown.per
+        remark = f"= {', '.join(map(clean, same))}" if same else shown.per or passes_from(estimate)
         bounds = to(estimate.bounds, decimals) if estimate.bounds else ""
         case_cells = [bounds, "  ".join(filter(None, (bounds, remark)))] if bounded else []
-        numbers: list[Cell] = [shown.value, _interval(estimate, shown), picture(estimate, axis), *case_cells, remark]
+        numbers: list[Cell] = [shown.value, _interval(estimate, shown), cell, *case_cells, remark]
         cells.append(Row([Name(name, plain=_cell_name(name)), *numbers]))
     return Table(_columns("metric", result, width, [*cases, last]), cells)
+
+
+def passes_from(estimate: Estimate) -> str:
+    """The reward from which a sample passes, if it is not the usual one."""
+    threshold = estimate.threshold
+    return "" if threshold in (None, PASS_THRESHOLD) else f"pass: reward >= {threshold:g}"
 
 
 def _interval(estimate: Estimate, shown: Quantity) -> str:
@@ -358,23 +383,6 @@ def _interval(estimate: Estimate, shown: Quantity) -> str:
 
 def _cell_name(name: str) -> str:
     return without_middle([clean(name, None)], ROW_NAME)[0]
-
-
-Axis = tuple[float, float]
-
-
-def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
-    """The axis of the pictures of a table: 0 to 1 if all intervals fit, else an axis between round numbers.
-
-    If some interval exceeds `SCALE`, the intervals have no common axis: it is 0 to 1 if any of them fits there, else
-    the axis of the first.
-    """
-    intervals = [each.interval for each in estimates if each.interval and each.value is not None and not unit(each)]
-    inside = [interval for interval in intervals if interval[0] >= 0 and interval[1] <= 1]
-    ends = [end for interval in intervals for end in interval]
-    if len(inside) == len(intervals) or max(map(abs, ends)) > SCALE:
-        return (0.0, 1.0) if inside else round_axis(list(intervals[0])) if intervals else None
-    return round_axis(ends)
 
 
 def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
@@ -392,13 +400,38 @@ def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
     return (first, last) if first < last else None  # equal if the range is below 12 decimals
 
 
-def picture(estimate: Estimate, axis: Axis | None) -> Cell:
-    """The interval of an estimate on an axis; "" if there is no interval, or if it is not inside the axis."""
-    ends, value = estimate.interval, estimate.value
-    if axis is None or ends is None or value is None or unit(estimate):
-        return ""
-    inside = axis[0] <= ends[0] <= ends[1] <= axis[1] and axis[0] <= value <= axis[1]
-    return Picture(value, *ends, axis, bounds=estimate.bounds) if inside else ""
+def pictures(estimates: Sequence[Estimate], seen: EndsSeen, *, headless: bool = False) -> list[Cell]:
+    """The intervals of a table, each on its axis; one whose axis is not that of the first names its ends.
+
+    "" for an estimate without an interval. ``headless``: no head names the first axis, so that only 0 to 1 needs none.
+    """
+    axes = axes_of(estimates, seen)
+    head = UNIT if headless else next((axis for axis in axes if axis is not None), None)
+    drawn: list[Cell] = []
+    for estimate, axis in zip(estimates, axes, strict=True):
+        if axis is None or estimate.interval is None or estimate.value is None:
+            drawn.append("")
+        else:
+            own = axis != head
+            drawn.append(Picture(estimate.value, *estimate.interval, axis, bounds=estimate.bounds, own_axis=own))
+    return drawn
+
+
+def range_note(estimates: Sequence[Estimate], seen: EndsSeen) -> list[Block]:
+    """The note that the range of rewards is not given, if something is drawn on the ends seen."""
+    axes = axes_of(estimates, seen)
+    unknown = any(axis and not is_range_known(each, seen) for each, axis in zip(estimates, axes, strict=True))
+    return [Sentence(text_of(Remark("range_not_given")), "note", indent=1)] if unknown else []
+
+
+def all_seen(groups: Iterable[Group]) -> dict[str, tuple[float, float]]:
+    """The lowest and the highest value of each reward in any group."""
+    seen: dict[str, tuple[float, float]] = {}
+    for group in groups:
+        for key, (low, high) in group.ends_seen.items():
+            first, last = seen.get(key, (low, high))
+            seen[key] = min(first, low), max(last, high)
+    return seen
 
 
 def _notes(numbers: Sequence[tuple[str, Estimate]]) -> list[Block]:
@@ -502,7 +535,7 @@ def _narrow(group: Group) -> Iterator[Block]:
 
 def _warnings(group: Group) -> Iterator[Block]:
     for words in group.warnings[:WARNINGS]:
-        yield Sentence(f"warning: {words}", markdown=(Styled("Warning:"), f" {words}"))
+        yield warning(words)
     if len(group.warnings) > WARNINGS:
         yield Sentence(f"… {counted(len(group.warnings) - WARNINGS, 'warning')} more: --details", "note")
 
@@ -554,15 +587,16 @@ def _headed_table(
 ) -> Table:
     """A row for each estimate, given with its heading, its name and its cells in the columns ``last``."""
     estimates = [estimate for _, _, estimate, _ in rows]
-    decimals, axis = digits(estimates), axis_of(estimates)
+    decimals = digits(estimates)
     columns = _columns(first, result, width, [TableColumn(head, "right") for head in last])
     headed = len({heading for heading, _, _, _ in rows}) > 1
     if headed:
         columns.insert(1, TableColumn("metric", heading=True))
     cells = []
-    for heading, name, estimate, more in rows:
+    drawn = pictures(estimates, all_seen(result.groups))
+    for (heading, name, estimate, more), cell in zip(rows, drawn, strict=True):
         shown = quantity(estimate, decimals)
-        numbers: list[Cell] = [shown.value, _interval(estimate, shown), picture(estimate, axis), *more]
+        numbers: list[Cell] = [shown.value, _interval(estimate, shown), cell, *more]
         cells.append(Row([name, *([heading] if headed else []), *numbers]))
     return Table(columns, cells)
 
@@ -603,7 +637,8 @@ def _several(result: Result, economics_too: bool) -> _Parts:
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
     head = head_blocks(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
-    head += [*answer_blocks(answer_of_several(result)), *([Blank()] if numbers or not cuts else [])]
+    head += [*answer_blocks(answer_of_several(result)), *disagreement_blocks(result.checks)]
+    head += [Blank()] if numbers or not cuts else []
     ledger = _added([group.ledger for group in groups])
     tail: list[Block] = [Blank(), Sentence(planned(ledger, result.missing))]
     tail += _outcomes(ledger)
@@ -620,7 +655,8 @@ def _several(result: Result, economics_too: bool) -> _Parts:
         (Name(metric, None, _cell_name(metric)), Name(name, None, _cell_name(name)), each, [f"{each.tasks:,}", missing])
         for metric, name, each, missing in numbers
     ]
-    tables = [_Cut(_headed_table("group", result, rows, width, ["tasks", "missing"]), (), _notes(noted))]
+    notes = [*_notes(noted), *range_note([each for _, _, each, _ in numbers], all_seen(groups))]
+    tables = [_Cut(_headed_table("group", result, rows, width, ["tasks", "missing"]), (), notes)]
     return _Parts(head, [*(tables if numbers else []), *cuts], tail, extra)
 
 
@@ -661,6 +697,9 @@ def answer_of_several(result: Result) -> Answer:
     if len(result.suites) == 1 and (metrics := result.suites[0].metrics):
         suite, (name, means) = result.suites[0], next(iter(metrics.items()))
         who = _short(suite.model or suite.agent or "")
+        if means.no_mean is not None:
+            ways = " ".join(text_of(remark) for remark in means.remarks if remark is not means.no_mean)
+            return Answer(text_of(means.no_mean), ways)
         return of_suite(who, len(suite.datasets), clean(name), means.macro, confidence=result.confidence)
     if not result.groups:
         return Answer("There are no rollouts.")
@@ -718,8 +757,6 @@ def glance(result: Result) -> Glance:
     if len(result.groups) == 1:
         group = result.groups[0]
         rows = list(same_rows(result, group))
-        estimates = [estimate for _, estimate, _ in rows]
-        decimals, axis = digits(estimates), axis_of(estimates)
         numbers = [(f"{name} = {', '.join(same)}" if same else name, estimate) for name, estimate, same in rows]
         answer, ledger, first = answer_of(result, group), group.ledger, "metric"
     else:
@@ -730,10 +767,11 @@ def glance(result: Result) -> Glance:
             for name, group in zip(names, result.groups, strict=True)
             if metric in group.metrics
         ]
-        estimates = [estimate for _, estimate in numbers]
-        decimals, axis = digits(estimates), axis_of(estimates)
         answer, ledger = answer_of_several(result), _added([group.ledger for group in result.groups])
         first = "group"
+    estimates = [estimate for _, estimate in numbers]
+    seen = all_seen(result.groups)
+    decimals, drawn = digits(estimates), pictures(estimates, seen)
     columns = [
         TableColumn(first),
         TableColumn("value", style="value"),
@@ -742,12 +780,13 @@ def glance(result: Result) -> Glance:
         TableColumn("tasks"),
     ]
     cells = []
-    for name, estimate in numbers:
+    for (name, estimate), cell in zip(numbers, drawn, strict=True):
         shown = quantity(estimate, decimals)
         per = f" {shown.per}" if shown.per else ""
-        cells.append(Row([name, f"{shown.value}{per}", shown.interval, picture(estimate, axis), f"{estimate.tasks:,}"]))
+        cells.append(Row([name, f"{shown.value}{per}", shown.interval, cell, f"{estimate.tasks:,}"]))
     hollow = " Hollow: from all missing failed to all passed." if any(each.bounds for each in estimates) else ""
-    foot = f"{planned(ledger, result.missing)}.{hollow} {result.digest[:19]}…"
+    ranged = f" {begun(text_of(Remark('range_not_given')))}." if range_note(estimates, seen) else ""
+    foot = f"{planned(ledger, result.missing)}.{hollow}{ranged} {result.digest[:19]}…"
     return Glance(str(answer) if not answer.brackets else answer.line, Table(columns, cells), foot)
 
 
@@ -804,7 +843,7 @@ def detailed_blocks(result: Result) -> Iterator[Block]:
     """Each group with its ledger and a table of its numbers, then the means over datasets, and the inputs."""
     groups = map(partial(_group_blocks, result=result), result.groups)
     suites = map(partial(_suite_blocks, result=result), result.suites)
-    return chain.from_iterable(chain(groups, suites, [_origin(result)]))
+    return chain.from_iterable(chain([disagreement_blocks(result.checks)], groups, suites, [_origin(result)]))
 
 
 def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
@@ -817,25 +856,31 @@ def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
     yield Blank()
     if group.metrics:
         rows = []
-        for name, estimate in group.metrics.items():
+        estimates = list(group.metrics.values())
+        for (name, estimate), drawn in zip(
+            group.metrics.items(), pictures(estimates, group.ends_seen, headless=True), strict=True
+        ):
             what = described(estimate)
             if group.stop:  # estimates of a run that was stopped by its results are biased
                 what = what.removeprefix(UNBIASED)
-            rows.append(_row([named(name, estimate)], estimate, [what, *remarks(estimate, group.ledger)]))
+            passes = filter(None, [passes_from(estimate)])
+            notes = [what, *passes, *remarks(estimate, group.ledger)]
+            rows.append(_row([named(name, estimate)], estimate, drawn, notes))
         yield _estimates([_first("metric")], rows, result, notes_head="what it is")
+        yield from range_note(estimates, group.ends_seen)
     for key, split in advice_of(group.metrics, group.variance):
         about = ("mean reward (", Name(key), f"): {split.advice}") if key else f"mean reward: {split.advice}"
         yield Sentence(about, "note")
     for words in group.warnings:
-        yield Sentence(f"warning: {words}", markdown=(Styled("Warning:"), f" {words}"))
+        yield warning(words)
     for key, cut in group.breakdowns.items():
-        yield from _breakdown(key, cut, result)
+        yield from _breakdown(key, cut, result, group.ends_seen)
     if group.economics or group.totals:
         yield from economics(group, result)
     yield Blank()
 
 
-def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[Block]:
+def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, seen: EndsSeen) -> Iterator[Block]:
     """The slices of a group, grouped by metric, so that their intervals can be compared."""
     yield Blank()
     if not cut:
@@ -846,13 +891,14 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
         [Sentence((Name(value), f": {account(part.ledger, result.missing)}"), indent=1) for value, part in cut.items()]
     )
     yield Blank()
+    shown = [(name, value, part) for name in next(iter(cut.values())).metrics for value, part in cut.items()]
+    drawn = pictures([part[name] for name, _, part in shown], seen, headless=True)
     rows = []
-    for name in next(iter(cut.values())).metrics:
-        for value, part in cut.items():
-            estimate = part[name]
-            notes = [*too_few(estimate), *reason(estimate)]
-            full = "; ".join(remarks(estimate, part.ledger))
-            rows.append(_row([Name(value), named(name, estimate)], estimate, notes, full))
+    for (name, value, part), cell in zip(shown, drawn, strict=True):
+        estimate = part[name]
+        notes = [*too_few(estimate), *reason(estimate)]
+        full = "; ".join(remarks(estimate, part.ledger))
+        rows.append(_row([Name(value), named(name, estimate)], estimate, cell, notes, full))
     yield _estimates([_first(Name(key), ("by ", Name(key))), TableColumn("metric", heading=True)], rows, result)
     if len(cut) > 1:
         yield Sentence(EACH_BY_ITSELF, "note")
@@ -864,12 +910,17 @@ def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
     datasets = [piece for name in suite.datasets for piece in (", ", Name(name))]
     yield Sentence(tuple(datasets[1:]))
     yield Blank()
+    kinds = [
+        (name, kind, estimate)
+        for name, means in suite.metrics.items()
+        for kind, estimate in (("macro", means.macro), ("micro", means.micro))
+    ]
+    drawn = pictures([estimate for _, _, estimate in kinds], all_seen(result.groups), headless=True)
     rows = []
-    for name, means in suite.metrics.items():
-        for kind, estimate in (("macro", means.macro), ("micro", means.micro)):
-            why = reason(estimate)  # may contain the name of a dataset
-            names = tuple(Name(words, None) for words in why)
-            rows.append(_row([kind, named(name, estimate)], estimate, why, names))
+    for (name, kind, estimate), cell in zip(kinds, drawn, strict=True):
+        why = reason(estimate)  # may contain the name of a dataset
+        names = tuple(Name(words, None) for words in why)
+        rows.append(_row([kind, named(name, estimate)], estimate, cell, why, names))
     yield _estimates([_first("over datasets"), TableColumn("metric", heading=True)], rows, result)
     yield Sentence(
         "macro: every dataset has the same weight; micro: every task has the same weight", "note", whole=True
@@ -895,15 +946,14 @@ def _estimates(first: Sequence[TableColumn], rows: Sequence[Row], result: Result
     return Table(columns, rows, notes_head=notes_head, once="every row:")
 
 
-def _row(first: Sequence[Text], estimate: Estimate, notes: Sequence[str], markdown: Text | None = None) -> Row:
+def _row(
+    first: Sequence[Text], estimate: Estimate, drawn: Cell, notes: Sequence[str], markdown: Text | None = None
+) -> Row:
     places, number = decimals(estimate), size(estimate)
-    drawn: Picture | str = ""
     if unit(estimate):
         shown = quantity(estimate)
         cells, per = [shown.value, shown.stderr, shown.interval], shown.per
     else:
-        if estimate.value is not None and estimate.interval is not None:
-            drawn = Picture(estimate.value, *estimate.interval)
         interval = to(estimate.interval, places) if estimate.interval else ""
         cells, per = [minus(figure(estimate.value, places)), figure(estimate.stderr, places), interval], ""
     return Row([*first, *cells, drawn, per, number], [*notes, Instead(number)], markdown)

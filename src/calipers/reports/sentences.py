@@ -9,23 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import partial
+from typing import Final, Literal
 
-from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, counted, figure
+from calipers.names import OF_RANGE
+from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, a_or_an, counted, figure, is_or_are
 from calipers.reports.plain_words import plain_why
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.stats.estimate import NO_SUM, Estimate
+from calipers.stats.missing import MOST_MISSING
 from calipers.stats.variance import TWICE, Split
 
 MINUS = "\N{MINUS SIGN}"
 _SPACE = "\N{NO-BREAK SPACE}"
-MANY_MISSING = 0.1  # the answer mentions missing rollouts if more than this share of the planned ones is missing
 NARROW = 0.01  # an interval narrower than this is shown with four decimals
 CHEAP = 0.001  # a price per unit below this many dollars is shown per thousand or per million units
 TRIFLE = 0.0001  # dollars: the digits of a smaller total do not matter
 WORTH_SAYING = 0.005  # share of the width of an interval: a smaller one rounds to 0 %
-ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of solved tasks if rewards are 0 or 1
+ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of passes if rewards are 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Answer:
 
     @property
     def line(self) -> str:
-        """The sentence with its uncertainty in brackets: ``m solves 44 % of arith (95 % interval: 34 to 55 %)``."""
+        """The sentence with its uncertainty in brackets: ``m passes 44 % of the tasks (95 % interval: 34 to 55 %)``."""
         return f"{self.sentence.removesuffix('.')} ({self.brackets})." if self.brackets else self.sentence
 
     @property
@@ -59,6 +62,94 @@ def places(*intervals: tuple[float, float] | None) -> int:
     """The number of decimals of all numbers in one table: three, or four if an interval is narrow."""
     widths = [high - low for low, high in filter(None, intervals) if high > low]
     return 4 if widths and min(widths) < NARROW else 3
+
+
+DECIMALS: Final = 3  # of numbers without an interval
+
+
+def shared(*intervals: tuple[float, float] | None) -> int:
+    """The decimals of a column of one metric: as many as the narrowest interval in it needs, two to four.
+
+    ``1 - floor(log10 h)`` for the smallest positive half width h, so that h has two digits; three without an interval.
+
+    >>> shared((0.44, 0.62), (0.1, 0.9)), shared((0.4, 0.404)), shared((12.0, 74.0)), shared(None)
+    (3, 4, 2, 3)
+    """
+    return min(max(_two_digits(intervals), 2), 4)
+
+
+def needed(*intervals: tuple[float, float] | None) -> int:
+    """The decimals of a row: as many as its narrowest interval needs for two digits of its half width.
+
+    >>> needed((-0.95, -0.65)), needed((7.1, 10.7)), needed((1200.0, 1300.0)), needed(None)
+    (2, 1, 0, 3)
+    """
+    return min(max(_two_digits(intervals), 0), MOST_DECIMALS)
+
+
+def _two_digits(intervals: Iterable[tuple[float, float] | None]) -> int:
+    halves = [(high - low) / 2 for low, high in filter(None, intervals) if 0 < high - low < math.inf]
+    # rounded, because 0.05 is less than a twentieth if it is a difference of two numbers
+    return 1 - math.floor(math.log10(float(f"{min(halves):.9g}"))) if halves else DECIMALS
+
+
+USUAL_SIZE: Final = (0.01, 100.0)  # the largest value of a column with two to four decimals
+
+
+def column_decimals(values: Iterable[float | None], intervals: Iterable[tuple[float, float] | None]) -> int:
+    """The decimals of a column of one metric: `shared`, or those that it needs if its values are tiny or large."""
+    known = list(intervals)
+    size = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    is_usual = size == 0 or USUAL_SIZE[0] <= size < USUAL_SIZE[1]
+    if is_usual or any(known):
+        return shared(*known) if is_usual else needed(*known)
+    return min(max(DECIMALS - 1 - math.floor(math.log10(size)), 0), MOST_DECIMALS)
+
+
+def rounded_out(pair: tuple[float, float], digits: int) -> tuple[float, float]:
+    """The ends of an interval with so many decimals, the lower rounded down and the upper rounded up.
+
+    So the printed interval contains the printed value, and all that the interval contains. Twelve digits count, because
+    0.7 may be a little more or less in binary.
+
+    >>> rounded_out((0.7349, 0.8951), 2), rounded_out((0.1 + 0.2, 0.3), 2)
+    ((0.73, 0.9), (0.3, 0.3))
+    """
+    low, high = pair
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return pair
+    unit = Decimal(1).scaleb(-digits)
+    return (
+        float(Decimal(f"{low:.12g}").quantize(unit, ROUND_FLOOR)),
+        float(Decimal(f"{high:.12g}").quantize(unit, ROUND_CEILING)),
+    )
+
+
+def outward(pair: tuple[float, float], digits: int = 3) -> str:
+    """An interval in words, rounded outward.
+
+    >>> outward((0.3391, 0.5465), 2)
+    '0.33 to 0.55'
+    """
+    return to(rounded_out(pair, digits), digits)
+
+
+def signed_outward(pair: tuple[float, float], digits: int = 3) -> str:
+    """The interval of a difference in words, rounded outward; see `signed_ends`.
+
+    >>> signed_outward((0.0524, 0.1681), 3), signed_outward((0.0003, 0.1), 2)
+    ('+0.052 to +0.169', '+0.0003 to +0.1000')
+    """
+    return " to ".join(signed_ends(pair, digits))
+
+
+def signed_ends(pair: tuple[float, float], digits: int) -> tuple[str, str]:
+    """The ends of the interval of a difference, rounded outward; with more decimals if it would reach 0 by rounding."""
+    if pair[0] > 0 or pair[1] < 0:
+        nearest = min(map(abs, pair))
+        digits = next((more for more in range(digits, MOST_DECIMALS) if nearest >= 10.0**-more), digits)
+    low, high = rounded_out(pair, digits)
+    return signed(low, digits), signed(high, digits)
 
 
 def signed(value: float, digits: int = 3) -> str:
@@ -122,45 +213,116 @@ def of_run(
     dataset: str,
     name: str,
     estimate: Estimate,
+    ledger: Ledger,
     *,
-    planned: int,
-    missing: int,
     confidence: float,
     solved: bool,
+    first_tries: Mapping[str, Estimate] | None = None,
 ) -> Answer:
     """The answer of one run, by its first metric.
 
     ``who`` is the model or the agent, ``dataset`` the benchmark; either may be empty. ``solved``: every reward is 0
-    or 1, so the value of a metric of one sample is a share of solved tasks. ``missing`` of ``planned`` rollouts have
-    no number.
+    or 1, so the value of a metric of one sample is a share of passes. ``first_tries`` are the shares of tasks that pass
+    at the first try, and within all tries, of a run whose numbers of samples follow its results.
     """
-    value, ends, k = estimate.value, estimate.interval, estimate.made.k
+    value, ends = estimate.value, estimate.interval
     who = who or "The run"
+    of = f" of {dataset}" if dataset else ""
     if value is None or not math.isfinite(value):
         return Answer(
             f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", begun(plain_why(estimate.why or ""))
         )
     share = solved and estimate.made.metric in ONE_SAMPLE
-    within = f" within {k} samples" if share and k and k > 1 else ""
-    of = dataset or "the tasks"
+    if first_tries and share and (estimate.made.k or 1) == 1:
+        return _of_first_tries(who, of, first_tries, confidence)
     if estimate.tasks == 1 and ends is None:
-        return Answer(
-            f"{who} scored {minus(figure(value, 3))} on one task{f' of {dataset}' if dataset else ''}.",
-            "One task gives no interval",
-        )
+        return Answer(f"{who} scored {minus(figure(value, 3))} on one task{of}.", "One task gives no interval")
     digits = places(ends)
-    what = f"solves {percent(value)} of {of}{within}" if share else _scores(name, value, digits, dataset, estimate)
-    lacking = f"{missing:,} of {counted(planned, 'rollout')} {'is' if missing == 1 else 'are'} missing"
-    bounds = estimate.bounds
-    if bounds and ends and (bounds[0] < ends[0] or bounds[1] > ends[1]):
-        between = f"{_hundredths(bounds[0])} to {percent(bounds[1])}" if share else to(bounds, digits)
-        return Answer(f"{who} {what}, or anything from {between}.", f"{lacking}; they matter more than chance")
-    lacking = lacking if missing > MANY_MISSING * planned else ""
+    what = _passes(value, dataset, estimate, ledger) if share else _scores(name, value, digits, dataset, estimate)
+    about = _of_samples(estimate, ledger) if share else ""
+    if missing := _with_missing(estimate, ledger, share, digits):
+        sure = f"{level(confidence)} without them: {_to(ends, share, digits)}" if ends else ""
+        return Answer(f"{who} {what}; {missing}.", _joined(sure, about))
+    planned = ledger.planned - ledger.stopped_early
+    lacking = ""
+    if ledger.gaps > MOST_MISSING * planned:
+        lacking = f"{ledger.gaps:,} of {counted(planned, 'rollout')} {is_or_are(ledger.gaps)} missing"
     if ends is None:
         detail = f"No interval: {plain_why(estimate.why)}" if estimate.why else "No interval"
-        return Answer(f"{who} {what}.", "; ".join(filter(None, (detail, lacking))))
-    sure = f"{level(confidence)}: {f'{_hundredths(ends[0])} to {percent(ends[1])}' if share else to(ends, digits)}"
-    return Answer(f"{who} {what}.", "; ".join(filter(None, (sure, lacking))), sure, lacking)
+        return Answer(f"{who} {what}.", _joined(detail, about, lacking))
+    sure = f"{level(confidence)}: {_to(ends, share, digits)}"
+    rest = _joined(about, lacking)
+    return Answer(f"{who} {what}.", _joined(sure, rest), sure, rest)
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _to(ends: tuple[float, float], share: bool, digits: int) -> str:
+    """An interval in per cent, or as numbers."""
+    return f"{_hundredths(ends[0])} to {percent(ends[1])}" if share else to(ends, digits)
+
+
+def _of_first_tries(who: str, of: str, tries: Mapping[str, Estimate], confidence: float) -> Answer:
+    """The answer of a run whose numbers of samples follow its results: only first tries estimate a single try."""
+    first, within = tries.values()
+    whose = "" if who == "The run" else f" of {who}"
+    ends = f" ({_to(first.interval, True, 3)})" if first.interval else ""
+    shown = f"First tries{whose} pass {percent(first.value or 0.0)}{ends}"
+    last = f"{percent(within.value or 0.0)} of the tasks{of} are passed within {within.made.k or 1} tries"
+    why = "The numbers of samples follow the results, so the mean of all samples is not that of a single try"
+    return Answer(f"{shown}; {last}.", f"{why}. In brackets: {level(confidence)}" if ends else why)
+
+
+def _passes(value: float, dataset: str, estimate: Estimate, ledger: Ledger) -> str:
+    """``passes 69 % of the tasks``, ``of its samples``, or ``of the tasks within 4 samples``."""
+    of = f" of {dataset}" if dataset else ""
+    k = estimate.made.k or 1
+    if k > 1:
+        return f"passes {percent(value)} of the tasks{of} within {k} samples"
+    if _several(ledger):
+        return f"passes {percent(value)} of its samples{f' on {dataset}' if dataset else ''}"
+    return f"passes {percent(value)} of the tasks{of}"
+
+
+def _several(ledger: Ledger) -> bool:
+    """Whether a task has several samples."""
+    return ledger.samples_per_task is not None and ledger.samples_per_task[1] > 1
+
+
+def _of_samples(estimate: Estimate, ledger: Ledger) -> str:
+    """``mean over 100 tasks, 4 each; 99 % of the tasks are passed at least once, 28 % always``; "" for one sample."""
+    if ledger.samples_per_task is None or not _several(ledger) or (estimate.made.k or 1) > 1:
+        return ""
+    fewest, most = ledger.samples_per_task
+    each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    tasks = counted(estimate.tasks, "task")
+    mean = f"mean over {tasks}, {each} {'each' if estimate.tasks > 1 else 'samples'}"
+    if estimate.made.metric == "pass_rate":
+        mean = f"of all {counted(estimate.samples, 'sample')} of {tasks}"
+    if ledger.tasks_passed is None:
+        return mean
+    once, always = (percent(number / estimate.tasks) for number in ledger.tasks_passed)
+    return f"{mean}; {once} of the tasks are passed at least once, {always} always"
+
+
+def _with_missing(estimate: Estimate, ledger: Ledger, share: bool, digits: int) -> str:
+    """``with the 55 missing rollouts, anything from 40 to 80 %``; "" if few are missing, or the ends are unknown.
+
+    Also with few, if they matter more than chance: if the value itself could lie outside its interval.
+    """
+    worst, bounds, ends = estimate.worst_interval, estimate.bounds, estimate.interval
+    if worst is None or bounds is None:
+        return ""
+    beyond = ends is not None and (bounds[0] < ends[0] or bounds[1] > ends[1])
+    if not beyond and ledger.filled <= MOST_MISSING * ledger.planned:
+        return ""
+    number = f"{ledger.filled:,} " if ledger.filled > 1 else ""
+    what = (
+        "missing samples" if estimate.undefined_tasks else f"{number}missing rollout{'' if ledger.filled == 1 else 's'}"
+    )
+    return f"with the {what}, anything from {_to(worst, share, digits)}"
 
 
 def of_running(
@@ -192,7 +354,7 @@ def of_running(
 
 def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, per: str, confidence: float) -> Answer:
     """The answer of one run, by a time, a price or a number of tokens with its unit."""
-    what = " ".join(filter(None, (f"has a {name} of {value}", per)))
+    what = " ".join(filter(None, (f"has {a_or_an(name)} of {value}", per)))
     sure = f"{level(confidence)}: {interval}" if interval else ""
     return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
 
@@ -208,13 +370,14 @@ def of_suite(who: str, datasets: int, name: str, estimate: Estimate, *, confiden
     who = who or "The run"
     if estimate.value is None:
         return Answer(f"{who} has no mean {name} {over}.", begun(plain_why(estimate.why or "")))
-    digits = places(estimate.interval)
-    what = f"scores {minus(figure(estimate.value, digits))} {over}"
+    digits = decimals_of(estimate, places(estimate.interval))
+    of_range = " of the range" if f"mean:{OF_RANGE}" in estimate.made.over else ""
+    what = f"scores {minus(figure(estimate.value, digits))}{of_range} {over}"
     if estimate.made.metric != "mean_reward":
-        what = f"has a mean {name} of {minus(figure(estimate.value, digits))} {over}"
+        what = f"has a mean {name} of {minus(figure(estimate.value, digits))}{of_range} {over}"
     if estimate.interval is None:
         return Answer(f"{who} {what}.", f"No interval: {plain_why(estimate.why)}" if estimate.why else "")
-    sure = f"{level(confidence)}: {to(estimate.interval, digits)}"
+    sure = f"{level(confidence)}: {outward(estimate.interval, digits)}"
     return Answer(f"{who} {what}.", sure, sure)
 
 
@@ -229,23 +392,31 @@ def of_difference(
     margin: float | None = None,
     why: str | None = None,
     over: str = "",
+    but: str = "",
+    digits: int | None = None,
+    unit: str = "",
     even_if: str = "",
     reasons: Sequence[str] = (),
 ) -> Answer:
     """The answer of a comparison of ``second`` with ``first``; ``delta`` is second minus first.
 
     ``verdict`` is better, worse, equivalent or undecided; higher or lower for a metric without a better direction.
-    ``over`` names what the difference is a mean over, such as "five benchmarks". ``even_if`` is the worst case that a
-    verdict survives, and ``reasons`` say why there is none: the first one ends the answer, the others follow it.
+    ``over`` names what the difference is a mean over, such as "five benchmarks", and ``but`` the parts of it that are
+    decided the other way. With ``digits`` the interval has that many decimals and is rounded outward. ``unit`` follows
+    the size of the difference. ``even_if`` is the worst case that a verdict survives, and ``reasons`` say why there is
+    none: the first one ends the answer, the others follow it.
     """
-    digits = places(interval)
+    signed_to = partial(_signed_to, outward=digits is not None)
+    digits = places(interval) if digits is None else digits
     across = f" over {over}" if over else ""
     if delta is None:
         return Answer(f"Not decided: {second} against {first}{across}.", begun(why or ""))
-    size = figure(abs(delta), digits)
+    size = f"{figure(abs(delta), digits)}{unit}"
     ends = f"{level(confidence)} {signed_to(interval, digits)}" if interval else f"no interval: {why}" if why else ""
     if verdict in ("better", "worse", "higher", "lower"):
-        what = f"is {verdict} than {first} by {size}"
+        on_average = " on average" if but else ""
+        what = f"is {verdict} than {first}{on_average} by {size}"
+        across += f"; {but}" if but else ""
         of = (
             f"{level(confidence)} of the {'mean ' if over else ''}difference: {signed_to(interval, digits)}"
             if interval
@@ -266,10 +437,16 @@ def of_difference(
     return Answer(f"Not decided: {second} against {first}{across}.", seen, brackets)
 
 
+def _signed_to(pair: tuple[float, float], digits: int, *, outward: bool) -> str:
+    return signed_outward(pair, digits) if outward else signed_to(pair, digits)
+
+
 def of_leaderboard(
-    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None
+    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None, why: str = ""
 ) -> Answer:
     """The answer of a leaderboard: the first model, and how many pairs are ties.
+
+    ``why`` is the reason why no model is first, if it is not that the tasks cannot tell.
 
     ``tied`` is the number of models tied with the first. ``group`` is the longest range of ranks in which all pairs
     are ties; it is mentioned if it joins at least three models, but not all.
@@ -282,6 +459,8 @@ def of_leaderboard(
         alone += f"; ranks {group[0]:,} to {group[1]:,} are one group"
     if not tied:
         return Answer(f"{best} is first of {models:,}.", " ".join(filter(None, ["Its lead is decided.", alone])))
+    if why:
+        return Answer(f"No model is first: {why}.", alone)
     whom = "the other" if models == 2 else "all others" if tied == models - 1 else f"{tied:,} of them"
     return Answer(f"{best} leads {models:,} models, tied with {whom}.", alone)
 
@@ -448,7 +627,7 @@ def _scores(name: str, value: float, digits: int, dataset: str, estimate: Estima
     on = f" on {dataset}" if dataset else ""
     if estimate.made.metric == "mean_reward":
         return f"scores {minus(figure(value, digits))}{on}"
-    return f"has a {name} of {minus(figure(value, digits))}{on}"
+    return f"has {a_or_an(name)} of {minus(figure(value, digits))}{on}"
 
 
 def _hundredths(share: float) -> str:
@@ -458,6 +637,19 @@ def _hundredths(share: float) -> str:
         if float(text) not in (0.0, 100.0) or share in (0.0, 1.0):
             break
     return text
+
+
+def short_number(value: float, *, signed: bool = False) -> str:
+    """The number at a tick of an axis, in a short form, with U+2212 as its minus.
+
+    >>> short_number(-7500.0), short_number(20_000.0), short_number(2_500_000.0)
+    ('−7,500', '20k', '2.5M')
+    """
+    size, unit_word = abs(value), ""
+    if 1e4 <= size < 1e9:
+        size, unit_word = (size / 1e6, "M") if size >= 1e6 else (size / 1e3, "k")
+    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
+    return f"{sign}{size:,.6g}{unit_word}"
 
 
 def minus(text: str) -> str:

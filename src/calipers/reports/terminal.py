@@ -32,6 +32,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import on_the_point
+from calipers.reports.sentences import short_number
 from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width, within
 
 if TYPE_CHECKING:
@@ -402,11 +403,10 @@ def _axis(table: Table, column: TableColumn) -> str:
 def axis_end(end: float, axis: tuple[float, float]) -> str:
     """An end of an axis as text; with a plus sign if the axis also has negative numbers.
 
-    >>> axis_end(-0.05, (-0.05, 0.1)), axis_end(0.1, (-0.05, 0.1)), axis_end(1.0, (0.0, 1.0))
-    ('−0.05', '+0.1', '1')
+    >>> axis_end(-0.05, (-0.05, 0.1)), axis_end(0.1, (-0.05, 0.1)), axis_end(1.0, (0.0, 1.0)), axis_end(2e6, (0, 2e6))
+    ('−0.05', '+0.1', '1', '2M')
     """
-    sign = "+" if end > 0 > axis[0] else ""
-    return f"{sign}{end:g}".replace("-", "\N{MINUS SIGN}")
+    return short_number(end, signed=axis[0] < 0)
 
 
 def drawn(picture: Picture) -> str:
@@ -423,6 +423,11 @@ def drawn(picture: Picture) -> str:
     '········├┼───●────┤·········'
     """
     start, end = picture.axis
+    if picture.own_axis:
+        first_end, last_end = (axis_end(number, picture.axis) for number in picture.axis)
+        inner = picture.size - len(first_end) - len(last_end) - 2
+        line_alone = drawn(replace(picture, own_axis=False, size=inner)) if inner >= LEAST_PICTURE else ""
+        return f"{first_end} {line_alone} {last_end}" if line_alone else ""
     low, value, high = ((point - start) / (end - start) for point in (picture.low, picture.value, picture.high))
     if not (0 <= low <= high <= 1 and 0 <= value <= 1):
         return ""

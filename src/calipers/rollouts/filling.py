@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from calipers.rollouts.column import Bools, Column
-from calipers.rollouts.record import CODE, FIRST_GAP
+from calipers.rollouts.ledger import lost_before_answer
+from calipers.rollouts.record import FIRST_GAP
 from calipers.rollouts.table import Rollouts
 
 Ends = tuple[float, float]
@@ -28,11 +29,6 @@ MOST_LOST_BEFORE: Final = 0.1
 def missing(rollouts: Rollouts, column: Column | None) -> Bools:
     """Which rollouts are missing, [R]: those without a value in ``column``, or without any number."""
     return np.asarray(rollouts.outcome >= FIRST_GAP) if column is None else ~column.given
-
-
-def lost_before_answer(rollouts: Rollouts) -> Bools:
-    """Which rollouts were lost before the model was asked, [R], so that their loss cannot depend on the answer."""
-    return np.asarray(rollouts.outcome == CODE["not_run"])
 
 
 def to_fill(rollouts: Rollouts, column: Column | None) -> Bools:
@@ -53,13 +49,23 @@ def ends_of(columns: Sequence[Column], declared: Ends | None) -> Ends | None:
     The declared range; else 0 to 1 if every given value lies there; else the ends of the given values, of which there
     must be at least 20.
     """
-    if declared is not None:
-        return declared
     kept = np.concatenate([column.kept() for column in columns])
     kept = kept[np.isfinite(kept)]
-    if bool(((kept >= UNIT[0]) & (kept <= UNIT[1])).all()):
+    lowest, highest = kept.min(initial=np.inf), kept.max(initial=-np.inf)
+    return ends_known(float(lowest), float(highest), len(kept), declared)
+
+
+def ends_known(lowest: float, highest: float, number: int, declared: Ends | None) -> Ends | None:
+    """The same from the lowest and the highest of a number of finite values.
+
+    >>> ends_known(0.0, 1.0, 3, None), ends_known(-1.0, 7.5, 20, None), ends_known(-1.0, 7.5, 19, None)
+    ((0.0, 1.0), (-1.0, 7.5), None)
+    """
+    if declared is not None:
+        return declared
+    if lowest >= UNIT[0] and highest <= UNIT[1]:
         return UNIT
-    return (float(kept.min()), float(kept.max())) if len(kept) >= FEWEST_SEEN else None
+    return (lowest, highest) if number >= FEWEST_SEEN else None
 
 
 def filled(column: Column, rows: Bools, value: float) -> Column:

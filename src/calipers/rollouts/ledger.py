@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from calipers.rollouts.column import Bools, Column
+from calipers.rollouts.column import Bools, Column, Groups
 from calipers.rollouts.record import (
     ASKED_AGAIN,
     CLIENT_FAILED,
@@ -52,6 +52,14 @@ class Ledger:
     rewarded: dict[str, int] = field(default_factory=dict)  # outcome other than scored -> rollouts that keep a reward
     samples_per_task: tuple[int, int] | None = None  # the fewest and the most planned rollouts of a task
     asked_again: int | None = None  # rollouts that were repeated because their worker was lost; None for zero
+    tasks_passed: tuple[int, int] | None = None  # tasks with a pass, and with passes only; None like ``passed``
+    # missing rollouts that are not filled in, because they were lost before the model was asked; None for zero
+    not_filled: int | None = None
+
+    @property
+    def filled(self) -> int:
+        """The missing rollouts that are filled in to see how much they could change."""
+        return self.gaps - (self.not_filled or 0)
 
     @property
     def stopped_early(self) -> int:
@@ -77,6 +85,7 @@ class Ledger:
             exceptions=_exceptions(rollouts),
             samples_per_task=_samples_per_task(parts),
             asked_again=sum(map(_asked_again, parts)) or None,
+            not_filled=int(lost_before_answer(rollouts).sum()) or None,
         )
         if sum(ledger.outcomes.values()) != ledger.planned:
             raise RuntimeError(f"the ledger does not add up: {ledger}")
@@ -114,7 +123,17 @@ def joined_ledgers(ledgers: Sequence[Ledger], rewards: Sequence[tuple[int, bool]
         rewarded=_by_outcome(ledger.rewarded for ledger in ledgers),
         samples_per_task=(min(low for low, _ in spans), max(high for _, high in spans)) if spans else None,
         asked_again=sum(ledger.asked_again or 0 for ledger in ledgers) or None,
+        tasks_passed=_added_pairs(ledger.tasks_passed for ledger in ledgers) if pass_or_fail else None,
+        not_filled=sum(ledger.not_filled or 0 for ledger in ledgers) or None,
     )
+
+
+def _added_pairs(pairs: Iterable[tuple[int, int] | None]) -> tuple[int, int]:
+    first, second = 0, 0
+    for pair in pairs:
+        if pair is not None:
+            first, second = first + pair[0], second + pair[1]
+    return first, second
 
 
 def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -163,7 +182,15 @@ def with_rewards(ledger: Ledger, rollouts: Rollouts, key: str) -> Ledger:
         ledger,
         passed=int((reward.values[scored] == 1).sum()) if pass_or_fail else None,
         rewarded={word: n for word, n in zip(OUTCOMES, rewarded, strict=False) if n},
+        tasks_passed=_tasks_passed(counts, rollouts.by_task) if pass_or_fail else None,
     )
+
+
+def _tasks_passed(rewards: Column, by: Groups) -> tuple[int, int]:
+    """The number of tasks with a reward of 1, and of those whose rewards are all 1; a gap is no reward."""
+    samples = by.count(rewards.given)
+    passes = by.count(rewards.given & (rewards.values == 1))
+    return int((passes > 0).sum()), int(((passes == samples) & (samples > 0)).sum())
 
 
 def lacking(rollouts: Rollouts, keys: Iterable[str]) -> dict[str, int]:

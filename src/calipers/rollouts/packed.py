@@ -30,6 +30,7 @@ from calipers.rollouts.table import (
     Part,
     Places,
     Rollouts,
+    checks_of,
     end_to_end,
     group_keys,
     headline_of,
@@ -142,6 +143,7 @@ def table_of(packed: Packed) -> PackedRollouts:
         before_answer=packed.kinds.before_answer,
         planned_from=packed.kinds.planned_from,
         notes=list(packed.kinds.notes),
+        checks=list(packed.kinds.checks),
         headline=headline_of([packed.kinds]),
         unread=packed.kinds.others,
         elsewhere=rewards_elsewhere(packed.kinds.rewards, keys, group),
@@ -466,6 +468,7 @@ def joined_kinds(parts: Sequence[Loose | Packed]) -> tuple[Part, Ints, list[Ints
         named=frozenset().union(*(table.named for table in tables)),
         others=list(dict.fromkeys(key for table in tables for key in table.others)) if all_unread else (),
         notes=list(dict.fromkeys(note for table in tables for note in table.notes)),
+        checks=checks_of(tables),
         headline=headline_of(tables),
     )
     code, first = _coded(joined, tries)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
+from calipers.rollouts.checks import Check
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.rollouts.ids import Ids
 from calipers.rollouts.record import GROUP, MISSING, SCORED, STOPPED_EARLY, UNSTATED, Stop, id_order, label
@@ -104,6 +105,7 @@ class Part:
     rollout_ids: Ints | None = None  # [R] a hash of the rollout's id in the file, -1 for a rollout without an id
     headline: str = ""  # the reward to read if the user picks none; "" for `reward`, or else every reward
     unnumbered: bool = False  # the file has no sample numbers, so that samples are numbered in order of appearance
+    checks: Sequence[Check] = ()  # the numbers that the system which wrote the file reports itself, beside ours
     before_answer: Bools | None = None  # [R] whether no request was accepted; None if that is true of no row
 
     def __len__(self) -> int:
@@ -201,6 +203,7 @@ class Rollouts:
     headline: str = ""  # the reward to read if the user picks none, according to the system that wrote the files
     unread: Sequence[str] = ()  # keys of rows without reward and outcome: one of them may be the reward
     elsewhere: Mapping[str, frozenset[str | None]] = field(default_factory=dict)  # see `rewards_elsewhere`
+    checks: Sequence[Check] = ()  # the numbers that the systems which wrote the files report themselves, beside ours
 
     def __len__(self) -> int:
         return len(self.task)
@@ -301,8 +304,14 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
         stops=_stops(parts, keys, group),
         headline=headline_of(parts),
         unread=unread_of(parts),
+        checks=checks_of(parts),
     )
     return without_left(table)
+
+
+def checks_of(parts: Sequence[Part]) -> list[Check]:
+    """The checks of all parts, each once."""
+    return list(dict.fromkeys(check for part in parts for check in part.checks))
 
 
 def rewards_elsewhere(

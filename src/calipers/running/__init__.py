@@ -136,6 +136,7 @@ class Job:
     by: tuple[str, ...] = ()
     cluster: str | None = None
     reward: str | None = None
+    threshold: float | None = None
     missing: str | None = None
     interval: str | None = None
     confidence: float = 0.95
@@ -274,6 +275,7 @@ class RunSettings(TypedDict, total=False):
     by: str | Sequence[str] | None
     cluster: str | None
     reward: str | None
+    threshold: float | None
     missing: Literal["gap", "zero", "fail"] | None
     interval: str | None
     confidence: float | None

@@ -48,6 +48,7 @@ from calipers.formats.run_folder import (
     read_stop,
 )
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
+from calipers.reports.figures import counted
 from calipers.rollouts.record import Outcome
 from calipers.running.log import Log, Scrub, is_at, mode_in, put, repaired, scrubbed
 from calipers.typed import complete
@@ -523,7 +524,7 @@ class Folder:
         order = {old.task: number for number, old in enumerate(before.tasks)}
         tasks.sort(key=lambda entry: order.get(entry["task"], len(order)))
         if kept:
-            wider = f"{kept} rollouts that this command does not ask for were planned earlier and stay planned"
+            wider = f"{counted(kept, 'rollout')} that this command does not ask for stay planned"
             self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")
         return {**plan, "tasks": tasks, "created_at": before.created_at or plan.get("created_at")}
 

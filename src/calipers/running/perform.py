@@ -431,6 +431,7 @@ def _scoring(job: Job) -> Plan:
         dialect=job.dialect,
         missing=job.missing,
         reward=job.reward,
+        threshold=job.threshold,
         confidence=job.confidence,
         seed=job.seed,
         interval=job.interval,
@@ -478,7 +479,10 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
     return Headline(request, len(order), job.samples, scoring.confidence, scoring.missing)
 
 
-ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed", "until")
+ALIKE: Final = (
+    *("metrics", "dialect", "by", "cluster", "reward", "threshold"),
+    *("missing", "interval", "confidence", "seed", "until"),
+)
 """The settings that runs must have in common to share a result."""
 
 

@@ -2,7 +2,11 @@
 
 If the verifier fails, the answer may be the cause::
 
-    failure ──► certainly not the answer (a server, an expression of the user) ──► missing
+    failure ──► certainly not the answer (a server that accepts nothing) ──► missing
+       ├──► a server breaks off, or a pattern of the user runs out of time
+       │       └──► verify a neutral answer and this answer in turn, three times each
+       │               ├──► the neutral one always works, this one never ──► `broke_verifier`
+       │               └──► anything else ──► missing
        └──► verify a neutral answer, once for each task ──► fails, too ──► missing
                 └──► succeeds: verify this answer once more ──► a verdict, or `broke_verifier`, which counts 0
 
@@ -16,8 +20,9 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from itertools import product
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -231,14 +236,19 @@ NEUTRAL: Final = "# no answer\n"
 """A neutral answer: as a text it says nothing, and as a program in many languages it does nothing."""
 
 BROKE: Final = "broke_verifier"
-STOPPED: Final = "filter_timeout"  # the time limit of a user's expression, which is not the answer's fault
+STOPPED: Final = "filter_timeout"  # the time limit of a user's expression
+TURNS: Final = 3
+"""How often a neutral answer and the answer are verified in turn.
+
+A server that fails at random with chance f then blames an answer with chance f^4 (1 - f)^3: 0.3 % at f = 0.3.
+"""
 
 
 class Blame:
     """Verifies answers, and determines the cause if a verification fails. It is used for a whole run.
 
     After a failure there are at most two further verifications: of a neutral answer, once for each task, and of the
-    same answer once more.
+    same answer once more. If a server broke off, or a pattern ran out of time, there are at most six (`TURNS` of each).
     """
 
     def __init__(self) -> None:
@@ -254,6 +264,8 @@ class Blame:
         try:
             return await judged(verifier, task, completion)
         except VerifierError as error:
+            if error.suspect:
+                await self._try_in_turn(verifier, task, completion, error, error.usage)
             if spared(error):
                 raise
             first = error
@@ -265,11 +277,38 @@ class Blame:
         try:
             verdict = await judged(verifier, task, completion)
         except VerifierError as second:
+            if second.suspect:
+                await self._try_in_turn(verifier, task, completion, second, added(usage, second.usage))
             outcome = second.outcome if spared(second) else BROKE
             usage, tried = added(usage, second.usage), {"tries": 2, **tried, "failed_as": first.outcome}
             raise VerifierError(str(second), outcome=outcome, usage=usage, tried=tried) from first
         fields = {**verdict.fields, "verifier_tries": 2.0}
         return msgspec.structs.replace(verdict, fields=fields, usage=added(usage, verdict.usage))
+
+    async def _try_in_turn(
+        self, verifier: Verifier, task: Task, completion: Completion, first: VerifierError, usage: Mapping[str, float]
+    ) -> NoReturn:
+        """Raise the first failure again, as `broke_verifier` if only this answer fails, each time.
+
+        ``error.blame`` has the six results in the order of the tries: true for a verdict, false for none, and null for
+        a try that says nothing, or that was not needed any more.
+        """
+        results: dict[str, list[bool | None]] = {"neutral": [None] * TURNS, "answer": [None] * TURNS}
+        texts = {"neutral": Completion(neutral(verifier, task)), "answer": completion}
+        outcome = BROKE
+        for turn, name in product(range(TURNS), texts):
+            works: bool | None = True
+            try:
+                usage = added(usage, (await judged(verifier, task, texts[name])).usage)
+            except VerifierError as error:
+                usage = added(usage, error.usage)
+                works = False if error.suspect or not spared(error) else None
+            results[name][turn] = works
+            if works is not (name == "neutral"):
+                outcome = first.outcome
+                break
+        tried = {**first.tried, "blame": results}
+        raise VerifierError(str(first), outcome=outcome, usage=usage, tried=tried, kind=first.kind) from first
 
     async def _probed(self, verifier: Verifier, task: Task) -> tuple[bool, bool, Mapping[str, float]]:
         """Whether the task's verifier works on a neutral answer; whether this call has tried that, and its usage."""
@@ -287,7 +326,7 @@ class Blame:
 
 
 def spared(error: VerifierError) -> bool:
-    """Whether the answer certainly did not cause a failure."""
+    """Whether a failure looks like that of a server or of the user's own code, and not of the answer."""
     return error.blameless or error.outcome == STOPPED
 
 

@@ -17,14 +17,20 @@ from typing import Final, Literal
 import numpy as np
 
 from calipers.metrics import pass_counts, task_mean
-from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.estimate import Counts
 from calipers.stats.paired import Units, apart, units_of
 
-Rule = Literal["stops_at_pass", "stops_at_failure", "last_is_pass", "last_is_failure"]
+Rule = Literal[
+    "stops_at_pass", "stops_at_failure", "last_is_pass", "last_is_failure", "more_is_higher", "more_is_lower"
+]
 
 LEVEL: Final = 0.005
 """The largest p, on each side, of a last sample that passes or fails too often."""
+SCORE_LEVEL: Final = 0.0005
+"""The largest two-sided p of the score test: few false findings even if its normal approximation is poor."""
+FEWEST_TASKS: Final = 20
+"""Tasks of the score test, whose normal approximation needs them."""
 NEGLIGIBLE: Final = 1e-15
 """Frequencies whose share of a probability is certainly below this are left out."""
 
@@ -58,14 +64,34 @@ class Tries:
 
 
 @dataclass(frozen=True, slots=True)
+class Samples:
+    """The summary of T tasks that shows whether their numbers of samples depend on their rewards."""
+
+    tries: Tries
+    mean: Floats  # [T] mean reward; 0 without samples
+
+    @classmethod
+    def of(cls, rewards: Column, by: Groups, threshold: float) -> Samples:
+        """The summary of the rewards of rollouts, [R], for a warning: a lost rollout was not planned.
+
+        The losses themselves may depend on the rewards.
+        """
+        n, c = (counts.astype(np.int32) for counts in pass_counts(rewards, by, threshold))  # half the memory
+        last_rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]
+        last_passes = np.zeros(by.size, dtype=bool)
+        last_passes[n > 0] = rewards.values[last_rows] >= threshold
+        return cls(Tries(n, n, c, last_passes), task_mean(rewards, by).values)
+
+
+@dataclass(frozen=True, slots=True)
 class Follows:
     """The numbers of samples follow the results, and by which rule that was found."""
 
     rule: Rule
-    stopped: int  # tasks with fewer rollouts than the most that end so; for last_is_*, tasks of `tasks` that end so
+    stopped: int  # tasks with fewer rollouts than the most that end so; last_is_*: those of `tasks`; more_is_*: 0
     tasks: int  # tasks with a sample; for last_is_*, tasks with both results
     most: int  # the largest number of planned rollouts of a task
-    p: float | None  # of last_is_*: the chance of so many if the order of the samples were random
+    p: float | None  # of last_is_*, if the order of samples were random; of more_is_*, two-sided; else None
 
 
 def joined_tries(parts: Sequence[Tries]) -> Tries:
@@ -78,30 +104,43 @@ def joined_tries(parts: Sequence[Tries]) -> Tries:
     )
 
 
-def follows(passed: Bools, given: Bools, task: Ints, *, ordered: bool = True) -> Follows | None:
+def follows(
+    passed: Bools, given: Bools, task: Ints, *, rewards: Floats | None = None, ordered: bool = True
+) -> Follows | None:
     """Whether the numbers of samples of the tasks follow the results of rollouts, [R]; None if nothing shows it.
 
     The rows of a task are in planned order if ``ordered``. A row that is not ``given`` is lost: losses alone do not
-    make numbers differ.
+    make numbers differ. ``rewards`` are those of graded rollouts, by default passes and failures.
 
-    >>> rewards = np.array([1, 0, 1, 0, 0, 0, 0, 0, 1]) == 1
-    >>> follows(rewards, np.ones(9, dtype=bool), np.array([0, 1, 1, 2, 2, 2, 3, 3, 3]))
+    >>> passes = np.array([1, 0, 1, 0, 0, 0, 0, 0, 1]) == 1
+    >>> follows(passes, np.ones(9, dtype=bool), np.array([0, 1, 1, 2, 2, 2, 3, 3, 3]))
     Follows(rule='stops_at_pass', stopped=2, tasks=4, most=3, p=None)
     """
-    return follows_of(Tries.of(passed, given, task), ordered=ordered)
+    tries = Tries.of(passed, given, task)
+    values = passed.astype(np.float64) if rewards is None else rewards
+    with np.errstate(over="ignore", invalid="ignore"):  # the score test leaves out what is not finite
+        sums = sum_by(task[given], values[given], len(tries.n))
+        means = sums / np.maximum(tries.n, 1)
+    return follows_of(Samples(tries, means), ordered=ordered)
 
 
-def follows_of(tries: Tries, *, ordered: bool = True) -> Follows | None:
-    """As `follows`, for the tries of tasks.
+def follows_of(samples: Samples, *, ordered: bool = True) -> Follows | None:
+    """As `follows`, for the summary of tasks.
 
     With an order: no sample of any task comes after a pass, or none after a failure, and a task with fewer rollouts
     than the most ends so; or else, among tasks with both results, the last sample is a pass too often, or a failure
     too often. Without an order: no task has two passes, and every task with fewer rollouts than the most has exactly
-    one; or the same with failures.
+    one; or the same with failures. Both: the score test.
     """
+    tries = samples.tries
     planned = tries.planned[tries.planned > 0]
     if not len(planned) or planned.min() == planned.max() or tries.n.max() < 2:
         return None
+    return _stops(tries, ordered) or (_last_too_often(tries) if ordered else None) or score_test(samples)
+
+
+def _stops(tries: Tries, ordered: bool) -> Follows | None:
+    """The pattern of tasks that stop at a result."""
     failures = tries.n - tries.passes
     last_fails = (tries.n > 0) & ~tries.last_passes
     ends: tuple[tuple[Rule, Ints | Counts, Bools], ...] = (
@@ -111,8 +150,8 @@ def follows_of(tries: Tries, *, ordered: bool = True) -> Follows | None:
     for rule, results, last in ends:
         stopped = _stopped(tries, results, last) if ordered else _stopped_unordered(tries, results)
         if stopped:
-            return Follows(rule, stopped, int((tries.n > 0).sum()), int(planned.max()), None)
-    return _last_too_often(tries, int(planned.max())) if ordered else None
+            return Follows(rule, stopped, int((tries.n > 0).sum()), int(tries.planned.max()), None)
+    return None
 
 
 def common_weights(new: Floats, old: Floats, clusters: Ints | None = None) -> Units:
@@ -148,12 +187,13 @@ def _stopped_unordered(tries: Tries, results: Ints | Counts) -> int:
     return int(short.sum())
 
 
-def _last_too_often(tries: Tries, most: int) -> Follows | None:
+def _last_too_often(tries: Tries) -> Follows | None:
     """Whether the last sample of tasks with both results is a pass too often, or a failure too often."""
     both = (tries.passes > 0) & (tries.passes < tries.n)
     tasks, seen = int(both.sum()), int(tries.last_passes[both].sum())
     if not tasks:
         return None
+    most = int(tries.planned.max())
     at_least, at_most = count_tails(tries.passes[both] / tries.n[both], seen)
     if at_least < LEVEL:
         return Follows("last_is_pass", seen, tasks, most, at_least)
@@ -200,36 +240,6 @@ def _at_least(values: Floats, times: Ints, spread: float, seen: int) -> float:
 
 FEWEST_STOPPED: Final = 5
 """Tasks that stop at a result, and tasks with two samples, for a warning on one run: fewer may be chance."""
-FEWEST_TASKS: Final = 20
-"""Tasks of the score test, whose normal approximation needs them."""
-SCORE_LEVEL: Final = 0.0005
-"""The largest two-sided p of the score test: few false warnings even if its normal approximation is poor."""
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """The summary of T tasks that shows whether their numbers of samples depend on their rewards."""
-
-    tries: Tries  # lost rollouts left out: their absence may depend on the rewards, too
-    mean: Floats  # [T] mean reward; 0 without samples
-
-    @classmethod
-    def of(cls, rewards: Column, by: Groups, threshold: float) -> Samples:
-        """The summary of the rewards of rollouts, [R]."""
-        n, c = (counts.astype(np.int32) for counts in pass_counts(rewards, by, threshold))  # half the memory
-        last_rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]
-        last_passes = np.zeros(by.size, dtype=bool)
-        last_passes[n > 0] = rewards.values[last_rows] >= threshold
-        return cls(Tries(n, n, c, last_passes), task_mean(rewards, by).values)
-
-
-@dataclass(frozen=True, slots=True)
-class Dependence:
-    """Numbers of samples that depend on the rewards, by the score test."""
-
-    z: float  # above 0: tasks with more samples have higher rewards
-    p: float  # two-sided
-    tasks: int
 
 
 def joined_samples(parts: Sequence[Samples]) -> Samples:
@@ -237,27 +247,29 @@ def joined_samples(parts: Sequence[Samples]) -> Samples:
     return Samples(joined_tries([part.tries for part in parts]), np.concatenate([part.mean for part in parts]))
 
 
-def dependence_of(samples: Samples) -> Follows | Dependence | None:
-    """Evidence that the numbers of samples of one run depend on its rewards, for a warning; None without evidence.
+def dependence_of(samples: Samples) -> Follows | None:
+    """Evidence that the numbers of samples of one run follow its rewards, for a warning; None without evidence.
 
     A warning needs five tasks that stop at a result, and five with two samples; a comparison does not, because reading
     first samples costs it little.
     """
-    found = follows_of(samples.tries)
-    repeated = int((samples.tries.n > 1).sum())
-    if found is not None and min(found.stopped, repeated) >= FEWEST_STOPPED:
+    found = follows_of(samples)
+    if found is None or found.p is not None:
         return found
-    return score_test(samples)
+    repeated = int((samples.tries.n > 1).sum())
+    return found if min(found.stopped, repeated) >= FEWEST_STOPPED else score_test(samples)
 
 
-def score_test(samples: Samples) -> Dependence | None:
+def score_test(samples: Samples) -> Follows | None:
     """The score test of counts n_t against means m_t; None unless its two-sided p is below `SCORE_LEVEL`.
 
-    ``z = sum x_t e_t / sqrt(sum (x_t e_t)^2)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at least 20 tasks.
-    A rank correlation would be wrong, because means of few samples have other ranks even without any dependence.
+    ``z = sum x_t e_t / sqrt(v)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at least 20 tasks; n_t are the
+    planned rollouts, and v is the larger of ``sum (x_t e_t)^2`` and the variance over all orders of the tasks,
+    ``sum x_t^2 sum e_t^2/(T - 1)``. A rank correlation would be wrong, because means of few samples have other ranks
+    even without any dependence.
     """
     sampled = samples.tries.n > 0
-    counts = samples.tries.n[sampled].astype(float)
+    counts = samples.tries.planned[sampled].astype(float)
     tasks = len(counts)
     if tasks < FEWEST_TASKS or counts.min() == counts.max():
         return None
@@ -266,10 +278,14 @@ def score_test(samples: Samples) -> Dependence | None:
     if not 0 < largest < math.inf:
         return None
     values = values / largest  # the test does not depend on the scale, and squares of large rewards would overflow
-    products = (counts - total(counts) / tasks) * (values - total(values) / tasks)
-    spread = float(total(products * products))
+    x, e = counts - total(counts) / tasks, values - total(values) / tasks
+    products = x * e
+    # where no task with few samples passes, its products agree, and their own spread would be too small
+    shuffled = float(total(x * x)) * float(total(e * e)) / (tasks - 1)
+    spread = max(float(total(products * products)), shuffled)
     if not spread > 0:
         return None
     z = float(total(products)) / math.sqrt(spread)
     p = 2 * NormalDist().cdf(-abs(z))
-    return Dependence(z, p, tasks) if p < SCORE_LEVEL else None
+    rule: Rule = "more_is_higher" if z > 0 else "more_is_lower"
+    return Follows(rule, 0, tasks, int(counts.max()), p) if p < SCORE_LEVEL else None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calipers.metrics import TINY, UNIT, Metric, Opaque
 from calipers.metrics.rewards import posterior, posterior_variance
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
+from calipers.rollouts.filling import ends_known
 from calipers.rollouts.record import SEQUENCE, USAGE
 from calipers.stats.intervals import (
     Interval,
@@ -27,6 +28,8 @@ from calipers.stats.intervals import (
     needs_range,
     quantile_interval,
 )
+from calipers.stats.scales import Scale
+from calipers.stats.sequence import Ends
 
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
@@ -52,7 +55,7 @@ class Signature:
     settings: tuple[str, ...] = ()
     method: str | None = None  # the interval's method
     drawn: tuple[str, ...] = ()  # the interval's settings, such as the seed; empty if the number can have no interval
-    over: tuple[str, ...] = ()  # the kind of mean over datasets; empty for a single dataset
+    over: tuple[str, ...] = ()  # the kind of mean over datasets, and of what; empty for a single dataset
 
     @classmethod
     def of(cls, text: str) -> Signature:
@@ -64,6 +67,8 @@ class Signature:
         """
         parts = text.split("|")
         metric_index = 2 if len(parts) > 2 and parts[1].startswith("datasets:") else 0
+        if metric_index and parts[2].startswith("mean:"):
+            metric_index = 3
         interval_index = next((i for i, part in enumerate(parts) if part.startswith("interval:")), len(parts))
         settings = tuple(parts[metric_index + 1 : interval_index])
         k = next((part[2:] for part in settings if part.startswith("k:") and part[2:].isdecimal()), None)
@@ -76,6 +81,21 @@ class Signature:
             drawn=tuple(parts[interval_index + 1 :]),
             over=tuple(parts[:metric_index]),
         )
+
+    def setting(self, name: str) -> str:
+        """The value of a setting as written; "" without it.
+
+        >>> Signature("pass@{k}", 3, ("k:3", "threshold:4.0")).setting("threshold")
+        '4.0'
+        """
+        return next((part[len(name) + 1 :] for part in self.settings if part.startswith(f"{name}:")), "")
+
+    def number(self, name: str) -> float | None:
+        """The number of a setting; None without it."""
+        try:
+            return float(self.setting(name))
+        except ValueError:
+            return None
 
     def __str__(self) -> str:
         interval = [f"interval:{self.method or 'none'}", *self.drawn] if self.drawn else []
@@ -100,7 +120,33 @@ class Estimate:
     made: Signature
     samples_per_task: tuple[int, int] | None = None  # the fewest and the most rewards of a task, if they differ
     heaviest: tuple[str, float] | None = None  # the task with more than half of the variance, and its share
+    # the intervals with everything missing at the lowest, and at the highest, reward; None where there is none
+    filled_intervals: tuple[Ends | None, Ends | None] | None = None
     spread: Spread | None = field(default=None, compare=False, repr=False)  # set with the default interval on a range
+    scale: Scale | None = field(default=None, compare=False, repr=False)  # of a mean over tasks; not in a document
+
+    @property
+    def threshold(self) -> float | None:
+        """The reward from which a sample passes; None for a metric that counts no passes."""
+        return self.made.number("threshold")
+
+    @property
+    def limits(self) -> Ends | None:
+        """The declared range of rewards; None without one."""
+        ends = self.made.setting("range").split(",")
+        return (float(ends[0]), float(ends[1])) if len(ends) == 2 else None
+
+    @property
+    def worst_interval(self) -> Ends | None:
+        """The lower end with everything missing at the lowest reward, and the upper end with it at the highest.
+
+        It holds the number that the complete run would estimate whatever the missing rewards are, as often as the
+        interval of a complete run does. None if nothing is missing, or if one of the intervals is unknown.
+        """
+        if self.filled_intervals is None:
+            return None
+        lowest, highest = self.filled_intervals
+        return None if lowest is None or highest is None else (lowest[0], highest[1])
 
     @property
     def signature(self) -> str:
@@ -120,6 +166,9 @@ class Settings:
     clusters: Ints | None = None  # [T]
     interval: str = "default"  # or a name of `stats.intervals.METHODS`, for every weighted mean of task values
     range: tuple[float, float] | None = None  # the range of rewards, if given; else [0, 1] if all rewards lie in it
+    seen: ValueEnds | None = None  # the rewards of the whole run, whose ends fill missing ones; None: those reduced
+    not_filled: Bools | None = None  # [R] rollouts that were lost before the model was asked; None: none of them
+    fill_all: bool = False  # these are filled like the others, as they are too many
     tasks: Sequence[str] = ()  # [T] task names, for `Estimate.heaviest`
 
 
@@ -135,6 +184,7 @@ class ValueEnds:
     high: float = -math.inf
     nan: int = 0
     infinite: int = 0
+    number: int = 0  # of the values
 
     @classmethod
     def of(cls, values: Floats) -> ValueEnds:
@@ -143,10 +193,10 @@ class ValueEnds:
             return cls()
         low, high = float(values.min()), float(values.max())
         if math.isfinite(low) and math.isfinite(high):
-            return cls(low, high)
+            return cls(low, high, number=len(values))
         numbers = values[~np.isnan(values)]
         low, high = float(numbers.min(initial=math.inf)), float(numbers.max(initial=-math.inf))
-        return cls(low, high, len(values) - len(numbers), int(np.isinf(numbers).sum()))
+        return cls(low, high, len(values) - len(numbers), int(np.isinf(numbers).sum()), len(values))
 
     @property
     def in_unit(self) -> bool:
@@ -161,7 +211,17 @@ class ValueEnds:
     def and_those(self, other: ValueEnds) -> ValueEnds:
         """The ends of the values of both."""
         low, high = min(self.low, other.low), max(self.high, other.high)
-        return ValueEnds(low, high, self.nan + other.nan, self.infinite + other.infinite)
+        number = self.number + other.number
+        return ValueEnds(low, high, self.nan + other.nan, self.infinite + other.infinite, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The task values with missing rewards at the lowest, and at the highest, possible reward."""
+
+    low: Column  # [T] or [T, S]
+    high: Column
+    limits: Ends  # the rewards with which they are filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +234,8 @@ class Reduced:
     given: Counts  # [T] the given values of the first column
     ends: tuple[ValueEnds, ...]  # the ends of each column, with missing rewards at 0 under `Settings.zero`
     rewards: ValueEnds  # the ends of the first column's given values
-    filled: tuple[Column, Column] | None  # [T] the values with everything missing at the low, and at the high, end
+    filled: Filled | None  # the values with everything missing filled in
+    partly: Filled | None  # without what was lost before the model was asked, if that is something
     missing: bool  # whether anything is missing, so that `filled` matters
 
     @property
@@ -196,7 +257,7 @@ def reduce_tasks(
     given = by.count(counted[0].given).astype(np.int32)
     ends = tuple(ValueEnds.of(column.kept()) for column in counted)
     if isinstance(metric, Opaque):
-        return Reduced(counted[0], by, given, given, ends, ends[0], None, missing=False)
+        return Reduced(counted[0], by, given, given, ends, ends[0], None, None, missing=False)
     parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
     reduce_columns = partial(metric.reduce, by=by, **parameters)
     reduced = reduce_columns(*counted)
@@ -207,13 +268,67 @@ def reduce_tasks(
     rewards = ends[0] if counted[0] is columns[0] else ValueEnds.of(columns[0].kept())
     bounded = metric.reads == ("reward",) or metric.extremes is not None
     missing = bounded and not (columns[0].given.all() and (metric.extremes is None or reduced.given.all()))
-    filled = None
-    if missing and (limits := _range(rewards, settings)):
-        if metric.extremes is None:
-            filled = reduce_columns(columns[0].filled(limits[0])), reduce_columns(columns[0].filled(limits[1]))
-        else:
-            filled = metric.extremes(*columns, ends=limits, by=by, **parameters)
-    return Reduced(reduced, by if metric.rows else None, entered, given, ends, rewards, filled, missing)
+    filled = partly = None
+    if missing and (limits := _filling(metric, params, rewards, settings)):
+        filled = _filled(metric, columns, by, limits, parameters)
+        if settings.not_filled is not None and bool((settings.not_filled & ~columns[0].given).any()):
+            partly = _filled_but(settings.not_filled, metric, columns, by, limits, parameters)
+            partly = _without_lost_tasks(partly, reduced, by, settings.not_filled, params.get("k", 1))
+    return Reduced(reduced, by if metric.rows else None, entered, given, ends, rewards, filled, partly, missing)
+
+
+def _filling(metric: Metric, params: Mapping[str, Any], rewards: ValueEnds, settings: Settings) -> Ends | None:
+    """The rewards with which missing ones are filled; a metric of passes also allows for a pass and for a failure."""
+    seen = settings.seen or rewards
+    known = not (seen.nan or seen.infinite)
+    limits = ends_known(seen.low, seen.high, seen.number, settings.range) if known else None
+    if limits is not None and not (limits[0] <= rewards.low and rewards.high <= limits[1]):
+        limits = None  # as a column's values may be outside the range of rewards
+    threshold = params.get("threshold")
+    if settings.range is not None or metric.range != UNIT or threshold is None:
+        return limits
+    failed = math.nextafter(threshold, -math.inf)
+    low, high = limits or (failed, threshold)
+    return (low if limits == UNIT else min(low, failed)), max(high, threshold)
+
+
+def _filled(
+    metric: Metric, columns: Sequence[Column], by: Groups, limits: Ends, parameters: Mapping[str, Any]
+) -> Filled:
+    """The task values with every gap of the first column, and all samples up to k, at each end."""
+    if metric.extremes is not None:
+        return Filled(*metric.extremes(*columns, ends=limits, by=by, **parameters), limits)
+    low, high = (metric.reduce(columns[0].filled(end), by=by, **parameters) for end in limits)
+    return Filled(low, high, limits)
+
+
+def _filled_but(
+    lost: Bools,
+    metric: Metric,
+    columns: Sequence[Column],
+    by: Groups,
+    limits: Ends,
+    parameters: Mapping[str, Any],
+) -> Filled:
+    """The same without the rollouts, [R], lost before the model was asked, as if they had not been planned."""
+    if metric.rows:  # its values are those of rows, so that no row may go
+        given, values = columns[0].given, columns[0].values
+        partly = [Column(np.where(given, values, end), given | ~lost) for end in limits]
+        low, high = (metric.reduce(column, by=by, **parameters) for column in partly)
+        return Filled(low, high, limits)
+    kept = np.flatnonzero(~lost | columns[0].given)
+    asked = Groups.of(by.code[kept], by.size)
+    return _filled(metric, [column.take(kept) for column in columns], asked, limits, parameters)
+
+
+def _without_lost_tasks(filled: Filled, reduced: Column, by: Groups, lost: Bools, k: int) -> Filled:
+    """The fillings without the tasks that have no value only because rollouts were lost before the model was asked."""
+    if len(filled.low) != by.size:
+        return filled
+    planned = np.diff(by.starts)
+    costs = ~reduced.given & (planned >= k) & (planned - by.count(lost) < k)
+    low, high = (Column(column.values, column.given & ~costs) for column in (filled.low, filled.high))
+    return replace(filled, low=low, high=high)
 
 
 def joined(parts: Sequence[Reduced]) -> Reduced:
@@ -222,10 +337,10 @@ def joined(parts: Sequence[Reduced]) -> Reduced:
         return parts[0]
     first_tasks = np.cumsum([0, *(len(part.given) for part in parts)])
     missing = any(part.missing for part in parts)
-    filled = None
-    if missing and all(part.filled or not part.missing for part in parts):
-        fillings = [part.filled or (part.values, part.values) for part in parts]
-        filled = Column.joined([low for low, _ in fillings]), Column.joined([high for _, high in fillings])
+    filled = _joined_fillings([part.filled for part in parts], parts)
+    partly = None
+    if any(part.partly for part in parts):
+        partly = _joined_fillings([part.partly or part.filled for part in parts], parts)
     starts = first_tasks[:-1].tolist()
     tasks = [part.by.code + start for part, start in zip(parts, starts, strict=True) if part.by is not None]
     given = np.concatenate([part.given for part in parts])
@@ -238,8 +353,22 @@ def joined(parts: Sequence[Reduced]) -> Reduced:
         tuple(reduce(ValueEnds.and_those, ends) for ends in zip(*(part.ends for part in parts), strict=True)),
         reduce(ValueEnds.and_those, (part.rewards for part in parts)),
         filled,
+        partly,
         missing,
     )
+
+
+def _joined_fillings(fillings: Sequence[Filled | None], parts: Sequence[Reduced]) -> Filled | None:
+    """The fillings of several sets of tasks; None if something is missing that was not filled, or not alike."""
+    limits = {filling.limits for filling in fillings if filling is not None}
+    unknown = any(part.missing and filling is None for part, filling in zip(parts, fillings, strict=True))
+    if len(limits) != 1 or unknown:
+        return None
+    lows, highs = [], []
+    for part, filling in zip(parts, fillings, strict=True):
+        lows.append(part.values if filling is None else filling.low)
+        highs.append(part.values if filling is None else filling.high)
+    return Filled(Column.joined(lows), Column.joined(highs), limits.pop())
 
 
 def estimate_of(
@@ -259,6 +388,14 @@ def estimate_of(
     else:
         interval = _not_below_zero(_interval_of(metric, params, of, value, settings), metric, params, of.ends[0])
     tasks = int(np.count_nonzero(of.entered))
+    filling = of.filled
+    if of.partly is not None and not settings.fill_all:
+        filling = None if _is_unfilled(of.partly, of.values) else of.partly
+    bounds = filled_intervals = None
+    if filling is not None:
+        bounds = _bounds(aggregate, filling)
+        if bounds is not None:
+            filled_intervals = _filled_intervals(metric, params, of, filling, bounds, settings)
     return Estimate(
         value=None if value is None or problem in (UNDEFINED, NO_SUM) else value + 0.0,  # -0.0 becomes 0.0
         stderr=interval.stderr,
@@ -267,13 +404,15 @@ def estimate_of(
         tasks=tasks,
         samples=int(of.entered.sum()),
         undefined_tasks=len(of.entered) - tasks,
-        bounds=_bounds(aggregate, of, settings),
+        bounds=bounds,
         higher_is_better=metric.higher_is_better,
         why=interval.why,
         made=replace(made, method=interval.method),
         samples_per_task=_uneven_samples(of.given) if metric.reads[0] == "reward" else None,
         heaviest=_heaviest(metric, of.values, settings) if interval.ends else None,
+        filled_intervals=filled_intervals,
         spread=interval.spread,
+        scale=_scale(metric, params, of, settings) if metric.is_mean else None,
     )
 
 
@@ -311,9 +450,7 @@ def _interval_of(metric: Metric, params: Mapping[str, Any], of: Reduced, value: 
     if metric.interval == "bootstrap":
         return _bootstrap_interval(metric, params, of, settings)
     values, weights = task_values(metric, reduced)
-    limits = metric.range
-    if limits is None and metric.of_rewards and (ends := _range(of.ends[0], settings)):
-        limits = metric.reach(ends)
+    limits = _limits(metric, of, settings)
     largest = float(np.abs(values).max())
     if limits is None and largest > HUGE:
         return Interval(None, None, None, TOO_LARGE)
@@ -331,10 +468,33 @@ def _not_below_zero(interval: Interval, metric: Metric, params: Mapping[str, Any
 
     It is left alone if a given value is negative all the same.
     """
-    usage = metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
-    if not usage or interval.ends is None or interval.ends[0] >= 0 or values.low < 0:
+    if not _is_usage(metric, params) or interval.ends is None or interval.ends[0] >= 0 or values.low < 0:
         return interval
     return replace(interval, ends=(0.0, interval.ends[1]))
+
+
+def _is_usage(metric: Metric, params: Mapping[str, Any]) -> bool:
+    """Whether the metric is of a time, a cost or a number of tokens."""
+    return metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
+
+
+def _limits(metric: Metric, of: Reduced, settings: Settings) -> tuple[float, float] | None:
+    """The range of the metric: its own, or the one that follows from the range of the rewards; None if unknown."""
+    if metric.range is not None or not metric.of_rewards:
+        return metric.range
+    ends = _range(of.ends[0], settings)
+    return None if ends is None else metric.reach(ends)
+
+
+def _scale(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Scale:
+    """The scale of a mean over tasks; without a range of rewards, that of the task values."""
+    ends = of.ends[0]
+    limits = _limits(metric, of, settings)
+    if limits is None and not metric.of_rewards and of.values.given.any():
+        ends = ValueEnds.of(task_values(metric, of.values)[0])
+        limits = UNIT if ends.in_unit else None
+    seen = (ends.low, ends.high) if ends.low <= ends.high else None
+    return Scale(limits, seen, metric.higher_is_better, _is_usage(metric, params))
 
 
 def _bootstrap_interval(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Interval:
@@ -377,16 +537,37 @@ def _range(rewards: ValueEnds, settings: Settings) -> tuple[float, float] | None
     return settings.range if low <= rewards.low and rewards.high <= high else None
 
 
-def _bounds(aggregate: Callable[[Floats], Floats], of: Reduced, settings: Settings) -> tuple[float, float] | None:
+def _is_unfilled(filling: Filled, values: Column) -> bool:
+    """Whether nothing was filled in, because everything missing was lost before the model was asked."""
+    for column in (filling.low, filling.high):
+        if not np.array_equal(column.given, values.given):
+            return False
+        if not np.array_equal(column.kept(), values.kept(), equal_nan=True):
+            return False
+    return True
+
+
+def _bounds(aggregate: Callable[[Floats], Floats], filling: Filled) -> Ends | None:
     """The value over all tasks with everything missing at the lowest and at the highest reward.
 
-    None if nothing is missing, if the metric reads more than rewards and does not define its extremes, if the range
-    of rewards is unknown, or if an end is not finite.
+    None without tasks, or if an end is not finite.
     """
-    if of.filled is None or _range(of.rewards, settings) is None or not of.filled[0].given.any():
+    if not (filling.low.given.any() and filling.high.given.any()):
         return None
-    low, high = (float(aggregate(reduced.kept())) + 0.0 for reduced in of.filled)
+    low, high = (float(aggregate(column.kept())) + 0.0 for column in (filling.low, filling.high))
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def _filled_intervals(
+    metric: Metric, params: Mapping[str, Any], of: Reduced, filling: Filled, bounds: Ends, settings: Settings
+) -> tuple[Ends | None, Ends | None]:
+    """The intervals of both fillings, which the verdict of a gate and the ends of a score read."""
+    ends = (of.ends[0].and_those(ValueEnds(*filling.limits)), *of.ends[1:])
+    low, high = (
+        _interval_of(metric, params, replace(of, values=column, ends=ends), value, settings).ends
+        for column, value in zip((filling.low, filling.high), bounds, strict=True)
+    )
+    return low, high
 
 
 def _uneven_samples(given: Counts) -> tuple[int, int] | None:
@@ -420,7 +601,7 @@ def _opaque(metric: Opaque, of: Reduced, settings: Settings, made: Signature) ->
     problem = _why_not_finite(value, "reward", of.ends)
     interval = Interval(None, None, None, problem)
     if problem is None:
-        interval = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters)
+        interval = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters, value)
     tasks_with_rewards = int(np.count_nonzero(counts))
     return Estimate(
         value=value + 0.0,
@@ -443,7 +624,7 @@ def sequence_only(estimate: Estimate) -> Estimate:
     Only a confidence sequence covers the truth when the number of tasks depends on the values (Ville 1939).
     """
     if estimate.why == needs_range(SEQUENCE):  # it suggests intervals that hold for a fixed number of tasks only
-        return replace(estimate, why=STOPPED_NO_RANGE)
+        return replace(estimate, why=STOPPED_NO_RANGE, filled_intervals=None)
     if estimate.method in (None, SEQUENCE):
         return estimate
     return without_interval(estimate, NO_SEQUENCE)
@@ -451,4 +632,5 @@ def sequence_only(estimate: Estimate) -> Estimate:
 
 def without_interval(estimate: Estimate, why: str) -> Estimate:
     """The estimate without its interval, and with the reason."""
-    return replace(estimate, interval=None, method=None, why=why, made=replace(estimate.made, method=None))
+    made = replace(estimate.made, method=None)
+    return replace(estimate, interval=None, method=None, why=why, made=made, filled_intervals=None)

@@ -371,12 +371,14 @@ def bootstrap(
     confidence: float,
     seed: int,
     clusters: Ints | None = None,
+    value: float | None = None,
 ) -> Interval:
     """Percentile interval of an opaque metric, from whole tasks, or whole clusters, drawn with replacement.
 
-    ``clusters``, [T], is the number of each task's cluster. ``compute`` is called at most 1,000 times, on at most
-    2*10^7 rewards in all. No interval if that allows fewer than 200 calls, if a draw fails, or for five units or fewer
-    at 95 % (`least_p`). The standard error is the standard deviation of the draws.
+    ``clusters``, [T], is the number of each task's cluster; ``value`` is the metric of these tasks, if it is known.
+    ``compute`` is called at most 1,000 times, on at most 2*10^7 rewards in all. No interval if that allows fewer than
+    200 calls, if a draw fails, for an extreme (`one_sided`), or for five units or fewer at 95 % (`least_p`). The
+    standard error is the standard deviation of the draws.
     """
     units = _units(len(tasks), clusters)
     if len(units) < 2:
@@ -391,7 +393,8 @@ def bootstrap(
             values[number] = compute([tasks[task] for row in rows for task in units[row]])
         except Exception as error:
             return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
-    return _percentile_interval(values, confidence, len(units), clusters is not None)
+    seen = compute(tasks) if value is None else value
+    return _percentile_interval(seen, values, confidence, len(units), clusters is not None)
 
 
 def bootstrap_of_values(
@@ -417,10 +420,11 @@ def bootstrap_of_values(
         return Interval(None, None, None, f"too many values to draw {FEWEST_CALLS} times")
     drawn = _raw_draws(seed, calls, count)
     try:
+        seen = float(aggregate(values))
         statistics = _on_draws(aggregate, values, code, drawn)
     except Exception as error:
         return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
-    return _percentile_interval(statistics, confidence, count, clustered)
+    return _percentile_interval(seen, statistics, confidence, count, clustered)
 
 
 def _on_draws(aggregate: Callable[[Floats], Floats], values: Floats, code: Ints, drawn: Ints) -> Floats:
@@ -444,8 +448,15 @@ def _raw_draws(seed: int, calls: int, units: int) -> Ints:
     return (raw % np.uint64(units)).astype(np.int64).reshape(calls, units)
 
 
-def _percentile_interval(draws: Floats, confidence: float, units: int, clustered: bool) -> Interval:
-    """The percentile interval of draws, [B], of ``units`` units, with their deviation; or why there is none."""
+ONE_SIDED = "all bootstrap draws lie on one side of the value, as for the extremes of a sample"
+AGREE = "the draws agree at this confidence"
+
+
+def _percentile_interval(value: float, draws: Floats, confidence: float, units: int, clustered: bool) -> Interval:
+    """The percentile interval of draws, [B], of ``units`` units, with their deviation; or why there is none.
+
+    There is none for an extreme, see `one_sided`.
+    """
     if not np.isfinite(draws).all():
         return Interval(None, None, None, "the metric is not a number on some bootstrap draws")
     stderr = _deviation(draws)
@@ -455,9 +466,20 @@ def _percentile_interval(draws: Floats, confidence: float, units: int, clustered
         few = f"{units} {'clusters' if clustered else 'tasks'}"
         why = f"no interval at {100 * confidence:g} % from {few}, which may all point one way by chance"
         return Interval(stderr, None, None, why)
+    if one_sided(value, draws):
+        return Interval(None, None, None, ONE_SIDED)
     tail = 50 * (1 - confidence)
     low, high = np.percentile(draws, [tail, 100 - tail]).tolist()
-    return Interval(stderr, (low, high), "bootstrap")
+    return Interval(stderr, (low, high), "bootstrap") if low < high else Interval(stderr, None, None, AGREE)
+
+
+def one_sided(value: float, draws: Floats) -> bool:
+    """Whether draws, [B], vary, and all lie on one side of the value of the sample, as those of an extreme do.
+
+    The largest value of a draw is never larger than that of the sample, and equals it in most draws. So draws say
+    nothing of the extreme of the population.
+    """
+    return bool(draws.min() < draws.max() and (value <= draws.min() or value >= draws.max()))
 
 
 def least_p(units: int) -> float:
@@ -606,7 +628,7 @@ def _bootstrap(name: str, weighted: Weighted, spread: Spread, ends: Callable[[Dr
     least, most = float(weighted.values.min()), float(weighted.values.max())
     low, high = min(max(drawn_ends[0], least), value), max(min(drawn_ends[1], most), value)
     if low >= high:
-        return Interval(draws.stderr, None, None, "the draws agree at this confidence")
+        return Interval(draws.stderr, None, None, AGREE)
     return Interval(draws.stderr, (low, high), name)
 
 

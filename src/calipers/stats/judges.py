@@ -5,13 +5,15 @@ the labels alone are few. Prediction-powered inference adds the judge's mean ove
 judge's mean error on the labelled rows; its tuned form, PPI++, weights the judge by how well it predicts the labels.
 
 `labelled_sample` tests whether the labelled rollouts were drawn at random: then the judge scores them like the others.
+`pick_tests` does the same for every other reward, and for the disagreement of two.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,6 +187,77 @@ def labelled_sample(
         sums = sum(stratum.permuted_sums(column) for stratum, column in zip(strata, columns, strict=True))
         hits += int(np.count_nonzero(np.abs(sums - expected) >= observed - slack))
     return LabelledSample(float(judged[labelled].mean()), float(judged[~labelled].mean()), (hits + 1) / (draws + 1))
+
+
+MOST_TESTS = 10
+"""The most tests of one labelled sample; more would each need a smaller p, and find less."""
+DRAWS_PER_TEST = 200  # so that the smallest possible p is half of the level of one test
+
+
+@dataclass(frozen=True, slots=True)
+class PickTest:
+    """A reward, or the disagreement of two, over rollouts with a label and without one, with a test of the difference.
+
+    The disagreement is the mean distance of two rewards from 0 to 1; for other rewards, the share of rollouts on which
+    only one of them passes.
+    """
+
+    first: str  # the name of a reward
+    second: str | None  # the reward that it disagrees with; None for the mean of the first
+    labelled: float
+    others: float
+    labelled_rollouts: int
+    other_rollouts: int
+    p: float
+    suspect: bool  # whether p is below 1 %, divided by the number of tests
+
+
+def pick_tests(rewards: Mapping[str, Column], labelled: Bools, task: Ints, threshold: float) -> list[PickTest]:
+    """Permutation tests of whether the labels were picked by a reward, or by the disagreement of two, [R] each.
+
+    The first reward is the judge's. The tests are, in this order, of its mean, of its disagreement with each other
+    reward, of the means of the others, and of their disagreement; at most ten. A test is suspect if its p is below 1 %
+    divided by the number of tests (Bonferroni), so labels drawn at random are suspected in less than 1 % of all checks.
+    A quantity without a difference to test is left out.
+    """
+    judge, *others = rewards
+    quantities: list[tuple[str, str | None]] = [(judge, None)]
+    quantities += [(judge, other) for other in others]
+    quantities += [(other, None) for other in others]
+    quantities += list(combinations(others, 2))
+    found: list[tuple[str, str | None, LabelledSample, Bools]] = []
+    draws = max(DRAWS, DRAWS_PER_TEST * min(len(quantities), MOST_TESTS) - 1)
+    for first, second in quantities[:MOST_TESTS]:
+        column = rewards[first] if second is None else disagreement(rewards[first], rewards[second], threshold)
+        given = column.given & np.isfinite(column.values)
+        sample = labelled_sample(column.values[given], labelled[given], task[given], draws=draws)
+        if sample is not None:
+            found.append((first, second, sample, labelled[given]))
+    return [
+        PickTest(
+            first,
+            second,
+            sample.labelled,
+            sample.others,
+            int(with_label.sum()),
+            int((~with_label).sum()),
+            sample.p,
+            sample.p < SUSPECT / len(found),
+        )
+        for first, second, sample, with_label in found
+    ]
+
+
+def disagreement(first: Column, second: Column, threshold: float) -> Column:
+    """The distance of two rewards, if all of both lie from 0 to 1; else 1 where only one of them passes, [R].
+
+    A gap where one of them is missing.
+    """
+    given = first.given & second.given
+    kept = np.concatenate([first.values[given], second.values[given]])
+    if bool(((kept >= 0) & (kept <= 1)).all()):
+        return Column(np.where(given, np.abs(first.values - second.values), 0.0), given)
+    return Column(np.where(given, (first.values >= threshold) != (second.values >= threshold), 0.0), given)
 
 
 @dataclass(frozen=True, slots=True)

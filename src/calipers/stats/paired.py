@@ -26,6 +26,7 @@ from calipers.errors import UnknownName
 from calipers.rollouts.column import Bools, Floats, Ints, sum_by, total
 from calipers.stats.estimate import HUGE, TOO_LARGE
 from calipers.stats.intervals import (
+    AGREE,
     NO_SPREAD,
     NOISE,
     ONE_CLUSTER,
@@ -612,4 +613,6 @@ def by_draws(value: float, differences: Floats, confidence: float, units: int) -
         return Resampled(value, None, None, p, draws, units, why, differences)  # the deviation would be unreliable too
     tail = NormalDist().cdf(-t_quantile((1 + confidence) / 2, units - 1) * math.sqrt(units / (units - 1)))
     low, high = np.quantile(differences, [tail, 1 - tail]).tolist()
+    if min(low, value) >= max(high, value):
+        return Resampled(value, stderr, None, p, draws, units, AGREE, differences)
     return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units, differences=differences)

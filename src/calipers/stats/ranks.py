@@ -42,14 +42,15 @@ class RankSets:
     low: Ints  # [M] the best rank not ruled out: 1 plus the number of runs shown to be better
     high: Ints  # [M] the worst rank not ruled out
     t: Floats  # [M, M] floored t of the row being better; 0 on the diagonal, and where no common task differs
-    critical: float  # the last critical value, for the pairs not shown to differ; infinite if no pair can be shown
+    critical: float  # the last critical value, of a pair with the most common tasks; infinite if no pair can be shown
     patterns: int  # number of sign patterns tried
     exact: bool  # all patterns were tried
     errors: Floats  # [M, M] the floored standard error of row less column, row at its lowest and column at its highest
-    widest: float  # the first critical value, for all pairs at once; infinite if no pair can be shown
+    widest: float  # the first critical value, of all pairs at once
     better: Bools  # [M, M] the row is shown to be better than the column
     unseen: Bools  # [M, M] beyond its critical value, but held back: losses not yet seen could explain it
-    own: Floats | None = None  # [M, M] each pair's own critical value
+    needed: Floats  # [M, M] the last critical value of each pair, which ``t`` must exceed
+    needed_first: Floats  # [M, M] the same of the first step, for intervals
     least: Floats | None = (
         None  # [M, M] the row at its lowest less the column at its highest; None if nothing is missing
     )
@@ -62,7 +63,7 @@ class RankSets:
         the verdict: that of a tied pair is extended to contain 0, and that of a pair which only a later step shows to
         differ is cut off at 0.
         """
-        needed = self.widest if self.own is None else max(self.widest, float(self.own[first, second]))
+        needed = float(self.needed_first[first, second])
         below, above = needed * float(self.errors[first, second]), needed * float(self.errors[second, first])
         if not (math.isfinite(below + above) and below + above > 0):
             return None
@@ -87,8 +88,7 @@ class RankSets:
 
         ``observed`` are the rank sets of the observed values.
         """
-        needed = self.critical if self.own is None else np.maximum(self.critical, self.own)
-        return np.asarray(observed.better & ~self.better & (self.t <= needed))
+        return np.asarray(observed.better & ~self.better & (self.t <= self.needed))
 
 
 def tie_bars(tied: Bools) -> list[tuple[int, int]]:
@@ -147,8 +147,10 @@ def rank_sets(
     units, the same for all runs and pairs, a pair's t is ``|D*|/se*`` with ``D* = sum e c`` and ``se*^2 = G/(G-1) sum
     (e c - W D*)^2``; for units of equal weight that is ``|s| sqrt((G-1)/G)/sqrt(1 - s^2/G)`` with ``s = sum e c /
     sqrt(sum c^2)``. In a pair beyond the ``confidence`` quantile of the largest t the first run is better; the quantile
-    is then taken over the other pairs, until no more pairs differ (Romano and Wolf 2005). A run's set is ``[1 + runs
-    shown better, M - runs shown worse]``.
+    is then taken over the other pairs, until no more pairs differ (Romano and Wolf 2005). If the pairs have different
+    numbers of units, it is the quantile of the largest s, and every pair has the t of that s as its critical value: a
+    few units give t a wider distribution, so that one run with few tasks would hide the order of all others. A run's
+    set is ``[1 + runs shown better, M - runs shown worse]``.
 
     All [M, M]: ``own`` is each pair's own critical value, which a pair must exceed too; ``scores`` is the score of a
     lopsided pair in the direction "row better" (`calipers.stats.claims.unseen`; NaN if it is not lopsided), which must
@@ -192,10 +194,14 @@ def rank_sets(
     better = np.zeros((runs, runs), dtype=np.bool_)
     held = better.copy()
     critical, widest = math.inf, math.inf
+    needed = needed_first = np.full((runs, runs), math.inf)
     while active.any():
         critical = _order_statistic(flipped.largest(active), confidence)
-        widest = critical if math.isinf(widest) else widest
-        needed = np.full((runs, runs), critical) if own is None else np.maximum(critical, own)
+        needed = _critical_values(critical, tests.units)
+        if own is not None:
+            needed = np.maximum(needed, own)
+        if math.isinf(widest):
+            widest, needed_first = critical, needed
         more = active & (tests.t > needed)
         held = np.zeros_like(more) if scores is None else more & (scores < needed)  # NaN is not less
         more &= ~held
@@ -219,9 +225,19 @@ def rank_sets(
         widest=widest,
         better=better,
         unseen=held,
-        own=own,
+        needed=needed,
+        needed_first=needed_first,
         least=least if filled else None,
     )
+
+
+def own_critical(known: Bools, confidence: float) -> Floats:
+    """The critical value of each pair tested alone, [M, M], by the number of tasks that both runs have, [M, T]."""
+    common = known.astype(np.int64) @ known.T.astype(np.int64)
+    counts, place = np.unique(common, return_inverse=True)
+    level = (1 + confidence) / 2
+    quantiles = np.array([t_quantile(level, max(1.0, count - 1.0)) for count in counts.tolist()])
+    return np.asarray(quantiles[place.reshape(common.shape)])
 
 
 def winner(
@@ -460,14 +476,13 @@ class _PairTests:
     differences: Floats
     errors: Floats
     squares: Floats  # the sum of the units' squared contributions
-    units: Ints  # units that both have
+    units: Floats  # the effective number of units that both have
 
     @classmethod
     def of(cls, tasks: _Tasks) -> _PairTests:
         """The tests of all pairs; the mirrored pair is computed too, as its rollouts are filled the other way."""
         runs = len(tasks.low)
-        t, differences, errors, squares = (np.zeros((runs, runs)) for _ in range(4))
-        units = np.zeros((runs, runs), dtype=np.int64)
+        t, differences, errors, squares, units = (np.zeros((runs, runs)) for _ in range(5))
         for pairs in tasks.pairs:
             low, high, shares = tasks.pulls(pairs)
             count = int(np.count_nonzero(shares))
@@ -486,7 +501,7 @@ class _PairTests:
                 differences[run, columns] = value
                 errors[run, columns] = error
                 squares[run, columns] = np.asarray(total(gaps * gaps))
-                units[run, columns] = count
+                units[run, columns] = _effective_units(shares)
         return cls(t, differences, errors, squares, units)
 
 
@@ -501,16 +516,24 @@ class _FlippedPairs:
     weighted_high: Floats | None
     squared_share: float  # the sum of the units' squared shares
     units: int
+    effective_units: float
 
-    def raise_to_largest(self, largest: Floats, active: Bools, squares: Floats) -> None:
-        """Raise each pattern's largest squared t so far, [B], to that of the active pairs; ``active`` is [M, M]."""
+    def raise_to_largest(self, largest: Floats, active: Bools, squares: Floats, most: float) -> None:
+        """Raise each pattern's largest squared t so far, [B], to that of the active pairs; ``active`` is [M, M].
+
+        A t of fewer units than ``most`` is first put on the scale of those.
+        """
         outstanding = self.pairs.ordered & self.pairs.columns(active)
         if self.high is self.low:
             outstanding = np.triu(outstanding)  # the mirrored pairs have the same squares
         squares = self.pairs.columns(squares)
+        of_pairs = np.zeros(len(largest))
         for row in np.flatnonzero(outstanding.any(axis=1)).tolist():
             others = np.flatnonzero(outstanding[row])
-            np.maximum(largest, self._squared_t(row, others, squares[row, others]).max(axis=0), out=largest)
+            np.maximum(of_pairs, self._squared_t(row, others, squares[row, others]).max(axis=0), out=of_pairs)
+        if self.effective_units < most:
+            of_pairs = _squared_t_of(_squared_s_of(of_pairs, self.effective_units), most)
+        np.maximum(largest, of_pairs, out=largest)
 
     def _squared_t(self, row: int, others: Ints, squares: Floats) -> Floats:
         """The squared t of a run against others under each pattern, [K, B]; infinite if all flipped units are equal."""
@@ -533,6 +556,7 @@ class _Flipped:
     groups: list[_FlippedPairs]
     squares: Floats  # [M, M] of each pair's differences, which do not depend on the signs
     patterns: int  # B, the number of sign patterns tried
+    most: float  # the largest effective number of units of a pair
 
     @classmethod
     def of(cls, tasks: _Tasks, tests: _PairTests, seed: int, draws: int) -> _Flipped:
@@ -556,13 +580,13 @@ class _Flipped:
                 groups += _flipped_pairs(waiting, tasks, seed, draws)
                 waiting, size = [], 0
         groups += _flipped_pairs(waiting, tasks, seed, draws)
-        return cls(groups, tests.squares, patterns)
+        return cls(groups, tests.squares, patterns, float(tests.units.max()))
 
     def largest(self, active: Bools) -> Floats:
         """The largest t of the active pairs under each pattern of signs, [B]."""
         largest = np.zeros(self.patterns)
         for group in self.groups:
-            group.raise_to_largest(largest, active, self.squares)
+            group.raise_to_largest(largest, active, self.squares, self.most)
         return np.sqrt(largest)
 
 
@@ -586,11 +610,42 @@ def _flipped_pairs(
             weighted_low, weighted_high = weighted[:runs], weighted[runs : 2 * runs] if filled else weighted[:runs]
         if not filled:
             high, weighted_high = low, weighted_low
-        squared_share = float(total(shares * shares))
-        found.append(
-            _FlippedPairs(pairs, low, high, weighted_low, weighted_high, squared_share, int(np.count_nonzero(shares)))
-        )
+        squared_share, units = float(total(shares * shares)), int(np.count_nonzero(shares))
+        effective = _effective_units(shares)
+        found.append(_FlippedPairs(pairs, low, high, weighted_low, weighted_high, squared_share, units, effective))
     return found
+
+
+def _squared_s_of(squared_t: Floats, units: Floats | float) -> Floats:
+    """The squared ``s = sum e c / sqrt(sum c^2)`` of squared t values; its variance under random signs is 1.
+
+    It is at most the number of units, which an infinite t has.
+    """
+    with np.errstate(invalid="ignore"):
+        squared_s = units * squared_t / (units - 1 + squared_t)
+    return np.where(np.isinf(squared_t), units, squared_s)
+
+
+def _squared_t_of(squared_s: Floats, units: Floats | float) -> Floats:
+    """The squared t of squared s; infinite if s is as large as it can be with so many units, or larger."""
+    room = units - squared_s
+    return np.where(room > 0, squared_s * (units - 1) / np.where(room > 0, room, 1.0), math.inf)
+
+
+def _critical_values(critical: float, units: Floats) -> Floats:
+    """The critical value of each pair by its units, [M, M], from that of the pairs with the most.
+
+    With few units t has a wider distribution under random signs, and s has not. So pairs share the critical value of s,
+    and a pair with few tasks does not raise the value that other pairs need.
+    """
+    most = float(units.max())
+    squared_s = _squared_s_of(np.array(critical * critical), most)
+    return np.where(units == most, critical, np.sqrt(_squared_t_of(squared_s, units)))
+
+
+def _effective_units(shares: Floats) -> float:
+    """The number of units of equal weight with the same information; exactly their number if weights are equal."""
+    return float(np.count_nonzero(shares)) if _even(shares) else 1 / float(total(shares * shares))
 
 
 def _even(shares: Floats) -> bool:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
+from calipers.errors import InputError
+from calipers.names import OF_RANGE
+from calipers.remarks import Remark
+from calipers.stats.claims import Evidence, Unseen
 from calipers.stats.estimate import Estimate, without_interval
 from calipers.stats.intervals import Spread, default_of, t_quantile, upper_tail
 from calipers.stats.paired import Difference, Units
+from calipers.stats.scales import UNIT, Scale, joined_scale, ways_to_a_mean, why_no_mean
 from calipers.stats.sequence import Ends
 
 NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
@@ -32,6 +38,12 @@ class Means:
 
     macro: Estimate  # with the same weight for every dataset
     micro: Estimate  # with the same weight for every task
+    remarks: Sequence[Remark] = ()  # why datasets of unlike scales have no mean, and how they could get one
+
+    @property
+    def no_mean(self) -> Remark | None:
+        """Why datasets of unlike scales have no mean; None if they share one."""
+        return next((remark for remark in self.remarks if remark.severity == "no_answer"), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +66,142 @@ class Member:
     metrics: Mapping[str, Estimate]
 
 
-def suites(members: Iterable[Member], names: Sequence[str], confidence: float = 0.95) -> list[SuiteMeans]:
+def suites(
+    members: Sequence[Member],
+    names: Sequence[str],
+    confidence: float = 0.95,
+    *,
+    of_range: bool = False,
+    text_of: Callable[[Remark], str] = attrgetter("code"),
+) -> list[SuiteMeans]:
     """The suite of every (agent, model) that was scored on two named datasets or more.
 
-    ``names`` are the metrics that are means over tasks; other metrics have no mean over datasets.
+    ``names`` are the metrics that are means over tasks; other metrics have no mean over datasets. The scale of a
+    dataset is that of all its members, so that a run with low values does not get a mean that the others do not have.
+    ``text_of`` makes the text of a remark, and ``of_range`` is that of `means`.
     """
     by_runner: dict[tuple[str | None, str | None], dict[str, Mapping[str, Estimate]]] = {}
     for member in members:
         if member.dataset is not None:
             by_runner.setdefault((member.agent, member.model), {})[member.dataset] = member.metrics
-    return [
-        SuiteMeans(
-            *runner,
-            list(datasets),
-            {
-                name: means({dataset: metrics.get(name) for dataset, metrics in datasets.items()}, confidence)
-                for name in names
-                if any(metrics.get(name) for metrics in datasets.values())
-            },
-        )
-        for runner, datasets in by_runner.items()
-        if len(datasets) > 1
-    ]
+    scales = {name: _scales(members, name) for name in names}
+    found = []
+    for runner, datasets in by_runner.items():
+        if len(datasets) < 2:
+            continue
+        metrics = {}
+        for name in names:
+            estimates = {dataset: metrics_of.get(name) for dataset, metrics_of in datasets.items()}
+            if any(estimates.values()):
+                of_suite = {dataset: scale for dataset, scale in scales[name].items() if dataset in datasets}
+                metrics[name] = means(estimates, confidence, of_suite, of_range=of_range, text_of=text_of)
+        found.append(SuiteMeans(*runner, list(datasets), metrics))
+    return found
 
 
-def means(datasets: Mapping[str, Estimate | None], confidence: float = 0.95) -> Means:
+def _scales(members: Sequence[Member], name: str) -> dict[str, Scale]:
+    """The scale of a metric on each dataset, over all members that have it."""
+    by_dataset: dict[str, list[Scale]] = {}
+    for member in members:
+        estimate = member.metrics.get(name)
+        if member.dataset is not None and estimate is not None:
+            by_dataset.setdefault(member.dataset, []).append(scale_of(estimate))
+    return {dataset: joined_scale(scales) for dataset, scales in by_dataset.items()}
+
+
+def scale_of(estimate: Estimate, confidence: float = 0.95) -> Scale:
+    """The scale of an estimate. Of one from a finished result it is inferred from its interval and its settings."""
+    if estimate.scale is not None:
+        return estimate.scale
+    value, spread = _value(estimate), estimate.spread or _inferred_spread(estimate, confidence)
+    seen = None if value is None else (value, value)
+    limits = None if spread is None else spread.limits
+    if limits is None:
+        given = [ends for ends in _ranges(estimate) if ends != UNIT]
+        ends = seen if estimate.interval is None else (seen or UNIT) + estimate.interval
+        inside = ends is None or (min(ends) >= UNIT[0] and max(ends) <= UNIT[1])
+        limits = given[0] if given else UNIT if inside and estimate.method != "t" else None
+    return Scale(limits, seen, estimate.higher_is_better)
+
+
+def means(
+    datasets: Mapping[str, Estimate | None],
+    confidence: float = 0.95,
+    scales: Mapping[str, Scale] | None = None,
+    *,
+    of_range: bool = False,
+    text_of: Callable[[Remark], str] = attrgetter("code"),
+) -> Means:
     """One metric's means over datasets and over their tasks, from its estimate on each dataset.
 
     ``macro = sum(v_i) / G`` with the standard error ``sqrt(sum(SE_i^2)) / G`` over G datasets, and ``micro = sum(n_i
     v_i) / N`` with ``sqrt(sum((n_i SE_i)^2)) / N`` for n_i tasks in each dataset, N in all. If a dataset has no value,
-    no standard error or no interval, the means do not have it either; `why` names the dataset.
+    no standard error or no interval, the means do not have it either; `why` names the dataset. Datasets of unlike
+    ``scales``, by default those of the estimates, have no mean; with ``of_range`` each value is first divided by the
+    range of its dataset.
     """
+    if scales is None:
+        scales = {dataset: scale_of(estimate) for dataset, estimate in datasets.items() if estimate}
+    if of_range:
+        datasets = {
+            dataset: None if estimate is None else share_of_range(estimate, dataset, scales[dataset])
+            for dataset, estimate in datasets.items()
+        }
+    no_mean = None if of_range else why_no_mean(scales)
     tasks = {dataset: estimate.tasks if estimate else 0 for dataset, estimate in datasets.items()}
-    macro = _mean("macro", datasets, dict.fromkeys(datasets, 1), confidence)
-    return Means(macro, _mean("micro", datasets, tasks, confidence))
+    both = []
+    for kind, weights in (("macro", dict.fromkeys(datasets, 1)), ("micro", tasks)):
+        mean = _mean(kind, datasets, weights, confidence)
+        if of_range:
+            over = (*mean.made.over, f"mean:{OF_RANGE}")
+            # the ranges of the datasets differ, and each stands in the signature of its own estimate
+            settings = tuple(setting for setting in mean.made.settings if not setting.startswith("range:"))
+            mean = replace(mean, made=replace(mean.made, over=over, settings=settings))
+        if no_mean is not None:
+            mean = without_value(mean, text_of(no_mean))
+        both.append(mean)
+    macro, micro = both
+    return Means(macro, micro, [] if no_mean is None else [no_mean, *ways_to_a_mean(scales)])
+
+
+def without_value(estimate: Estimate, why: str) -> Estimate:
+    """The estimate of a mean that does not exist."""
+    return replace(
+        estimate, value=None, stderr=None, interval=None, method=None, why=why, made=replace(estimate.made, method=None)
+    )
+
+
+def share_of_range(estimate: Estimate, benchmark: str, scale: Scale) -> Estimate:
+    """The estimate with every value y replaced by ``(y - low) / (high - low)``, a share of the benchmark's range.
+
+    InputError without a range.
+    """
+    low, high = demanded_range(benchmark, scale)
+    width = high - low
+
+    def ends(pair: Ends | None) -> Ends | None:
+        return None if pair is None else ((pair[0] - low) / width, (pair[1] - low) / width)
+
+    spread = estimate.spread
+    return replace(
+        estimate,
+        value=None if estimate.value is None else (estimate.value - low) / width,
+        stderr=None if estimate.stderr is None else estimate.stderr / width,
+        interval=ends(estimate.interval),
+        bounds=ends(estimate.bounds),
+        # the spread of a known range is in shares of it already
+        spread=None if spread is None else replace(spread, limits=UNIT),
+        scale=replace(scale, limits=UNIT, seen=ends(scale.seen)),
+    )
+
+
+def demanded_range(benchmark: str, scale: Scale) -> Ends:
+    """The range of a benchmark; InputError if it is not known."""
+    if scale.limits is not None:
+        return scale.limits
+    low, high = scale.seen or UNIT
+    problem = f"{benchmark} has no range: its values go from {low:.4g} to {high:.4g}"
+    raise InputError.at(f"--mean {OF_RANGE}", problem, f"expected --range {benchmark}=LOW,HIGH")
 
 
 def _mean(
@@ -215,7 +329,12 @@ def without_means(suites: Sequence[SuiteMeans], stopped: Collection[tuple[str | 
         return estimate if estimate.interval is None else without_interval(estimate, NO_MEAN)
 
     return [
-        replace(suite, metrics={name: Means(bare(of.macro), bare(of.micro)) for name, of in suite.metrics.items()})
+        replace(
+            suite,
+            metrics={
+                name: replace(of, macro=bare(of.macro), micro=bare(of.micro)) for name, of in suite.metrics.items()
+            },
+        )
         if (suite.agent, suite.model) in stopped
         else suite
         for suite in suites
@@ -275,6 +394,93 @@ def mean_difference(parts: Mapping[str, Difference], confidence: float = 0.95) -
         plain_stderr=None if None in plain else math.hypot(*(error or 0.0 for error in plain)) / count,
         evidence=evidence,
     )  # fmt: skip
+
+
+def joined_evidence(parts: Mapping[str, Evidence], confidence: float = 0.95) -> Evidence:
+    """The evidence on the mean over benchmarks: the mean of the fillings, of the first samples, and so on."""
+    evidence = list(parts.values())
+    observed = mean_difference({name: part.observed for name, part in parts.items()}, confidence)
+    compared = observed
+    if any(part.compared is not part.observed for part in evidence):
+        compared = mean_difference({name: part.compared for name, part in parts.items()}, confidence)
+    worst = None
+    if any(part.worst is not None for part in evidence):
+        against, favour = (
+            mean_difference({name: _at_end(part, end) for name, part in parts.items()}, confidence) for end in (0, 1)
+        )
+        worst = against, favour
+    weighted = None
+    if any(part.weighted is not None for part in evidence):
+        weighted = mean_difference({name: part.weighted or part.compared for name, part in parts.items()}, confidence)
+    return Evidence(
+        observed,
+        compared,
+        worst,
+        unknown=any(part.unknown for part in evidence),
+        counts=any(part.counts for part in evidence),
+        weighted=weighted,
+        unseen=_joined_unseen(evidence, compared),
+        reader=any(part.reader for part in evidence),
+    )
+
+
+def _at_end(evidence: Evidence, end: int) -> Difference:
+    """The difference with all missing rollouts at an end: 0 is against the new run, 1 in its favour."""
+    return evidence.compared if evidence.worst is None else evidence.worst[end]
+
+
+def _joined_unseen(parts: Sequence[Evidence], mean: Difference) -> Unseen | None:
+    """The score of a mean of which a part is lopsided: ``D / s_0`` with ``s_0 = sqrt(sum(s_i^2)) / G``.
+
+    s_i of a lopsided part that speaks for the claim is the error of its own score, which allows for losses that it has
+    not shown; of any other part it is the error that the part is tested with.
+    """
+    value = mean.value
+    if not value or all(part.unseen is None for part in parts):
+        return None
+    errors = []
+    for part in parts:
+        own = part.compared.value or 0.0
+        if part.unseen is None or own * value <= 0:
+            errors.append(part.compared.stderr or 0.0)
+        elif part.unseen.score <= 0:
+            return Unseen(-math.inf, None)
+        else:
+            errors.append(max(abs(own) / part.unseen.score, part.compared.stderr or 0.0))
+    error = math.hypot(*errors) / len(parts)
+    return Unseen(abs(value) / error if error else math.inf, None)
+
+
+def share_of_width(evidence: Evidence, width: float) -> Evidence:
+    """The evidence with every value as a share of the width of the benchmark's range."""
+
+    def share(difference: Difference) -> Difference:
+        def of(value: float | None) -> float | None:
+            return None if value is None else value / width
+
+        ends, units = difference.interval, difference.evidence
+        return replace(
+            difference,
+            value=of(difference.value),
+            stderr=of(difference.stderr),
+            interval=None if ends is None else (ends[0] / width, ends[1] / width),
+            width=of(difference.width),
+            plain_stderr=of(difference.plain_stderr),
+            evidence=None
+            if units is None
+            else replace(units, pulls=units.pulls / width, residuals=units.residuals / width),
+            draws=None if difference.draws is None else difference.draws / width,
+        )
+
+    observed, unseen = share(evidence.observed), evidence.unseen
+    return replace(
+        evidence,
+        observed=observed,
+        compared=observed if evidence.compared is evidence.observed else share(evidence.compared),
+        worst=None if evidence.worst is None else (share(evidence.worst[0]), share(evidence.worst[1])),
+        weighted=None if evidence.weighted is None else share(evidence.weighted),
+        unseen=None if unseen is None else replace(unseen, largest=unseen.largest and unseen.largest / width),
+    )
 
 
 def _joined_units(parts: Sequence[Units | None]) -> Units | None:

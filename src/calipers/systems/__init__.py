@@ -88,15 +88,19 @@ def every_system() -> dict[str, System]:
 
 def own_page(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> OwnPage | None:
     """The page that the system of a result's dialect prints for the result; None if that system prints none."""
+    from calipers.formats.read import run_or_path  # loads the readers' libraries, which help does not need
+
     target = SYSTEMS.load(result.dialect).page if result.dialect in SYSTEMS.entries else ""
-    page: OwnPage | None = load(target)(result, shape, paths, trust) if target else None
+    page: OwnPage | None = load(target)(result, shape, list(map(run_or_path, paths)), trust) if target else None
     return page
 
 
 def with_own_numbers(result: Result, paths: Sequence[str], *, trust: bool) -> Result:
     """The result, with the numbers that only the system of its dialect computes added to its document."""
+    from calipers.formats.read import run_or_path  # loads the readers' libraries, which help does not need
+
     target = SYSTEMS.load(result.dialect).numbers if result.dialect in SYSTEMS.entries else ""
-    full: Result = load(target)(result, paths, trust) if target else result
+    full: Result = load(target)(result, list(map(run_or_path, paths)), trust) if target else result
     return full
 
 

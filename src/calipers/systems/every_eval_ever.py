@@ -28,6 +28,7 @@ from calipers import __version__
 from calipers.errors import InputError
 from calipers.formats import Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import NOTHING
+from calipers.formats.own_numbers import document_at, inside, mean_of_task_means, pooled_mean
 from calipers.formats.source import BOM, Source
 from calipers.formats.system_rows import (
     Layout,
@@ -49,6 +50,7 @@ from calipers.names import METRICS
 from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, GroupRecords, Record, key_of, numbers_of, safe_name, usage_of
 from calipers.reports.result import Group, Result, finite
+from calipers.rollouts.checks import Check, compared
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import Part, paired, renumbered
@@ -61,6 +63,9 @@ SCORE: Final = "score"  # the reward of rows without an evaluation_result_id
 RESULT: Final = "result of the row"  # a label of rows; rollouts do not have it
 VALUE: Final = "score of the row"  # a column of rows; rollouts do not have it
 CORRECT: Final = "is_correct"
+SAMPLES_END: Final = "_samples.jsonl"
+MEANS: Final = frozenset({"accuracy", "mean", "mean_reward"})  # names of metrics that are means of scores
+PER_CENT: Final = ("percent", "percentage", "%")
 NO_REPEAT: Final = -1  # stands for the repeat of a row that does not name one
 NO_ERROR: Final = (b"", b"null", b'""')
 AVERAGED: Final = "the scores are already averaged over repeats: all repeats of a task have the same score"
@@ -178,8 +183,41 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     if not len(rows):
         return []
     rollouts = _rollouts(rows)
+    rollouts = replace(rollouts, checks=own_checks(rollouts, source.path))
     notes = [f"{source.path}: {AVERAGED}"] if _averaged(rollouts) else []
     return with_notes([rollouts], source.path, notes)
+
+
+def own_checks(rollouts: SystemPart, path: str) -> list[Check]:
+    """The means in the aggregate beside a file of samples, and ours of the samples of the same result.
+
+    The schema does not say whether a mean is over tasks or over samples. Its own converters average over tasks; if only
+    the mean over samples agrees, that is the definition. Other metrics, and means in per cent, are not compared.
+    """
+    name, found, _ = os.path.basename(path).partition(SAMPLES_END)
+    document = document_at(os.path.join(os.path.dirname(path), f"{name}.json")) if found else None
+    pairs, written = [], []
+    results = inside(document, "evaluation_results")
+    for result in results if isinstance(results, list) else ():
+        theirs = inside(result, "score_details", "score")
+        written.append(theirs)
+        config, reward = inside(result, "metric_config"), inside(result, "evaluation_result_id")
+        if reward not in rollouts.rewards or not _is_mean(config):
+            continue
+        ours = mean_of_task_means([rollouts], reward)
+        over_samples = pooled_mean([rollouts], reward)
+        over_tasks_agrees = all(check.agrees for check in compared(SYSTEM, [(reward, theirs, ours)]))
+        over_samples_agrees = all(check.agrees for check in compared(SYSTEM, [(reward, theirs, over_samples)]))
+        if over_samples_agrees and not over_tasks_agrees:
+            ours = over_samples
+        pairs.append((reward, theirs, ours))
+    return compared(SYSTEM, pairs, written)
+
+
+def _is_mean(config: Any) -> bool:
+    """Whether the configuration of a metric says that it is a mean of the samples' scores, on their scale."""
+    names = {inside(config, key) for key in ("metric_id", "metric_kind", "metric_name")} - {None}
+    return bool(names & MEANS) and inside(config, "metric_unit") not in PER_CENT
 
 
 def _rollouts(rows: SystemPart) -> SystemPart:

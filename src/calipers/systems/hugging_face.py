@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.reports.figures import percent
+from calipers.reports.figures import counted, percent
 from calipers.reports.group_files import GroupFiles
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import Group, Result, finite
@@ -89,7 +89,7 @@ def _notes(name: str, estimate: Estimate, group: Group, confidence: float, diges
     if estimate.interval:
         low, high = estimate.interval
         facts.append(f"{percent(confidence)} interval {low:.4f} to {high:.4f} ({estimate.method})")
-    facts.append(f"n = {estimate.tasks} tasks, {estimate.samples} samples")
+    facts.append(f"n = {counted(estimate.tasks, 'task')}, {counted(estimate.samples, 'sample')}")
     if group.ledger.gaps:
         facts.append(f"{group.ledger.gaps} of {group.ledger.planned} rollouts missing")
     return f"{'; '.join(facts)}. Measured with Calipers, {digest[:23]}."

@@ -16,6 +16,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats import BAD, Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import NOTHING, kind_of
+from calipers.formats.own_numbers import inside, numbers_in, parsed, pooled_mean
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     Layout,
@@ -28,6 +29,7 @@ from calipers.formats.system_rows import (
     read_rows,
     with_notes,
 )
+from calipers.rollouts.checks import Check, compared
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED
@@ -90,7 +92,8 @@ MATCH: Final = "match"  # a type of event, and the column with its verdict
 METRICS: Final = "metrics"  # a type of event, and the column that is 1 for such an event
 TOKENS: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 SPEC: Final = "spec "  # prefix of the count of a spec; the model and the dataset follow as JSON
-ENDED: Final = "final reports"
+REPORT: Final = "final report "  # prefix of the count of a final report, which follows as JSON
+ACCURACY: Final = "accuracy"  # in a final report, the share of correct match events; also the name of a metric
 MOST_SHOWN: Final = 3  # runs that an error names
 _SAMPLED: Final = msgspec.json.Decoder(complete(SampledTexts))
 _KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
@@ -114,7 +117,9 @@ def take(rows: RowBlock) -> Ints:
         if spec is not None:
             functions = ", ".join(map(str, spec.completion_fns or ()))
             rows.counts[SPEC + json.dumps([functions or None, spec.eval_name])] += 1
-    rows.counts[ENDED] += sum(map(bool, reports))
+    for report in reports:
+        if report:
+            rows.counts[REPORT + bytes(report).decode("utf-8", "replace")] += 1
     rows.builder.tasks([rows["sample_id"][line] for line in events])
     for kind, indices in of_kind.items():
         if indices:
@@ -163,9 +168,21 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     if several:
         samples = "1 sample has" if several == 1 else f"{several:,} samples have"
         notes.append(f"{source.path}: {samples} several match events: each is a sample of the task")
-    if not events.counts.get(ENDED):
+    reports = [key.removeprefix(REPORT) for key in events.counts if key.startswith(REPORT)]
+    if not reports:
         notes.append(f"{source.path}: there is no final report: the run was interrupted, and its last events are lost")
-    return with_notes([_rollouts(events)], source.path, notes)
+    rollouts = _rollouts(events)
+    if len(reports) == 1:
+        rollouts = replace(rollouts, checks=own_checks(rollouts, reports[0]))
+    return with_notes([rollouts], source.path, notes)
+
+
+def own_checks(rollouts: SystemPart, report: str) -> list[Check]:
+    """The accuracy of a log's final report, and ours: the share of correct verdicts, or the mean of that metric."""
+    document = parsed(report)
+    reward = REWARD if REWARD in rollouts.rewards else ACCURACY
+    pairs = [(ACCURACY, inside(document, ACCURACY), pooled_mean([rollouts], reward))]
+    return compared(SYSTEM, pairs, numbers_in(document))
 
 
 def _given(events: SystemPart, name: str) -> Ints:

@@ -17,6 +17,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats import BAD, Beginning, Columns, Extras, Format, Progress, Raw
 from calipers.formats.lines import ABSENT, NOTHING, LineError, unreadable
+from calipers.formats.own_numbers import EVERYWHERE, Where, inside, rows_where
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.formats.system_rows import (
     HASH_DIGITS,
@@ -33,6 +34,9 @@ from calipers.formats.system_rows import (
     read_rows,
     with_notes,
 )
+from calipers.rollouts.checks import Check, compared
+from calipers.rollouts.column import Column
+from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Labels, Part, Places
 from calipers.typed import complete
 
@@ -92,9 +96,11 @@ class TokenUsage(msgspec.Struct, gc=False):
 
 
 class ResultTable(msgspec.Struct, gc=False):
-    """The rows of a results file."""
+    """The rows of a results file, and promptfoo's own counts."""
 
     results: list[Raw]
+    stats: Any = None
+    prompts: Any = None
 
 
 class ResultFile(msgspec.Struct, gc=False):
@@ -265,7 +271,8 @@ def _read_file(source: Source, labels: Collection[str], progress: Progress) -> S
     text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
     progress(len(text))
     try:
-        rows = iter(_FILE.decode(text).results.results)
+        table = _FILE.decode(text).results
+        rows = iter(table.results)
     except BAD as error:
         expected = "expected results.results, a list of rows, as promptfoo eval -o results.json writes it"
         raise InputError.at(source.path, f"cannot be read ({str(error).partition(chr(10))[0]})", expected) from None
@@ -277,7 +284,31 @@ def _read_file(source: Source, labels: Collection[str], progress: Progress) -> S
     except LineError as error:
         row, problem, expected = error.args
         raise InputError.at(f"{source.path}:row {row}", problem, expected) from None
-    return replace(part, places=Places(source.path, "row ", part.places.blocks))
+    return replace(part, places=Places(source.path, "row ", part.places.blocks), checks=own_checks(part, table))
+
+
+def own_checks(part: SystemPart, table: ResultTable) -> list[Check]:
+    """The counts of passed, failed and erring rows that promptfoo wrote, in all and for each column, and ours."""
+    totals = _counts(part, EVERYWHERE)
+    names = ("successes", "failures", "errors")
+    pairs = [(name, inside(table.stats, name), ours) for name, ours in zip(names, totals, strict=True)]
+    columns = table.prompts if isinstance(table.prompts, list) else []
+    for column in range(len(columns)):
+        counts = _counts(part, {COLUMN: column})
+        for name, ours in zip(("testPassCount", "testFailCount", "testErrorCount"), counts, strict=True):
+            metric = f"prompts[{column}].metrics.{name}"
+            pairs.append((metric, inside(columns, column, "metrics", name), ours))
+    return compared(SYSTEM, pairs)
+
+
+def _counts(part: SystemPart, where: Where) -> tuple[int, int, int]:
+    """The rows with these labels that passed, that failed, and that have an error of the provider."""
+    rows = rows_where(part, where)
+    erring = rows & (part.outcome == CODE["client_failed"])
+    column = part.rewards.get("pass") or Column.gaps(len(part))
+    passed = rows & column.given & (column.values > 0) & ~erring
+    failed = rows & ~passed & ~erring
+    return int(passed.sum()), int(failed.sum()), int(erring.sum())
 
 
 def _with_distinct_models(parts: Sequence[SystemPart]) -> list[SystemPart]:

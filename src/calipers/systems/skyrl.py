@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
-from calipers.formats import BAD, Beginning, Columns, Format, Raw, Text
+from calipers.errors import InputError
+from calipers.formats import BAD, Beginning, Columns, Format, Progress, Raw, Text, insisted
+from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
+from calipers.formats.own_numbers import labels_of, numbers_in, pooled_mean
+from calipers.formats.source import Source, blocks_of
 from calipers.formats.system_rows import (
     STEP,
     Layout,
@@ -20,17 +26,23 @@ from calipers.formats.system_rows import (
     PromptTasks,
     Remembered,
     RowBlock,
+    SystemPart,
+    beside,
     given,
     raw_hash,
-    read_noted,
+    read_rows,
     row_texts,
     step_in,
     type_fault,
+    with_notes,
 )
-from calipers.rollouts.table import BadRow
+from calipers.rollouts.checks import Check, compared, decimals_apart
+from calipers.rollouts.table import BadRow, Part
 from calipers.typed import complete
 
 SYSTEM: Final = "skyrl"
+AGGREGATE: Final = "aggregated_results.jsonl"  # SkyRL's own numbers of all files in the folder, on one line
+ROW_EACH: Final = "expected a row for each trajectory of the evaluation, such as its last step"
 UNNAMED: Final = "unknown"  # SkyRL's own name for a data source that is null
 LAST: Final = "last_token_score"  # a reward of its own, because SkyRL's pass_at_n reads it instead of the score
 _STEP: Final = re.compile(r"global_step_([0-9]+)_evals\Z")
@@ -147,6 +159,57 @@ def _summed(scores: Sequence[Any]) -> float | None:
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take, headline="score")
 
 
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """Read the rollouts of a file; InputError if its rows are the steps of trajectories.
+
+    With ``step_wise_trajectories`` SkyRL writes a row for each step, and nothing says which steps are of one
+    trajectory. Its own numbers beside the file count trajectories, so they differ from those of the rows.
+    """
+    parts = read_rows("calipers.systems.skyrl:LAYOUT", source, names, labels, progress)
+    if not any(map(len, parts)):
+        return with_notes(parts, source.path)
+    checks = own_checks(parts, source.path)
+    for check in checks:
+        if not check.agrees:
+            places = decimals_apart(check.theirs, check.ours)
+            own = f"SkyRL's avg_score is {check.theirs:.{places}f}, the rows' mean {check.ours:.{places}f}"
+            raise InputError.at(source.path, f"rows are steps, not trajectories: {own}", ROW_EACH)
+    notes = []
+    if not checks and continues(source.path):
+        problem = "rows are steps, not trajectories: some prompts continue the prompts of other rows"
+        if insisted(names) != SYSTEM:
+            raise InputError.at(
+                source.path, problem, f"{ROW_EACH}, or --input-format {SYSTEM} if they are trajectories"
+            )
+        notes.append(f"{source.path}: some prompts continue the prompts of other rows: its rows may be steps")
+    with_checks = [replace(parts[0], checks=checks), *parts[1:]]
+    return with_notes(with_checks, source.path, notes)
+
+
+def own_checks(parts: Sequence[SystemPart], path: str) -> list[Check]:
+    """SkyRL's own mean score of each data source in a file, from ``aggregated_results.jsonl`` beside it, and ours."""
+    own = beside(path, AGGREGATE)
+    pairs = []
+    for dataset in labels_of(parts, "dataset"):
+        key = f"eval/{dataset.replace('/', '_')}/avg_score"  # as in the names of SkyRL's files
+        pairs.append((key, own.get(key), pooled_mean(parts, "score", {"dataset": dataset})))
+    return compared(SYSTEM, pairs, numbers_in(own))
+
+
+def continues(path: str) -> bool:
+    """Whether the prompt of a row begins with the whole prompt of another row, as steps of a trajectory do.
+
+    False for a pipe, which cannot be read again.
+    """
+    if not os.path.isfile(path):
+        return False
+    rows = marked_rows(blocks_of(Source(path)), SkyRLText, [b""])
+    raws = {bytes(row.input_prompt) for row in rows}
+    prompts = sorted(raw[:-1] for raw in raws if raw.startswith(b'"'))
+    # a prompt that another one continues comes directly before one of those that continue it
+    return any(later.startswith(prompt) for prompt, later in pairwise(prompts))
+
+
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
     """The texts of a file's rows."""
     tasks = PromptTasks(users_turn)
@@ -173,7 +236,7 @@ def recognise(start: Beginning) -> bool:
 
 ROLLOUTS: Final = Format(
     SYSTEM,
-    partial(read_noted, "calipers.systems.skyrl:LAYOUT", ()),
+    read,
     recognise,
     texts,
     in_folders=True,

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from calipers.formats import Beginning, Columns, Format, Raw, Text
+from calipers.formats import Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING
+from calipers.formats.own_numbers import labels_of, numbers_in
+from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
     STEP,
     Layout,
     Number,
     RowBlock,
+    SystemPart,
     Whole,
+    beside,
     conversation,
     decoded,
     number,
     raw_hash,
     read_noted,
+    read_rows,
     row_texts,
+    with_notes,
 )
+from calipers.rollouts.checks import Check, compared
+from calipers.rollouts.table import Part
 from calipers.typed import complete
 
 
@@ -75,6 +84,7 @@ SUMMARY: Final[list[tuple[str, Any, Any]]] = [
 
 EVALUATIONS: Final = "tinker_eval"
 SUMMARIES: Final = "tinker_rl"
+SCORE_FILE: Final = "result.json"
 TRUNCATIONS: Final = ("max_tokens_reached", "context_overflow")
 TOKEN_COLUMNS: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # tinker's name -> ours
 MODEL: Final = "assistant"  # the role of the model's turns
@@ -137,6 +147,28 @@ EVALUATION_LAYOUT: Final = Layout(EVALUATIONS, EVALUATION, take_evaluation)
 SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=False, headline="total_reward")
 
 
+def read_evaluation(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """Read the trajectories of an evaluation, and compare its own score with ours."""
+    parts = read_rows("calipers.systems.tinker:EVALUATION_LAYOUT", source, names, labels, progress)
+    if any(map(len, parts)):
+        parts = [replace(parts[0], checks=own_checks(parts, source.path)), *parts[1:]]
+    return with_notes(parts, source.path)
+
+
+def own_checks(parts: Sequence[SystemPart], path: str) -> list[Check]:
+    """The score in ``result.json`` beside the trajectories, and ours: the share of all with a reward above 0."""
+    own = beside(path, SCORE_FILE)
+    if labels_of(parts, "dataset") != [own.get("name")]:
+        return []  # of another benchmark
+    positive = 0
+    for part in parts:
+        if "reward" in part.rewards:
+            positive += int((part.rewards["reward"].kept() > 0).sum())
+    share = positive / sum(map(len, parts))
+    pairs = [("score", own.get("score"), share), ("num_correct", own.get("num_correct"), positive)]
+    return compared(EVALUATIONS, pairs, numbers_in(own))
+
+
 def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The prompt and the completion of a trajectory."""
     turns = msgspec.json.decode(row.get("turns", b"null"))
@@ -179,7 +211,7 @@ def is_summary(start: Beginning) -> bool:
 
 EVALUATED: Final = Format(
     EVALUATIONS,
-    partial(read_noted, "calipers.systems.tinker:EVALUATION_LAYOUT", ()),
+    read_evaluation,
     is_evaluation,
     texts,
     in_folders=True,

@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 
 from calipers.formats import BAD, Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
+from calipers.formats.own_numbers import numbers_in, pooled_mean
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
@@ -39,6 +40,7 @@ from calipers.formats.system_rows import (
     row_texts,
     with_notes,
 )
+from calipers.rollouts.checks import Check, compared
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.table import Labels, Part
 from calipers.typed import complete
@@ -598,8 +600,18 @@ def read_results(source: Source, names: Columns, labels: Collection[str], progre
     """Read the rollouts of a file, and add `not_run` rollouts for those that verifiers planned and the file lacks."""
     parts = read_rows("calipers.systems.verifiers_rl:RESULT_LAYOUT", source, names, labels, progress)
     companion = beside(source.path, COMPANION)
+    if any(map(len, parts)):
+        parts = [replace(parts[0], checks=own_checks(parts, companion)), *parts[1:]]
     examples, samples = companion.get("num_examples"), companion.get("rollouts_per_example")
     return planned(with_notes(parts, source.path), source.path, examples, samples, _group(companion))
+
+
+def own_checks(parts: Sequence[SystemPart], companion: Mapping[str, Any]) -> list[Check]:
+    """The mean reward in ``metadata.json``, and ours: over all rollouts of the file, where a failed one counts as 0."""
+    ours = pooled_mean(parts, "reward", missing_is_zero=True)
+    return compared(
+        OLDER, [("avg_reward", companion.get("avg_reward"), ours)], numbers_in(companion.get("avg_metrics"))
+    )
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:

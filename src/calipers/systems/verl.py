@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from calipers.errors import InputError
 from calipers.formats import Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
@@ -40,7 +41,7 @@ from calipers.formats.system_rows import (
 from calipers.metrics import Metric, mean
 from calipers.rollouts.column import Column, Groups
 from calipers.rollouts.record import ROLES, USAGE
-from calipers.rollouts.table import Labels, Part, rollout_ids_of
+from calipers.rollouts.table import Labels, Part, join_codes, location, rollout_ids_of
 
 
 class VerlText(msgspec.Struct, gc=False):
@@ -119,7 +120,7 @@ LAYOUT: Final = Layout(SYSTEM, FIELDS, take, extras=True, headline=HEADLINE)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """Read the rollouts of a file. A session is one rollout; if it has several outputs, the last one counts."""
+    """Read the rollouts of a file. A session is one rollout of the task of its first output; its last output counts."""
     parts = read_rows("calipers.systems.verl:LAYOUT", source, names, labels, progress)
     parts, dropped = last_outputs(parts)
     notes = []
@@ -130,40 +131,71 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
 
 
 def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
-    """The parts with only the last output of each session, and the number of rows that were dropped."""
+    """The parts with only the last output of each session, and the number of rows that were dropped.
+
+    An output after the first has a prompt of its own, as its context was compacted, so the session's task is that of
+    its output 0. InputError for a session without one.
+    """
     if all(part.rollout_ids is None or not (part.attempt > 1).any() for part in parts):
         return parts, 0
     ids, output = rollout_ids_of(parts), np.concatenate([part.attempt for part in parts])
+    names, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
     order = np.lexsort((output, ids))
-    last = np.append(np.diff(ids[order]) != 0, True) | (ids[order] < 0)
+    is_session = ids[order] >= 0
+    ends = np.diff(ids[order]) != 0
+    first, last = np.append(True, ends) | ~is_session, np.append(ends, True) | ~is_session
+    headless = order[first & is_session & (output[order] > 1)]
+    if len(headless):
+        raise _no_first_output(parts, int(headless.min()))
+    kept_rows = order[last]
+    task[kept_rows] = task[order[first]]  # both have one row for each session, in the same order
     kept = np.zeros(len(ids), dtype=bool)
-    kept[order[last]] = True
+    kept[kept_rows] = True
     remaining, start = [], 0
     for part in parts:
-        last_rows = some_rows(part, np.flatnonzero(kept[start : start + len(part)]))
+        rows = np.flatnonzero(kept[start : start + len(part)])
+        used, codes = np.unique(task[start + rows], return_inverse=True)
+        last_rows = some_rows(part, rows)
         last_rows.attempt[:] = 1
-        remaining.append(last_rows)
+        # a task of which no row is left would be a task without rollouts
+        remaining.append(replace(last_rows, tasks=[names[code] for code in used.tolist()], task=codes.reshape(-1)))
         start += len(part)
     return remaining, int(len(kept) - kept.sum())
 
 
+def _no_first_output(parts: Sequence[SystemPart], row: int) -> InputError:
+    """The error for a session whose first row is not its output 0."""
+    place, path, session = location(parts, row), parts[0].places.path, int(rollout_ids_of(parts)[row])
+    if os.path.isfile(path):  # the rows keep only a hash of the uid
+        for texts_of_row in marked_rows(blocks_of(Source(path)), VerlText, [b""]):
+            match = _OUTPUT.fullmatch(texts_of_row.uid or "")
+            if match and hashed(match[1]) == session:
+                place = f"{place}: uid {texts_of_row.uid!r}"
+                break
+    return InputError.at(place, "the session has no output 0, so its task is unknown", "expected all of its outputs")
+
+
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
-    """The texts of a file's rows, without the earlier outputs of a session."""
-    tasks, earlier, row_numbers = PromptTasks(users_turn), _earlier_outputs(path), count()
+    """The texts of a file's rows, without the earlier outputs of a session; its prompt is that of its output 0."""
+    tasks, row_numbers = PromptTasks(users_turn), count()
+    earlier, first_rows = _sessions(path)
 
     def text_of(row: VerlText) -> Text | None:
         if next(row_numbers) in earlier:
             return None
-        task = tasks.of([row.input], [row.gts])[0]
-        return Text(None, None, None, task, 0, target=raw_hash(row.gts), completion=row.output, prompt=row.input)
+        match = _OUTPUT.fullmatch(row.uid or "")
+        first = first_rows.get(match[1], row) if match else row
+        task = tasks.of([first.input], [first.gts])[0]
+        return Text(None, None, None, task, 0, target=raw_hash(first.gts), completion=row.output, prompt=first.input)
 
     return row_texts(path, VerlText, text_of, wanted)
 
 
-def _earlier_outputs(path: str) -> set[int]:
-    """The numbers of the rows that `last_outputs` drops: they are not the last output of their session."""
+def _sessions(path: str) -> tuple[set[int], dict[str, VerlText]]:
+    """The numbers of the rows that `last_outputs` drops, and output 0 of each session that has several outputs."""
     last: dict[str, tuple[int, int]] = {}
     earlier = set()
+    several = set()
     for row_number, row in enumerate(marked_rows(blocks_of(Source(path)), VerlText, [b""])):
         if match := _OUTPUT.fullmatch(row.uid or ""):
             output = int(match[2]), row_number
@@ -171,7 +203,14 @@ def _earlier_outputs(path: str) -> set[int]:
             last[match[1]] = max(before, output)
             if before != output:
                 earlier.add(min(before, output)[1])
-    return earlier
+                several.add(match[1])
+    first_rows = {}
+    for row in marked_rows(blocks_of(Source(path)), VerlText, [b""]) if several else ():
+        match = _OUTPUT.fullmatch(row.uid or "")
+        if match and match[1] in several and int(match[2]) == 0:
+            raws = [Raw(bytes(raw)) for raw in (row.input, row.gts)]  # the block's memory is used again
+            first_rows[match[1]] = VerlText(input=raws[0], gts=raws[1])
+    return earlier, first_rows
 
 
 def line_extras(row: Mapping[str, Raw]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ The template of some models opens the reasoning in the prompt, so that the compl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,9 @@ MARKERS: Final = (
 
 ENDS: Final = ("<|return|>", "<|end|>")
 """What ends the message in a channel."""
+
+
+_BLANKS: Final = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*+")  # also those without width
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def split(text: str) -> Split | None:
     >>> split("<think>could be 4, no</think>It is 9").answer, split("It is 9"), split("<think>could be 4").closed
     ('It is 9', None, False)
     """
-    start = len(text) - len(text.lstrip())
+    start = _BLANKS.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
     for opening, closing in MARKERS:
         if text.startswith(opening, start):
             end = text.rfind(closing, start + len(opening))

@@ -128,7 +128,7 @@ class VerifierGuard:
         if error is None or isinstance(error, VerifierError):
             return
         if isinstance(error, RegexTimeout):
-            raise VerifierError(str(error), outcome="filter_timeout") from error
+            raise VerifierError(str(error), outcome="filter_timeout", suspect=True) from error
         if isinstance(error, asyncio.CancelledError):
             current = asyncio.current_task()
             if current is None or current.cancelling():  # the run itself is being cancelled
@@ -137,7 +137,9 @@ class VerifierGuard:
             raise VerifierError(problem, blameless=True) from error
         if isinstance(error, (Exception, SystemExit)):  # a verifier that exits must not end the run
             lost = isinstance(error, (TimeoutError, ConnectionError))  # from a server that the verifier uses
-            raise VerifierError(f"verifier {self._name!r} failed: {message_of(error)}", blameless=lost) from error
+            suspect = lost and not isinstance(error, ConnectionRefusedError)
+            problem = f"verifier {self._name!r} failed: {message_of(error)}"
+            raise VerifierError(problem, blameless=lost, suspect=suspect) from error
 
 
 def ready(verifiers: Iterable[Verifier]) -> None:

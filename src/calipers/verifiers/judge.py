@@ -371,7 +371,8 @@ class JudgeReply:
     reward: float | None
     why: str = ""
     usage: Mapping[str, float] = field(default_factory=dict)
-    server_failed: bool = False  # there is no reward because of the server, independent of the question
+    server_failed: bool = False  # there is no reward because of the server
+    before_answer: bool = False  # and it had not accepted the question, so that this cannot depend on it
 
 
 TIE: Final = 0.5
@@ -457,11 +458,13 @@ class JudgeSession:
             too_few = f"{len(rewards)} of {len(opinions)} judges gave a score, {config.quorum} are required: "
             # judges that might have given a score
             lost = sum(any(part.server_failed for part in parts) for parts in replies)
+            unasked = sum(any(part.before_answer for part in parts) for parts in replies)
             raise VerifierError(
                 f"{too_few if len(opinions) > 1 else ''}{reasons}",
                 outcome="judge_failed",
                 usage=usage,
                 blameless=len(rewards) + lost >= config.quorum,
+                suspect=len(rewards) + lost >= config.quorum > len(rewards) + unasked,
             )
         fields = {f"judge_{number}": reward for number, reward in enumerate(opinions, 1) if reward is not None}
         if config.pair:
@@ -495,7 +498,8 @@ class JudgeSession:
         try:
             completion = await self._complete((spec, config.base_url, config.price), request, config.retries)
         except ClientError as error:
-            return JudgeReply(None, f"{spec}: {error}", server_failed=error.retry or error.hopeless)
+            before = error.before_answer or error.hopeless  # a wrong key or address fails for every question
+            return JudgeReply(None, f"{spec}: {error}", server_failed=error.retry or before, before_answer=before)
         if completion.ending:  # the last line of a reply that was cut off may be half a number
             return JudgeReply(None, f"{spec}: the reply ended as {completion.ending}", completion.usage)
         try:

@@ -79,7 +79,8 @@ class JsonSchema:
         except (TypeError, ValueError) as error:
             raise VerifierError(f"{self.name}: {error}") from error
         except VerifierError as error:
-            raise VerifierError(str(error), blameless=PATTERN in json.dumps(params["schema"])) from error
+            has_pattern = PATTERN in json.dumps(params["schema"])
+            raise VerifierError(str(error), blameless=has_pattern, suspect=has_pattern) from error
         if reply["schema"]:
             raise VerifierError(f"schema cannot be used: {reply['schema']}")
         if "value" not in reply:

@@ -41,8 +41,39 @@ _STATED: Final = re.compile(
 )
 _BOXED: Final = re.compile(r"\\boxed\{\s*+(?:\\text(?:bf|rm)?\{)?\s*\(?([A-Z])\)?\s*\}")
 _FIRST: Final = re.compile(r"\s*[(\[*_`]*([A-Z])[*_`]*[)\].:](?!\w)")
-_WORD: Final = re.compile(r"\b[AI] (?!(?:or|and|nor|but|is|was|as|because|since|seems|would)\b)(?=[a-z])")  # an article
+_WORD: Final = re.compile(  # an article
+    r"\b[AI] (?!(?:or|and|nor|but|is|was|as|because|since|seems|would|rather than|instead of)\b)(?=[a-z])"
+)
 _SINGLE: Final = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])")
+NEAR: Final = 40  # characters before a negated letter in which a word may take an answer back
+_OPTION: Final = r"(?:(?i:the\s)?(?i:option|choice|answer|letter)s?\s)?"
+_LETTER: Final = r"[(\[*`\"']{0,4}[A-Z](?![\w'’])[)\]*`\"']{0,4}"
+_NOT_BEFORE: Final = re.compile(
+    r"(?:(?i:\b(?:not|cannot|never|neither|nor|rather\sthan|instead\sof|(?:any|every)thing\s(?:but|except)|all\s(?:but|except)"
+    r"|other\sthan|except|unlike|over|eliminated?s?|excluded?s?|reject(?:ed|s)?|rul(?:ed?|ing|es)\sout|discard(?:ed|s)?)"
+    r"|n['’]t)\s(?i:be\s|for\s)?)"
+    rf"(?P<letters>{_OPTION}{_LETTER}(?:(?:,\s?{_OPTION}{_LETTER}){{0,8}},?\s(?:or|nor)\s{_OPTION}{_LETTER})?)"
+)
+_COMPLEMENT: Final = (
+    r"(?:the\s|a\s|an\s|my\s|our\s)?(?:only\s)?(?:correct|right|answer|best|true|valid|possible|it|one|option|choice)\b"
+)
+_NOT_AFTER: Final = re.compile(
+    r"(?<![\w'’])([A-Z])[)\]*`\"'.]{0,4}(?:\s\([^()]{0,60}\))?,?\s"
+    r"(?i:(?P<plain>(?:is|was|would\sbe|seems|must\sbe|looks|gets|got|can\sbe|could\sbe)\s"
+    r"(?:clearly\s|definitely\s|also\s|obviously\s|just\s|simply\s|plainly\s|therefore\s|thus\s|then\s)?"
+    r"(?:wrong|out|impossible|eliminated|excluded|ruled\sout|rejected|no\sanswer|not\s(?:the\s|my\s)?(?:answer|it\b|right))"
+    r"|(?:isn['’]t|wasn['’]t|can['’]t\sbe|cannot\sbe|can\snot\sbe|couldn['’]t\sbe|could\snot\sbe)\s"
+    r"(?:the\s|my\s)?(?:answer|it\b|right|correct)"
+    r"|(?:doesn['’]t|does\snot|won['’]t|will\snot)\s(?:work|fit|apply|make\ssense|match|hold)|fails\b)"
+    rf"|(?:is|was)\s(?:clearly\s|definitely\s|also\s)?(?:incorrect|false|untrue|invalid|not\s{_COMPLEMENT})"
+    rf"|(?:isn|wasn)['’]t\s{_COMPLEMENT})"
+)
+_CORRECTION: Final = re.compile(r"\b(?i:no|wait|actually|however|but|oops|sorry|hmm)\b")
+_JOINED: Final = re.compile(r"[\s$.]*(?i:,|/|&|or|and|,\s?or)[\s$]*(?i:maybe\s|perhaps\s|possibly\s)?[\s$]*")
+_OTHER: Final = re.compile(
+    r"[\s$]*(?:,\s?|/\s?|&\s?)?(?i:(?:and/)?or\b|and\b|/|&|,)[\s$]*(?i:maybe\s|perhaps\s|possibly\s|even\s|else\s|also\s)?"
+    rf"{_OPTION}[(\[*`\"']{{0,4}}([A-Z])(?![\w'’])(?!\s[a-z])"
+)
 
 
 class Goal(NamedTuple):
@@ -111,7 +142,7 @@ def _search(pattern: str, text: str, ignore_case: bool) -> str | VerifierError |
     try:
         match = patterns.search(pattern, text, ignore_case=ignore_case)
     except patterns.RegexTimeout as error:
-        failed = VerifierError(str(error), outcome="filter_timeout")
+        failed = VerifierError(str(error), outcome="filter_timeout", suspect=True)
         failed.__cause__ = error
         return failed
     return None if match is None else match[0]
@@ -315,8 +346,12 @@ FORMAT_ONLY: Final = TagMatch()
 def chosen_letter(text: str, choices: Sequence[str]) -> str | None:
     """The letter of the choice that a text gives as its answer; None if it gives none, or several.
 
+    A negated letter is no answer: "not B", "B is wrong", "rather than B".
+
     >>> chosen_letter("So the answer is (B).", ["Paris", "Rome"]), chosen_letter("rome", ["Paris", "Rome"])
     ('B', 'B')
+    >>> chosen_letter("A, not B", ["Paris", "Rome"]), chosen_letter("It isn't B.", ["Paris", "Rome"])
+    ('A', None)
     """
     text = text[-LONGEST:].strip()
     known = LETTERS[: len(choices)] if choices else LETTERS
@@ -326,14 +361,50 @@ def chosen_letter(text: str, choices: Sequence[str]) -> str | None:
     same = [letter for letter, choice in zip(LETTERS, choices, strict=False) if _plain(choice) == plain]
     if len(same) == 1:
         return same[0]
+    text = _without_negated(text)
     for pattern in (_STATED, _BOXED):
-        letters = [letter for letter in pattern.findall(text) if letter in known]
-        if letters:
-            return str(letters[-1])
+        matches = [match for match in pattern.finditer(text) if match[1] in known]
+        if matches:
+            return _only(matches[-1], text, choices, matches[-2] if pattern is _BOXED and len(matches) > 1 else None)
     if (first := _FIRST.match(text)) and first[1] in known:
-        return first[1]
+        return _only(first, text, choices)
     single = {letter for letter in _SINGLE.findall(_WORD.sub("", text)) if letter in known}
     return single.pop() if len(single) == 1 else None
+
+
+def _without_negated(text: str) -> str:
+    """The text without its negated letters, and without what a later negation takes back."""
+    marks = [*text]
+    taken_back: dict[str, int] = {}  # letter -> the position of the last negation that takes it back
+    for match in _NOT_BEFORE.finditer(text):
+        for letter in _SINGLE.finditer(text, match.start("letters"), match.end("letters")):
+            marks[letter.start()] = "_"
+            taken_back[letter[1]] = letter.start()
+    for match in _NOT_AFTER.finditer(text):
+        marks[match.start(1)] = "_"
+        if match["plain"] or _CORRECTION.search(text, max(0, match.start() - NEAR), match.start()):
+            taken_back[match[1]] = max(match.start(1), taken_back.get(match[1], 0))
+    rest = "".join(marks)
+    for letter in _SINGLE.finditer(rest):  # what is said again after its last negation holds
+        if letter[1] in taken_back and letter.start() > taken_back[letter[1]]:
+            del taken_back[letter[1]]
+    for letter in _SINGLE.finditer(rest):
+        if letter[1] in taken_back:
+            marks[letter.start()] = "_"
+    return "".join(marks)
+
+
+def _only(match: re.Match[str], text: str, choices: Sequence[str], before: re.Match[str] | None = None) -> str | None:
+    """The letter of a match; None if another letter is joined to it by "or" or in a list, or a box before it is."""
+    if before is not None and before[1] != match[1] and _JOINED.fullmatch(text, before.end(), match.start()):
+        return None
+    position = LETTERS.index(match[1])
+    choice = choices[position].strip() if position < len(choices) else ""
+    end = match.end(1)
+    named = re.compile(rf"[)\].:*_`\"'}} ]*(?:\([^()]{{0,60}}\)|{re.escape(choice)})?", re.IGNORECASE).match(text, end)
+    end = named.end() if named is not None else end
+    other = _OTHER.match(text, end)
+    return match[1] if other is None or other[1] == match[1] else None
 
 
 def _plain(text: str) -> str:

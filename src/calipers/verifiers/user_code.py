@@ -181,7 +181,7 @@ class GradeFunction:
                 raise VerifierError(f"{problem}; expected a number, True or False, or a Verdict")
             return checked(Verdict(_number(self.name, result)))
         except VerifierError as error:
-            raise VerifierError(str(error), outcome=error.outcome, blameless=True) from error
+            raise VerifierError(str(error), outcome=error.outcome, blameless=True, suspect=error.suspect) from error
 
 
 def code_verifier(name: str) -> GradeFunction | FunctionVerifier | ClassVerifier | ObjectVerifier:

@@ -56,6 +56,8 @@ def report(
     truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    threshold: float | None = None,
+    range: tuple[float, float] | None = None,
     progress: Progress | None = None,
     flag: str | os.PathLike[str] | None = None,
     steps: bool = False,
@@ -71,11 +73,13 @@ def report(
     and alarms; with ``steps``, any folder with a file for each step is.
 
     >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
-    'The run solves 50\\xa0% of the tasks.'
+    'The run passes 50\\xa0% of its samples.'
     """
     settings: dict[str, Any] = {
         **{"metrics": metrics, "by": by, "columns": columns, "truth": truth, "reward": reward, "flag": flag},
         **{"cluster": cluster, "dialect": dialect, "missing": missing, "confidence": confidence, "seed": seed},
+        "threshold": threshold,
+        "range": range,
     }
     watched = _watched(sources, steps, settings)
     if watched is not None:

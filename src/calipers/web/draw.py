@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from calipers.reports.sentences import MINUS
+from calipers.reports.sentences import short_number
 from calipers.web.markup import Markup, element, text
 
 Tone = Literal["blue", "orange", "grey"]
@@ -26,6 +26,7 @@ NAME_TALL = 32  # height of the name of a curve with the word below it, in px
 NAMED_STRETCH, NARROW_STRETCH = 22, 14  # least widths for the long and the short name of a bracket, in per cent
 ROUND = (1, 2, 2.5, 5, 10)  # tick steps, times a power of ten
 ALIKE = 1e-12  # two values that differ by less than this share of the larger one differ only by rounding
+CLOSE = 0.12  # of an axis: least distance of a tick from the ends
 LEAST, LARGEST = 1e-300, 1e300  # the range of values for which an axis can have steps
 
 
@@ -36,6 +37,11 @@ class Scale:
     low: float
     high: float
     ticks: tuple[float, ...] = ()
+
+    @property
+    def ends(self) -> Ends:
+        """The lowest and the highest value."""
+        return self.low, self.high
 
     def at(self, value: float) -> float:
         """The position of a value, in per cent; a value outside the axis is at its end."""
@@ -64,6 +70,21 @@ def scale_of(values: Iterable[float | None], *, zero: bool = False, spare: float
     return round_scale(low, high, high - low)
 
 
+def scale_on(axis: Ends) -> Scale:
+    """A scale from end to end of an axis, with zero and some round numbers as ticks between the ends.
+
+    >>> scale_on((0.0, 7.5)).ticks, scale_on((-1.0, 0.5)).ticks
+    ((0.0, 2.0, 4.0, 6.0, 7.5), (-1.0, -0.5, 0.0, 0.5))
+    """
+    if axis == (UNIT.low, UNIT.high):
+        return UNIT
+    low, high = axis
+    room = CLOSE * (high - low)  # a tick nearer to an end would run into its number
+    between = round_scale(low, high, high - low).ticks
+    kept = [tick for tick in between if tick == 0 or (low + room < tick < high - room)]
+    return Scale(low, high, tuple(sorted({low, high, *(tick for tick in kept if low <= tick <= high)})))
+
+
 def spread(low: float, high: float) -> float:
     """The range of values from ``low`` to ``high``; if they are equal except for rounding, their size."""
     wide, size = high - low, max(abs(low), abs(high))
@@ -80,20 +101,6 @@ def round_scale(low: float, high: float, wide: float, factors: Sequence[float] =
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(round(number * step, digits) for number in range(first, max(last, first + 1) + 1))
     return Scale(ticks[0], ticks[-1], ticks)
-
-
-def tick_text(value: float, *, signed: bool = False) -> str:
-    """The number at a tick of an axis, in a short form, with U+2212 as its minus.
-
-    >>> tick_text(-7500.0), tick_text(20_000.0), tick_text(2_500_000.0)
-    ('−7,500', '20k', '2.5M')
-    """
-    size, unit = abs(value), ""
-    if 1e4 <= size < 1e9:
-        size, unit = (size / 1e6, "M") if size >= 1e6 else (size / 1e3, "k")
-    shown = f"{size:,.6g}{unit}"
-    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
-    return sign + shown
 
 
 def pc(share: float) -> str:
@@ -205,9 +212,11 @@ def interval_row(
     tone: Tone = "blue",
     zero: bool = False,
     overall: float | None = None,
-    why: str = "",
+    own_axis: bool = False,
 ) -> Markup:
-    """The axis cell of a row: value and interval, bounds below, and ``why`` there is no interval.
+    """The axis cell of a row: value and interval, and bounds below.
+
+    ``own_axis``: the scale is not that of the column, so that its ends have their numbers.
 
     ``zero`` draws the zero line of a difference, ``overall`` the dashed line of the whole benchmark; both continue
     through all rows.
@@ -218,8 +227,9 @@ def interval_row(
     if overall is not None:
         marks.append(line(scale.at(overall), scale.at(overall), 0, "100%", "whole"))
     marks.append(centred(glyph(value, interval, bounds, scale, tone=tone)))
-    if why and value is not None and interval is None:
-        marks.append(_beside(scale.at(value), scale.at(value) < 55, 4, why, "why", "50%"))
+    if own_axis:
+        ends = [words(scale.at(end), -9, short_number(end), "tick", _anchor(scale, end)) for end in scale.ends]
+        marks.append(centred(*ends))
     return svg(*marks, label=label, class_="row")
 
 
@@ -235,7 +245,9 @@ def axis_head(scale: Scale, *, signed: bool = False) -> Markup:
         ticks = (0.0, 0.5, 1.0)
     elif len(ticks) > 5:
         ticks = ticks[:: math.ceil(len(ticks) / 5)]
-    shown = [words(scale.at(tick), 11, tick_text(tick, signed=signed), "tick", _anchor(scale, tick)) for tick in ticks]
+    shown = [
+        words(scale.at(tick), 11, short_number(tick, signed=signed), "tick", _anchor(scale, tick)) for tick in ticks
+    ]
     return element("svg", shown, class_="axis-head", width="100%", height=16, aria_hidden="true")
 
 
@@ -254,7 +266,7 @@ def headline(
     figure: Callable[[float], str],
     remark: str = "",
     tone: Tone = "blue",
-    ticks: Callable[[float], str] = tick_text,
+    ticks: Callable[[float], str] = short_number,
     zero: bool = False,
     margin: float | None = None,
     sides: tuple[str, str] | None = None,
@@ -411,7 +423,7 @@ def histogram(counts: Sequence[int], *, label: str) -> Markup:
         marks.append(words((number + 0.5) * wide, f"{12 + tall - height:.1f}", f"{count:,}", "tick bin"))
     marks.append(line(0, 100, 16 + tall, 16 + tall, "axis"))
     marks += [
-        words(100 * tick, 16 + tall + 16, tick_text(tick), "tick", _anchor(UNIT, tick)) for tick in (0.0, 0.5, 1.0)
+        words(100 * tick, 16 + tall + 16, short_number(tick), "tick", _anchor(UNIT, tick)) for tick in (0.0, 0.5, 1.0)
     ]
     return svg(*marks, label=label, class_="histogram", height=16 + tall + 20)
 
@@ -461,7 +473,7 @@ def curves(
     marks = []
     for tick in scale.ticks:
         marks.append(line(left, left + wide, f"{y(tick):.1f}", f"{y(tick):.1f}", "track"))
-        marks.append(words(left - 2.4, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
+        marks.append(words(left - 2.4, f"{y(tick) + 4:.1f}", short_number(tick), "tick", "end"))
 
     def inner(value: float) -> float:
         return y(value) - top
@@ -542,7 +554,7 @@ def step_curve(
     drawn: list[Markup] = []
     for tick in scale.ticks[:: 1 if tall > 100 else max(len(scale.ticks) - 1, 1)]:  # only the ends of a low axis
         drawn.append(line(left, left + wide, f"{y(tick):.1f}", f"{y(tick):.1f}", "track"))
-        drawn.append(words(left - 1.2, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
+        drawn.append(words(left - 1.2, f"{y(tick) + 4:.1f}", short_number(tick), "tick", "end"))
     shapes = [
         _band([(across(point.step), point.band) for point in points if point.band], inner, "blue"),
         _band([(across(point.step), point.interval) for point in points if point.interval], inner, "look"),

@@ -15,13 +15,31 @@ from calipers.analyses.leaderboard import (
     axis_of,
     decimals,
     lanes_of,
+    pair_word,
+    range_unknown,
     ranks,
+    why_undecided,
 )
 from calipers.analyses.matrix.document import Cell, Matrix, MatrixMean, MatrixRow, PairDifference, alone, answer
+from calipers.analyses.matrix.document import decimals as decimals_of_row
+from calipers.remarks import Remark
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.sentences import Answer, begun, level, money, of_leaderboard, places, signed, signed_to, to
-from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, svg
+from calipers.reports.remark_texts import note_of, text_of
+from calipers.reports.sentences import (
+    DECIMALS,
+    Answer,
+    begun,
+    level,
+    money,
+    of_leaderboard,
+    outward,
+    places,
+    signed,
+    signed_outward,
+    to,
+)
+from calipers.web.draw import Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, scale_on, svg
 from calipers.web.island import command_words, reading_words
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, as_table, column_head, heading, plain_table, scrolled
@@ -102,6 +120,7 @@ def answer_of_board(board: Board) -> Answer:
         ties=board.ties,
         pairs=len(board.pairs),
         group=None if longest is None else (longest[0] + 1, longest[1] + 1),
+        why=why_undecided(board),
     )
 
 
@@ -110,15 +129,15 @@ def _basis(board: Board, report: Leaderboard) -> list[Child]:
     digits = decimals(board)
     words: list[Child] = []
     if first.value is not None:
-        ends = f", {level(report.confidence)} {to(first.interval, digits)}" if first.interval else ""
+        ends = f", {level(report.confidence)} {outward(first.interval, digits)}" if first.interval else ""
         words += [element("b", figure(first.value, digits)), f"{ends}, {counted(board.tasks, 'task')}"]
         gaps = sum(standing.missing for standing in board.places)
         policy = POLICY.get(report.missing, report.missing)
         words.append(f", {counted(gaps, 'rollout')} missing ({policy}). " if gaps else ", nothing missing. ")
     if board.winner is not None and len(board.ranked) > 1:
-        bias = abs(board.winner.bias)
-        least = 10**-digits
-        size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"at most {figure(least, digits)}"
+        bias, finer = abs(board.winner.bias), max(digits, DECIMALS)
+        least = 10**-finer
+        size = f"about {figure(bias, finer)}" if bias >= least / 2 else f"at most {figure(least, finer)}"
         way = "less" if board.higher_is_better else "more"
         words += [
             f"It was picked as the best of {len(board.ranked):,} on these tasks, so expect ",
@@ -161,11 +180,11 @@ def _suite_basis(matrix: Matrix, tasks: int) -> list[Child]:
     pairs = (matrix.mean or matrix.benchmarks[0]).pairs
     gaps = sum(cell.missing for row in matrix.benchmarks for cell in row.cells)
     missing = f", {counted(gaps, 'rollout')} missing" if gaps else ", nothing missing"
-    words: list[Child] = [badge(pairs[0].verdict), " "] if len(pairs) == 1 else []
+    words: list[Child] = [badge(pairs[0].verdict), " "] if len(pairs) == 1 and matrix.alike else []
     common = "common task" if len(matrix.models) > 1 else "task"
     words.append("Paired by task within each benchmark, " if len(matrix.models) > 1 else "Over ")
     words += [element("b", counted(tasks, common)), f"{missing}."]
-    return [*words, " Each benchmark weighs the same."] if matrix.mean else words
+    return [*words, " Each benchmark weighs the same."] if matrix.mean and matrix.alike else words
 
 
 def _boards(report: Leaderboard) -> Section | None:
@@ -187,8 +206,10 @@ def _page(
     shown = [section for section in sections if section is not None]
     if data.runs:
         shown.append(_runs(data.runs))
-    if ranking.notes:
-        shown.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
+    remarks = [remark for remark in ranking.remarks if remark.severity != "no_answer"]
+    notes = list(dict.fromkeys([*map(note_of, remarks), *ranking.notes]))
+    if notes:
+        shown.append(Section("Notes", element("ul", [element("li", note) for note in notes], class_="notes")))
     shown.append(_provenance(data))
     return HtmlPage(
         title=verdict.sentence,
@@ -306,7 +327,7 @@ def board_table(board: Board, confidence: float) -> Markup:
         cells.append(element("th", name(standing.name, NAME), scope="row"))
         cells.append(element("td", figure(standing.value, digits), class_="value"))
         cells.append(element("td", _value_axis(standing, scale, digits, confidence), class_="drawn"))
-        ends = to(standing.interval, digits) if standing.interval else NONE
+        ends = outward(standing.interval, digits) if standing.interval else NONE
         cells.append(element("td", ends, class_="interval"))
         if ranked:
             cells.append(element("td", _rank_axis(standing, rank_scale), class_="drawn rank"))
@@ -353,19 +374,15 @@ def _notes(board: Board, confidence: float) -> Markup:
         lines.append(f"{counted(board.excluded_tasks, 'task')} excluded: not every ranked model has a value there.")
     if not board.higher_is_better:
         lines.append("Lower is better.")
+    if range_unknown(board):
+        lines.append(f"{begun(text_of(Remark('range_not_given')))}.")
     return element("div", [element("p", line) for line in lines], class_="below")
 
 
 def _scale(board: Board) -> Scale:
-    """The axis of the values: in tenths from the lowest end to the highest, if all are between 0 and 1."""
-    axis = axis_of(board.places)
-    if axis is None:
-        ends = [end for standing in board.places for end in (standing.value, *(standing.interval or ()))]
-        return scale_of(ends) if any(end is not None for end in ends) else UNIT
-    low, high = axis
-    tenths = range(round(10 * low), round(10 * high) + 1)
-    step = 1 if len(tenths) <= 5 else 2
-    return Scale(low, high, tuple(tenth / 10 for tenth in tenths[::step]))
+    """The axis of the values."""
+    axis = axis_of(board)
+    return scale_of(standing.value for standing in board.places) if axis is None else scale_on(axis)
 
 
 def _rank_scale(models: int) -> Scale:
@@ -395,7 +412,7 @@ def _ties(bars: Sequence[Sequence[tuple[int, int]]], index: int, standing: Stand
 def _value_axis(standing: Standing, scale: Scale, digits: int, confidence: float) -> Markup:
     if standing.value is None:
         return Markup("")
-    ends = f"{level(confidence)} {to(standing.interval, digits)}" if standing.interval else "no interval"
+    ends = f"{level(confidence)} {outward(standing.interval, digits)}" if standing.interval else "no interval"
     label = f"{figure(standing.value, digits)}, {ends}"
     tone: Tone = "blue" if standing.place else "grey"
     return interval_row(standing.value, standing.interval, None, scale, label=label, tone=tone)
@@ -453,9 +470,10 @@ def _shade(pair: Rivals, board: Board, spread: float) -> int:
 
 
 def _pair_words(pair: Rivals, digits: int) -> str:
-    ends = f" ({signed_to(pair.interval, digits)})" if pair.interval else ""
+    ends = f" ({signed_outward(pair.interval, digits)})" if pair.interval else ""
     if pair.verdict == "undecided":
-        return f"{pair.first} against {pair.second}: not decided, difference {signed(pair.difference, digits)}{ends}"
+        size = f"difference {signed(pair.difference, digits)}{ends}"
+        return f"{pair.first} against {pair.second}: {pair_word(pair)}, {size}"
     return f"{pair.first} is better than {pair.second} by {figure(abs(pair.difference), digits)}{ends}"
 
 
@@ -465,8 +483,8 @@ def _pair_table(board: Board, digits: int) -> Markup:
             name(pair.first, NAME),
             name(pair.second, NAME),
             signed(pair.difference, digits),
-            signed_to(pair.interval, digits) if pair.interval else NONE,
-            "~ undecided" if pair.verdict == "undecided" else "▲ better",
+            signed_outward(pair.interval, digits) if pair.interval else NONE,
+            f"~ {pair_word(pair)}" if pair.verdict == "undecided" else "▲ better",
         )
         for pair in board.pairs
     ]
@@ -481,20 +499,23 @@ def number(count: int) -> str:
 
 def suite_table(matrix: Matrix) -> Markup:
     """The table of a suite: values with small axes, differences of two models, missing rollouts and cost."""
-    rows: list[Row] = [*matrix.benchmarks, *([matrix.mean] if matrix.mean else [])]
+    has_mean = matrix.mean is not None and matrix.alike
+    rows: list[Row] = [*matrix.benchmarks, *([matrix.mean] if matrix.mean and has_mean else [])]
     models = [column.name for column in matrix.models]
-    values = scale_of([end for row in rows for cell in row.cells for end in (cell.value, *(cell.interval or ()))])
     paired = len(models) == 2 and any(row.pairs for row in rows)
-    ends = [end for row in rows for pair in row.pairs for end in (pair.delta, *(pair.interval or ()))]
-    deltas = around_zero(scale_of(ends, zero=True)) if paired else values
+    one_scale = len({row.range for row in matrix.benchmarks}) == 1
+    scales = _scales(rows, paired)
     letters = "AB" if len(models) == 2 else " " * len(models)
     heads = [column_head("benchmark")]
     for letter, model in zip(letters, models, strict=True):
         heads.append(column_head([f"{letter} " if letter.strip() else None, name(model, NAME)]))
     if paired:
-        heads.append(column_head(["B − A", axis_head(deltas, signed=True)]))
+        heads.append(column_head(["B − A", axis_head(scales[1], signed=True) if one_scale else None]))
         heads.append(column_head(element("span", "verdict", class_="hidden"), "verdict-cell"))
-    body = [_row(row, matrix, values, deltas, paired) for row in rows]
+    body = []
+    for row in rows:
+        values, deltas = scales if one_scale else _scales([row], paired)
+        body.append(_row(row, matrix, values, deltas, paired))
     body += [_total("Missing", matrix, paired, _missing), _total("Cost", matrix, paired, _total_cost)]
     table = element(
         "table",
@@ -505,6 +526,19 @@ def suite_table(matrix: Matrix) -> Markup:
     )
     frame = scrolled(table, "Benchmarks and models", "suite-frame")
     return joined([frame, element("div", element("p", _note(matrix)), class_="below")])
+
+
+def _scales(rows: Sequence[Row], paired: bool) -> tuple[Scale, Scale]:
+    """The axes of the values and of the differences of rows with one scale."""
+    ends: list[float | None] = []
+    deltas: list[float | None] = []
+    for row in rows:
+        for cell in row.cells:
+            ends += [cell.value, *(cell.interval or ())]
+        for pair in row.pairs:
+            deltas += [pair.delta, *(pair.interval or ())]
+    values = scale_of(ends)
+    return values, around_zero(scale_of(deltas, zero=True)) if paired else values
 
 
 def tied_of(row: Row, higher_is_better: bool) -> list[str]:
@@ -520,11 +554,12 @@ def tied_of(row: Row, higher_is_better: bool) -> list[str]:
 
 
 def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -> Markup:
-    digits = places(*(cell.interval for cell in row.cells))
+    digits = decimals_of_row(matrix, row)
     is_left_out = isinstance(row, MatrixRow) and not row.in_mean and matrix.mean is not None
     small = counted(row.tasks, "task") + (", not in the mean" if is_left_out else "")
     tied = tied_of(row, matrix.higher_is_better) if len(matrix.models) > 2 else []
     title = row.benchmark if isinstance(row, MatrixRow) else f"Mean of {number(len(row.benchmarks))}"
+    title += ", of the range" if isinstance(row, MatrixMean) and row.of_range else ""
     cells: list[Child] = [element("th", name(title, 24), element("small", small), scope="row")]
     cells += [
         _cell(cell, title, values, digits, matrix.confidence, best=row.best == cell.model, tied=cell.model in tied)
@@ -532,7 +567,7 @@ def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -
     ]
     if paired:
         why = row.why if isinstance(row, MatrixRow) else None
-        cells += _delta(row.pairs[0] if row.pairs else None, title, deltas, matrix.confidence, why)
+        cells += _delta(row.pairs[0] if row.pairs else None, title, deltas, digits, why)
     return element("tr", cells, class_="mean" if isinstance(row, MatrixMean) else None)
 
 
@@ -542,7 +577,7 @@ def _cell(cell: Cell, title: str, scale: Scale, digits: int, confidence: float, 
             "td", element("span", plain_why(cell.why) if cell.why else "no value", class_="why"), data_model=cell.model
         )
     tone: Tone = "blue" if best else "grey"
-    ends = to(cell.interval, digits) if cell.interval else "no interval"
+    ends = outward(cell.interval, digits) if cell.interval else "no interval"
     label = f"{cell.model} on {title}: {figure(cell.value, digits)}, {level(confidence)} {ends}"
     shown = element("b", figure(cell.value, digits), " ▲" if best else None)
     words = element("div", shown, element("span", ends), class_="cell")
@@ -551,21 +586,22 @@ def _cell(cell: Cell, title: str, scale: Scale, digits: int, confidence: float, 
     return element("td", words, element("div", axis, class_="strip-axis"), class_=kind, data_model=cell.model)
 
 
-def _delta(pair: PairDifference | None, title: str, scale: Scale, confidence: float, why: str | None) -> list[Child]:
+def _delta(pair: PairDifference | None, title: str, scale: Scale, digits: int, why: str | None) -> list[Child]:
     if pair is None or pair.delta is None:
         reason = plain_why(why or (pair.why if pair else None) or "")
         return [
             element("td", element("span", reason or NONE, class_="why"), class_="delta"),
             element("td", class_="verdict-cell"),
         ]
-    digits = places(pair.interval)
-    ends = signed_to(pair.interval, digits) if pair.interval else "no interval"
-    label = f"{title}: difference {signed(pair.delta, digits)}, {level(confidence)} {ends}, {pair.verdict}"
+    ends = signed_outward(pair.interval, digits) if pair.interval else "no interval"
+    reasons = [text_of(remark, {"first": pair.first, "second": pair.second}) for remark in pair.remarks]
+    label = f"{title}: difference {signed(pair.delta, digits)}, {level(pair.confidence)} {ends}, {pair.verdict}"
     axis = interval_row(pair.delta, pair.interval, None, scale, label=label, tone=TONES.get(pair.verdict, "grey"))
     words = element("div", element("b", signed(pair.delta, digits)), element("span", ends), class_="cell")
+    because = element("span", "; ".join(reasons), class_="why") if reasons else None
     zero = element("svg", line(scale.at(0), scale.at(0), 0, "100%", "zero"), class_="zero-line", aria_hidden="true")
     return [
-        element("td", zero, words, element("div", axis, class_="strip-axis"), class_="delta"),
+        element("td", zero, words, element("div", axis, class_="strip-axis"), because, class_="delta"),
         element("td", verdict_word(pair.verdict), class_="verdict-cell"),
     ]
 
@@ -592,11 +628,14 @@ def _total_cost(cells: Sequence[Cell]) -> str:
 
 def _note(matrix: Matrix) -> str:
     if len(matrix.models) == 1:
-        return "Each benchmark weighs the same in the mean."
+        return "Each benchmark weighs the same in the mean." if matrix.alike else ""
     marks = "▲ marks a better run only where the paired test says so."
     if len(matrix.models) > 2:
         marks = (
             "▲ marks a model that is better than every other by the paired tests; a bar joins models tied for first."
         )
-    adjusted = f"Verdicts of single benchmarks are adjusted for {number(matrix.tests)} tests (Holm)"
+    method = "Holm" if matrix.alike else "Sidak"
+    adjusted = f"Verdicts of single benchmarks are adjusted for {number(matrix.tests)} tests ({method})"
+    if not matrix.alike:
+        return f"{marks} {adjusted}."
     return f"{marks} {adjusted}{'; the mean is one test of its own' if matrix.mean else ''}."

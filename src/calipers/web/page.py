@@ -13,7 +13,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 from calipers.cards import METRIC_CARDS, STATISTIC_CARDS, filled
-from calipers.reports.figures import POLICY, counted, figure, too_few
+from calipers.reports.axes import EndsSeen, axes_of
+from calipers.reports.figures import POLICY, counted, fails_or_passes, figure, too_few
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, decimals_of, duration, level, money, places, to
 from calipers.rollouts.ledger import Ledger
@@ -344,11 +345,13 @@ def estimate_row(
     overall: float | None = None,
     tone: draw.Tone = "blue",
     extra: bool = False,
+    own_axis: bool = False,
 ) -> Markup:
     """The row of an estimate in an `axis_table`.
 
-    ``card`` is the id of the card that the number opens, if any. ``scale`` is None for a number with another unit or
-    range than the table's axis; it is shown without a picture. ``overall`` is the value of the whole benchmark.
+    ``card`` is the id of the card that the number opens, if any. ``scale`` is None for a number with another unit
+    than the table's axis; it is shown without a picture. ``own_axis``: the scale is not the table's, so that the row
+    has its numbers. ``overall`` is the value of the whole benchmark.
     """
     known = estimate.value is not None and math.isfinite(estimate.value)
     value = estimate.value if known else None
@@ -367,9 +370,9 @@ def estimate_row(
             label=described(label, estimate, ledger),
             overall=overall,
             tone=tone,
-            why=why,
+            own_axis=own_axis,
         )
-    shown = show(value) if value is not None else figure(None)
+    shown = show(value).replace("-", MINUS) if value is not None else figure(None)
     interval: Markup | str = element("span", why or "no value", class_="why")
     if estimate.interval:
         interval = " to ".join(show(end).replace("-", MINUS) for end in estimate.interval)
@@ -392,6 +395,21 @@ def ends_of(estimate: Estimate) -> list[float | None]:
     return [estimate.value, *(estimate.interval or ()), *(estimate.bounds or ())]
 
 
+def scales_of(estimates: Sequence[Estimate], seen: EndsSeen) -> list[Scale]:
+    """The scale of each estimate, from its axis; of one without an axis, such as a cost, by its own numbers."""
+    scales = []
+    for estimate, axis in zip(estimates, axes_of(estimates, seen), strict=True):
+        own = draw.scale_of(ends_of(estimate), zero=bool(unit_of(estimate)))
+        scales.append(own if axis is None else draw.scale_on(axis))
+    return scales
+
+
+def common_scale(estimates: Sequence[Estimate], seen: EndsSeen) -> Scale:
+    """The scale of estimates of one metric; by their numbers if none of them has an axis."""
+    axis = next((axis for axis in axes_of(estimates, seen) if axis is not None), None)
+    return draw.scale_of(end for each in estimates for end in ends_of(each)) if axis is None else draw.scale_on(axis)
+
+
 def unit_of(estimate: Estimate) -> str:
     """The unit of a metric, such as USD; "" for a metric without a unit."""
     card = METRIC_CARDS.get(estimate.made.metric)
@@ -402,12 +420,11 @@ def bounds_words(estimate: Estimate, ledger: Ledger) -> str:
     """The bounds in words: ``0.422 to 0.475 if all 17 missing rollouts had failed or passed``; "" without bounds."""
     if not estimate.bounds:
         return ""
-    missing = (
-        "missing samples" if estimate.undefined_tasks or not ledger.gaps else counted(ledger.gaps, "missing rollout")
-    )
-    every = f"all {missing}" if ledger.gaps != 1 else f"the {missing}"
-    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
-    ways = "had the lowest or the highest reward" if ranged else "had failed or passed"
+    missing = "missing samples"
+    if not estimate.undefined_tasks and ledger.filled:
+        missing = counted(ledger.filled, "missing rollout")
+    every = f"all {missing}" if ledger.filled != 1 else f"the {missing}"
+    ways = "had failed or passed" if fails_or_passes(estimate) else "had the lowest or the highest reward"
     return f"{to(estimate.bounds, places(estimate.interval))} if {every} {ways}"
 
 

@@ -14,7 +14,9 @@ from calipers.analyses.compare import SIDAK, Comparison, Contest, Finding, Pair
 from calipers.analyses.compare.page import answer_to, at_step
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.sentences import Answer, level, p_value, places, signed, signed_to
+from calipers.reports.remark_texts import note_of, text_of
+from calipers.reports.result_page import all_seen
+from calipers.reports.sentences import Answer, level, p_value, places, short_number, signed, signed_to
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
 from calipers.web.island import reading_words, what_if_data, what_if_section
@@ -28,7 +30,7 @@ from calipers.web.page import (
     axis_table,
     card_id,
     column_head,
-    ends_of,
+    common_scale,
     estimate_card,
     estimate_row,
     heading,
@@ -127,7 +129,12 @@ def headline_of(pair: Pair) -> Finding:
 def _top(data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], answer: Answer) -> Markup:
     title = heading(answer.sentence, answer.detail)
     basis = element("p", badge(finding.verdict), " ", _basis(data.comparison, pair, finding), class_="basis")
-    return element("div", title, basis, _axis(finding, names, data.comparison.margin), class_="top")
+    warnings = [
+        element("p", element("b", "Warning: "), f"{text_of(remark)}.", class_="small")
+        for remark in pair.remarks
+        if remark.severity == "warning"
+    ]
+    return element("div", title, basis, _axis(finding, names, data.comparison.margin), *warnings, class_="top")
 
 
 def badge(verdict: str) -> Markup:
@@ -150,8 +157,6 @@ def _basis(comparison: Comparison, pair: Pair, finding: Finding) -> list[Child]:
         words.append(f"{counted(missing[0], 'rollout')} of A and {missing[1]:,} of B are missing and {policy}. ")
     if finding.bounds and finding.bounds[0] != finding.bounds[1]:
         words.append(f"Depending on them the difference is {signed_to(finding.bounds)}. ")
-    if finding.worst_verdict and finding.worst_verdict != finding.verdict:
-        words.append(f"If all of them speak against it, the verdict is {finding.worst_verdict}. ")
     if finding.undone_by_one:
         words.append("One more task that went fully against it would undo the verdict. ")
     if finding.hint:
@@ -175,7 +180,7 @@ def _axis(finding: Finding, names: tuple[str, str], margin: float | None) -> Mar
         label=_described(finding, f"{names[1]} less {names[0]}"),
         figure=lambda value: signed(value, digits),
         tone=TONES.get(finding.verdict, "grey"),
-        ticks=lambda tick: draw.tick_text(tick, signed=True),
+        ticks=lambda tick: short_number(tick, signed=True),
         zero=True,
         margin=margin,
         sides=words if better is not False else (words[1], words[0]),
@@ -203,7 +208,7 @@ def _runs_section(
     if finding.by is not None or len(groups) < 2:
         return _values_section(finding, names)
     estimates = [group[finding.metric] for group in groups]
-    scale = scale_of(end for each in estimates for end in ends_of(each))
+    scale = common_scale(estimates, all_seen(groups))
     digits = places(*(each.interval for each in estimates))
     rows = [
         estimate_row(
@@ -315,9 +320,7 @@ def difference_row(
     """A row of a `difference_table`, with its verdict as a word."""
     digits = places(interval)
     reason = "" if interval else f"no interval: {why}" if why else "no interval"
-    picture = draw.interval_row(
-        delta, interval, None, scale, label=label, tone=TONES.get(verdict, "grey"), zero=True, why=reason
-    )
+    picture = draw.interval_row(delta, interval, None, scale, label=label, tone=TONES.get(verdict, "grey"), zero=True)
     ends = signed_to(interval, digits) if interval else element("span", reason, class_="why")
     word = [verdict_word(verdict), element("small", small) if small else None]
     return axis_row(head, NONE if delta is None else signed(delta, digits), picture, ends, word)
@@ -337,6 +340,7 @@ def _what_would_decide(findings: Sequence[Finding]) -> Markup | None:
         ways = [f"about {counted(finding.more_tasks, f'new {unit}')}"] if finding.more_tasks else []
         if finding.more_samples:
             ways.append(f"{finding.units:,} with {counted(finding.more_samples, 'sample')} each")
+        lines += [f"{slice_name(finding.slice or '')} is undecided: {text_of(remark)}." for remark in finding.remarks]
         if ways:
             size = signed(finding.delta, places(finding.interval))
             shown = slice_name(finding.slice or "")
@@ -387,7 +391,7 @@ def _mcnemar(finding: Finding) -> Section | None:
         inner = element("b", f"{count:,}")
         if not way:
             return element("td", inner)
-        label = f"{count:,} tasks that only {'A' if way == 'worse' else 'B'} solved, filter"
+        label = f"{counted(count, 'task')} that only {'A' if way == 'worse' else 'B'} solved, filter"
         button = element("button", inner, type="button", data_way=way, aria_pressed="false", aria_label=label)
         return element("td", button, class_="discordant")
 
@@ -428,7 +432,8 @@ def _cost(data: PairData, finding: Finding) -> Section | None:
 
 def _notes(pair: Pair, comparison: Comparison) -> Section | None:
     """The notes of a comparison: other differences between the runs, and excluded tasks."""
-    lines = list(dict.fromkeys([*pair.notes, *comparison.notes]))
+    remarks = [note_of(remark) for remark in pair.remarks if remark.severity == "note"]
+    lines = list(dict.fromkeys([*remarks, *pair.notes, *comparison.notes]))
     in_first, in_second = pair.alignment.only_first.count, pair.alignment.only_second.count
     if in_first or in_second:
         tasks = f"{counted(in_first, 'task')} {'is' if in_first == 1 else 'are'} only in A"

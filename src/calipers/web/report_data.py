@@ -25,14 +25,14 @@ from calipers.analyses.matrix import matrix
 from calipers.analyses.matrix.document import Matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
-from calipers.formats.read import schema_of, unfolded
+from calipers.formats.read import run_or_path, schema_of, unfolded
 from calipers.formats.run_folder import is_run
 from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, score_rollouts
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
-from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
+from calipers.request import NATIVE, SLACK, Plan, make_plan, no_reward, resolve
 from calipers.rollouts.column import Column, Floats, Ints, total
 from calipers.rollouts.labels import STEP, over_steps
 from calipers.rollouts.ledger import contributed
@@ -54,7 +54,8 @@ EVERY_TASK: Final = 1_000_000_000  # the number of changed tasks that a comparis
 MOST_CHANGED: Final = 20  # the largest losses, and gains, whose texts have priority
 LARGEST_K: Final = 64  # the largest k of metrics that are chosen by default
 UNFLAGGED: Final = "expected the rollouts of one run, or of two runs of one dataset"
-CHANGING: Final = ("cluster", "dialect", "missing", "reward")  # settings that do not apply to a finished document
+CHANGING: Final = ("cluster", "dialect", "missing", "reward", "threshold", "range")
+"""Settings that do not apply to a finished document."""
 USUAL: Final = {"confidence": 0.95, "seed": 0}  # others, which do not unless they have their default or its value
 
 States = NDArray[np.uint8]
@@ -89,6 +90,7 @@ def progress_of(path: str, table: Rollouts, numbers: Column, confidence: float) 
     The table has a row for each planned rollout. ``numbers`` are the contributions of its R rollouts; a missing rollout
     is a gap.
     """
+    path = run_or_path(path)
     if not is_run(path) or not is_running(path):
         return None
     waiting = table.outcome == CODE["not_run"]
@@ -337,24 +339,35 @@ def _with_metrics(plan: Plan, rollouts: Rollouts) -> Plan:
     """The plan with the metrics that a page shows by default; another system's dialect has its own defaults."""
     if plan.dialect.name != NATIVE.name:
         return plan
-    return replace(plan, requests=[resolve(metric, NATIVE) for metric in _default_metrics(rollouts, plan.reward)])
+    metrics = [replace(resolve(metric, NATIVE), asked=False) for metric in _default_metrics(rollouts, plan)]
+    return replace(plan, requests=[metric.passing_from(plan.threshold) for metric in metrics])
 
 
-def _default_metrics(rollouts: Rollouts, reward: str | None) -> list[str]:
+def _default_metrics(rollouts: Rollouts, plan: Plan) -> list[str]:
     """The mean reward and, if there is a pass, pass@1, pass@k and pass^k.
 
     k is the largest power of two that does not exceed the number of samples of any task.
     """
     samples, solved = LARGEST_K, False
     for table in rollouts.groups():
-        key = _reward_key(table, reward)
-        n, c = pass_counts(contributed(table, key), table.by_task, PASS_THRESHOLD)
+        key = _reward_key(table, plan.reward)
+        n, c = pass_counts(contributed(table, key), table.by_task, _passes_from(plan))
         samples = min(samples, int(n[n > 0].min(initial=LARGEST_K)))
         solved |= bool(c.any())
     k = 1 << max(samples.bit_length() - 1, 0)
     if not solved:
         return ["mean_reward"]
     return ["mean_reward", "pass@1", *([f"pass@{k}", f"pass^{k}"] if k > 1 else [])]
+
+
+def _passes_from(plan: Plan) -> float:
+    """The reward from which a sample passes."""
+    return PASS_THRESHOLD if plan.threshold is None else plan.threshold
+
+
+def _passes_are_known(numbers: Column, plan: Plan) -> bool:
+    """Whether it is known which of these rewards pass: with a threshold, or if none is above 1."""
+    return plan.threshold is not None or not bool((numbers.kept() > 1 + SLACK).any())
 
 
 def _reward_key(table: Rollouts, requested: str | None) -> str:
@@ -371,7 +384,8 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
     numbers = contributed(table, key)
     outright = is_outright(numbers.kept())
     counted = numbers.filled(0.0) if plan.missing == "zero" else numbers
-    n, c = pass_counts(numbers, table.by_task, PASS_THRESHOLD)
+    threshold = _passes_from(plan)
+    n, c = pass_counts(numbers, table.by_task, threshold)
     with quietly():
         tasks = TaskCounts(
             table.tasks,
@@ -381,8 +395,8 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
             task_mean(counted, table.by_task),
         )
         curves = (
-            pass_curves(counted, table.by_task, confidence=result.confidence)
-            if c.any() and table.stop is None
+            pass_curves(counted, table.by_task, threshold=threshold, confidence=result.confidence)
+            if c.any() and table.stop is None and _passes_are_known(numbers, plan)
             else None
         )
     if curves is not None and len(curves[0].points) < 2:

@@ -8,15 +8,29 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 
+from calipers.remarks import Remark
+from calipers.reports.axes import is_range_known
 from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure, listed
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Slice
-from calipers.reports.result_page import answer_of
-from calipers.reports.sentences import Answer, duration, level, money, money_per, of_run, of_running, percent, places
+from calipers.reports.result_page import answer_of, passes_from
+from calipers.reports.sentences import (
+    Answer,
+    begun,
+    duration,
+    level,
+    money,
+    money_per,
+    of_run,
+    of_running,
+    percent,
+    places,
+)
+from calipers.rollouts.checks import disagreements
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
 from calipers.web import draw
-from calipers.web.draw import scale_of
 from calipers.web.island import command_words, what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import (
@@ -25,8 +39,8 @@ from calipers.web.page import (
     Section,
     bounds_words,
     card_id,
+    common_scale,
     described,
-    ends_of,
     estimate_card,
     estimate_row,
     heading,
@@ -34,6 +48,7 @@ from calipers.web.page import (
     method_card,
     method_term,
     once,
+    scales_of,
     slice_name,
     term,
     unit_of,
@@ -99,7 +114,7 @@ def answer(run: RunData) -> Answer:
     if headline is None:
         return answer_of(run.result, run.group)
     metric, estimate = headline
-    ledger, confidence = run.group.ledger, run.result.confidence
+    confidence = run.result.confidence
     if progress is not None:
         return of_running(run.who, dataset, confidence=confidence, **asdict(progress))
     return of_run(
@@ -107,16 +122,16 @@ def answer(run: RunData) -> Answer:
         dataset,
         metric,
         estimate,
-        planned=ledger.planned - ledger.stopped_early,
-        missing=ledger.gaps,
+        run.group.ledger,
         confidence=confidence,
         solved=run.outright,
+        first_tries=run.group.first_tries,
     )
 
 
 def _top(run: RunData) -> Markup:
     """The sentence, its basis, the headline axis, and the remark about bounds for pages too narrow for it."""
-    sentence, headline, ledger = answer(run), headline_of(run.group), run.group.ledger
+    sentence, headline, ledger = answer(run), _lead(run.group), run.group.ledger
     parts: list[Child] = [heading(sentence.sentence, sentence.detail), element("p", _basis(run), class_="basis")]
     if headline is not None and headline[1].value is not None and math.isfinite(headline[1].value):
         metric, estimate = headline
@@ -125,7 +140,7 @@ def _top(run: RunData) -> Markup:
             headline[1].value,
             estimate.interval,
             estimate.bounds,
-            scale_of(ends_of(estimate), zero=bool(unit_of(estimate))),
+            scales_of([estimate], run.group.ends_seen)[0],
             label=described(metric, estimate, ledger),
             figure=lambda value: figure(value, digits),
             remark=words,
@@ -133,6 +148,11 @@ def _top(run: RunData) -> Markup:
         narrow = element("p", f"Hollow: {words}.", class_="narrow-remark", aria_hidden="true") if words else None
         parts += [axis, narrow]
     return element("div", parts, class_="top")
+
+
+def _lead(group: Group) -> tuple[str, Estimate] | None:
+    """The number of the headline: that of first tries, if the numbers of samples follow the results."""
+    return next(iter(group.first_tries.items()), None) or headline_of(group)
 
 
 def _basis(run: RunData) -> list[Markup | str]:
@@ -205,35 +225,36 @@ def metrics_section(run: RunData) -> Section | None:
     if not group.metrics:
         return None
     rows = metric_rows(run)
-    on_axis = [estimate for _, estimate, _ in rows if not apart(estimate, rows[0][1])]
-    unit = unit_of(rows[0][1])
-    scale = scale_of((end for estimate in on_axis for end in ends_of(estimate)), zero=bool(unit))
+    estimates = [estimate for _, estimate, _ in rows]
+    scales = scales_of(estimates, group.ends_seen)
+    scale, unit = scales[0], unit_of(estimates[0])
+    on_axis = [each for each, its_scale in zip(estimates, scales, strict=True) if its_scale == scale]
     digits = places(*(estimate.interval for estimate in on_axis))
-    shown = [
-        estimate_row(
-            [term(card_id(metric), metric), element("small", small) if small else None],
-            estimate,
-            group.ledger,
-            None if apart(estimate, rows[0][1]) else scale,
-            decimals(estimate) if apart(estimate, rows[0][1]) else digits,
-            card=card_id(metric),
-            label=metric,
+    shown = []
+    for (metric, estimate, small), its_scale in zip(rows, scales, strict=True):
+        own = its_scale != scale
+        shown.append(
+            estimate_row(
+                [term(card_id(metric), metric), element("small", small) if small else None],
+                estimate,
+                group.ledger,
+                None if unit_of(estimate) != unit else its_scale,
+                decimals(estimate) if own else digits,
+                card=card_id(metric),
+                label=metric,
+                own_axis=own,
+            )
         )
-        for metric, estimate, small in rows
-    ]
     body = [interval_table("Metrics", "metric", run.result.confidence, scale, shown)]
-    body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in group.warnings]
+    warnings = [*map(text_of, disagreements(run.result.checks)), *group.warnings]
+    body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in warnings]
     bounded = any(estimate.bounds for _, estimate, _ in rows)
     notes = [f"Line: {level(run.result.confidence)}."]
     if bounded:
         notes.append("Hollow bar: from all missing rollouts failed to all passed.")
+    if any(each.interval and not is_range_known(each, group.ends_seen) for each in estimates):
+        notes.append(f"{begun(text_of(Remark('range_not_given')))}.")
     return Section("Metrics", joined(body), notes, "metrics")
-
-
-def apart(estimate: Estimate, first: Estimate) -> bool:
-    """Whether an estimate cannot share the axis of the first: it has another unit, or only one of them is a share."""
-    shares = [all(0 <= end <= 1 for end in ends_of(each) if end is not None) for each in (estimate, first)]
-    return unit_of(estimate) != unit_of(first) or shares[0] != shares[1]
 
 
 def metric_rows(run: RunData) -> list[tuple[str, Estimate, str]]:
@@ -249,7 +270,9 @@ def metric_rows(run: RunData) -> list[tuple[str, Estimate, str]]:
         if may_equal and first is None:
             first = estimate
         words = METRIC_WORDS.get(estimate.made.metric, "").replace("{k}", str(estimate.made.k))
-        rows.append((metric, estimate, "" if estimate.made.k == 1 else words))
+        if passes := passes_from(estimate):
+            words = f"{words}; {passes}" if words and estimate.made.k != 1 else passes
+        rows.append((metric, estimate, passes if estimate.made.k == 1 else words))
     if others and first is not None:
         index = next(at for at, row in enumerate(rows) if row[1] is first)
         metric, estimate, _ = rows[index]
@@ -316,7 +339,9 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool
     metric = slice_metric(run.group, cut)
     parts = shown_slices(cut, metric)[: SLICES_SHOWN if among else None]
     overall = run.group.metrics[metric].value if metric in run.group.metrics else None
-    scale = scale_of([overall, *(end for _, part in parts for end in ends_of(part.metrics[metric]))])
+    shown_here = [part.metrics[metric] for _, part in parts]
+    whole = [run.group.metrics[metric]] if metric in run.group.metrics else []
+    scale = common_scale([*whole, *shown_here], run.group.ends_seen)
     digits = places(*(part.metrics[metric].interval for _, part in parts))
     rows = []
     for number, (value, part) in enumerate(parts):

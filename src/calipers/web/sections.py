@@ -13,7 +13,7 @@ import numpy as np
 
 from calipers.formats.read import Input
 from calipers.reports.figures import NONE, POLICY, counted, figure
-from calipers.reports.sentences import level, money, to
+from calipers.reports.sentences import level, money, short_number, to
 from calipers.rollouts.record import OUTCOMES
 from calipers.stats.curve import Curve
 from calipers.web import draw
@@ -32,7 +32,6 @@ from calipers.web.draw import (
     round_scale,
     spread,
     svg,
-    tick_text,
     words,
 )
 from calipers.web.markup import Child, Markup, cut, element, joined, name, visible
@@ -440,7 +439,7 @@ def _picture(
     marks = []
     for tick in scores.ticks:
         marks.append(line(LEFT, LEFT + WIDE, y(tick), y(tick), "track"))
-        marks.append(words(LEFT - 1, y(tick) + 4, tick_text(tick), "tick", "end"))
+        marks.append(words(LEFT - 1, y(tick) + 4, short_number(tick), "tick", "end"))
     for tick in costs.ticks:
         tick_x = x(tick / times)
         marks.append(words(tick_x, TOP + TALL + 20, money(tick), "tick", "end" if tick_x > 95 else "middle"))

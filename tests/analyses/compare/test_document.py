@@ -213,11 +213,20 @@ def test_several_pairs_have_a_row_each():
 @pytest.mark.parametrize(
     ("settings", "advice"),
     [
-        ({}, r"About [\d,]+ new tasks would show a difference this large with 80 % chance\."),
-        ({"cluster": "topic"}, r"About [\d,]+ new clusters would show a difference this large with 80 % chance\."),
+        (
+            {},
+            r"About [\d,]+ new tasks, tested on their own, would show a difference this large with 80 % chance; the",
+        ),
+        (
+            {"cluster": "topic"},
+            r"About [\d,]+ new clusters, tested on their own, would show a difference this large with 80 % chance; the",
+        ),
         ({"anytime": True}, r"Add tasks to the runs and compare again: this test is valid after every batch\."),
         # fewer tasks show that it is within the margin than show the difference itself
-        ({"margin": 0.2}, r"If this is the true difference, about [\d,]+ new tasks would decide it with 80 % chance\."),
+        (
+            {"margin": 0.2},
+            r"If this is the true difference, about [\d,]+ new tasks, tested on their own, would decide it with",
+        ),
     ],
 )
 def test_the_advice_says_what_new_tasks_would_show(settings, advice):

@@ -13,23 +13,23 @@ from calipers.reports.untrusted_text import width
 NARROW = """\
 5 benchmarks, 2 models                               mean_reward, 95 % intervals
 B is better than A by 0.030 over five benchmarks.
-95 % interval of the mean difference: +0.004 to +0.056.
+95 % interval of the mean difference: +0.004 to +0.057.
 No single benchmark decides it.
 
 A  Claude-3.5-Sonnet-20240620
 B  Claude-3.5-Sonnet-20241022
 
-benchmark       tasks  A                   B                    B − A
+benchmark       tasks  A                     B                      B − A
 ────────────────────────────────────────────────────────────────────────────────
-atcoder-easy      133  0.940 [0.89, 0.97]  0.962 [0.92, 0.98]  +0.023  ~
-atcoder-hard      128  0.031 [0.01, 0.08]  0.055 [0.03, 0.11]  +0.023  ~
-leetcode-easy     101  0.960 [0.90, 0.98]  0.980 [0.93, 0.99]  +0.020  ~
-leetcode-hard      65  0.200 [0.12, 0.31]  0.246 [0.16, 0.36]  +0.046  ~
-leetcode-medium   153  0.693 [0.62, 0.76]  0.732 [0.66, 0.80]  +0.039  ~
+atcoder-easy      133  0.940 [0.885, 0.970]  0.962 [0.915, 0.984]  +0.023  ~
+atcoder-hard      128  0.031 [0.012, 0.078]  0.055 [0.026, 0.109]  +0.023  ~
+leetcode-easy     101  0.960 [0.902, 0.985]  0.980 [0.930, 0.995]  +0.020  ~
+leetcode-hard      65  0.200 [0.120, 0.313]  0.246 [0.157, 0.364]  +0.046  ~
+leetcode-medium   153  0.693 [0.615, 0.761]  0.732 [0.656, 0.796]  +0.039  ~
 ────────────────────────────────────────────────────────────────────────────────
-macro mean        580  0.565 [0.54, 0.59]  0.595 [0.57, 0.62]  +0.030  ▲
-missing                0                   0
-cost                   not recorded        not recorded
+macro mean        580  0.565 [0.537, 0.594]  0.595 [0.566, 0.625]  +0.030  ▲
+missing                0                     0
+cost                   not recorded          not recorded
 
 ▲ B better   ▼ B worse   = equivalent   ~ undecided   (paired; Holm over 5)
 """

@@ -122,16 +122,27 @@ def test_claims_of_equivalence_are_adjusted_for_the_number_of_benchmarks():
 # --- what is not in the comparison
 
 
-def test_only_common_tasks_are_compared_and_cells_are_of_these():
+def test_every_model_has_the_value_of_its_own_tasks_and_a_pair_is_compared_on_those_of_both():
     values = share(0.5)
     first = [*values[:50], *[None] * 10]
     second = [*[None] * 5, *[1 - value for value in values[5:]]]
     rows = rows_of({("x", "a"): first, ("x", "b"): second, ("y", "a"): values, ("y", "b"): values})
     found = calipers.matrix(rows)
-    assert (found["x"].tasks, found["x"].excluded_tasks) == (45, 15)
-    assert found["x"].cells[0].value == pytest.approx(np.mean(values[5:50]))
-    assert found["x"].cells[1].value == pytest.approx(1 - np.mean(values[5:50]))
-    assert any("15 of 60 tasks excluded" in note and note.startswith("x: ") for note in found.notes)
+    assert (found["x"].tasks, found["x"].excluded_tasks) == (60, 15)
+    assert found["x"].cells[0].value == pytest.approx(np.mean(values[:50]))
+    assert found["x"].cells[1].value == pytest.approx(1 - np.mean(values[5:]))
+    (pair,) = found["x"].pairs
+    assert (pair.tasks, pair.delta) == (45, pytest.approx(1 - 2 * np.mean(values[5:50])))
+    assert "warning: a ran 50 of 60 tasks of x" in found.notes
+    assert "warning: b ran 55 of 60 tasks of x" in found.notes
+
+
+def test_the_gaps_of_one_model_do_not_remove_tasks_from_the_other_pairs():
+    """Only tasks of all three models were compared: a model that ran ten tasks hid a difference of .3 on 80."""
+    rows = rows_of({("x", "a"): share(0.3, 80), ("x", "b"): share(0.6, 80), ("x", "c"): share(0.5, 80)[:10]})
+    pairs = {(pair.first, pair.second): pair for pair in calipers.matrix(rows)["x"].pairs}
+    assert (pairs["a", "b"].tasks, pairs["a", "b"].verdict) == (80, "better")
+    assert pairs["a", "c"].tasks == pairs["b", "c"].tasks == 10
 
 
 def test_missing_rollouts_are_counted_excluded_and_said():
@@ -143,7 +154,8 @@ def test_missing_rollouts_are_counted_excluded_and_said():
         for row in rows
     ]
     found = calipers.matrix(lost)
-    assert (found["x"].tasks, found["x"].cells[1].missing, found["x"].cells[1].planned) == (58, 2, 60)
+    assert (found["x"].tasks, found["x"].cells[1].missing, found["x"].cells[1].planned) == (60, 2, 60)
+    assert (found["x"].cells[1].tasks, found["x"].pairs[0].tasks) == (58, 58)
     assert found.mean.cells[1].missing == 2
     assert "2 of 240 rollouts are missing (excluded): x 2" in found.notes
     assert calipers.matrix(lost, missing="zero")["x"].tasks == 60

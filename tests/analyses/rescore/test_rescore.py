@@ -244,7 +244,7 @@ def test_each_reward_contributes_what_it_would_alone(tmp_path, outcome):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_filter_that_finds_nothing_counts_zero_and_one_out_of_time_is_a_gap(tmp_path):
+def test_a_filter_that_finds_nothing_counts_zero_and_so_does_an_answer_that_stops_it(tmp_path):
     rollouts = [("a", "no number", 1), ("b", "5", 1), ("c", "a" * 60 + "!", 1)]
     suite, run = files(tmp_path, {"a": "4", "b": "5", "c": "6"}, rollouts)
     found = rejudge(Rescoring(run, benchmark=suite, filters=("last_number",)))
@@ -252,8 +252,26 @@ def test_a_filter_that_finds_nothing_counts_zero_and_one_out_of_time_is_a_gap(tm
     assert found.after["mean_reward"].value == 1 / 3
     assert found.outcomes["unparsed"] == (0, 2)
     found = rejudge(Rescoring(run, benchmark=suite, filters=("regex=((?:a+)+$|5)",), name="slow"))
-    assert [row.get("slow_outcome") for row in written(found)] == ["unparsed", None, "filter_timeout"]
-    assert found.after["mean_reward"].value == 1 / 2
+    assert [row.get("slow_outcome") for row in written(found)] == ["unparsed", None, "broke_verifier"]
+    assert written(found)[2]["slow_blame"] == {"neutral": [True] * 3, "answer": [False] * 3}
+    assert found.after["mean_reward"].value == 1 / 3
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_filter_that_runs_out_of_time_on_any_text_is_a_gap(tmp_path):
+    suite, run = files(tmp_path, {"a": "a" * 60 + "!", "b": "5"}, [("a", "a" * 60 + "?", 1), ("b", "5", 1)])
+    found = rejudge(Rescoring(run, benchmark=suite, filters=("regex=((?:a+)+$|5)",), name="slow"))
+    assert [row.get("slow_outcome") for row in written(found)] == ["filter_timeout", None]
+    assert written(found)[0]["slow_blame"] == {"neutral": [False, None, None], "answer": [None] * 3}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pattern_of_the_tasks_own_that_one_answer_stops_counts_zero(tmp_path):
+    rows = [("a", "a" * 60 + "!", 1), ("b", "no", 1), ("c", "aa", 1)]
+    suite, run = files(tmp_path, dict.fromkeys("abc", "^(?:a+)+$"), rows)
+    found = rejudge(Rescoring(run, benchmark=suite, verifier="regex_match", name="slow"))
+    assert [row.get("slow_outcome") for row in written(found)] == ["broke_verifier", None, None]
+    assert found.after["mean_reward"].value == 1 / 3
 
 
 def test_rescoring_what_was_rescored(tmp_path):

@@ -51,6 +51,7 @@ class CertifiedScoring:
     interval: str | None = None
     range: tuple[float, float] | None = None
     exclude: Sequence[str] = ()
+    threshold: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""
@@ -167,6 +168,7 @@ def certify(
     interval: str | None = None,
     range: tuple[float, float] | None = None,
     exclude: str | Sequence[str] = (),
+    threshold: float | None = None,
     salt_seed: bytes | None = None,
 ) -> Certified:
     """Certify the rollouts in ``paths``, or a result alone.
@@ -179,7 +181,8 @@ def certify(
     refuse_pipes(given)
     metrics, by, exclude = ((names,) if isinstance(names, str) else tuple(names) for names in (metrics, by, exclude))
     scoring = CertifiedScoring(
-        metrics, by, cluster, dialect, missing, reward, confidence, integer("seed", seed), interval, range, exclude
+        *(metrics, by, cluster, dialect, missing, reward, confidence, integer("seed", seed), interval, range, exclude),
+        threshold,
     )
     planned = None if plan is None else os.fspath(plan)
     if key is not None:

@@ -31,7 +31,10 @@ COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifi
 """The keys of a run's identity in which a plan and its run must agree."""
 IF_SET: Final = ("documents", "model_args", "reasoning")
 """The keys of `COMPARED` that a plan has only if they are set."""
-SCORED: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed")
+SCORED: Final = (
+    *("metrics", "dialect", "by", "cluster", "reward", "threshold"),
+    *("missing", "interval", "confidence", "seed"),
+)
 """The settings of a plan that say how a run is scored."""
 NO_SUCH_RUN: Final = "the plan has no such run"
 
@@ -203,7 +206,7 @@ def _scoring_differences(
         if result[key] != planned:
             yield f"{key} is {result[key]}, planned {planned}"
     requested = scoring or {}
-    for key in () if scoring is None else ("by", "cluster", "reward", "interval", "range", "exclude"):
+    for key in () if scoring is None else ("by", "cluster", "reward", "threshold", "interval", "range", "exclude"):
         now, planned = requested.get(key) or None, wanted.get(key) or None
         if now != planned:
             yield f"{key} is {_setting_text(now)}, planned {_setting_text(planned)}"

@@ -35,7 +35,7 @@ from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.read import begin
 from calipers.reports.asserted import Asserted
 from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
-from calipers.reports.figures import counted, ends, figure
+from calipers.reports.figures import counted, ends, figure, is_or_are
 from calipers.reports.page import encoded
 from calipers.reports.result import Result, covered
 from calipers.reports.untrusted_text import clean
@@ -416,7 +416,8 @@ def _leaves(file: trees.TreeFile, rollouts: ScoredRollouts) -> CertCheck:
         return CertCheck("tree", WRONG, says)
     first = trees.first_difference(tree, certified)
     position = "at the end" if first >= count else f"at {rollouts.leaves.name(first)}"
-    says = f"{count:,} rollouts are given and {certified.count:,} are certified; the first difference is {position}"
+    given = f"{counted(count, 'rollout')} {is_or_are(count)} given"
+    says = f"{given} and {certified.count:,} {is_or_are(certified.count)} certified; the first difference is {position}"
     return CertCheck("tree", WRONG, says)
 
 

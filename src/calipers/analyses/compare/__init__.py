@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NoReturn, Self
 
 from calipers.errors import InputError, NotPassed, UnknownName
@@ -18,10 +18,12 @@ from calipers.formats.read import Input
 from calipers.metrics import MetricSpec
 from calipers.remarks import Remark
 from calipers.reports.document import Document, Glance
+from calipers.reports.doubts import Doubts
 from calipers.reports.page import Page
 from calipers.reports.remark_texts import documents_of, note_of
 from calipers.reports.result import canonical
 from calipers.request import Plan, integer
+from calipers.rollouts.checks import Check
 from calipers.rollouts.ledger import RANDOM
 from calipers.stats.anytime import BETTING
 from calipers.stats.claims import Evidence, Reason
@@ -106,6 +108,11 @@ class Question:
     tables: Sequence[str] | None  # requested numbers of lm-evaluation-harness' tables; None: all of them
     primary: Primary | None = None  # None: the first metric on all tasks
     steps: str = ""  # the key of the training steps, if each step is compared separately; else ""
+    trust_reader: bool = False  # whether a run counts whose own numbers differ from ours
+
+    def on(self, benchmark: str | None) -> Question:
+        """The question about one benchmark, with the range of its rewards."""
+        return replace(self, plan=self.plan.on(benchmark)) if self.plan.ranges else self
 
     @property
     def gated(self) -> bool:
@@ -132,6 +139,7 @@ def make_question(
     tables: Sequence[str] | None = (),
     anytime: bool = False,
     primary: Primary | None = None,
+    trust_reader: bool = False,
 ) -> Question:
     """Check the settings; InputError if one is invalid or two contradict each other."""
     if test not in TESTS:
@@ -149,7 +157,17 @@ def make_question(
     if anytime and test != "default":
         raise InputError(f"--anytime is a test itself; expected no --test {test} with it")
     largest = None if margin is None else float(margin)
-    return Question(plan, BETTING if anytime else TESTS[test], adjust, largest, baseline, most, tables, primary)
+    return Question(
+        plan,
+        BETTING if anytime else TESTS[test],
+        adjust,
+        largest,
+        baseline,
+        most,
+        tables,
+        primary,
+        trust_reader=trust_reader,
+    )
 
 
 SCHEMA = "calipers.comparison/1"
@@ -178,6 +196,7 @@ class Run:
     dataset: str | None
     tasks: int
     samples: int
+    checks: Sequence[Check] = ()  # numbers that the system which wrote the rollouts reports itself, and ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +426,11 @@ class Comparison(Page):
     def pairs(self) -> list[tuple[Contest, Pair]]:
         """Every pair of runs with its contest, in order."""
         return [(contest, pair) for contest in self.contests for pair in contest.pairs]
+
+    @property
+    def doubts(self) -> Doubts:
+        """The checks of all runs, by the name of the run."""
+        return {run.name: run.checks for contest in self.contests for run in contest.runs}
 
     @property
     def findings(self) -> list[Finding]:

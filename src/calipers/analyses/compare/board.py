@@ -51,9 +51,9 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.claims import Decision, decide
 from calipers.stats.counts import Follows
 from calipers.stats.estimate import HUGE, TOO_LARGE
-from calipers.stats.intervals import ONE_CLUSTER, least_p, t_quantile
+from calipers.stats.intervals import ONE_CLUSTER, least_p
 from calipers.stats.paired import apart
-from calipers.stats.ranks import Ranking, RankSets, Winner, rank_sets, ranking, winner
+from calipers.stats.ranks import Ranking, RankSets, Winner, own_critical, rank_sets, ranking, winner
 
 FEW: Final = "fewer than two tasks have a value in two runs"
 ALL_ONE_WAY: Final = "by chance all may point one way"
@@ -343,7 +343,7 @@ def _ranked(known: BoardValues, contest: Sequence[ReadRun], question: Question, 
         known.units,
         high=known.high[rows],
         known=known.known[rows],
-        own=_own_critical(known.known[rows], plan.confidence),
+        own=own_critical(known.known[rows], plan.confidence),
         scores=scores,
         barred=barred,
         **options,
@@ -364,14 +364,6 @@ def _ranked(known: BoardValues, contest: Sequence[ReadRun], question: Question, 
 def _enough(known: BoardValues, complete: Bools) -> bool:
     """Whether the tasks that all runs have are in at least two clusters."""
     return known.units is None or len(np.unique(known.units[complete])) > 1
-
-
-def _own_critical(known: Bools, confidence: float) -> Floats:
-    """The critical value of each pair tested alone, [M, M], by the number of its common tasks."""
-    common = known.astype(float) @ known.T.astype(float)
-    level = (1 + confidence) / 2
-    quantile = {count: t_quantile(level, max(1.0, count - 1)) for count in np.unique(common).tolist()}
-    return np.array([[quantile[count] for count in row] for row in common.tolist()])
 
 
 def _as_compared(sets: RankSets, decision: Decision) -> RankSets:

@@ -82,7 +82,7 @@ from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats import Named
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark
-from calipers.request import RequestedMetric, either, make_plan
+from calipers.request import Ranges, RequestedMetric, check_ranges, either, make_plan
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import SPLIT, STEP, has, slices, steps_of
 from calipers.rollouts.ledger import RANDOM, Assumed, Missing
@@ -101,7 +101,7 @@ def compare(
     dialect: str | None = None,
     missing: Missing | Assumed | None = None,
     reward: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
     input_format: str | None = None,
@@ -117,6 +117,8 @@ def compare(
     force: bool = False,
     progress: Progress | None = None,
     exclude: str | Sequence[str] = (),
+    threshold: float | None = None,
+    trust_reader: bool = False,
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -126,11 +128,12 @@ def compare(
     lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
     first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
-    With ``anytime`` the
-    verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
-    unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
-    ``exclude`` leaves out the rollouts of a slice, as in `score`. ``missing="random"`` declares that the loss of
-    missing rollouts does not depend on their answers; without it a verdict must survive the worst case.
+    With ``anytime`` the verdict is valid after every batch of tasks that is added to the runs. Runs of different
+    benchmarks are an error, unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or
+    too few common tasks. ``exclude`` leaves out the rollouts of a slice, and ``threshold`` is the reward from which a
+    sample passes, as in `score`. ``missing="random"`` declares that the loss of missing rollouts does not depend on
+    their answers; without it a verdict must survive the worst case. A run has no verdict if a number that its own
+    system reports differs from ours, unless ``trust_reader`` says that the reader is right.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -152,6 +155,7 @@ def compare(
         seed=seed,
         range=range,
         exclude=exclude,
+        threshold=threshold,
         compares=True,
     )
     question = make_question(
@@ -164,6 +168,7 @@ def compare(
         tables=None if rollout_metrics is None else list(table_metrics),
         anytime=anytime,
         primary=primary_question,
+        trust_reader=trust_reader,
     )
     check_sources(sources)
     names = Named(columns or {}, truth, input_format or "")
@@ -210,6 +215,7 @@ def _compare_sources(
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
+    check_ranges(question.plan, [run.key[2] for contest in contests for run in contest])
     question = _ask_each_step(contests, question)
     measured_pairs, excluded = _measure_pairs(contests, sources, question, force=force)
     known = {measured.metric_pair.text for each in measured_pairs for measured in each.family}
@@ -229,7 +235,11 @@ def _compare_sources(
             has_ranks = len(contest) > 2 and not question.anytime and not question.steps
             ranks = (
                 _without_stopped(
-                    [ranking_of(values, contest, question) for values in board_values(contest, question)], contest
+                    [
+                        ranking_of(values, contest, question)
+                        for values in board_values(contest, question.on(contest[0].key[2]))
+                    ],
+                    contest,
                 )
                 if has_ranks
                 else ()
@@ -286,7 +296,8 @@ def _measure_pairs(
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *notes]))
-            found = _measure_pair(contest[first], contest[second], common, sources, question)
+            of_benchmark = question.on(contest[first].key[2])
+            found = _measure_pair(contest[first], contest[second], common, sources, of_benchmark)
             notes += [*([refusal] if refusal else []), *found.notes]
             flips = _flips(found.family, question)
             pair = Pair(first, second, common.alignment, (), flips, notes, found.remarks)
@@ -442,7 +453,7 @@ def without_test(measured: Measured) -> Measured:
     bare = replace(difference, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
     background = measured.background
     if background is not None:
-        background = replace(background, evidence=Evidence(bare, bare))
+        background = replace(background, evidence=Evidence(bare, bare, reader=background.evidence.reader))
     return replace(measured, difference=bare, mcnemar=None, variance=None, background=background)
 
 
@@ -551,6 +562,14 @@ def _finish_pair(
 
 def _runs(contest: Sequence[ReadRun]) -> list[Run]:
     return [
-        Run(run.name, run.path, *run.identity, run.key[2], len(run.rollouts.tasks), len(run.rollouts))
+        Run(
+            run.name,
+            run.path,
+            *run.identity,
+            run.key[2],
+            len(run.rollouts.tasks),
+            len(run.rollouts),
+            list(run.rollouts.checks),
+        )
         for run in contest
     ]

@@ -45,6 +45,7 @@ from calipers.reports.document import (
     TableColumn,
     Title,
 )
+from calipers.reports.doubts import doubt_blocks
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.github import Level, annotation
 from calipers.reports.junit import Case, Kind, TestSuite
@@ -83,6 +84,7 @@ def document(comparison: Comparison, *, pairs: bool = False, details: bool = Fal
 def _blocks(comparison: Comparison, pairs: bool) -> Iterator[Block]:
     for contest in comparison.contests:
         yield from _contest(contest, comparison, pairs)
+    yield from doubt_blocks(comparison.doubts)
     for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield SentenceList([Sentence("", markdown=note)])
     yield Sentence(settings(comparison), "note")

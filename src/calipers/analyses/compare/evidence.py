@@ -21,9 +21,11 @@ from calipers.errors import InputError
 from calipers.metrics import PASS_THRESHOLD, Metric, passed
 from calipers.metrics.rewards import ANY_OF_FIRST_K, PASS_AT_K, UNDEFINED
 from calipers.request import RequestedMetric
+from calipers.rollouts.checks import Check, failed_checks
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.filling import UNIT, Ends, ends_of, filled, to_fill
 from calipers.rollouts.ledger import RANDOM, contributed
+from calipers.rollouts.record import NOT_RUN
 from calipers.rollouts.table import Rollouts
 from calipers.stats.claims import Evidence, Unseen, unseen
 from calipers.stats.counts import Follows, common_weights, follows
@@ -82,6 +84,13 @@ class Background:
     compared_on: str = ALL_SAMPLES
 
 
+def doubts_about_pair(pair: MetricPair) -> list[Check]:
+    """The numbers of the own systems of two runs that differ from ours; none if the user trusts the readers."""
+    if pair.question.trust_reader:
+        return []
+    return [check for side in pair.common.sides for check in failed_checks(side.checks)]
+
+
 def followed(common: Common, keys: tuple[str | None, str | None]) -> Sides:
     """Whether the number of samples of each run follows its results, by a reward of each run."""
     first, second = (followed_run(side, key) for side, key in zip(common.sides, keys, strict=True))
@@ -89,12 +98,17 @@ def followed(common: Common, keys: tuple[str | None, str | None]) -> Sides:
 
 
 def followed_run(run: Rollouts, key: str | None) -> Follows | None:
-    """Whether the number of samples of one run follows its results, by a reward; None if nothing shows it."""
+    """Whether the number of samples of one run follows its results, by a reward; None if nothing shows it.
+
+    A rollout that was not run does not count as planned: a run that stops at a result leaves the rest of the task so.
+    """
     key = key or run.usual_reward or next(iter(run.rewards), "")
     if key not in run.rewards:
         return None
     rewards = contributed(run, key)
-    return follows(passed(rewards, PASS_THRESHOLD), rewards.given, run.task)
+    asked = run.outcome != NOT_RUN
+    passes = passed(rewards, PASS_THRESHOLD)[asked]
+    return follows(passes, rewards.given[asked], run.task[asked], rewards=rewards.values[asked])
 
 
 def examine(pair: MetricPair, sides: Sides = NEITHER, zero: MetricPair | None = None) -> Measured:
@@ -123,6 +137,7 @@ def examine(pair: MetricPair, sides: Sides = NEITHER, zero: MetricPair | None = 
         counts=any(sides),
         weighted=_on_common_weights(compared_pair, measured),
         unseen=None if question.anytime else unseen_of(compared_pair, measured),
+        reader=bool(doubts_about_pair(pair)),
     )
     background = Background(evidence, compared_pair, filling, worst, sides, compared_on)
     return replace(measured, metric_pair=pair, background=background)
@@ -133,7 +148,12 @@ def of_table(measured: Measured) -> Measured:
     pair = measured.metric_pair
     filling = filling_of(pair)
     assumed = pair.question.plan.missing in ("zero", RANDOM)
-    evidence = Evidence(measured.difference, measured.difference, unknown=filling is not None and not assumed)
+    evidence = Evidence(
+        measured.difference,
+        measured.difference,
+        unknown=filling is not None and not assumed,
+        reader=bool(doubts_about_pair(pair)),
+    )
     return replace(measured, background=Background(evidence, pair, filling))
 
 

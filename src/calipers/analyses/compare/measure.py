@@ -22,11 +22,13 @@ from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics import UNIT, Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.rewards import passes
-from calipers.request import RequestedMetric, column_of, is_reward, per_column
+from calipers.request import RequestedMetric, column_of, demand_threshold, is_reward, per_column
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
+from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING, NO_MEAN, UNEVEN, anytime
-from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
+from calipers.stats.estimate import ValueEnds
+from calipers.stats.intervals import EXTREME, ONE_CLUSTER, ONE_SIDED, ONE_TASK, one_sided
 from calipers.stats.paired import (
     FLOORED_T,
     NO_COMMON,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from calipers.analyses.compare.evidence import Background
 
 METHOD = "paired_bootstrap"
+EXTREMES = (largest, smallest, np.max, np.min, max, min)  # aggregates of which a bootstrap says nothing
 DRAWS = 1_000  # fewer than in `stats.paired`, because each draw calls a Python function
 FEWEST_DRAWS = 200
 MOST_VALUES = 20_000_000  # samples that all draws together may handle
@@ -175,7 +178,15 @@ def metrics_of(
         pairs += [(first[text], second[text]) for text in shared]
         for unshared, name in ((first.keys() - second.keys(), names[0]), (second.keys() - first.keys(), names[1])):
             notes |= {f"{text} is excluded, because only {name} has it": None for text in sorted(unshared)}
-    return pairs, list(notes)
+    return [pair for pair in pairs if demand_threshold(pair[:1], partial(_highest, runs, pair))], list(notes)
+
+
+def _highest(
+    runs: tuple[Rollouts, Rollouts], pair: tuple[RequestedMetric, RequestedMetric], asked: RequestedMetric
+) -> float:
+    """The highest reward of both runs that a metric reads; ``asked`` is one of the pair."""
+    rewards = [contributed(run, request.params["reward"]) for run, request in zip(runs, pair, strict=True)]
+    return max(ValueEnds.of(column.kept()).high for column in rewards)
 
 
 def _under_one_name(
@@ -255,11 +266,17 @@ def _measure_resampled(metric_pair: MetricPair) -> Measured:
     units = None if metric_pair.clusters is None else metric_pair.clusters[compared]
     code = np.arange(len(first)) if units is None else np.unique(units, return_inverse=True)[1]
 
+    drawn: list[tuple[float, float]] = []
+
     def draw(tasks: Sequence[int]) -> float:
         old, new = compute_first([first[task] for task in tasks]), compute_second([second[task] for task in tasks])
+        drawn.append((old, new))
         return _difference(new, old)
 
     difference = _resample(_difference(new, old), draw, code, sum(samples), metric_pair)
+    sides = np.array(drawn).reshape(-1, 2)
+    if drawn and (one_sided(old, sides[:, 0]) or one_sided(new, sides[:, 1])):
+        difference = Difference(difference.value, None, None, None, METHOD, difference.units, why=ONE_SIDED)
     shown = [value if math.isfinite(value) else None for value in (old, new)]
     return Measured(metric_pair, metric_pair.higher_is_better, difference, shown[0], shown[1], compared, samples)
 
@@ -375,12 +392,18 @@ def _measure(metric_pair: MetricPair) -> Measured:
 
 def _without_resampling(measured: Measured, metric: Metric | Opaque) -> Measured:
     """Remove the interval and test of a maximum, minimum or sum, for which the bootstrap is not valid."""
-    if not isinstance(metric, Metric) or metric.aggregate not in (largest, smallest, total):
+    if not isinstance(metric, Metric):
+        return measured
+    q = metric.quantile
+    if isinstance(q, str):
+        q = measured.metric_pair.metrics[0].params[q]
+    if metric.aggregate not in EXTREMES and metric.aggregate is not total and q not in (0, 100):
         return measured
     value, units = measured.difference.value, measured.difference.units
     if value is None:
         return measured
-    return replace(measured, difference=Difference(value, None, None, None, METHOD, units, why=metric.no_interval))
+    why = metric.no_interval or EXTREME
+    return replace(measured, difference=Difference(value, None, None, None, METHOD, units, why=why))
 
 
 def reduced_of(metric_pair: MetricPair, run: int, columns: list[Column]) -> Column:

@@ -22,11 +22,13 @@ from calipers.analyses.compare import (
     step_order,
 )
 from calipers.remarks import Remark
+from calipers.reports.axes import Axis
 from calipers.reports.document import Blank, Block, Cell, Glance, Name, Picture, Row, Sentence, Table, TableColumn
+from calipers.reports.doubts import doubt_blocks
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.remark_texts import note_of, text_of
-from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_line, fitted, head_blocks, round_axis
+from calipers.reports.result_page import PICTURE, answer_blocks, digest_line, fitted, head_blocks, round_axis
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
@@ -68,6 +70,7 @@ def short_page(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
         yield from _datasets_page(comparison)
     else:
         yield from _pairs_page(comparison)
+    yield from doubt_blocks(comparison.doubts)
     for note in comparison.notes:  # on a terminal the command prints them to stderr
         yield Sentence("", markdown=note)
 
@@ -142,12 +145,24 @@ def _advice(finding: Finding, comparison: Comparison) -> str:
         return ""
     if comparison.order is not None:  # the number is that of a test for a fixed number of tasks
         return "Add tasks to the runs and compare again: this test is valid after every batch"
-    new = counted(finding.more_tasks, "new cluster" if comparison.cluster else "new task")
+    unit = "cluster" if comparison.cluster else "task"
+    new = f"About {counted(finding.more_tasks, f'new {unit}')}, tested on their own,"
     chance = f"with 80{_NO_BREAK}% chance"
     if comparison.margin is None:
-        return f"About {new} would show a difference this large {chance}"
-    # they show the difference, or that it is within the margin, whichever takes fewer
-    return f"If this is the true difference, about {new} would decide it {chance}"
+        advice = f"{new} would show a difference this large {chance}"
+    else:  # they show the difference, or that it is within the margin, whichever takes fewer
+        advice = f"If this is the true difference, {new[0].lower()}{new[1:]} would decide it {chance}"
+    return f"{advice}{_allowed(finding, unit)}"
+
+
+def _allowed(finding: Finding, unit: str) -> str:
+    """The number of new tasks at both ends of the interval: ``; the data allow anything from 60 to 640 tasks``."""
+    if finding.new_tasks is None or not finding.stderr:
+        return ""
+    least, most = finding.new_tasks
+    if most is None:
+        return f"; the data allow anything from {counted(least, unit)} to no number at all"
+    return f"; the data allow anything from {least:,} to {counted(most, unit)}"
 
 
 def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
@@ -292,7 +307,7 @@ def survives(finding: Finding, names: tuple[str, str]) -> str:
     tipping = finding.tipping
     if tipping is None or tipping.most < tipping.missing:
         return ""
-    missing = _all_of(tipping.missing, "missing rollout")
+    missing = all_of(tipping.missing, "missing rollout")
     return f"even if {missing} of {_run_of(tipping, names)} {tipping.outcome}{_others_too(finding, names)}"
 
 
@@ -323,10 +338,10 @@ def _others_too(finding: Finding, names: tuple[str, str]) -> str:
     if tipping is None or tipping.run == "first" or not finding.missing[0]:
         return ""
     opposite = {"failed": "passed", "passed": "failed"}[tipping.outcome]
-    return f" and {_all_of(finding.missing[0])} of {names[0]} {opposite}"
+    return f" and {all_of(finding.missing[0])} of {names[0]} {opposite}"
 
 
-def _all_of(count: int, noun: str = "") -> str:
+def all_of(count: int, noun: str = "") -> str:
     """``all 59 missing rollouts``, ``the 1 missing rollout``."""
     plural = f" {noun}{'' if count == 1 else 's'}" if noun else ""
     return f"{'the' if count == 1 else 'all'} {count:,}{plural}"

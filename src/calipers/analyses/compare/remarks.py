@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from calipers.analyses.compare.evidence import Background
+from calipers.analyses.compare.evidence import Background, doubts_about_pair
 from calipers.analyses.compare.measure import Measured
 from calipers.errors import InputError
 from calipers.remarks import Remark, Value
@@ -24,6 +24,8 @@ Values = dict[str, Value]
 
 def of_decision(decision: Decision, measured: Measured, background: Background) -> list[Remark]:
     """Why a difference is undecided although the tasks may show it; empty if it is decided, or they do not."""
+    if decision.undecided_by == "reader":
+        return [Remark("reader_decides", doubts_about_pair(background.pair)[0].remark.values, "no_answer")]
     if decision.undecided_by == "missing":
         return [_missing_decide(measured, background)]
     if decision.undecided_by == "counts":

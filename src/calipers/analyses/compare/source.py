@@ -25,7 +25,7 @@ from calipers.analyses.compare.align import Common, ReadRun
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, display, nearest
 from calipers.formats import BAD, COMPARED, NUMBERED, Format, Raw, Text
 from calipers.formats.convert import texts_of_rows
-from calipers.formats.read import Input, begin, format_of
+from calipers.formats.read import Input, begin, format_of, run_or_path
 from calipers.formats.run_folder import (
     DOCUMENTS,
     DOCUMENTS_SCHEMA,
@@ -40,11 +40,13 @@ from calipers.formats.source import STDIN
 from calipers.formats.source import Source as File
 from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 from calipers.pipeline import Progress, Source, read, score_rollouts
-from calipers.reports.figures import POLICY, counted
+from calipers.reports.doubts import Doubts, doubts_about
+from calipers.reports.figures import POLICY, counted, is_or_are
 from calipers.reports.page import load as load_document
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.request import Plan, RequestedMetric, make_plan
+from calipers.rollouts.checks import Check, failed_checks
 from calipers.rollouts.column import Bools, Ints, total
 from calipers.rollouts.labels import STEP, over_steps, without
 from calipers.rollouts.ledger import Ledger
@@ -169,7 +171,8 @@ def read_source(
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
         in_order = columns.get("sample") == NUMBERED
         unnumbered = frozenset(display(part.places.path) for part in parts if in_order or part.unnumbered)
-        return ReadSource(display(" ".join(paths)), rollouts, digests, columns, cache(inputs), unnumbered)
+        path = display(" ".join(map(run_or_path, paths)))
+        return ReadSource(path, rollouts, digests, columns, cache(inputs), unnumbered)
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)
 
 
@@ -571,7 +574,7 @@ def may_have_table(source: Any) -> bool:
     """
     if not isinstance(source, (str, os.PathLike)) or os.fspath(source) == STDIN:
         return False
-    path = os.fspath(source)
+    path = run_or_path(os.fspath(source))
     if os.path.isdir(path):
         return is_task_library_run(path) if is_run(path) else True  # it may contain results of lm-evaluation-harness
     if not os.path.isfile(path):  # detecting the format of a pipe would consume its bytes
@@ -606,7 +609,7 @@ def check_gaps(contest: Sequence[ReadRun], question: Question) -> None:
         return
     for run in contest:
         if gaps := Ledger.of(run.rollouts).gaps:
-            refusal = f"{run.name}: {gaps:,} of {len(run.rollouts):,} rollouts are missing"
+            refusal = f"{run.name}: {gaps:,} of {len(run.rollouts):,} rollouts {is_or_are(gaps)} missing"
             raise Incomplete(f"{refusal}; --missing gap excludes them, --missing zero counts them as 0")
 
 
@@ -701,9 +704,21 @@ def _matches(name: str, key: str) -> bool:
     return name in (key, key.rpartition(",")[0])
 
 
+def doubts_of(sources: Sequence[ReadSource], finished: Sequence[FinishedResult] = ()) -> Doubts:
+    """The sources with a number of their own system that differs from ours, by path."""
+    doubts: dict[str, list[Check]] = {}
+    every = [(source.path, source.rollouts.checks) for source in sources]
+    every += [(document.path, document.result.checks) for document in finished]
+    for path, checks in every:
+        if failed := failed_checks(checks):
+            doubts.setdefault(path or "a table", []).extend(failed)
+    return doubts
+
+
 def source_notes(sources: Sequence[ReadSource], by: Collection[str] = ()) -> list[str]:
     """Notes of the readers, on numbers over several training steps, and on sources with the same content."""
-    notes = [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
+    notes = doubts_about(doubts_of(sources))
+    notes += [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
     if STEP not in by:
         notes += [f"{source.path}: {note}" for source in sources for note in over_steps(source.rollouts)]
     seen: dict[tuple[str, ...], str] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,11 +12,10 @@ import numpy as np
 
 from calipers.analyses.gate import Check, Gate, Word
 from calipers.analyses.gate.numbers import (
-    BOTTOM,
     NO_BOUNDS,
     NO_ENDS,
+    NO_INTERVAL,
     TABLE,
-    TOP,
     Differences,
     GateGroup,
     GateNumbers,
@@ -29,8 +28,6 @@ from calipers.analyses.gate.numbers import (
     is_document,
     number_of,
     read_numbers,
-    with_filled,
-    worst_of,
 )
 from calipers.analyses.gate.requirement import TASK, Gaps, NamedResult, Policy, Requirement, required_of
 from calipers.errors import CalipersError, InputError, UnknownName
@@ -38,15 +35,14 @@ from calipers.formats import Named
 from calipers.formats.read import is_folder_of_runs, runs_inside
 from calipers.pipeline import Source
 from calipers.remarks import Remark, Value
-from calipers.reports.figures import counted, figure
+from calipers.reports.figures import counted, figure, is_or_are
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Result, finite
+from calipers.rollouts.checks import disagreements
 from calipers.stats.claims import Evidence, Reason, claim
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.paired import below
 from calipers.stats.ranks import holm
-
-NO_INTERVAL: Final = "there is no interval with the missing rollouts filled in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +55,18 @@ class Missing:
     why: str = NO_BOUNDS  # why ``ends`` are unknown
     finished: bool = False  # whether they are unknown because a finished result does not store them
 
+    several: bool = False  # whether the text names rollouts of both runs
+
+    @property
+    def are(self) -> str:
+        """The text with its verb: ``1 of 40 rollouts is``."""
+        return f"{self.text} {'are' if self.several else is_or_are(self.count)}"
+
+    @property
+    def decide(self) -> str:
+        """The verb of rollouts that decide an answer."""
+        return "decides" if self.count == 1 and not self.several else "decide"
+
 
 def decide(requirement: Requirement, word: Word, missing: Missing, too_many: str | None) -> tuple[Word, str | None]:
     """The answer if rollouts are missing: ``word`` unless they could change it; or why there is no answer.
@@ -68,7 +76,7 @@ def decide(requirement: Requirement, word: Word, missing: Missing, too_many: str
     if missing.ends is None:
         if missing.finished and word == "failed" and not too_many:
             return "failed", None
-        unknown = f"{missing.text} are missing and may decide the answer: {missing.why}; {advice(missing.count)}"
+        unknown = f"{missing.are} missing and may decide the answer: {missing.why}; {advice(missing.count)}"
         return "undefined", too_many or unknown
     low, high = sorted(missing.ends)
     met = [requirement.met(end) for end in (low, high)]
@@ -80,7 +88,7 @@ def decide(requirement: Requirement, word: Word, missing: Missing, too_many: str
     if all(met):
         return word, None
     bounds = f"the value is {figure(low)} to {figure(high)} depending on them"
-    return "undefined", f"{missing.text} are missing and decide the answer: {bounds}; {advice(missing.count)}"
+    return "undefined", f"{missing.are} missing and {missing.decide} the answer: {bounds}; {advice(missing.count)}"
 
 
 def advice(count: int) -> str:
@@ -98,40 +106,41 @@ def unless_missing_decide(observed: Check, ends: Sequence[Check], group: GateGro
         return observed
     if words == {"failed"}:
         return replace(observed, word="failed", remark=ends[1].remark, failing=ends[1].failing)
-    gaps = group.ledger.gaps
-    why = f"{gaps:,} of {group.ledger.planned:,} rollouts are missing and decide the answer; {advice(gaps)}"
+    gaps = group.ledger.filled
+    missing = Missing(f"{gaps:,} of {group.ledger.planned:,} rollouts", gaps)
+    why = f"{missing.are} missing and {missing.decide} the answer; {advice(gaps)}"
     return replace(observed, word="undefined", value=None, why=why, failing=[])
 
 
 def missing_text(part: GateGroup | GateSlice, number: Number) -> str:
     """The missing rollouts of a number in words; "" if none is missing."""
     ledger = part.ledger
-    if ledger.gaps and (number.bounds is not None or number.samples < ledger.planned):
-        return f"{ledger.gaps:,} of {ledger.planned:,} rollouts"
+    if ledger.filled and (number.bounds is not None or number.samples < ledger.planned):
+        return f"{ledger.filled:,} of {ledger.planned:,} rollouts"
     return f"some of {ledger.planned:,} rollouts" if number.bounds is not None else ""
 
 
 def missing_in_result(
-    requirement: Requirement,
-    part: GateGroup | GateSlice,
-    number: Number,
-    filled: Callable[[int], Number | None] | None,
-    unknown: str | None,
+    requirement: Requirement, part: GateGroup | GateSlice, number: Number, unknown: str | None, *, document: bool
 ) -> Missing | None:
     """The missing rollouts of a number of one result; None if none is missing.
 
-    ``filled`` returns the number with every missing rollout at one end of the range; None for a finished result.
-    ``unknown`` is the reason why filling says nothing about the number, if so.
+    ``unknown`` is the reason why filling says nothing about the number, if so; ``document``: it is of a finished
+    result.
     """
     text, count = missing_text(part, number), part.ledger.gaps
     if not text:
         return None
     if requirement.end is None:
         return Missing(text, count, number.bounds, unknown or NO_BOUNDS)
-    if filled is None:
-        return Missing(text, count, None, NO_ENDS, finished=True)
-    ends = None if unknown else _interval_ends(requirement, filled(BOTTOM), filled(TOP))
-    return Missing(text, count, ends, unknown or NO_INTERVAL)
+    if unknown is not None or number.bounds is None:
+        return Missing(text, count, None, unknown or NO_BOUNDS)
+    if number.filled_intervals is None:
+        return Missing(text, count, None, NO_ENDS, finished=document)
+    end = int(requirement.end == "upper")
+    ends = [math.nan if interval is None else interval[end] for interval in number.filled_intervals]
+    known = (ends[0], ends[1]) if all(map(math.isfinite, ends)) else None
+    return Missing(text, count, known, NO_INTERVAL)
 
 
 def missing_in_difference(
@@ -143,15 +152,16 @@ def missing_in_difference(
     if not parts and number.bounds is None:
         return None
     text, count = " and ".join(parts) or "some rollouts", max(each.gaps for _, each in ledgers)
+    several = len(parts) != 1
     if changes.paired is not None and number.bounds is None and not number.lacking:
         return None  # none is missing on the common tasks
     if requirement.end is None:
-        return Missing(text, count, number.bounds, finished=changes.paired is None)
+        return Missing(text, count, number.bounds, finished=changes.paired is None, several=several)
     worst = changes.worst_of(group, requirement)
     if worst is None:
-        return Missing(text, count, None, NO_BOUNDS)
+        return Missing(text, count, None, NO_BOUNDS, several=several)
     low, high = (Number(filled.value, filled.interval) for filled in worst)
-    return Missing(text, count, _interval_ends(requirement, low, high), NO_INTERVAL)
+    return Missing(text, count, _interval_ends(requirement, low, high), NO_INTERVAL, several=several)
 
 
 def _interval_ends(requirement: Requirement, *filled: Number | None) -> tuple[float, float] | None:
@@ -226,7 +236,7 @@ def check_worst_task(
         number = number_of(requirement, cut.metrics)
         if number is None:
             continue
-        observed, missing = round((number.value or 0.0) * number.samples), cut.ledger.gaps if fill is not None else 0
+        observed, missing = round((number.value or 0.0) * number.samples), cut.ledger.filled if fill is not None else 0
         if number.samples + missing:
             counts[name] = observed + missing * (fill or 0), number.samples + missing
     if not counts:
@@ -303,15 +313,18 @@ def gate(
     input_format: str | None = None,
     confidence: float | None = None,
     seed: int | None = None,
+    threshold: float | None = None,
+    trust_reader: bool = False,
 ) -> Gate:
     """Check a result against requirements, such as ``require=["lower(pass@1) >= 0.6"]``.
 
     ``result`` is a `Result`, the path of a result.json, anything that `score` reads, which is scored first, or a folder
     of runs, each of which is checked; ``baseline`` is the same, for ``delta(...)``. A ``policy`` is a YAML file of
     requirements, for one result or several. Every group must meet every requirement, unless ``agent``, ``model`` or
-    ``dataset`` selects groups. ``max_gaps`` is the most rollouts of a group that may be missing: ``5`` or ``"2%"``. The
-    other parameters are those of `score`, for rollouts. The answer's ``word`` is ``"passed"``, ``"failed"`` or
-    ``"undefined"``.
+    ``dataset`` selects groups. ``max_gaps`` is the most rollouts of a group that may be missing: ``5`` or ``"2%"``. If
+    a number that the system which wrote the rollouts reports differs from ours, there is no answer, unless
+    ``trust_reader`` says that the reader is right. The other parameters are those of `score`, for rollouts. The
+    answer's ``word`` is ``"passed"``, ``"failed"`` or ``"undefined"``.
 
     >>> gate([[1, 1], [1, 0]], require="mean_reward >= 0.5").word
     'passed'
@@ -321,11 +334,13 @@ def gate(
     path = None if policy is None else os.fspath(policy)
     required = required_of(named, [require] if isinstance(require, str) else require, path, max_gaps, group, baseline)
     names = Named(columns or {}, truth, input_format or "")
-    scoring = GateScoring(dialect, missing, cluster, reward, range, names, confidence, seed)
-    return check_policy(required, scoring, alone=policy is None)
+    scoring = GateScoring(dialect, missing, cluster, reward, range, names, confidence, seed, threshold)
+    return check_policy(required, scoring, alone=policy is None, trust_reader=trust_reader)
 
 
-def check_policy(policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False) -> Gate:
+def check_policy(
+    policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False, trust_reader: bool = False
+) -> Gate:
     """Check every requirement of a policy for the groups of its results.
 
     A requirement that names no group is checked for each group. If a result cannot be read, its requirements are
@@ -357,12 +372,18 @@ def check_policy(policy: Policy, scoring: GateScoring | None = None, *, alone: b
         if not all(requirement.worst or requirement.missing for requirement in requirements):
             notes += [*_warnings(named.name, numbers), *(_warnings("the baseline", changes.before) if changes else ())]
         for requirement in requirements:
-            checks += [
+            answers = [
                 _GroupCheck(
                     requirement, named.name, group, numbers, changes if requirement.delta else None, policy.max_gaps
                 ).check()
                 for group in _groups(requirement, numbers)
             ]
+            read = [numbers, *([changes.before] if changes is not None and requirement.delta else [])]
+            doubts = [text_of(remark) for each in read for remark in disagreements(each.checks)]
+            if doubts and not trust_reader:
+                why = f"{'; '.join(doubts)}; --trust-reader decides nevertheless"
+                answers = [replace(answer, word="undefined", value=None, why=why, failing=[]) for answer in answers]
+            checks += answers
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
 
 
@@ -392,10 +413,7 @@ def _runs_in_folder(source: Source | Result | None) -> list[str] | None:
 def _read_numbers(
     named: NamedResult, requirements: Sequence[Requirement], scoring: GateScoring, most: Gaps | None
 ) -> tuple[GateNumbers, Differences | None]:
-    """The numbers of a result, and its differences from the baseline if a requirement needs them.
-
-    Rollouts are scored again with the missing ones filled in, if a requirement needs that.
-    """
+    """The numbers of a result, and its differences from the baseline if a requirement needs them."""
     by = list(dict.fromkeys(requirement.by for requirement in requirements if requirement.by))
     on_delta = [requirement for requirement in requirements if requirement.delta]
     if on_delta and named.baseline is None:
@@ -403,11 +421,6 @@ def _read_numbers(
     metrics = list(dict.fromkeys(requirement.metric for requirement in requirements if not requirement.missing))
     on_ends = {requirement.key for requirement in requirements if requirement.end and not requirement.delta}
     numbers = read_numbers(named.source, metrics, by, scoring, on_ends=on_ends)
-    if not numbers.document and any(requirement.worst and not requirement.delta for requirement in requirements):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, on_ends=on_ends)
-    on_end = any(requirement.end and not (requirement.delta or requirement.worst) for requirement in requirements)
-    if on_end and not numbers.once and not numbers.zero and too_many_missing(numbers, most):
-        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP, on_ends=on_ends)
     if not on_delta or named.baseline is None:
         return numbers, None
     delta_metrics = list(dict.fromkeys(requirement.metric for requirement in on_delta))
@@ -482,7 +495,7 @@ class _GroupCheck:
             return replace(start, why=why)
         remark = _remark(requirement, number, better)
         if word == "failed" and requirement.met(value) and missing is not None and missing.ends is not None:
-            remark = _unmet_remark(missing.text, missing.ends)
+            remark = _unmet_remark(missing, missing.ends)
         return replace(start, value=value, word=word, remark=remark)
 
     def _beyond_samples(self, number: Number) -> bool:
@@ -535,21 +548,15 @@ class _GroupCheck:
 
     def _worst(self, part: GateGroup | GateSlice, number: Number) -> Number:
         """The number with every missing rollout at its worse end."""
-        if self.numbers.document or BOTTOM not in self.numbers.filled:  # BOTTOM is not filled for differences
-            return at_end(number, part, worse=True)
-        return worst_of(self.requirement, part, number, self.numbers.unknown, self._filled(BOTTOM))
-
-    def _filled(self, end: int) -> Number | None:
-        """The number with every missing rollout at an end of the range; None if it is unknown."""
-        group = self.numbers.filled.get(end, {}).get(self.group.identity)
-        return None if group is None else _number_in(self.requirement, group)
+        unknown = self.numbers.unknown.get(self.requirement.key[0])
+        return at_end(number, part, worse=True, unknown=unknown)
 
     def _missing(self, part: GateGroup | GateSlice, number: Number) -> Missing | None:
         """The missing rollouts of the number that is checked; None if none is missing."""
         if self.changes is not None:
             return missing_in_difference(self.requirement, self.group, number, self.changes)
-        filled = None if self.numbers.once else self._filled
-        return missing_in_result(self.requirement, part, number, filled, self.numbers.unknown.get(self.requirement.key))
+        unknown = self.numbers.unknown.get(self.requirement.key[0])
+        return missing_in_result(self.requirement, part, number, unknown, document=self.numbers.document)
 
     def _check_slices(self) -> Check:
         """The answer of a requirement on every slice or on the worst task."""
@@ -559,7 +566,7 @@ class _GroupCheck:
             return replace(start, why=too_many)
         if requirement.worst_task:
             observed = check_worst_task(requirement, group, start, confidence)
-            if self.most is not None or self.numbers.zero or observed.value is None or not group.ledger.gaps:
+            if self.most is not None or self.numbers.zero or observed.value is None or not group.ledger.filled:
                 return observed
             ends = [check_worst_task(requirement, group, start, confidence, fill) for fill in (0, 1)]
             return unless_missing_decide(observed, ends, group)
@@ -579,15 +586,6 @@ def _slices_by(requirement: Requirement, group: GateGroup, numbers: GateNumbers)
         )
         raise UnknownName.of(f"slices in {numbers.path}", requirement.by or "", group.breakdowns, hint)
     return group.breakdowns[requirement.by]
-
-
-def _number_in(requirement: Requirement, group: GateGroup) -> Number | None:
-    """The metric of a group or of one slice of it; None if the group does not have it."""
-    numbers: Mapping[str, Number] = group.numbers()
-    if requirement.by is not None:
-        cut = group.breakdowns.get(requirement.by, {}).get(requirement.slice or "")
-        numbers = cut.metrics if cut else {}
-    return number_of(requirement, numbers)
 
 
 def _warnings(name: str, numbers: GateNumbers) -> list[str]:
@@ -659,10 +657,10 @@ def _bounds_remark(requirement: Requirement, number: Number) -> str | None:
     return f"the missing rollouts may decide the answer: the value is {low} to {high} depending on them"
 
 
-def _unmet_remark(missing: str, ends: tuple[float, float]) -> str:
+def _unmet_remark(missing: Missing, ends: tuple[float, float]) -> str:
     """The remark on a requirement that the value meets, and that no outcome of the missing rollouts lets it meet."""
     low, high = (figure(end) for end in sorted(ends))
-    return f"{missing} are missing, and no outcomes of theirs meet it: with them the value is {low} to {high}"
+    return f"{missing.are} missing, and no outcomes of theirs meet it: with them the value is {low} to {high}"
 
 
 def _interval_remark(requirement: Requirement, number: Number) -> str | None:
@@ -679,7 +677,8 @@ def _too_many_gaps(part: GateGroup | GateSlice, most: Gaps | None, suffix: str) 
     ledger = part.ledger
     if most is None or most.allow(ledger.gaps, ledger.planned):
         return None
-    return f"{ledger.gaps:,} of {ledger.planned:,} rollouts{suffix} are missing, and at most {most} may be"
+    missing = f"{ledger.gaps:,} of {ledger.planned:,} rollouts{suffix} {is_or_are(ledger.gaps)} missing"
+    return f"{missing}, and at most {most} may be"
 
 
 def _known_slices(requirement: Requirement, group: GateGroup) -> str:

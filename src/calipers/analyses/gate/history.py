@@ -39,7 +39,7 @@ from calipers.analyses.watch.status import (
     raised_remark,
 )
 from calipers.analyses.watch.sums import StepSums, demand_watched_range, matched, shared_tasks, summed
-from calipers.errors import InputError, LogError, UnknownName
+from calipers.errors import Incomplete, InputError, LogError, UnknownName
 from calipers.formats import BAD, Named
 from calipers.formats.read import begin
 from calipers.formats.source import STDIN
@@ -47,6 +47,7 @@ from calipers.metrics import UNIT
 from calipers.remarks import Remark
 from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result import finite
+from calipers.rollouts.checks import disagreements
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.paired import paired
@@ -278,9 +279,17 @@ class History:
         return baseline_remark(self.compared_at(night), begins=begins)
 
 
-def tonight(path: str, columns: Named, reward: str | None, settings: MonitorSettings) -> StepSums:
-    """The sums of a run's rollouts; InputError for several models or datasets, or a reward outside the given range."""
+def tonight(
+    path: str, columns: Named, reward: str | None, settings: MonitorSettings, *, trust_reader: bool = False
+) -> StepSums:
+    """The sums of a run's rollouts; InputError for several models or datasets, or a reward outside the given range.
+
+    Incomplete if a number of the run's own system differs from ours, unless ``trust_reader``: a night stays in the
+    history.
+    """
     rollouts, _ = begin([path], columns=columns)
+    if not trust_reader and (doubts := disagreements(rollouts.checks)):
+        raise Incomplete(f"{path}: {text_of(doubts[0])}; --trust-reader adds the night nevertheless")
     parts = list(rollouts.groups())
     if len(parts) > 1:
         raise InputError.at(path, f"has {len(parts)} groups", "expected the rollouts of one model on one dataset")
@@ -491,7 +500,8 @@ def gate_with_history(
     sums = None
     if result is not None:
         columns = Named(settings.get("columns") or {}, settings.get("truth"), settings.get("input_format") or "")
-        sums = tonight(result, columns, settings.get("reward"), loaded.monitor.settings)
+        trusted = bool(settings.get("trust_reader"))
+        sums = tonight(result, columns, settings.get("reward"), loaded.monitor.settings, trust_reader=trusted)
     count_before, accepted_before = len(loaded.nights), len(loaded.monitor.accepted)
     notes_before = len(loaded.monitor.notes)
     if accept is not None:

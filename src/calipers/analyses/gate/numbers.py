@@ -10,14 +10,14 @@ import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from calipers.analyses.compare import Comparison, Contest, Finding, Pair, Run, metric_key
 from calipers.analyses.compare.document import common_tasks, shown_names
-from calipers.analyses.compare.findings import NO_RANGE, filled_rollouts, reward_range, why_not_fillable, within_range
+from calipers.analyses.compare.findings import why_not_fillable
 from calipers.analyses.compare.source import (
     CalledTable,
     DocumentTable,
@@ -33,19 +33,22 @@ from calipers.formats import BAD, options_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
-from calipers.pipeline import Source, read, score, score_rollouts
+from calipers.pipeline import Source, read, score
 from calipers.remarks import Remark
 from calipers.reports.figures import counted
 from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result import SCHEMA, Result
 from calipers.request import Plan, RequestedMetric, make_plan, per_reward
+from calipers.rollouts.checks import Check, disagreements
+from calipers.rollouts.column import Column
+from calipers.rollouts.filling import ends_of, filled, to_fill
 from calipers.rollouts.labels import sliced
 from calipers.rollouts.ledger import RANDOM, contributed
 from calipers.rollouts.record import Stop
 from calipers.rollouts.table import Rollouts
 from calipers.stats.claims import Evidence
 from calipers.stats.estimate import NO_SEQUENCE
-from calipers.stats.free_bounds import free_bounds
+from calipers.stats.free_bounds import FreeBounds, free_bounds
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
 from calipers.typed import complete
@@ -64,6 +67,8 @@ class Number(msgspec.Struct, frozen=True, gc=False):
     samples: int = 0
     higher_is_better: bool | None = None  # for any other number
     lacking: bool = False  # for a difference: whether rollouts of its tasks are missing
+    # the intervals with all missing rollouts failed, and with all passed; None if a document does not have them
+    filled_intervals: tuple[tuple[float, float] | None, tuple[float, float] | None] | None = None
 
 
 class GateLedger(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +76,12 @@ class GateLedger(msgspec.Struct, frozen=True, gc=False):
 
     planned: int
     gaps: int
+    not_filled: int | None = None
+
+    @property
+    def filled(self) -> int:
+        """The missing rollouts that are filled in; the others were lost before the model was asked."""
+        return self.gaps - (self.not_filled or 0)
 
 
 class Stopped(msgspec.Struct, frozen=True, gc=False):
@@ -191,42 +202,12 @@ def number_in_table(table: Mapping[str, Number], name: str) -> Number | None:
     return table[keys[0]] if keys else None
 
 
-Key = tuple[str, tuple[tuple[str, str], ...]]
-NO_ENDS: Final = "a finished result has no interval with the missing rollouts filled in; expected the rollouts"
+NO_ENDS: Final = "the document has no interval with the missing rollouts filled in; expected the rollouts"
+NO_INTERVAL: Final = "there is no interval with the missing rollouts filled in"
 NO_BOUNDS: Final = "no bounds are known for it"
+Key = tuple[str, tuple[tuple[str, str], ...]]
 BOTTOM, TOP = 0, 1  # indices of the ends of the range of rewards
 NO_SIDE: Final = "it is not known whether higher or lower is better, so there is no worst case"
-
-
-def scored_filled(
-    source: Source,
-    metrics: Sequence[Any] | None,
-    by: Sequence[str],
-    settings: Mapping[str, Any],
-    end: int,
-    on_ends: Collection[Key] = (),
-) -> tuple[list[GateGroup], dict[Key, str]]:
-    """The groups of a source, scored with every missing rollout filled with an end of the range of rewards.
-
-    Also returns the metrics about which these groups say nothing, each with the reason. ``on_ends`` are the metrics
-    whose interval a requirement reads.
-    """
-    if is_stdin(source):
-        raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
-    plan_settings = {name: value for name, value in settings.items() if name not in ("columns", "missing")}
-    plan = make_plan(metrics, by=list(by), source=source, **plan_settings)
-    rollouts = read(source, columns=settings.get("columns"), labels=plan.labels)
-    unknown: dict[Key, str] = {}
-    for request in plan.requests:
-        if why := why_not_fillable(request):
-            unknown[metric_key(request.text)] = why
-            continue
-        for variant in per_reward(request, rollouts, plan.reward, plan.dialect.every_reward):
-            if not within_range(contributed(rollouts, variant.params["reward"]), reward_range(plan)):
-                unknown[metric_key(variant.text)] = NO_RANGE
-    full = filled_rollouts(rollouts, reward_range(plan)[end])
-    groups = msgspec.convert(score_rollouts(full, plan).to_dict(), complete(_Document)).groups
-    return bounded_beyond_samples(groups, full, plan, on_ends), unknown
 
 
 PASS_AT_K: Final = "pass@{k}"
@@ -283,26 +264,45 @@ def _bounded(
         number = metrics.get(variant.text)
         if number is None or number.value is not None or number.tasks:
             continue
-        column = contributed(part, variant.params["reward"])
-        k = variant.params["k"]
-        found = free_bounds(
-            column.filled(0.0) if plan.missing == ZERO else column,
-            part.by_task,
-            [k],
-            threshold=variant.params["threshold"],
-            confidence=plan.confidence,
-            clustered=plan.cluster is not None,
-            stopped=part.stop is not None,
-        )
+        column, k = contributed(part, variant.params["reward"]), variant.params["k"]
+        found = _free_bounds(column.filled(0.0) if plan.missing == ZERO else column, part, variant, plan)
         if found.why is not None:
             why = text_of(Remark("free_bounds_none", {"k": k, "samples": found.samples}, "no_answer"))
             bounded[variant.text] = msgspec.structs.replace(number, why=f"{why}: {text_of(found.why)}")
         else:
             remark = text_of(Remark("free_bounds_used", {"k": k, "samples": found.samples}))
             bounded[variant.text] = msgspec.structs.replace(
-                number, interval=found.ends[k], remark=remark, tasks=found.tasks
+                number,
+                interval=found.ends[k],
+                remark=remark,
+                tasks=found.tasks,
+                filled_intervals=_filled_free_bounds(column, part, variant, plan),
             )
     return bounded
+
+
+def _free_bounds(column: Column, part: Rollouts, variant: RequestedMetric, plan: Plan) -> FreeBounds:
+    return free_bounds(
+        column,
+        part.by_task,
+        [variant.params["k"]],
+        threshold=variant.params["threshold"],
+        confidence=plan.confidence,
+        clustered=plan.cluster is not None,
+        stopped=part.stop is not None,
+    )
+
+
+def _filled_free_bounds(
+    column: Column, part: Rollouts, variant: RequestedMetric, plan: Plan
+) -> tuple[tuple[float, float] | None, tuple[float, float] | None] | None:
+    """The bounds with every missing rollout at the lowest, and at the highest, reward; None if nothing is missing."""
+    rows, ends = to_fill(part, column), ends_of([column], plan.range)
+    if not rows.any() or ends is None:
+        return None
+    low, high = (_free_bounds(filled(column, rows, end), part, variant, plan) for end in ends)
+    k = variant.params["k"]
+    return (None if low.why else low.ends[k]), (None if high.why else high.ends[k])
 
 
 def number_of(requirement: Requirement, numbers: Mapping[str, Number]) -> Number | None:
@@ -310,30 +310,23 @@ def number_of(requirement: Requirement, numbers: Mapping[str, Number]) -> Number
     return next((number for name, number in numbers.items() if metric_key(name) == requirement.key), None)
 
 
-def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool) -> Number:
-    """The number with the missing rollouts of its group or slice at the worse or the better end, by its bounds."""
-    if not part.ledger.gaps:
+def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool, unknown: str | None = None) -> Number:
+    """The number with the missing rollouts of its group or slice at the worse or the better end, as `score` has it.
+
+    ``unknown`` is the reason why filling says nothing about the number, if so.
+    """
+    if not part.ledger.filled:
         return number
-    if number.bounds is None:
-        return Number(None, why=number.why if number.value is None and number.why else NO_BOUNDS, tasks=number.tasks)
+    if number.bounds is None or unknown is not None:
+        why = number.why if number.value is None and number.why else unknown or NO_BOUNDS
+        return Number(None, why=why, tasks=number.tasks)
     if number.higher_is_better is None:
         return Number(None, why=NO_SIDE, tasks=number.tasks)
-    value = (min if number.higher_is_better == worse else max)(number.bounds)
-    return Number(value, why=NO_ENDS, tasks=number.tasks, higher_is_better=number.higher_is_better)
-
-
-def worst_of(
-    requirement: Requirement,
-    part: GateGroup | GateSlice,
-    number: Number,
-    unknown: Mapping[Key, str],
-    filled: Number | None,
-) -> Number:
-    """The worst case of a number: ``filled``, the number with missing rollouts filled in, unless it is unknown."""
-    why = unknown.get(requirement.key)
-    if filled is not None and why is None:
-        return filled
-    return Number(None, why=why or NO_BOUNDS, tasks=number.tasks) if part.ledger.gaps else number
+    end = BOTTOM if number.higher_is_better == worse else TOP
+    interval = number.filled_intervals[end] if number.filled_intervals else None
+    no_ends = None if interval else NO_ENDS if number.filled_intervals is None else NO_INTERVAL
+    better = number.higher_is_better
+    return Number(number.bounds[end], interval, no_ends, number.tasks, samples=number.samples, higher_is_better=better)
 
 
 TABLE, BASELINE = "the result", "the baseline"  # the names of sources in memory
@@ -352,6 +345,7 @@ class _Document(msgspec.Struct):
     lm_eval: list[StoredReport] = []
     missing: str = "gap"
     stopped: str | None = None
+    checks: list[Check] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,14 +360,13 @@ class GateNumbers:
     tables: Mapping[Identity, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
     known: Sequence[str] = ()  # the names of numbers in the tables
     confidence: float | None = None  # of the intervals
-    # an end of the range -> the groups with every missing rollout filled with it, if a requirement needs that
-    filled: Mapping[int, Mapping[Identity, GateGroup]] = field(default_factory=dict)
-    unknown: Mapping[Key, str] = field(default_factory=dict)  # metric -> why filling says nothing about it
+    unknown: Mapping[str, str] = field(default_factory=dict)  # name of a metric -> why filling says nothing about it
     zero: bool = False  # whether missing rollouts count as 0
+    checks: Sequence[Check] = ()  # numbers that the systems which wrote the rollouts report themselves, and ours
 
     @property
     def once(self) -> bool:
-        """Whether it cannot be scored again, because it is a finished result or standard input."""
+        """Whether its rollouts cannot be read again, because it is a finished result or standard input."""
         return self.document or is_stdin(self.source)
 
     def of_table(self, group: GateGroup, requirement: Requirement) -> Number | None:
@@ -408,6 +401,7 @@ class GateScoring:
     columns: Mapping[str, str] = field(default_factory=dict)
     confidence: float | None = None
     seed: int | None = None
+    threshold: float | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that are given, as keyword arguments of `score`."""
@@ -480,11 +474,12 @@ def read_numbers(
         source,
         content.groups,
         True,
-        _stops(path, content),
+        [*_stops(path, content), *(f"warning: {text_of(remark)}" for remark in disagreements(content.checks))],
         tables,
         known,
         content.confidence,
         zero=content.missing == ZERO,
+        checks=content.checks,
     )
 
 
@@ -523,28 +518,27 @@ def _score(
         )
         rollouts = read(source, columns=settings.get("columns"), labels=plan.labels)
         groups = bounded_beyond_samples(groups, rollouts, plan, on_ends)
-    return GateNumbers(path, source, groups, False, notes, tables, short(known), content.confidence, zero=zero)
+    return GateNumbers(
+        path,
+        source,
+        groups,
+        False,
+        notes,
+        tables,
+        short(known),
+        content.confidence,
+        _not_fillable(rollout_metrics, source, scoring),
+        zero=zero,
+        checks=result.checks,
+    )
 
 
-def with_filled(
-    numbers: GateNumbers,
-    metrics: Sequence[str],
-    by: Sequence[str],
-    scoring: GateScoring,
-    *ends: int,
-    on_ends: Collection[Key] = (),
-) -> GateNumbers:
-    """Score the rollouts again for each end of the range (`BOTTOM`, `TOP`) with every missing rollout at that end."""
-    filled, unknown = dict(numbers.filled), dict(numbers.unknown)
-    rollout_metrics, _ = split_metrics(list(metrics) or None, scoring.dialect, [numbers.source])
-    for end in ends:
-        if end not in filled:
-            groups, unknown_here = scored_filled(
-                numbers.source, rollout_metrics or None, by, scoring.given(), end, on_ends
-            )
-            filled[end] = {group.identity: group for group in groups}
-            unknown |= unknown_here
-    return replace(numbers, filled=filled, unknown=unknown)
+def _not_fillable(metrics: Sequence[Any] | None, source: Source, scoring: GateScoring) -> dict[str, str]:
+    """Why filling in missing rollouts says nothing about a metric, by the names of such metrics."""
+    settings = {name: value for name, value in scoring.given().items() if name != "columns"}
+    plan = make_plan(metrics or None, source=source, **settings)
+    reasons = {metric_key(request.text)[0]: why_not_fillable(request) for request in plan.requests}
+    return {name: why for name, why in reasons.items() if why is not None}
 
 
 def _stops(path: str, content: _Document) -> list[str]:

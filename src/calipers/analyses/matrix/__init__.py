@@ -2,11 +2,13 @@
 
 ::
 
-    folder of runs ──► runs: one benchmark by one model ──► rows: the models on the same tasks ──► differences, Holm
-                                                                                            └────► mean: one test
+    folder of runs ──► runs: one benchmark by one model ──► rows: evidence on each pair of models ──► decided, Holm
+                                                                                         └──► joined: one mean, decided
 
-The mean over benchmarks is the primary question and keeps its full level. The tests of single benchmarks are adjusted
-for their number (Holm 1979), independent of the result for the mean.
+Two models are compared on the tasks planned in both, so that the gaps of a third one touch only its own pairs. The mean
+over benchmarks is the primary question and keeps its full level. The conclusions on single benchmarks are adjusted for
+their number (Holm 1979), independent of the result for the mean. Benchmarks of unlike scales have no mean: each is a
+question of its own, adjusted in one step (Sidak 1967).
 """
 
 from __future__ import annotations
@@ -17,43 +19,56 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isfinite
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
-from calipers.analyses.compare import Question, make_question, one_more
-from calipers.analyses.compare.align import Common, Identity, ReadRun, by_id, runs_of, units
+from calipers.analyses.compare import HOLM, SIDAK, Question, make_question, one_more
+from calipers.analyses.compare.align import Identity, ReadRun, runs_of, units
 from calipers.analyses.compare.compare import common_tasks, pair_columns, without_test
-from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
+from calipers.analyses.compare.evidence import ALL_SAMPLES, FIRST_SAMPLES, examine, followed
+from calipers.analyses.compare.findings import at_confidence, background_of
+from calipers.analyses.compare.measure import Measured, MetricPair, metrics_of
+from calipers.analyses.compare.remarks import check_random, of_counts, of_decision, of_ends, of_runs
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,
     ReadSource,
     check_gaps,
     cost_of,
+    doubts_of,
     estimate_of,
     finished_results,
-    on_tasks,
     read_sources,
     settings_differ,
     source_notes,
     unrelated,
 )
-from calipers.analyses.matrix.document import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
+from calipers.analyses.matrix.document import (
+    Cell,
+    Matrix,
+    MatrixColumn,
+    MatrixMean,
+    MatrixRow,
+    PairDifference,
+    note_of,
+)
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.metrics import Metric
+from calipers.names import OF_RANGE
 from calipers.pipeline import Progress, Source
+from calipers.remarks import Remark, Value
+from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, finite
-from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
-from calipers.rollouts.ledger import Ledger, Missing
-from calipers.rollouts.table import Rollouts
-from calipers.stats.claims import Evidence, decide
+from calipers.request import Plan, Ranges, RequestedMetric, check_ranges, either, make_plan, mean_metric
+from calipers.rollouts.ledger import RANDOM, Assumed, Ledger, Missing
+from calipers.stats.claims import Decision, Evidence, Reason, decide, p_of_claim, p_of_equivalence
 from calipers.stats.estimate import Estimate
-from calipers.stats.margins import equivalence
-from calipers.stats.paired import Difference, undone_by_one
-from calipers.stats.ranks import holm
-from calipers.stats.suite import mean_difference, means
+from calipers.stats.paired import FLOORED_T, undone_by_one
+from calipers.stats.ranks import holm, sidak
+from calipers.stats.scales import SCALES, Scale, joined_scale, ways_to_a_mean, why_no_mean
+from calipers.stats.suite import demanded_range, joined_evidence, means, scale_of, share_of_width
 from calipers.tally import quietly
 
 NOT_RUN: Final = "not run"
@@ -69,9 +84,9 @@ def matrix(
     models: str | Sequence[str] | None = None,
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: Missing | None = None,
+    missing: Missing | Assumed | None = None,
     reward: str | None = None,
-    range: tuple[float, float] | None = None,
+    range: Ranges | None = None,
     exclude: str | Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
@@ -79,16 +94,21 @@ def matrix(
     seed: int = 0,
     interval: str | None = None,
     margin: float | None = None,
+    threshold: float | None = None,
     progress: Progress | None = None,
+    mean: Literal["of-range"] | None = None,
+    trust_reader: bool = False,
 ) -> Matrix:
     """Show models by benchmarks: values, paired differences, and the mean over benchmarks as the one primary test.
 
     A source is a folder of runs, anything that `score` reads, with ``columns`` and ``truth`` as there, or a finished
     result, which has values and no differences. ``metrics`` is one metric, a mean over tasks; by default it is the
     first such metric of the dialect; ``metric`` is another name of it. ``models`` selects models by name and sets their
-    order; a difference is the later model less the earlier one. The models of a benchmark are compared on the tasks
-    that all of them have. ``margin`` is the largest difference that does not matter: within it, two models are
-    equivalent. ``exclude`` leaves out the rollouts of a slice, as in `score`.
+    order; a difference is the later model less the earlier one, on the tasks of both. ``margin`` is the largest
+    difference that does not matter: within it, two models are equivalent. ``exclude`` leaves out the rollouts of a
+    slice, as in `score`. ``range`` is the range of rewards, or a mapping from benchmarks to their ranges. Benchmarks
+    with different ranges have no mean, unless ``mean`` is ``"of-range"``: each value is a share of its range then.
+    ``trust_reader`` is as in `compare`.
 
     >>> passed = {("easy", "a"): 30, ("easy", "b"): 38, ("hard", "a"): 5, ("hard", "b"): 14}
     >>> tasks = [(d, m, t, t < n) for (d, m), n in passed.items() for t in range(40)]
@@ -109,28 +129,30 @@ def matrix(
         interval=interval,
         range=range,
         exclude=exclude,
+        mean=mean,
+        compares=True,
+        threshold=threshold,
     )
     plan = replace(plan, requests=[mean_metric(plan, named=requested is not None)])
-    return _read_matrix(sources, plan, Named(columns or {}, truth), models, margin, progress)
+    question = make_question(plan, margin=margin, trust_reader=trust_reader)
+    return _read_matrix(sources, question, Named(columns or {}, truth), models, progress)
 
 
 def matrix_plan(sources: Sequence[Source], plan: Plan) -> Matrix:
     """Like `matrix`, with a plan from `make_plan`; InputError if none of its metrics is a mean over tasks."""
     plan = replace(plan, requests=[mean_metric(plan, named=True)], by=())
-    return _read_matrix(sources, plan, Named({}, None), None, None, None)
+    return _read_matrix(sources, make_question(plan), Named({}, None), None, None)
 
 
 def _read_matrix(
     sources: Sequence[Source],
-    plan: Plan,
+    question: Question,
     named: Named,
     models: str | Sequence[str] | None,
-    margin: float | None,
     progress: Progress | None,
 ) -> Matrix:
-    read, finished = _read(sources, named, plan, progress)
-    plan = replace(plan, exclude=())  # `_read` has removed the rollouts
-    question = make_question(plan, margin=margin)
+    read, finished = _read(sources, named, question.plan, progress)
+    question = replace(question, plan=replace(question.plan, exclude=()))  # `_read` has removed the rollouts
     with quietly():
         return _matrix(read, finished, question, [models] if isinstance(models, str) else models)
 
@@ -230,22 +252,30 @@ def _matrix(
 ) -> Matrix:
     plan = question.plan
     table = _table(_entries(read, finished))
+    check_ranges(plan, [entry.dataset for row in table.values() for entry in row.values()])
     columns = _columns(table, chosen)
     models = list(columns.values())
     rows: list[_Row] = []
     for name, entries_of_row in table.items():
         entries = {column.name: entries_of_row[key] for key, column in columns.items() if key in entries_of_row}
         if entries:
-            rows.append(_row(name, entries, models, read, question))
+            dataset = next(iter(entries.values())).dataset
+            rows.append(_row(name, entries, models, read, question.on(dataset)))
     text = next((row.metric for row in rows if row.metric), plan.requests[0].text)
     better = cast(Metric, plan.requests[0].metric).higher_is_better is not False
-    judged = _judge_pairs([pair for row in rows for pair in row.differences], better, question)
+    mean, remarks = None, list[Remark]()
+    if len(rows) > 1:
+        mean, remarks = _mean(rows, models, better, question)
+    alike = mean is None or mean.undecided_by != SCALES
+    pairs_of_rows = [pair for row in rows for pair in row.pairs]
+    judged = _judge_pairs(pairs_of_rows, better, question, HOLM if alike else SIDAK)
     remaining, benchmarks = iter(judged), []
     for row in rows:
-        pairs = [next(remaining) for _ in row.differences]
+        pairs = [next(remaining) for _ in row.pairs]
         benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, models)))
-    mean = _mean(rows, models, better, question) if len(rows) > 1 else None
     excluded = set() if mean is None else set(mean.excluded)
+    remarks += [remark for row in rows for remark in row.remarks]
+    remarks = list({(remark.code, str(remark.values)): remark for remark in remarks}.values())
     return Matrix(
         dialect=plan.dialect.name,
         missing=plan.missing,
@@ -263,22 +293,40 @@ def _matrix(
         notes=[
             *source_notes(read),
             *_missing_notes(benchmarks, plan.missing),
+            *map(note_of, [remark for remark in remarks if remark.severity != "no_answer"]),
             *_row_notes(rows),
             *_fragile_notes(rows, benchmarks, plan),
             *_mean_notes(mean),
         ],
+        doubts=doubts_of(read, finished),
+        remarks=remarks,
     )
 
 
 @dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two models on one benchmark, or on the mean over benchmarks: what is known about their difference."""
+
+    first: str
+    second: str
+    evidence: Evidence | None  # None if they cannot be compared
+    why: str | None = None
+    undecided_by: Reason | None = None  # of a pair without evidence
+    measured: Measured | None = None  # None for a mean
+    missing: tuple[int, int] = (0, 0)  # rollouts of each model whose worst outcome a claim must survive
+
+
+@dataclass(frozen=True, slots=True)
 class _Row:
-    """A benchmark with its cells and its differences, whose p is not yet adjusted."""
+    """A benchmark with its cells and what is known about its pairs, whose p is not yet adjusted."""
 
     benchmark: MatrixRow
     estimates: Mapping[str, Estimate | None]  # by model
-    differences: Sequence[tuple[str, str, Difference]]  # (first model, second model, difference), in their order
+    pairs: Sequence[_Pair]  # in the order of the models
+    scale: Scale
     metric: str | None
     notes: Sequence[str]
+    remarks: Sequence[Remark]
 
 
 def _row(
@@ -288,42 +336,92 @@ def _row(
     sources: Sequence[ReadSource],
     question: Question,
 ) -> _Row:
-    """The row of a benchmark: its models on their common tasks, with all paired differences."""
+    """The row of a benchmark: each model on its own tasks, and all pairs of models on the tasks of both."""
     plan = question.plan
     runs = [replace(entry.run, name=model) for model, entry in entries.items() if entry.run is not None]
     check_gaps(runs, question)
-    parts: dict[str, Rollouts] = {run.name: run.rollouts for run in runs}
-    requests: dict[str, RequestedMetric] = {run.name: _request(run, plan) for run in runs}
-    differences: list[tuple[str, str, Difference]] = []
+    requests: dict[str, RequestedMetric] = {}
+    pairs: list[_Pair] = []
     notes: list[str] = []
-    why, excluded = None, 0
-    if len(runs) > 1:
-        aligned, notes, why = _aligned(runs, sources, question)
-        if aligned is not None:
-            excluded = len(aligned.all_tasks) - len(aligned.kept)
-            if excluded:
-                total = len(aligned.all_tasks)
-                notes.append(f"{excluded:,} of {total:,} tasks excluded: not every model has a value on them")
-            parts = {run.name: part for run, part in zip(runs, aligned.parts, strict=True)}
-            requests = {run.name: request for run, request in zip(runs, aligned.requests, strict=True)}
-            differences = [
-                (runs[first].name, runs[second].name, _measured(aligned, first, second, runs, question).difference)
-                for first, second in combinations(range(len(runs)), 2)
-            ]
-    estimates = {
-        model: estimate_of(parts[model], requests[model], plan)
-        if entry.finished is None
-        else entry.finished[0].estimate(entry.finished[1], plan.requests[0].text, plan)
-        for model, entry in entries.items()
-    }
+    remarks: list[Remark] = []
+    tasks_of = {run.name: set(run.rollouts.tasks) for run in runs}
+    for first, second in combinations(runs, 2):
+        measured, of_pair, why = _measured_pair(first, second, sources, question)
+        notes += of_pair
+        if measured is None:
+            pairs.append(_Pair(first.name, second.name, None, why))
+            continue
+        requests.setdefault(first.name, measured.metric_pair.metrics[0])
+        requests.setdefault(second.name, measured.metric_pair.metrics[1])
+        common = measured.metric_pair.common
+        if first is runs[0] and common.alignment.by == "content":  # one task has other ids in the two runs
+            first_ids = dict(zip(common.second_ids, common.first.tasks, strict=True))
+            tasks_of[second.name] = {first_ids.get(task, task) for task in tasks_of[second.name]}
+        background = background_of(measured)
+        missing = (0, 0) if background.filling is None else background.filling.counts
+        pairs.append(_Pair(first.name, second.name, background.evidence, measured=measured, missing=missing))
+        remarks += _pair_remarks(name, (first, second), measured, plan)
+    for run in runs:
+        if run.name not in requests:
+            requests[run.name] = _request(run, plan)
+    estimates: dict[str, Estimate | None] = {}
+    for model, entry in entries.items():
+        if entry.run is not None:
+            estimates[model] = estimate_of(entry.run.rollouts, requests[model], plan)
+        elif entry.finished is not None:
+            document, group = entry.finished
+            estimates[model] = document.estimate(group, plan.requests[0].text, plan)
+    why = None
+    if pairs and all(pair.evidence is None for pair in pairs):
+        why, pairs = pairs[0].why, []
     if any(entry.finished for entry in entries.values()) and len(entries) > 1:
         why = FINISHED
     stops = [(run.name, run.rollouts.stop) for run in runs]
     notes += [f"{run}: {stop.fact}: no difference on this benchmark is tested" for run, stop in stops if stop]
+    all_tasks = set[str]().union(*tasks_of.values())
+    in_all = set.intersection(*tasks_of.values()) if tasks_of else set[str]()
+    for model, own in tasks_of.items():
+        if len(own) < len(all_tasks):
+            values: dict[str, Value] = {"run": model, "own": len(own), "tasks": len(all_tasks), "benchmark": name}
+            remarks.append(Remark("own_tasks_of_benchmark", values, "warning"))
     cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name)) for column in columns]
-    tasks = max((cell.tasks for cell in cells), default=0)
+    tasks = len(all_tasks) or max((cell.tasks for cell in cells), default=0)
+    scale = joined_scale(scale_of(estimate, plan.confidence) for estimate in estimates.values() if estimate)
     metric = next((request.text for request in requests.values()), None)
-    return _Row(MatrixRow(name, tasks, excluded, cells, why=why), estimates, differences, metric, notes)
+    row = MatrixRow(name, tasks, len(all_tasks) - len(in_all), cells, why=why, range=scale.limits)
+    return _Row(row, estimates, pairs, scale, metric, notes, remarks)
+
+
+def _measured_pair(
+    first: ReadRun, second: ReadRun, sources: Sequence[ReadSource], question: Question
+) -> tuple[Measured | None, list[str], str | None]:
+    """The difference of two runs on their common tasks, notes, and the reason if they cannot be compared.
+
+    There is no test if a stopping rule ended one of them.
+    """
+    plan, names = question.plan, (first.name, second.name)
+    common, notes = common_tasks(first, second, sources)
+    if not common.alignment.common:
+        return None, [f"{first.name} and {second.name} have no task in common"], NO_COMMON
+    if refusal := unrelated((first, second), common, sources):
+        return None, [refusal], refusal
+    if plan.missing == RANDOM:
+        check_random(names, common.sides)
+    pairs, reward_notes = metrics_of(plan.requests, common.sides, names, plan.reward)
+    metric = _single(pairs)
+    old, new = (sources[run.source].settings(run.key[2]) for run in (first, second))
+    notes += [*reward_notes, *settings_differ(old, new, names)]
+    codes = units(common, plan.cluster)[0] if plan.cluster else None
+    metric_pair = MetricPair(metric, common, pair_columns(metric, common, names), codes, question)
+    zero = None
+    if plan.missing == "zero":
+        zero = replace(metric_pair, columns=pair_columns(metric, common, names, zero=True))
+    sides = followed(common, (metric[0].params.get("reward"), metric[1].params.get("reward")))
+    measured = examine(metric_pair, sides, zero)
+    if not measured.compared.any():
+        return None, [*notes, f"no task has a value in {first.name} and in {second.name}"], NO_COMMON
+    stopped = any(run.rollouts.stop is not None for run in (first, second))
+    return (without_test(measured) if stopped else measured), notes, None
 
 
 def _request(run: ReadRun, plan: Plan) -> RequestedMetric:
@@ -337,65 +435,6 @@ def _single(variants: Sequence[tuple[RequestedMetric, RequestedMetric]]) -> tupl
         listed = ", ".join(first.text for first, _ in variants)
         raise InputError(f"the runs have several rewards ({listed}); pick one with --reward KEY")
     return variants[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Aligned:
-    """The runs of a benchmark on the tasks that have a value in all of them, under the first run's ids."""
-
-    parts: Sequence[Rollouts]
-    requests: Sequence[RequestedMetric]
-    kept: set[str]  # the tasks with a value in all runs
-    all_tasks: set[str]  # the tasks of any run
-
-
-def _aligned(
-    runs: Sequence[ReadRun], sources: Sequence[ReadSource], question: Question
-) -> tuple[_Aligned | None, list[str], str | None]:
-    """Align the runs; also returns notes, and the reason if they cannot be compared."""
-    plan, head = question.plan, runs[0]
-    parts: list[Rollouts] = [head.rollouts]
-    requests: list[RequestedMetric] = []
-    all_tasks, kept = set(head.rollouts.tasks), set(head.rollouts.tasks)
-    notes: list[str] = []
-    for run in runs[1:]:
-        common, task_notes = common_tasks(head, run, sources)
-        if not common.alignment.common:
-            return None, [f"{head.name} and {run.name} have no task in common"], NO_COMMON
-        if refusal := unrelated((head, run), common, sources):
-            return None, [refusal], refusal
-        pairs, reward_notes = metrics_of(plan.requests, common.sides, (head.name, run.name), plan.reward)
-        first, second = _single(pairs)
-        requests = requests or [first]
-        requests.append(second)
-        old, new = (sources[each.source].settings(each.key[2]) for each in (head, run))
-        notes += [*task_notes, *reward_notes, *settings_differ(old, new, (head.name, run.name))]
-        parts.append(common.second)
-        first_ids = dict(zip(common.second_ids, common.first.tasks, strict=True))
-        all_tasks |= {first_ids.get(task, task) for task in run.rollouts.tasks}
-        compared = _measure_metric(common, (first, second), (head.name, run.name), question).compared
-        kept &= {task for task, has_values in zip(common.first.tasks, compared.tolist(), strict=True) if has_values}
-    if not kept:
-        return None, [*notes, "no task has a value in every run"], NO_COMMON
-    return _Aligned([on_tasks(part, kept) for part in parts], requests, kept, all_tasks), notes, None
-
-
-def _measured(aligned: _Aligned, first: int, second: int, runs: Sequence[ReadRun], question: Question) -> Measured:
-    """The difference between two aligned runs, without a test if a stopping rule ended one of them."""
-    common = by_id(aligned.parts[first], aligned.parts[second])
-    metric = (aligned.requests[first], aligned.requests[second])
-    measured = _measure_metric(common, metric, (runs[first].name, runs[second].name), question)
-    stopped = any(runs[each].rollouts.stop is not None for each in (first, second))
-    return without_test(measured) if stopped else measured
-
-
-def _measure_metric(
-    common: Common, metric: tuple[RequestedMetric, RequestedMetric], names: tuple[str, str], question: Question
-) -> Measured:
-    plan = question.plan
-    codes = units(common, plan.cluster)[0] if plan.cluster else None
-    columns = pair_columns(metric, common, names, zero=plan.missing == "zero")
-    return measure(MetricPair(metric, common, columns, codes, question))
 
 
 def _cell(model: str, entry: _Entry | None, estimate: Estimate | None) -> Cell:
@@ -428,42 +467,143 @@ def _cell_of(
     return Cell(model, *numbers, *sizes, cost, source, estimate.why)
 
 
-def _judge_pairs(
-    differences: Sequence[tuple[str, str, Difference]], better: bool, question: Question
-) -> list[PairDifference]:
-    """The verdicts on differences, adjusted for their number; equivalent if one is significantly within the margin."""
+def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, method: str) -> list[PairDifference]:
+    """The conclusions on pairs, adjusted for their number by ``method``.
+
+    What is adjusted is the largest p of all that a claim must survive. A claim that the adjustment takes back is
+    undecided because of the family. The interval of Sidak's method is adjusted like its p.
+    """
     confidence, margin = question.plan.confidence, question.margin
-    adjusted = _adjusted([difference.p for *_, difference in differences])
-    within: Sequence[float | None] = [None] * len(differences)
+    known = [pair.evidence for pair in pairs]
+    adjusted = _adjusted([None if each is None else p_of_claim(each) for each in known], method)
+    within: Sequence[float | None] = [None] * len(pairs)
     if margin is not None:
-        within = _adjusted([equivalence(each, margin, confidence=confidence).p for *_, each in differences])
-    pairs = []
-    for (first, second, difference), p, p_within in zip(differences, adjusted, within, strict=True):
-        level = (1 - confidence) * (difference.p or 0.0) / p if p else 1 - confidence
-        word = decide(Evidence(difference, difference), higher_is_better=better, level=level).word
-        pairs.append(
+        within = _adjusted([None if each is None else p_of_equivalence(each, margin) for each in known], method)
+    tests = sum(p is not None for p in adjusted)
+    of_interval = confidence ** (1 / max(tests, 1)) if method == SIDAK else confidence
+    judged = []
+    for pair, p, p_within in zip(pairs, adjusted, within, strict=True):
+        if pair.evidence is None:
+            judged.append(_not_compared(pair, of_interval))
+            continue
+        alone = decide(pair.evidence, higher_is_better=better, margin=margin, confidence=confidence)
+        word, reason = _word(alone, p, p_within, confidence)
+        difference = pair.evidence.compared
+        if of_interval != confidence:
+            difference = at_confidence(difference, of_interval)
+        judged.append(
             PairDifference(
-                first,
-                second,
+                pair.first,
+                pair.second,
                 difference.value,
                 difference.plain_stderr,
                 difference.interval,
                 difference.p,
                 p,
-                "equivalent" if p_within is not None and p_within <= 1 - confidence else word,
+                word,
                 difference.method,
                 difference.units,
                 difference.stderr,
                 difference.freedom if isfinite(difference.freedom) else None,
                 difference.why,
+                undecided_by=reason,
+                as_observed=alone.as_observed,
+                worst_interval=_worst_interval(pair.evidence),
+                compared_on=_compared_on(pair),
+                confidence=of_interval,
+                remarks=_why_undecided(pair, alone, word),
+                missing=pair.missing,
             )
         )
-    return pairs
+    return judged
 
 
-def _adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """The p values, adjusted by Holm for the number of tests; None where there is no test."""
+def _worst_interval(evidence: Evidence) -> tuple[float, float] | None:
+    """From the lower end with all missing rollouts against the second model to the upper end with all for it."""
+    if evidence.worst is None:
+        return None
+    against, favour = (difference.interval for difference in evidence.worst)
+    return None if against is None or favour is None else (against[0], favour[1])
+
+
+def _compared_on(pair: _Pair) -> str:
+    """The samples that are compared: all, or the first of each task where their number follows the results."""
+    if pair.measured is not None:
+        return background_of(pair.measured).compared_on
+    same = pair.evidence is None or pair.evidence.compared is pair.evidence.observed
+    return ALL_SAMPLES if same else FIRST_SAMPLES
+
+
+def _why_undecided(pair: _Pair, alone: Decision, word: str) -> list[Remark]:
+    """Why a pair is undecided although its tasks may show a difference; empty if it is decided, or they do not."""
+    if word != "undecided" or pair.evidence is None:
+        return []
+    if alone.word != "undecided":
+        return [Remark("family_decides", {"word": alone.word}, "no_answer")]
+    if pair.measured is not None:
+        return of_decision(alone, pair.measured, background_of(pair.measured))
+    if alone.undecided_by == "reader":
+        return [Remark("reader_decides_mean", {}, "no_answer")]
+    if alone.undecided_by == "missing":
+        return [Remark("missing_decide_mean", {"word": alone.as_observed}, "no_answer")]
+    if alone.undecided_by == "counts":
+        return [Remark("counts_decide_mean", {"word": alone.as_observed}, "no_answer")]
+    if alone.undecided_by == "unseen_loss":
+        return [Remark("unseen_losses_of_mean", {}, "no_answer")]
+    return []
+
+
+def _pair_remarks(benchmark: str, runs: tuple[ReadRun, ReadRun], measured: Measured, plan: Plan) -> list[Remark]:
+    """What two runs of a benchmark lack, with the benchmark's name."""
+    names, background = (runs[0].name, runs[1].name), background_of(measured)
+    remarks = [
+        *of_runs(names, measured.metric_pair.common.sides, plan.missing),
+        *of_counts(names, background.followed),
+        *of_ends(iter([background])),
+    ]
+    # another note counts the missing rollouts of all benchmarks
+    return [
+        replace(remark, values={**remark.values, "benchmark": benchmark})
+        for remark in remarks
+        if remark.code not in ("run_missing", "missing_random")
+    ]
+
+
+def _not_compared(pair: _Pair, confidence: float) -> PairDifference:
+    return PairDifference(
+        first=pair.first,
+        second=pair.second,
+        delta=None,
+        stderr=None,
+        interval=None,
+        p=None,
+        p_holm=None,
+        verdict="undecided",
+        method=FLOORED_T,
+        tasks=0,
+        why=pair.why,
+        undecided_by=pair.undecided_by or "data",
+        confidence=confidence,
+    )
+
+
+def _word(alone: Decision, p: float | None, p_within: float | None, confidence: float) -> tuple[str, Reason | None]:
+    """The word of a pair among others and why it is undecided, from its decision alone and its adjusted p values."""
+    level = 1 - confidence
+    if alone.word == "undecided":
+        return "undecided", alone.undecided_by
+    if p_within is not None and p_within <= level:
+        return "equivalent", None
+    if alone.word == "equivalent" or p is None or p > level:
+        return "undecided", "family"
+    return alone.word, None
+
+
+def _adjusted(p_values: Sequence[float | None], method: str) -> list[float | None]:
+    """The p values, adjusted for the number of tests; None where there is no test."""
     tested = [p for p in p_values if p is not None]
+    if method == SIDAK:
+        return [None if p is None else sidak(p, len(tested)) for p in p_values]
     adjusted = iter(holm(np.array(tested, dtype=float)).tolist())
     return [None if p is None else next(adjusted) for p in p_values]
 
@@ -478,30 +618,60 @@ def _best(pairs: Sequence[PairDifference], columns: Sequence[MatrixColumn]) -> s
     return None
 
 
-def _mean(rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, question: Question) -> MatrixMean:
-    """The mean over the benchmarks on which all models were compared, else over those with a value of every model."""
+def _mean(
+    rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, question: Question
+) -> tuple[MatrixMean, list[Remark]]:
+    """The mean over the benchmarks on which all models were compared, else over those with a value of every model.
+
+    Also returns remarks, if the benchmarks have no common scale and so no mean.
+    """
+    plan, of_range = question.plan, question.plan.mean == OF_RANGE
     names = [column.name for column in columns]
     pairs = list(combinations(names, 2))
-    compared = [row for row in rows if len(row.differences) == len(pairs)] if pairs else []
-    included = compared or [row for row in rows if all(_has_value(row, name) for name in names)]
+    compared = [row for row in rows if len(row.pairs) == len(pairs) and all(pair.evidence for pair in row.pairs)]
+    included = (compared if pairs else []) or [row for row in rows if all(_has_value(row, name) for name in names)]
+    scales = {row.benchmark.benchmark: row.scale for row in included}
+    remark = None if of_range else why_no_mean(scales)
+    why = None if remark is None else text_of(remark)
     cells = []
     for index, name in enumerate(names):
         estimates = {row.benchmark.benchmark: row.estimates.get(name) for row in included}
-        macro = means(estimates, question.plan.confidence).macro if any(estimates.values()) else None
+        macro = None
+        if any(estimates.values()):
+            macro = means(estimates, plan.confidence, scales, of_range=of_range, text_of=text_of).macro
         cells.append(_mean_cell(name, macro, [row.benchmark.cells[index] for row in rows]))
-    differences = []
+    of_mean = []
     for index, (first, second) in enumerate(pairs if compared else ()):
-        by_benchmark = {row.benchmark.benchmark: row.differences[index][2] for row in compared}
-        differences.append((first, second, mean_difference(by_benchmark, question.plan.confidence)))
-    judged = _judge_pairs(differences, better, question)
-    return MatrixMean(
+        if remark is not None:
+            of_mean.append(_Pair(first, second, None, why, SCALES))
+            continue
+        by_benchmark = {row.benchmark.benchmark: _evidence_of_row(row, index, of_range) for row in compared}
+        counts = [row.pairs[index].missing for row in compared]
+        missing = sum(count for count, _ in counts), sum(count for _, count in counts)
+        of_mean.append(_Pair(first, second, joined_evidence(by_benchmark, plan.confidence), missing=missing))
+    judged = _judge_pairs(of_mean, better, question, HOLM)
+    mean = MatrixMean(
         benchmarks=[row.benchmark.benchmark for row in included],
         excluded=[row.benchmark.benchmark for row in rows if row not in included],
         tasks=sum(row.benchmark.tasks for row in included),
         cells=cells,
         pairs=judged,
         best=_best(judged, columns),
+        of_range=of_range,
+        why=why,
+        undecided_by=None if remark is None else SCALES,
     )
+    return mean, [] if remark is None else [remark, *ways_to_a_mean(scales)]
+
+
+def _evidence_of_row(row: _Row, index: int, of_range: bool) -> Evidence:
+    """The evidence on a pair of a benchmark, in shares of the benchmark's range if these are averaged."""
+    evidence = row.pairs[index].evidence
+    assert evidence is not None
+    if not of_range:
+        return evidence
+    low, high = demanded_range(row.benchmark.benchmark, row.scale)
+    return share_of_width(evidence, high - low)
 
 
 def _has_value(row: _Row, name: str) -> bool:
@@ -542,8 +712,11 @@ def _fragile_notes(rows: Sequence[_Row], benchmarks: Sequence[MatrixRow], plan: 
     """Notes on verdicts that one more task, lost or won outright, would undo."""
     benchmarks_of: dict[str, dict[str, None]] = {}
     for row, benchmark in zip(rows, benchmarks, strict=True):
-        for (_, _, difference), pair in zip(row.differences, benchmark.pairs, strict=True):
-            if pair.verdict in ("better", "worse") and undone_by_one(difference, plan.confidence):
+        for known, pair in zip(row.pairs, benchmark.pairs, strict=True):
+            if known.evidence is None or pair.verdict not in ("better", "worse"):
+                continue
+            difference = known.evidence.compared
+            if undone_by_one(difference, plan.confidence):
                 benchmarks_of.setdefault(one_more(difference.value, plan.cluster), {})[benchmark.benchmark] = None
     return [f"{', '.join(names)}: {unseen} would undo a verdict" for unseen, names in benchmarks_of.items()]
 

@@ -6,14 +6,16 @@ import hashlib
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
+from calipers.analyses.compare import HOLM, SIDAK
 from calipers.analyses.compare.document import CiVerdict, annotations_of, suites_of
-from calipers.analyses.compare.page import MARKS
+from calipers.analyses.compare.page import MARKS, RETRY, all_of
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
+from calipers.remarks import Remark
 from calipers.reports.document import (
     Blank,
     Block,
@@ -31,16 +33,35 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.document import Cell as TableCell
-from calipers.reports.figures import NONE, counted, figure, letters, percent
+from calipers.reports.doubts import Doubts, doubt_blocks, doubts_document
+from calipers.reports.figures import NONE, a_or_an, counted, figure, letters, percent
 from calipers.reports.junit import TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.remark_texts import documents_of, text_of
 from calipers.reports.result import canonical
-from calipers.reports.sentences import MINUS, Answer, level, minus, money, of_difference, places, signed, signed_to, to
-from calipers.reports.untrusted_text import clean, width, without_middle
+from calipers.reports.sentences import (
+    MINUS,
+    Answer,
+    begun,
+    column_decimals,
+    level,
+    minus,
+    money,
+    needed,
+    of_difference,
+    outward,
+    rounded_out,
+    signed,
+    signed_outward,
+)
+from calipers.reports.untrusted_text import clean, note_line, width, without_middle
+from calipers.rollouts.ledger import RANDOM
+from calipers.stats.scales import SCALES
 
 SCHEMA: Final = "calipers.matrix/1"
 MACRO_MEAN: Final = "macro mean"
+MEAN_OF_RANGE: Final = "mean of range"
 FIELDS: Final = (
     *("benchmark", "metric", "model", "value", "stderr", "low", "high", "tasks", "excluded_tasks", "samples"),
     *("missing", "planned", "cost_usd", "best", "against", "delta", "delta_stderr", "delta_low", "delta_high"),
@@ -83,15 +104,22 @@ class PairDifference:
     second: str
     delta: float | None
     stderr: float | None
-    interval: tuple[float, float] | None  # not adjusted
+    interval: tuple[float, float] | None  # adjusted only if the benchmarks have no common scale
     p: float | None  # of the null hypothesis of no difference, not adjusted
-    p_holm: float | None  # adjusted: over all tests of single benchmarks, or over the pairs of the mean
+    p_holm: float | None  # of a claim, adjusted: over all tests of single benchmarks, or over the pairs of the mean
     verdict: str  # better, worse, equivalent or undecided: the second against the first, by p_holm
     method: str
     tasks: int
     floored_stderr: float | None = None  # the standard error of the test
     freedom: float | None = None  # degrees of freedom of t
     why: str | None = None
+    undecided_by: str | None = None  # a reason of `stats.claims`, or "family": decided alone and not among all tests
+    as_observed: str = "undecided"  # the verdict by the observed difference alone
+    worst_interval: tuple[float, float] | None = None  # over the fillings of missing rollouts
+    compared_on: str = "all_samples"  # or the first samples of each task
+    confidence: float = 0.95  # of the interval
+    remarks: Sequence[Remark] = ()  # why it is undecided; the models are "first" and "second" in them
+    missing: tuple[int, int] = (0, 0)  # rollouts of each model whose worst outcome a claim must survive
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +127,22 @@ class MatrixRow:
     """One benchmark of a matrix."""
 
     benchmark: str
-    tasks: int  # compared tasks; for a single model, its own tasks
-    excluded_tasks: int  # other tasks: not every model has a value on them
+    tasks: int  # of any model
+    excluded_tasks: int  # those that not every model has
     cells: Sequence[Cell]  # in the order of the models
     pairs: Sequence[PairDifference] = ()
     best: str | None = None  # the model that is better than every other one, by the adjusted tests
     in_mean: bool = True
     why: str | None = None  # why its models are not compared
+    range: tuple[float, float] | None = None  # of its values: given, or 0 to 1; None if it is not known
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixMean:
-    """The unweighted mean over benchmarks of every model and of their differences."""
+    """The unweighted mean over benchmarks of every model and of their differences.
+
+    Benchmarks of unlike scales have none: its values are None, with ``why``.
+    """
 
     benchmarks: Sequence[str]  # the benchmarks in the mean
     excluded: Sequence[str]  # the others, which not every model has
@@ -118,6 +150,9 @@ class MatrixMean:
     cells: Sequence[Cell]
     pairs: Sequence[PairDifference] = ()
     best: str | None = None
+    of_range: bool = False  # each value is a share of the range of its benchmark
+    why: str | None = None  # why there is no mean
+    undecided_by: str | None = None  # "scales" if there is no mean; in a document, else the reason of an only pair
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -138,6 +173,18 @@ class Matrix(Page):
     benchmarks: Sequence[MatrixRow]
     mean: MatrixMean | None  # None with one benchmark
     notes: Sequence[str] = ()
+    remarks: Sequence[Remark] = ()
+    doubts: Doubts = field(default_factory=dict)  # not in the digest
+
+    @property
+    def adjust(self) -> str:
+        """How the tests of single benchmarks are adjusted: Holm's method, or Sidak's if there is no mean over them."""
+        return HOLM if self.alike else SIDAK
+
+    @property
+    def alike(self) -> bool:
+        """Whether the benchmarks have one scale, and so a mean."""
+        return self.mean is None or self.mean.undecided_by != SCALES
 
     def __getitem__(self, benchmark: str) -> MatrixRow:
         by_name = {row.benchmark: row for row in self.benchmarks}
@@ -150,8 +197,9 @@ class Matrix(Page):
 
     @property
     def verdicts(self) -> list[str]:
-        """The verdict of the mean, or of the only benchmark, for each pair of models."""
-        return [pair.verdict for pair in _answer_row(self).pairs]
+        """The verdict of the mean, or of the only benchmark, for each pair of models; without a mean, of each one."""
+        rows = [_answer_row(self)] if self.alike else self.benchmarks
+        return [pair.verdict for row in rows for pair in row.pairs]
 
     @property
     def digest(self) -> str:
@@ -182,10 +230,12 @@ class Matrix(Page):
             **self._settings(),
             "models": [asdict(column) for column in self.models],
             "inputs": [[asdict(file) for file in files] for files in self.inputs],
-            "benchmarks": [{**asdict(row), **_only_pair(row.pairs)} for row in self.benchmarks],
-            "mean": None if self.mean is None else {**asdict(self.mean), **_only_pair(self.mean.pairs)},
+            "benchmarks": [_row_document(row) for row in self.benchmarks],
+            "mean": None if self.mean is None else _row_document(self.mean),
             "notes": list(self.notes),
+            "remarks": documents_of(self.remarks),
             "digest": self.digest,
+            **({"checks": doubts_document(self.doubts)} if self.doubts else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -202,7 +252,7 @@ class Matrix(Page):
 
     def _settings(self) -> dict[str, Any]:
         names = ("dialect", "missing", "confidence", "seed", "cluster", "margin", "metric", "higher_is_better", "tests")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*names, "adjust")}
 
 
 _UNHASHED = (
@@ -216,6 +266,7 @@ _UNHASHED = (
     "excluded",
     "cost_usd",
     "why",
+    "remarks",
 )
 
 
@@ -228,11 +279,19 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _row_document(row: MatrixRow | MatrixMean) -> dict[str, Any]:
+    """A row as JSON has it: its remarks have their texts, and the numbers of an only pair are beside the pairs."""
+    document = {**asdict(row), **_only_pair(row.pairs)}
+    for pair, fields in zip(row.pairs, document["pairs"], strict=True):
+        fields["remarks"] = documents_of(pair.remarks, {"first": pair.first, "second": pair.second})
+    return document
+
+
 def _only_pair(pairs: Sequence[PairDifference]) -> dict[str, Any]:
     """The numbers of the only pair, which a document with two models also has outside the list of pairs."""
     if len(pairs) != 1:
         return {}
-    names = ("delta", "stderr", "floored_stderr", "interval", "p", "p_holm", "verdict", "method")
+    names = ("delta", "stderr", "floored_stderr", "interval", "p", "p_holm", "verdict", "method", "undecided_by")
     return {name: getattr(pairs[0], name) for name in names}
 
 
@@ -261,13 +320,14 @@ def _flat(cell: Cell, row: MatrixRow | MatrixMean) -> dict[str, Any]:
         "p": pair.p if pair else None,
         "p_holm": pair.p_holm if pair else None,
         "verdict": pair.verdict if pair else None,
-        "why": cell.why or (row.why if isinstance(row, MatrixRow) else None),
+        "why": cell.why or row.why,
         "source": cell.source,
     }
 
 
 SHORT = 15  # maximum width of a model's name as the head of its column; longer names have a legend
 SIDE_BY_SIDE = 4  # up to this number, models have a column each; more models have a row each
+BENCHMARK_COLUMNS = 4  # benchmarks without a mean that have a column each
 COMPARED = 2  # with this number of models, their difference has columns
 FEW = 3  # names that a sentence lists
 LINES = 25  # lines of a page, unless all rows are requested
@@ -279,6 +339,12 @@ WIDE = 110  # minimum width of a terminal that shows a picture
 PICTURE = (0, 27)  # width of a picture on a narrow and on a wide terminal
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DECIDED: Final = ("better", "worse")
+OWN_TASKS: Final = "own_tasks_of_benchmark"
+WAYS: Final = ("ranges_for_a_mean", "mean_of_range")
+MOST_CAUTIONS = 6  # remarks that a page shows in full
+SURVIVED: Final = ("reader", "missing", "counts", "unseen_loss")
+"""Reasons of an undecided pair that its page names: what a claim on it would have to survive."""
+MOST_PARTS = 4  # conclusions on single benchmarks that a sentence lists
 
 
 def document(matrix: Matrix, *, every: bool = False, where: str = "", option: str = "--all") -> Document:
@@ -304,6 +370,8 @@ def head(matrix: Matrix) -> str:
 def answer(matrix: Matrix, names: Sequence[str] | None = None) -> Answer:
     """The answer of a matrix, which is the mean over benchmarks; ``names`` are the displayed names of its models."""
     names = [clean(column.name, None) for column in matrix.models] if names is None else names
+    if not matrix.alike:
+        return _answer_without_mean(matrix, names)
     if matrix.mean is not None and not matrix.mean.benchmarks:
         return Answer(f"No benchmark has a value of {'both models' if len(names) == COMPARED else 'every model'}.")
     if len(matrix.models) == 1:
@@ -332,20 +400,49 @@ def _answer_of_one(matrix: Matrix, name: str) -> Answer:
     over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
     if cell.value is None:
         return Answer(f"{name} has no {matrix.metric} {over}.", plain_why(cell.why or ""))
-    digits = decimals(matrix)
-    verb = "scores" if matrix.metric == "mean_reward" else f"has a {matrix.metric} of"
+    digits = decimals(matrix, _answer_row(matrix))
+    verb = "scores" if matrix.metric == "mean_reward" else f"has {a_or_an(matrix.metric)} of"
     detail = f"No interval: {plain_why(cell.why)}" if cell.why else "No interval"
     if cell.interval:
         of_mean = "" if matrix.mean is None else " of the macro mean"
-        detail = f"{level(matrix.confidence)}{of_mean}: {to(cell.interval, digits)}"
-    return Answer(f"{name} {verb} {figure(cell.value, digits)} {over}.", detail)
+        detail = f"{level(matrix.confidence)}{of_mean}: {outward(cell.interval, digits)}"
+    return Answer(f"{name} {verb} {minus(figure(cell.value, digits))}{_of_range(matrix)} {over}.", detail)
+
+
+def _of_range(matrix: Matrix) -> str:
+    """What the mean is a share of, if it is one."""
+    return " of the range" if matrix.mean is not None and matrix.mean.of_range else ""
+
+
+def _answer_without_mean(matrix: Matrix, names: Sequence[str]) -> Answer:
+    """The answer on benchmarks of unlike scales: why there is no mean, and what is decided on each."""
+    why = matrix.mean.why if matrix.mean is not None and matrix.mean.why else ""
+    shown_name = {column.name: name for column, name in zip(matrix.models, names, strict=True)}
+    decided: dict[str, list[str]] = {}
+    for row in matrix.benchmarks:
+        name = clean(row.benchmark)
+        if len(matrix.models) == COMPARED and row.pairs:
+            pair = row.pairs[0]
+            size = figure(abs(pair.delta or 0.0), needed(pair.interval))
+            if pair.verdict in DECIDED:
+                decided.setdefault(f"{pair.verdict} on {name} by {size}", [])
+            else:
+                word = "equivalent" if pair.verdict == "equivalent" else "not decided"
+                decided.setdefault(f"{word} on", []).append(name)
+        elif row.best is not None:
+            decided.setdefault(f"{shown_name[row.best]} is the best on", []).append(name)
+        elif row.pairs:
+            decided.setdefault("no model is better than every other on", []).append(name)
+    parts = [" ".join([how, _listed(rows)]) if rows else how for how, rows in decided.items()]
+    detail = "; ".join([*parts[:MOST_PARTS], *(["…"] if len(parts) > MOST_PARTS else [])])
+    return Answer(why, begun(detail))
 
 
 def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
     row = _answer_row(matrix)
     pair = row.pairs[0] if row.pairs else None
     why = _why_not_compared(matrix) if pair is None else pair.why
-    return of_difference(
+    answer = of_difference(
         names[0],
         names[1],
         "undecided" if pair is None else pair.verdict,
@@ -355,7 +452,54 @@ def _answer_of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
         margin=matrix.margin,
         why=plain_why(why) if why else None,
         over="" if matrix.mean is None else _over(matrix),
+        but=_but(matrix, "undecided" if pair is None else pair.verdict),
+        digits=decimals(matrix, row),
+        unit=_of_range(matrix),
+        even_if="" if pair is None else _even_if(pair, (names[0], names[1])),
+        reasons=[] if pair is None else _reasons(matrix, pair, (names[0], names[1])),
     )
+    return replace(answer, sentence=f"{answer.sentence.removesuffix('.')}{_assumed(matrix)}.")
+
+
+def _even_if(pair: PairDifference, names: tuple[str, str]) -> str:
+    """The worst case that a claim survives: ``even if all 51 missing rollouts of B failed``; "" without one."""
+    if pair.verdict not in DECIDED or not any(pair.missing) or pair.delta is None:
+        return ""
+    outcomes = ("passed", "failed") if pair.delta > 0 else ("failed", "passed")
+    parts: list[str] = []
+    for run in (1, 0):
+        if pair.missing[run]:
+            noun = "" if parts else "missing rollout"
+            parts.append(f"{all_of(pair.missing[run], noun)} of {names[run]} {outcomes[run]}")
+    return f"even if {' and '.join(parts)}"
+
+
+def _assumed(matrix: Matrix) -> str:
+    """What a headline assumes of missing rollouts, if the user declares that they are like the others."""
+    lost = any(cell.missing for row in matrix.benchmarks for cell in row.cells)
+    return f", {text_of(Remark('missing_random', {}))}" if matrix.missing == RANDOM and lost else ""
+
+
+def _reasons(matrix: Matrix, pair: PairDifference, names: tuple[str, str]) -> list[str]:
+    """Why a pair is undecided although the observed rollouts decide it, and what can be done; else empty."""
+    if not pair.remarks:
+        return []
+    reasons = [text_of(remark, {"first": names[0], "second": names[1]}) for remark in pair.remarks]
+    if pair.undecided_by == "missing":
+        if pair.as_observed in DECIDED and pair.delta is not None:
+            size = figure(abs(pair.delta), decimals(matrix, _answer_row(matrix)))
+            reasons.append(f"As seen {names[1]} is {pair.as_observed} than {names[0]} by {size}{_of_range(matrix)}")
+        reasons.append(RETRY)
+    return reasons
+
+
+def _but(matrix: Matrix, verdict: str) -> str:
+    """The benchmarks on which two models are decided the other way than on average: ``worse on acc``."""
+    opposite = {"better": "worse", "worse": "better"}.get(verdict)
+    if matrix.mean is None or opposite is None:
+        return ""
+    against = [row for row in matrix.benchmarks if any(pair.verdict == opposite for pair in row.pairs)]
+    return f"{opposite} on {_listed([clean(row.benchmark) for row in against])}" if against else ""
 
 
 def _why_not_compared(matrix: Matrix) -> str:
@@ -365,30 +509,37 @@ def _why_not_compared(matrix: Matrix) -> str:
 
 def alone(matrix: Matrix) -> str:
     """A sentence on the single benchmarks that are decided, beside the mean of two models; "" if there is no mean."""
-    if matrix.mean is None or len(matrix.mean.pairs) != 1:
+    if matrix.mean is None or len(matrix.mean.pairs) != 1 or not matrix.alike:
         return ""
     decided = [row for row in matrix.benchmarks if any(pair.verdict in DECIDED for pair in row.pairs)]
     mean_is_decided = matrix.mean.pairs[0].verdict in DECIDED
     if not decided:
         return "No single benchmark decides it." if mean_is_decided else ""
-    if len(decided) == len(matrix.benchmarks):
+    agree = all(pair.verdict == matrix.mean.pairs[0].verdict for row in decided for pair in row.pairs)
+    if len(decided) == len(matrix.benchmarks) and (agree or not mean_is_decided):
         return f"Each benchmark is decided alone{', too' if mean_is_decided else ''}."
-    named = ", ".join(clean(row.benchmark) for row in decided[:FEW]) + (", …" if len(decided) > FEW else "")
+    names = []
+    for row in decided[:FEW]:
+        verdict = "" if agree else f" ({row.pairs[0].verdict})"
+        names.append(f"{clean(row.benchmark)}{verdict}")
+    named = ", ".join(names) + (", …" if len(decided) > FEW else "")
     are = "is" if len(decided) == 1 else "are"
     return f"{len(decided):,} of {counted(len(matrix.benchmarks), 'benchmark')} {are} decided alone: {named}."
 
 
 def _answer_of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
-    row, digits = _answer_row(matrix), decimals(matrix)
+    row = _answer_row(matrix)
+    digits = decimals(matrix, row)
     shown_name = {column.name: name for column, name in zip(matrix.models, names, strict=True)}
     over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
     count = f"{len(names):,} models"
     if row.best is not None:
         cell = next(cell for cell in row.cells if cell.model == row.best)
-        interval = f" ({to(cell.interval, digits)})" if cell.interval else ""
+        interval = f" ({outward(cell.interval, digits)})" if cell.interval else ""
+        worse = _worse_somewhere(matrix, row.best, shown_name)
         return Answer(
-            f"{shown_name[row.best]} is the best of {count} {over}.",
-            f"{figure(cell.value, digits)}{interval}, better than each",
+            f"{shown_name[row.best]} is the best of {count} {over}{worse}{_assumed(matrix)}.",
+            f"{minus(figure(cell.value, digits))}{_of_range(matrix)}{interval}, better than each",
         )
     with_value = [cell for cell in row.cells if cell.value is not None]
     if not with_value or not row.pairs:
@@ -403,7 +554,14 @@ def _answer_of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
     value = f"{'highest' if sign > 0 else 'lowest'} value, {figure(first.value, digits)}"
     ties = [f"{how} {_listed(ties)}" for how, ties in others.items() if ties]
     detail = "; ".join([f"{shown_name[first.model]} has the {value}", *(ties or ["not compared with every other"])])
-    return Answer(f"No model is better than every other {over}.", detail)
+    sentence = f"No model is better than every other {over}"
+    if row.pairs and any(pair.undecided_by == "missing" for pair in _pairs_of(row, first.model)):
+        return Answer(f"{sentence}: the missing rollouts decide{_assumed(matrix)}.", f"{detail}. {RETRY}")
+    return Answer(f"{sentence}{_assumed(matrix)}.", detail)
+
+
+def _pairs_of(row: MatrixRow | MatrixMean, model: str) -> list[PairDifference]:
+    return [pair for pair in row.pairs if model in (pair.first, pair.second)]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -411,13 +569,26 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:FEW]) + (f" and {len(names) - FEW:,} more" if len(names) > FEW else "")
 
 
-def decimals(matrix: Matrix) -> int:
-    """The decimals of the values: those of `places` for values up to 1, else by the size of the largest value."""
-    cells = [cell for row in _rows(matrix) for cell in row.cells]
-    size = max((abs(cell.value) for cell in cells if cell.value is not None), default=0.0)
-    if size == 0 or 0.01 <= size <= 1:
-        return places(*(cell.interval for cell in cells))
-    return min(max(2 - math.floor(math.log10(size)), 0), 12)
+def _worse_somewhere(matrix: Matrix, best: str, shown_name: Mapping[str, str]) -> str:
+    """The benchmarks on which the best model by the mean is worse than another: ``; worse than a on acc``."""
+    worse: dict[str, list[str]] = {}
+    for row in matrix.benchmarks if matrix.mean is not None else ():
+        for pair in row.pairs:
+            if (pair.first, pair.verdict) == (best, "better"):
+                worse.setdefault(pair.second, []).append(clean(row.benchmark))
+            if (pair.second, pair.verdict) == (best, "worse"):
+                worse.setdefault(pair.first, []).append(clean(row.benchmark))
+    return "".join(f"; worse than {shown_name[model]} on {_listed(rows)}" for model, rows in worse.items())
+
+
+def decimals(matrix: Matrix, row: MatrixRow | MatrixMean) -> int:
+    """The decimals of a row: those that all rows share if they have one scale, else those that the row needs."""
+    rows = _rows(matrix) if len({each.range for each in matrix.benchmarks}) == 1 and matrix.alike else [row]
+    intervals, values = [], []
+    for each in rows:
+        intervals += [cell.interval for cell in each.cells] + [pair.interval for pair in each.pairs]
+        values += [cell.value for cell in each.cells]
+    return column_decimals(values, intervals) if len(rows) > 1 else needed(*intervals)
 
 
 def _rows(matrix: Matrix) -> list[MatrixRow | MatrixMean]:
@@ -449,10 +620,13 @@ def _blocks(matrix: Matrix, every: bool, where: str, option: str = "") -> Iterat
     if has_legend:
         above += [*(Sentence(line, markdown="") for line in _legend(names)), Blank()]
     below = list(_below(matrix, models_as_rows, where))
+    below += [Sentence(note_line(text), markdown="") for text in cautions(matrix)]
     below = [Blank(), *below] if below else below
     room = None if every else LINES - sum(map(_lines_taken, (*above, *below)))
     yield from above
-    if models_as_rows:
+    if models_as_rows and not matrix.alike:
+        yield from _models_by_benchmark(matrix, room, every, option)
+    elif models_as_rows:
         yield from _table_of_models(matrix, room, option)
     else:
         heads: list[Text] = [*labels] if has_legend else [Name(name, None) for name in names]
@@ -460,6 +634,7 @@ def _blocks(matrix: Matrix, every: bool, where: str, option: str = "") -> Iterat
             heads = [(f"{label} ", Name(name, None)) for label, name in zip(labels, names, strict=True)]
         yield from _table(matrix, heads, room, option)
     yield from below
+    yield from doubt_blocks(matrix.doubts)
     if matrix.notes:  # on a terminal the command prints them to stderr
         yield SentenceList([Sentence("", markdown=note) for note in matrix.notes])
 
@@ -508,6 +683,22 @@ def glance(matrix: Matrix) -> Glance:
     return Glance(full.sentence, table, foot)
 
 
+def cautions(matrix: Matrix) -> list[str]:
+    """The remarks that every page shows: what may change how a number is used, and how to get a mean."""
+    shown = [remark for remark in matrix.remarks if remark.severity == "warning" or remark.code in WAYS]
+    texts = [note_of(remark) for remark in shown[:MOST_CAUTIONS]]
+    more = len(shown) - len(texts)
+    return [*texts, *([f"{counted(more, 'more warning')} among the notes"] if more else [])]
+
+
+def note_of(remark: Remark) -> str:
+    """The text of a remark as a note of a matrix, which names the benchmark."""
+    text, benchmark = text_of(remark), remark.values.get("benchmark")
+    if benchmark is not None and remark.code != OWN_TASKS:
+        text = f"{benchmark}: {text}"
+    return f"warning: {text}" if remark.severity == "warning" else text
+
+
 def _with_period(text: str) -> str:
     return text if not text or text.endswith(".") else f"{text}."
 
@@ -520,18 +711,22 @@ def _below(matrix: Matrix, models_as_rows: bool, where: str) -> Iterator[Block]:
         yield Sentence(f"The macro mean is over {count}: not every model was compared on {without}.", "note")
     if models_as_rows:
         command = f"calipers leaderboard {clean(where, None)}" if where else "calipers leaderboard"
-        yield Sentence("▲ better than every other model   (paired; Holm)", "note")
+        yield Sentence(f"▲ better than every other model   (paired; {'Holm' if matrix.alike else 'Sidak'})", "note")
         yield Sentence(f"Each benchmark: {command}", "note")
         return
-    over = f"; Holm over {matrix.tests:,}" if matrix.tests > 1 else ""
+    method = "Holm" if matrix.alike else "Sidak"
+    over = f"; {method} over {matrix.tests:,}" if matrix.tests > 1 else ""
     if len(matrix.models) == COMPARED:
         signs = "▲ B better   ▼ B worse   = equivalent   ~ undecided"
         words = f"Verdicts are paired by task{', those of single benchmarks adjusted' if over else ''}"
-        adjusted = (
-            f" for {matrix.tests:,} tests (Holm); the macro mean is one test of its own. Intervals are each for itself."
-            if over
-            else "."
-        )
+        adjusted = "."
+        if over and matrix.alike:
+            adjusted = (
+                f" for {matrix.tests:,} tests (Holm); the macro mean is one test of its own. "
+                "Intervals are each for itself."
+            )
+        elif over:
+            adjusted = f" for {matrix.tests:,} tests (Sidak), like the intervals of the differences."
         yield Sentence(f"{signs}   (paired{over})", "note", markdown=words + adjusted)
     elif len(matrix.models) > COMPARED:
         yield Sentence(f"▲ better than every other model   (paired{over})", "note")
@@ -543,7 +738,6 @@ def _table(matrix: Matrix, heads: Sequence[Text], room: int | None, option: str)
     ``room`` is the number of lines; None shows all rows. With more than two models the intervals are ``stacked``: they
     have a line of their own.
     """
-    digits = decimals(matrix)
     compared, stacked = len(matrix.models) == COMPARED, len(matrix.models) > COMPARED
     lines_each = 2 if stacked else 1
     if room is not None:  # 5 lines: the head, missing, cost, and two rules
@@ -569,12 +763,14 @@ def _table(matrix: Matrix, heads: Sequence[Text], room: int | None, option: str)
         ]
     elif stacked:
         columns.append(TableColumn("better than each", only="markdown"))
-    axis = _axis(_rows(matrix)) if compared else None
+    axis = _axis(_rows(matrix)) if compared and len({row.range for row in matrix.benchmarks}) == 1 else None
     table_rows: list[Row] = []
     for row in rows:
-        table_rows += _table_rows(row.benchmark, row, digits, axis, stacked, compared)
-    if matrix.mean is not None:
-        table_rows += _table_rows(MACRO_MEAN, matrix.mean, digits, axis, stacked, compared, ruled=True)
+        table_rows += _table_rows(row.benchmark, row, decimals(matrix, row), axis, stacked, compared)
+    if matrix.mean is not None and matrix.alike:
+        title = MEAN_OF_RANGE if matrix.mean.of_range else MACRO_MEAN
+        digits = decimals(matrix, matrix.mean)
+        table_rows += _table_rows(title, matrix.mean, digits, axis, stacked, compared, ruled=True)
     yield Table(columns, [*table_rows, *_totals(matrix, len(columns))], across=True)
     yield from _more(len(matrix.benchmarks) - len(rows), "benchmark", option)
 
@@ -595,7 +791,7 @@ def _table_rows(
         mark = " ▲" if stacked and cell.model == row.best else ""
         value = _value(cell, digits)
         shown = f"{value}{mark}" if stacked else " ".join(filter(None, (value, _ends(cell, digits))))
-        cells += [shown, value, to(cell.interval, digits) if cell.interval else NONE]
+        cells += [shown, value, outward(cell.interval, digits) if cell.interval else NONE]
     if compared:
         pair = row.pairs[0] if row.pairs else None
         cells += _difference(pair, digits, axis)
@@ -610,8 +806,24 @@ def _remarks(row: MatrixRow | MatrixMean) -> list[str]:
     """The reasons why a row lacks an interval or a difference."""
     reasons = [cell.why for cell in row.cells if cell.why and cell.value is not None]
     reasons += [pair.why for pair in row.pairs if pair.why]
+    if isinstance(row, MatrixRow):  # those of the mean are the answer
+        reasons += _undecided(row)
     reasons += [row.why] if isinstance(row, MatrixRow) and row.why else []
+    if isinstance(row, MatrixMean) and row.undecided_by == SCALES:
+        return []  # the answer says why
     return list(dict.fromkeys(plain_why(why) for why in reasons if why))
+
+
+def _undecided(row: MatrixRow) -> list[str]:
+    """Why pairs of a benchmark are undecided although their tasks may show a difference; the first few of them."""
+    texts = []
+    for pair in row.pairs:
+        if pair.undecided_by in SURVIVED:
+            names = {"first": pair.first, "second": pair.second}
+            of_pair = "" if len(row.pairs) == 1 else f"{clean(pair.first, None)} and {clean(pair.second, None)}: "
+            texts += [f"{of_pair}{text_of(remark, names)}" for remark in pair.remarks]
+    more = [f"{counted(len(texts) - FEW, 'more pair')} undecided for such reasons"] if len(texts) > FEW else []
+    return [*texts[:FEW], *more]
 
 
 def _value(cell: Cell, digits: int) -> str:
@@ -621,17 +833,17 @@ def _value(cell: Cell, digits: int) -> str:
 
 
 def _ends(cell: Cell, digits: int) -> str:
-    """The interval in brackets, with one decimal less than the value."""
+    """The interval in brackets, with the decimals of the value."""
     if cell.interval is None:
         return ""
-    low, high = (minus(figure(end, max(digits - 1, 0))) for end in cell.interval)
+    low, high = (minus(figure(end, digits)) for end in rounded_out(cell.interval, digits))
     return f"[{low}, {high}]"
 
 
 def _difference(pair: PairDifference | None, digits: int, axis: tuple[float, float] | None) -> list[TableCell]:
     if pair is None or pair.delta is None:
         return [NONE, "", NONE, "", "", NONE]
-    ends = signed_to(pair.interval, digits) if pair.interval else ""
+    ends = signed_outward(pair.interval, digits) if pair.interval else ""
     picture: TableCell = ""
     if pair.interval and axis:
         picture = Picture(pair.delta, *pair.interval, axis, PICTURE[1])
@@ -681,7 +893,8 @@ def _cost(cells: Sequence[Cell]) -> str:
 
 def _table_of_models(matrix: Matrix, room: int | None, option: str) -> Iterator[Block]:
     """A row for each model, the best mean first; ``room`` is the number of lines, None shows all rows."""
-    answer_row, digits = _answer_row(matrix), decimals(matrix)
+    answer_row = _answer_row(matrix)
+    digits = decimals(matrix, answer_row)
     interval = f"{percent(matrix.confidence)} interval"
     title = MACRO_MEAN if matrix.mean is not None else clean(matrix.benchmarks[0].benchmark)
     columns = [
@@ -703,11 +916,35 @@ def _table_of_models(matrix: Matrix, room: int | None, option: str) -> Iterator[
         benchmark_cells = [row.cells[index] for row in matrix.benchmarks]
         best = cell.model == answer_row.best
         line: list[TableCell] = [Name(column.name, NAME, plain=without_middle([clean(column.name, None)], NAME)[0])]
-        line += [_value(cell, digits), to(cell.interval, digits) if cell.interval else NONE]
+        line += [_value(cell, digits), outward(cell.interval, digits) if cell.interval else NONE]
         line += ["▲" if best else "", "yes" if best else ""]
         rows.append(Row([*line, _missing(benchmark_cells), _cost(benchmark_cells)]))
     yield Table(columns, rows, across=True)
     yield from _more(len(order) - shown, "model", option)
+
+
+def _models_by_benchmark(matrix: Matrix, room: int | None, every: bool, option: str) -> Iterator[Block]:
+    """A row for each model in their order, with a column for each benchmark: without a mean there is no best order.
+
+    ``every`` shows the columns of all benchmarks.
+    """
+    rows_shown = matrix.benchmarks if every else matrix.benchmarks[:BENCHMARK_COLUMNS]
+    columns = [TableColumn("model", style="strong", middle=True)]
+    columns += [TableColumn(Name(row.benchmark, SHORT_NAME), "right") for row in rows_shown]
+    columns += [TableColumn("missing", "right"), TableColumn("cost", "right")]
+    shown = _shown_rows(len(matrix.models), None if room is None else room - 2)
+    rows = []
+    for index, column in enumerate(matrix.models[:shown]):
+        line: list[TableCell] = [Name(column.name, NAME, plain=without_middle([clean(column.name, None)], NAME)[0])]
+        for row in rows_shown:
+            cell = row.cells[index]
+            mark = " ▲" if cell.model == row.best else ""
+            line.append(f"{_value(cell, decimals(matrix, row))}{mark}")
+        benchmark_cells = [row.cells[index] for row in matrix.benchmarks]
+        rows.append(Row([*line, _missing(benchmark_cells), _cost(benchmark_cells)]))
+    yield Table(columns, rows, across=True)
+    yield from _more(len(matrix.benchmarks) - len(rows_shown), "benchmark", option)
+    yield from _more(len(matrix.models) - shown, "model", option)
 
 
 def suites(matrix: Matrix) -> list[TestSuite]:

@@ -43,7 +43,7 @@ from calipers.analyses.rescore.judging import (
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
 from calipers.formats import Named, options_of
-from calipers.formats.read import uncollected
+from calipers.formats.read import run_or_path, uncollected
 from calipers.formats.rows import PartBuilder
 from calipers.formats.run_folder import (
     LOG,
@@ -484,7 +484,7 @@ def rescore(
     if out is None and is_remote(run):
         raise InputError.at("--out", "the run is in an object store", "expected the file to write")
     request = Rescoring(
-        local(os.fspath(run)),
+        run_or_path(local(os.fspath(run))),
         verifier,
         params or {},
         [filters] if isinstance(filters, str) else filters,

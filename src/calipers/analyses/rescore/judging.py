@@ -27,9 +27,10 @@ from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_bl
 from calipers.remarks import Remark
 from calipers.rollouts.column import Ints
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome, completion_text, fault
-from calipers.running.rollout import BROKE, Bench, column, whole_characters
+from calipers.running.rollout import BROKE, Bench, Blame, column, whole_characters
 from calipers.tasks import Task
 from calipers.text.filters import Answer, Filter, filtered
+from calipers.text.patterns import RegexTimeout
 from calipers.text.reasoning import split
 from calipers.typed import complete
 from calipers.verifiers import NamedVerifier, Verdict, ready
@@ -292,12 +293,14 @@ class BatchJudge:
                 outcomes[row] = _own_outcome(stored.outcome, text)
             elif answer is None:
                 outcomes[row] = _own_outcome(stored.outcome, text) or "unparsed"
-            else:
-                _record_error(judged, row, VerifierError(str(answer), outcome="filter_timeout"))
+            elif isinstance(answer, RegexTimeout):
+                task, _ = checked.get(str(stored.task)) or self._task_and_judge(str(stored.task))
+                _record_error(judged, row, self._blamed(task, text, answer))
         for name, cases in cases_of.items():
             verify_many = getattr(self._judges[name], "verify_many", None)
             if verify_many is not None:
-                _record_many(judged, cases, *verify_many(cases.tasks, cases.texts))
+                unsure = _record_many(judged, cases, *verify_many(cases.tasks, cases.texts))
+                self._judge_each(name, unsure, judged)  # a pattern ran out of time: is it the answer's doing?
             else:
                 self._judge_each(name, cases, judged)
         for row, keys in judged.extra_keys.items():
@@ -337,6 +340,14 @@ class BatchJudge:
             return texts
         answers = iter(filtered(self._chain, [text for text in texts if text is not None]))
         return [None if text is None else next(answers) for text in texts]
+
+    def _blamed(self, task: Task, text: str, error: RegexTimeout) -> VerifierError:
+        """The error of a filter whose pattern ran out of time, by the rule for verifiers (`Blame`)."""
+        with Bench(1, Blame()) as bench:  # in this process, as all filters
+            [verdict] = bench.judge([(FilterOnly(self._chain), task, Completion(text))])
+        if isinstance(verdict, VerifierError):
+            return verdict
+        return VerifierError(str(error), outcome="filter_timeout")  # it ended this time
 
     def notes(self) -> list[str]:
         """The notes of the verifiers, and the reasons for missing verdicts."""
@@ -395,6 +406,22 @@ class BatchJudge:
         return self._judges[name]
 
 
+class FilterOnly:
+    """A chain of filters as a verifier, which has a verdict unless a pattern runs out of time."""
+
+    name = "filter"
+
+    def __init__(self, chain: Sequence[Filter]) -> None:
+        self._chain = chain
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion; its reward says nothing."""
+        [answer] = filtered(self._chain, [completion.text])
+        if isinstance(answer, RegexTimeout):
+            raise VerifierError(str(answer), outcome="filter_timeout", suspect=True)
+        return Verdict(0.0)
+
+
 def contribution(outcome: str, reward: float | None) -> float | None:
     """The number that a rollout contributes by the rules of the ledger; None for a gap."""
     code = CODE[outcome]
@@ -418,14 +445,21 @@ def _own_outcome(outcome: str | None, text: str) -> str:
 
 def _record_many(
     judged: Judged, cases: Cases, rewards: Sequence[float | VerifierError], answers: Sequence[Any]
-) -> None:
-    """Record the verdicts of one verifier on all its cases."""
-    for row, reward, answer in zip(cases.rows, rewards, answers, strict=True):
+) -> Cases:
+    """Record the verdicts of one verifier on its cases, and return those whose failure the answer may have caused."""
+    unsure = Cases()
+    verdicts = zip(cases.rows, cases.tasks, cases.texts, rewards, answers, strict=True)
+    for row, task, text, reward, answer in verdicts:
         if type(reward) is float:
             judged.rewards[row], judged.answers[row] = reward, answer
             judged.outcomes[row] = judged.outcomes[row] or "scored"
+        elif isinstance(reward, VerifierError) and reward.suspect:
+            unsure.rows.append(row)
+            unsure.tasks.append(task)
+            unsure.texts.append(text)
         elif isinstance(reward, VerifierError):
             _record_error(judged, row, reward)
+    return unsure
 
 
 def _record_error(judged: Judged, row: int, error: VerifierError) -> None:
@@ -434,5 +468,6 @@ def _record_error(judged: Judged, row: int, error: VerifierError) -> None:
     usage: Mapping[str, float] = getattr(error, "usage", {})
     judged.extra_keys[row] = {
         "error": whole_characters(str(error)),
+        **({"blame": error.tried["blame"]} if "blame" in error.tried else {}),
         **{f"judge_{key}": value for key, value in usage.items()},
     }

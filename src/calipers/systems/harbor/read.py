@@ -24,13 +24,16 @@ from calipers.errors import InputError
 from calipers.formats import BAD, Columns, Extras, Format, Progress, Text, no_file
 from calipers.formats.jsonl import placed
 from calipers.formats.lines import MOST_COLUMNS
+from calipers.formats.own_numbers import inside
 from calipers.formats.repeated_keys import refuse_repeated_key
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.formats.rows import PartBuilder
+from calipers.rollouts.checks import Check, compared
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, GROUP, shown
 from calipers.rollouts.table import Part, Places
+from calipers.systems.harbor.metrics import evals_key, metric, pass_ladder
 from calipers.systems.harbor.wire import (
     ADHOC,
     CONFIG,
@@ -501,6 +504,8 @@ def _without_provider(model: str | None) -> str | None:
     return name if slash and provider in PROVIDERS else model
 
 
+SYSTEM: Final = "harbor"
+MEAN: Final = "mean"  # the metric of a job that requests none
 NAMED: Final = 10  # exceptions or rewards that a note names
 FEW: Final = 5  # trials or tasks that a note names, of many
 NOT_FINITE: Final = "a reward that is not a finite number"
@@ -514,6 +519,47 @@ def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], p
     if len(names):
         raise InputError.at("--columns", "a Harbor job has its own field names", "remove this option")
     return _JobReading(folder, labels).parts(progress)
+
+
+class EvalTrials:
+    """What Harbor's numbers of one eval depend on."""
+
+    def __init__(self) -> None:
+        self.errors = 0  # trials with an exception
+        self.rewards: dict[str, list[Rewards | None]] = {}  # task -> the rewards of its trials that ended
+
+    def add(self, row: TrialRow) -> None:
+        """Count a trial that has a result."""
+        self.errors += row.raised is not None
+        self.rewards.setdefault(row.who.task, []).append(row.given)
+
+    def mean(self) -> float | None:
+        """The mean over all trials, with 0 for a missing reward; None if there are several rewards."""
+        trials = [given for task in self.rewards.values() for given in task]
+        means = metric(MEAN, trials)
+        return float(means[MEAN]) if MEAN in means else None
+
+
+def own_checks(job: JobFile, evals: Mapping[str, EvalTrials]) -> list[Check]:
+    """The numbers of each eval in the result of a finished job, and ours by Harbor's definitions."""
+    if not job.finished_at or not isinstance(job.stats.evals, dict):
+        return []
+    pairs: list[tuple[str, Any, float | None]] = []
+    for key, own in job.stats.evals.items():
+        trials = evals.get(key)
+        if trials is None:
+            continue
+        with_rewards = sum(given is not None for task in trials.rewards.values() for given in task)
+        pairs.append((f"{key} n_trials", inside(own, "n_trials"), with_rewards))
+        pairs.append((f"{key} n_errors", inside(own, "n_errors"), trials.errors))
+        metrics = inside(own, "metrics")
+        lists = metrics if isinstance(metrics, list) else []
+        pairs += [(f"{key} {MEAN}", inside(values, MEAN), trials.mean()) for values in lists]
+        ladder = pass_ladder(trials.rewards.values())
+        own_ladder = inside(own, "pass_at_k")
+        for k, theirs in own_ladder.items() if isinstance(own_ladder, dict) else ():
+            pairs.append((f"{key} pass@{k}", theirs, ladder.get(int(k)) if k.isdecimal() else None))
+    return compared(SYSTEM, pairs)
 
 
 class _JobReading:
@@ -535,6 +581,7 @@ class _JobReading:
         self._reward_names: dict[frozenset[str], list[str]] = {}  # reward names -> directories of scored trials
         self._checksums: dict[tuple[str, str], str] = {}  # (dataset, task) -> checksum
         self._changed: set[tuple[str, str]] = set()  # (dataset, task) with more than one checksum
+        self._evals: dict[str, EvalTrials] = {}
 
     def parts(self, progress: Progress) -> list[Part]:
         """The job's trials in two parts: those that ended, and those that did not; an empty part is left out."""
@@ -556,10 +603,9 @@ class _JobReading:
         checksums = {"digests": self._checksums, "changed": frozenset(self._changed)}
         parts = [part for part in (self._ended.finish(**checksums), self._outstanding.finish()) if len(part)]
         notes = [*self._notes(lost)]
-        return [
-            replace(part, planned_from=self._plan.planned_from, notes=[] if number else notes)
-            for number, part in enumerate(parts)
-        ]
+        checks = own_checks(self._plan.job, self._evals)
+        with_plan: list[Part] = [replace(part, planned_from=self._plan.planned_from) for part in parts]
+        return [replace(part, notes=notes, checks=checks) for part in with_plan[:1]] + with_plan[1:]
 
     def _finished(self, progress: Progress) -> None:
         """Add the trials that have a result."""
@@ -569,6 +615,7 @@ class _JobReading:
             if (row := self._row(directory)) is not None:
                 self._add(self._ended, row)
                 self._note(row)
+                self._evals.setdefault(evals_key(row.who.agent, row.who.model, row.who.dataset), EvalTrials()).add(row)
             if number % PROGRESS_EVERY == 0:
                 progress(share * number - done)
                 done = share * number
@@ -840,7 +887,7 @@ def _has_answer(step: LooseStep) -> bool:
 
 
 JOB = Format(
-    "harbor",
+    SYSTEM,
     read,
     recognise=no_file,  # a job is a directory
     texts=lambda path, columns, wanted: texts(path, wanted),

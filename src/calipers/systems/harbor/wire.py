@@ -176,9 +176,10 @@ class Trial(msgspec.Struct, gc=False):
 
 
 class JobStats(msgspec.Struct, gc=False):
-    """The part of a job's ``stats`` that cannot be counted from its trial directories."""
+    """The part of a job's ``stats`` that cannot be counted from its trial directories, and its own numbers."""
 
     n_retries: int = 0
+    evals: Any = None
 
 
 class JobFile(msgspec.Struct, gc=False):

@@ -21,8 +21,10 @@ from calipers.errors import InputError
 from calipers.formats import TARGET, Columns, Extras, Format, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
+from calipers.formats.own_numbers import inside, mean_of_task_means
 from calipers.formats.repeated_keys import counted_once, refuse_repeated_key
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source, read_up_to
+from calipers.rollouts.checks import Check, compared
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.table import Labels, Part, Places
 from calipers.typed import complete
@@ -66,6 +68,7 @@ class Results(msgspec.Struct, gc=False):
     """The results of a run, as counted by inspect."""
 
     total_samples: int | None = None
+    scores: Any = None
 
 
 class InspectFailure(msgspec.Struct, gc=False):
@@ -519,6 +522,8 @@ def _usage(sample: InspectSample) -> dict[str, float]:
 
 # -- logs
 
+SYSTEM: Final = "inspect"
+MEANS: Final = ("accuracy", "mean")  # metrics that are the mean over samples
 HEADER: Final = "header.json"
 PLAN: Final = ": plan"  # appended to the path of a log, as the location of samples that were never run
 START: Final = "_journal/start.json"
@@ -603,6 +608,7 @@ class _LogReading:
         self._epochs: dict[str, set[int]] = {}  # sample id -> its epochs in the log
         self._error_kinds: list[str | None] = []  # of each sample
         self._unread = Counter[str]()  # scorer -> its values that are no numbers
+        self._scored_errors = False  # whether a sample has an error and a score, which versions count differently
 
     def parts(self, header: Header, samples: Iterable[InspectSample]) -> list[Part]:
         """The rollouts in the log, and the planned rollouts that are missing from it."""
@@ -613,6 +619,7 @@ class _LogReading:
             numbers = {kind: number for number, kind in enumerate(dict.fromkeys(filter(None, self._error_kinds)))}
             code = np.array([numbers.get(kind or "", -1) for kind in self._error_kinds], dtype=np.int64)
             run = replace(run, labels={**run.labels, ERROR_KIND: Labels(code, list(numbers))})
+        run = replace(run, checks=self._checks(header, run))
         parts = [part for part in (run, not_run) if len(part)]
         notes = [*self._notes(header)]
         return [replace(part, planned_from="plan", notes=[] if index else notes) for index, part in enumerate(parts)]
@@ -625,11 +632,36 @@ class _LogReading:
             self._epochs.setdefault(str(sample.id), set()).add(sample.epoch)
             self._error_kinds.append(error_kind(sample))
             self._unread.update(unread(sample))
+            self._scored_errors |= sample.error is not None and bool(sample.scores)
             try:
                 yield _line(record(sample, header.eval))
             except RecursionError:
                 problem = f"sample {sample.id!r} has metadata that is nested too deeply"
                 raise InputError.at(self._path, problem, "expected text or numbers for --by") from None
+
+    def _checks(self, header: Header, run: Part) -> list[Check]:
+        """The means of each scorer in the results of the log, and ours: the mean over samples of the mean over epochs.
+
+        Scores that inspect reduces in another way, or that have values which only inspect makes numbers of, are left
+        out.
+        """
+        pairs, written = [], []
+        results = None
+        if header.results is not None and not self._scored_errors:
+            results = header.results.scores
+        for score in results if isinstance(results, list) else ():
+            reward = _reward_of(score, run)
+            metrics = inside(score, "metrics")
+            if reward is None or not isinstance(metrics, dict) or inside(score, "scorer") in self._unread:
+                continue
+            if inside(score, "reducer") not in (None, "mean"):
+                continue
+            for name in metrics:
+                value = inside(metrics, name, "value")
+                written.append(value)
+                if name in MEANS and not inside(metrics, name, "params"):
+                    pairs.append((f"{reward} {name}", value, mean_of_task_means([run], reward)))
+        return compared(SYSTEM, pairs, written)
 
     def _not_run(self, header: Header) -> Iterator[dict[str, Any]]:
         """A record for each planned epoch of a sample that is missing from the log."""
@@ -680,6 +712,14 @@ class _LogReading:
                 f"{self._path}: {subject} a value of {scorer!r} that is neither a "
                 "grade nor a number: it counts as missing, not as 0"
             )
+
+
+def _reward_of(score: Any, run: Part) -> str | None:
+    """The reward that a score of the results is about: its scorer, or one of the scorer's values; None if unknown."""
+    scorer, name = inside(score, "scorer"), inside(score, "name")
+    if f"{scorer}.{name}" in run.rewards:
+        return f"{scorer}.{name}"
+    return scorer if scorer in run.rewards and name == scorer else None
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -758,7 +798,7 @@ def _extras(part: Part, columns: Columns) -> Extras:
 
 
 LOG = Format(
-    "inspect",
+    SYSTEM,
     read,
     recognise=lambda start: is_archive(start.head) or is_log(start.head),
     texts=texts,

@@ -282,6 +282,7 @@ def _rollouts(side: Rollouts, values: Column) -> Rollouts:
         {},
         {},
         turn=side.turn,
+        checks=side.checks,
     )
 
 

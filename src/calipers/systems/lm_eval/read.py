@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -37,9 +38,11 @@ from calipers.formats import (
 )
 from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
+from calipers.formats.own_numbers import labels_of, numbers_in, pooled_mean
 from calipers.formats.repeated_keys import once_by_raws, refuse_repeated_key, repeated_key, repeated_key_fault
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.request import Dialect
+from calipers.rollouts.checks import Check, compared
 from calipers.rollouts.column import Column
 from calipers.rollouts.table import Part
 from calipers.systems.lm_eval import INVALID, SYSTEM
@@ -117,6 +120,10 @@ NOT_METRICS: Final = frozenset(
 RESULTS_BLOCKS: Final = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
 """The blocks of a results file that numbers are taken from."""
 
+MEANS: Final = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")
+"""Metrics that are means over documents unless the task's configuration says otherwise."""
+
+SYSTEM_NAME: Final = "lm_eval"
 UNNAMED: Final = "none"
 _TIME: Final = r"_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)"
 _NAME: Final = re.compile(rf"samples_(?P<task>.+?)(?:{_TIME})?\.jsonl(?:\.\w+)?")
@@ -167,7 +174,23 @@ def read_samples(source: Source, names: Mapping[str, str], labels: Collection[st
         raise InputError.at(f"{source.path}:{reader.lines + 1}", problem, "expected one sample per line") from None
     except LineError as error:
         raise error.at(source.path) from None
-    return [_completed(part, collected, source.path)]
+    part = _completed(part, collected, source.path)
+    return [replace(part, checks=own_checks(part, context.task, context.results))]
+
+
+def own_checks(part: Part, task: str, results: Mapping[str, Any]) -> list[Check]:
+    """The means over documents in the results file of a task, and ours, for each metric and pipeline."""
+    table, config = inner(results, "results", task), inner(results, "configs", task)
+    pairs = []
+    for name in part.rewards:
+        how = listed_aggregation(config, name)
+        if how != "mean" and (how is not None or name not in MEANS):
+            continue
+        for pipeline in (None, *labels_of([part], "agent")):
+            key = f"{name},{pipeline or UNNAMED}"
+            ours = pooled_mean([part], name, {"agent": pipeline})
+            pairs.append((f"{task} {key}", table.get(key), ours))
+    return compared(SYSTEM_NAME, pairs, numbers_in(table))
 
 
 def read_results(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
@@ -282,6 +305,7 @@ class _FileContext(NamedTuple):
     model: str | None
     fallbacks: frozenset[str]  # of its filters
     pipelines: Sequence[str | None] = ()  # their names, in order
+    results: Mapping[str, Any] = MappingProxyType({})  # the results file beside it
 
 
 def with_pipeline(row: dict[str, Any], context: _FileContext, seen: Counter[str]) -> dict[str, Any]:
@@ -306,7 +330,7 @@ def _file_context(path: str) -> _FileContext:
         pipelines = [pipeline.name for pipeline in config.filter_list or ()]
         steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
         fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
-    return _FileContext(task, model if isinstance(model, str) else None, frozenset(fallbacks), pipelines)
+    return _FileContext(task, model if isinstance(model, str) else None, frozenset(fallbacks), pipelines, results)
 
 
 def check_once(text: bytes, number: int) -> None:

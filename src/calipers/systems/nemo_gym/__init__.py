@@ -27,7 +27,8 @@ LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # the range of an index
 FAILURES: Final = "_failures.jsonl"
 INPUTS: Final = "_materialized_inputs.jsonl"
 METRICS: Final = "_aggregate_metrics.json"
-PROFILE_ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")  # the two files of the offline profile
+AGENT_METRICS: Final = "_agent_metrics.json"
+PROFILE_ENDS: Final = ("_reward_profiling.jsonl", AGENT_METRICS)  # the two files of the offline profile
 
 AnyPath = TypeVar("AnyPath", str, Path)
 

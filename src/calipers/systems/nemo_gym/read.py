@@ -24,20 +24,24 @@ from calipers.errors import InputError
 from calipers.formats import BAD, Beginning, Columns, Extras, Format, Progress, Text
 from calipers.formats.jsonl import marked_rows, placed
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
+from calipers.formats.own_numbers import document_at, inside, labels_of, numbers_in, pooled_mean
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws
 from calipers.formats.rows import Buffer, LabelBuffer, PartBuilder, count_given
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.request import Dialect
+from calipers.rollouts.checks import Check, compared
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import BadRow, Labels, Part, Places, join_codes, paired
 from calipers.systems.nemo_gym import (
     AGENT,
+    AGENT_METRICS,
     DEFAULT,
     FAILURE,
     FAILURES,
     INPUTS,
     KILLED,
+    METRICS,
     PARAMS,
     REWARD,
     ROLLOUT,
@@ -281,6 +285,7 @@ def _numbers(cells: Cells, aside: Bools) -> Column:
     return Column(cells.values, given & ~is_nan if is_nan.any() else given)
 
 
+SYSTEM: Final = "nemo_gym"
 PLANNED_FROM: Final = "materialized_inputs"
 NOT_RUN: Final = CODE["not_run"]
 
@@ -481,7 +486,36 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
             expected = f"expected reward=KEY or answer=KEY; with task={TASK} too, it is read as plain JSON Lines"
             raise InputError.at("--columns", problem, expected)
     parts: list[GymPart] = read_lines("calipers.systems.nemo_gym.read:GymLines", source, names, labels, progress)
-    return with_companions(source.path, parts)
+    checks = [] if REWARD in names else own_checks(parts, source.path)
+    with_failures = with_companions(source.path, parts)
+    return [replace(part, checks=checks) for part in with_failures[:1]] + with_failures[1:]
+
+
+def own_checks(parts: Sequence[GymPart], path: str) -> list[Check]:
+    """The mean reward of each agent in NeMo Gym's metrics beside the rollouts, and ours: over all rollouts."""
+    if path == STDIN or not any(map(len, parts)) or any(_has_another_mean(part.gym) for part in parts):
+        return []
+    pairs, written = [], []
+    for ending in (METRICS, AGENT_METRICS):
+        document = document_at(beside(path, ending))
+        for entry in document if isinstance(document, list) else ():
+            agent, metrics = inside(entry, AGENT, "name"), inside(entry, "agent_metrics")
+            written += numbers_in(metrics)
+            if agent in labels_of(parts, "agent"):
+                ours = pooled_mean(parts, REWARD, {"agent": agent})
+                pairs.append((f"mean/reward of {agent}", inside(metrics, "mean/reward"), ours))
+        if pairs:
+            break
+    return compared(SYSTEM, pairs, written)
+
+
+def _has_another_mean(gym: GymRows | None) -> bool:
+    """Whether NeMo Gym's mean reward of some rows is not the mean of their rewards.
+
+    It counts failed attempts that are among the rollouts, a reward in ``usage`` replaces the rollout's own, and with a
+    number under ``agent_name`` it covers only some of the rollouts.
+    """
+    return gym is not None and (bool(gym.aside.any()) or REWARD in gym.usage or "agent_name" in gym.top)
 
 
 _TEXT_MARKS = [b'"responses_create_params"', b'"response"']

@@ -11,8 +11,9 @@ import logging
 import math
 import re
 import sys
+from fractions import Fraction
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 LONGEST = 10_000  # characters at the end of an answer that are read
 NESTED = 40  # levels of brackets
@@ -54,7 +55,10 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"gold": "", "unparsed": str(error)}
     if not answers:
         return {"gold": "", "unparsed": "there is none"}
-    return {"gold": "", "right": same(gold[0], answers[0], question["digits"]), "answer": str(answers[0])[:1_000]}
+    statement = stated(question["text"][-LONGEST:])
+    refuted = (false_chain(statement) and not equations(gold[0])) or (hedged(statement) and not several(gold[0]))
+    right = not refuted and same(gold[0], answers[0], question["digits"])
+    return {"gold": "", "right": right, "answer": str(answers[0])[:1_000]}
 
 
 def gold_of(text: str) -> list[Any]:
@@ -85,12 +89,7 @@ def same(gold: Any, given: Any, digits: int) -> bool:
     In addition to Math-Verify's rules, an answer with a false equation (``5 = 1``) is wrong, and small numbers must
     agree relative to their size.
     """
-    verify, equation = import_module("math_verify").verify, import_module("sympy").Eq
-
-    def equations(expression: Any) -> list[Any]:
-        parts = getattr(expression, "_unsorted_args", None) or [expression]
-        return [part for part in parts if isinstance(part, equation)]
-
+    verify = import_module("math_verify").verify
     if not equations(gold) and any(false(equality.lhs, equality.rhs) for equality in equations(given)):
         return False
     if not verify([gold], [given], float_rounding=digits, timeout_seconds=None):
@@ -99,6 +98,18 @@ def same(gold: Any, given: Any, digits: int) -> bool:
     if expected is None or value is None or min(abs(expected), abs(value)) >= TINY:
         return True
     return math.isclose(expected, value, rel_tol=CLOSE)
+
+
+def equations(expression: Any) -> list[Any]:
+    """The equations that an expression consists of."""
+    parts = getattr(expression, "_unsorted_args", None) or [expression]
+    return [part for part in parts if isinstance(part, import_module("sympy").Eq)]
+
+
+def several(gold: Any) -> bool:
+    """Whether a gold answer has several values, such as a set."""
+    sympy = import_module("sympy")
+    return isinstance(gold, (sympy.Set, sympy.Tuple, sympy.Or, sympy.And)) or len(equations(gold)) > 1
 
 
 def false(left: Any, right: Any) -> bool:
@@ -150,3 +161,239 @@ def digits_of(expression: Any) -> float:
 def power(digits: float) -> float:
     """Ten to the power of ``digits``, at most 1e9."""
     return float(10 ** min(digits, 9))
+
+
+# What follows reads the sentence of the answer as a person does, because Math-Verify sees only one expression of it:
+# in "13 = 12" the 12, and in "5 or 7" one of the two.
+
+RUN = frozenset("0123456789.+-*/^()% ")  # the characters of a constant
+OPERATORS = tuple("+-*/^")
+MOST_BITS = 10_000  # of a power that is computed
+LONGEST_RUN = 200  # characters of a constant
+NEAR = 60  # characters before a constant that are looked at
+REPLACED = (
+    (r"\\(?:text|textrm|textbf|mathrm|mathbf|mbox|textit)\s*\{([^{}]*)\}", r" \1 "),
+    (r"\\[dt]?frac\s*\{([-0-9.]+)\}\s*\{([-0-9.]+)\}", r"((\1)/(\2))"),
+    (r"\\(?:cdot|times|ast)(?![A-Za-z])|[×·⋅∙]", "*"),
+    (r"\\div(?![A-Za-z])|÷", "/"),
+    (r"\\(?:lor|vee)(?![A-Za-z])|∨", " or "),
+    (r"\\(?:left|right|displaystyle)(?![A-Za-z])", ""),
+    (r"\\q?quad(?![A-Za-z])|\\[,;:! ]|~|\\[()\[\]]", " "),
+    (r"[−–]", "-"),
+    (r"\\%|\bper ?cent\b", "%"),
+    (r"\\\$|\$|`", ""),
+    (r"(?<=[0-9)])\*\*(?=[0-9(])", "^"),
+    (r"\*\*|__", ""),
+    (r"\{,\}", ","),
+    (r"(?<=[0-9])\^\{(-?[0-9]+)\}", r"^(\1)"),
+    (r"\s+", " "),
+)
+THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
+JOINING = frozenset({
+    "is", "are", "be", "was", "so", "that", "get", "gets", "got", "gives", "give", "giving", "have", "has",
+    "then", "thus", "hence", "therefore", "and", "or", "because", "since", "as", "answer", "answers",
+    "value", "result", "results", "equals", "equal", "implies", "means", "obtain", "obtains", "yields",
+    "yield", "compute", "find", "where", "but", "which", "either", "maybe", "probably", "perhaps",
+    "possibly", "think", "guess", "say", "it's", "its",
+})  # fmt: skip
+"""Words before a number that is a value, and no label as in "set 2"."""
+
+NOT_CONSTANT = re.compile(
+    r"[\s(]*(?:\\?[pb]?mod|remainder|rem|r|base|in base|choose)\b|\s*[A-Za-z]\b(?!')", re.IGNORECASE
+)
+DENIED = re.compile(
+    r"\s*[,;]?\s*(?:which )?(?:is|are|would be) (?:impossible|false|absurd|wrong|not|never|a contra|an? inc)"
+)
+EQUALS = re.compile(r"(?<![<>!:=~])==?(?![=>])")
+OR = re.compile(
+    r"(?:[,;] ?)?\b(?:and/)?or\b[ ,]*"
+    r"(?:(?:maybe|possibly|perhaps|probably|else|even|it could be|could be|it is|it's)[ ,]+)*(?:[A-Za-z] ?= ?)?",
+    re.IGNORECASE,
+)
+ANSWER = re.compile(r"answers?\b[^.0-9]{0,30}$", re.IGNORECASE)
+EXPRESSION = re.compile(r"[0-9$]|\\[(\[A-Za-z]")
+BREAK = re.compile(r"(?<=[.!?])\s+(?=[^\s=])|\n(?!\s*(?:=|or\b))")
+
+
+class Constant(NamedTuple):
+    """A constant in a sentence."""
+
+    value: Fraction
+    text: str
+    start: int
+    end: int
+
+
+def stated(text: str) -> str:
+    """The sentence that states the answer, in plain signs: that of the last box, else the last with an expression."""
+    box = text.rfind(r"\boxed")
+    chosen, start = "", 0
+    for end in [*(match.start() for match in BREAK.finditer(text)), len(text)]:
+        sentence = text[start:end]
+        if start <= box < end or (box < 0 and EXPRESSION.search(sentence)):
+            chosen = sentence
+        start = end
+    chosen = unboxed(chosen)
+    for pattern, plain in REPLACED:
+        chosen = re.sub(pattern, plain, chosen)
+    return THOUSANDS.sub(lambda match: match[0].replace(",", ""), chosen)
+
+
+def unboxed(text: str) -> str:
+    """A text with the content of each box in place of the box."""
+    for _ in range(20):
+        start = text.find(r"\boxed{")
+        if start < 0:
+            return text
+        first = end = start + len(r"\boxed{")
+        depth = 1
+        while end < len(text) and depth:
+            depth += (text[end] == "{") - (text[end] == "}")
+            end += 1
+        text = text[:start] + text[first : end - 1] + text[end:]
+    return text
+
+
+def false_chain(sentence: str) -> bool:
+    """Whether a sentence has ``=`` between unequal constants, as ``13 = 12``, unless it says itself that they are."""
+    for sign in EQUALS.finditer(sentence):
+        left, right = constant_before(sentence, sign.start()), constant_after(sentence, sign.end())
+        if left is not None and right is not None and not equal(left, right):
+            return DENIED.match(sentence, right.end) is None
+    return False
+
+
+def hedged(sentence: str) -> bool:
+    """Whether a sentence ends with unequal values joined by "or", or says that they are the answer."""
+    for word in OR.finditer(sentence):
+        right = constant_after(sentence, word.end())
+        end = word.start()
+        unit = re.search(r"[0-9%] ([A-Za-z]{1,20}) ?$", sentence[max(0, end - NEAR) : end])
+        if right is None or (unit is not None and not re.match(rf" {unit[1]}\b", sentence[right.end :])):
+            continue  # "3 hours or 180 minutes"
+        end -= len(unit[0]) - 1 if unit is not None else 0
+        left = constant_before(sentence, end)
+        if left is None or equal(left, right):
+            continue
+        if not re.search("[0-9]", sentence[right.end :]) or ANSWER.search(sentence[: left.start][-NEAR:]):
+            return True
+    return False
+
+
+def constant_before(sentence: str, end: int) -> Constant | None:
+    """The constant that ends here; None if what ends here is no constant."""
+    start = end
+    while start > 0 and end - start < LONGEST_RUN and sentence[start - 1] in RUN:
+        start -= 1
+    run = sentence[start:end]
+    text = balanced(run.strip(), opening=True)
+    if not re.search("[0-9]", text):
+        return None
+    before = sentence[max(0, start - NEAR) : start].rstrip()
+    last_word = re.search(r"(?<![A-Za-z'])[A-Za-z']+$", before)
+    word = last_word[0].lower() if last_word is not None else ""
+    if before and not run.startswith((" ", "(")) and not re.search(r"[,;=\"'“>]$|(?<![0-9]):$", before):
+        return None  # a part of a name, such as x2
+    if text.startswith(OPERATORS) and before and (text[0] != "-" or (word not in JOINING and before[-1] not in ",;:=")):
+        return None  # the constant continues something else
+    if word and (run.startswith("(") or (word not in JOINING and re.fullmatch(r"[0-9]+|\(.*", text))):
+        return None  # f(3), or a label as in "set 2"
+    value = computed(text)
+    return None if value is None else Constant(value, text, start, end)
+
+
+def constant_after(sentence: str, start: int) -> Constant | None:
+    """The constant that starts here; None if what starts here is no constant."""
+    end = start
+    while end < len(sentence) and end - start < LONGEST_RUN and sentence[end] in RUN:
+        end += 1
+    run = sentence[start:end].rstrip(" (")
+    last = start + len(run)
+    if run.endswith(OPERATORS) or NOT_CONSTANT.match(sentence, last):
+        return None
+    if last == end and re.match(r"[A-Za-z_\\]|[:,][0-9]", sentence[end:]):
+        return None  # 12x, or 12:30
+    text = balanced(run.strip().rstrip("."), opening=False)
+    value = computed(text) if re.search("[0-9]", text) else None
+    return None if value is None else Constant(value, text, start, last)
+
+
+def balanced(text: str, *, opening: bool) -> str:
+    """A text without brackets at one of its ends that have no partner."""
+    while text.count("(") > text.count(")") and opening and text.startswith("("):
+        text = text[1:].strip()
+    while text.count(")") > text.count("(") and not opening and text.endswith(")"):
+        text = text[:-1].strip()
+    return text
+
+
+def equal(first: Constant, other: Constant) -> bool:
+    """Whether two constants are equal, also as a rounded decimal number or a share in per cent."""
+    for (value, text, *_), (exact, *_) in ((first, other), (other, first)):
+        if value == exact or ("%" in text and value * 100 == exact):  # 50% is 0.5, and 50 as in Math-Verify
+            return True
+        if (decimals := re.fullmatch(r"-?[0-9]*\.([0-9]+)", text)) is not None:
+            scaled, unit = exact * 10 ** len(decimals[1]), value * 10 ** len(decimals[1])
+            if abs(scaled - unit) <= Fraction(1, 2) or math.trunc(scaled) == unit:
+                return True
+    return False
+
+
+def computed(text: str) -> Fraction | None:
+    """The value of plain arithmetic with rational numbers; None if it cannot be read, or is too large."""
+    mixed = re.fullmatch(r"(-?)([0-9]+) +([0-9]+)/([0-9]+)", text)
+    if mixed is not None and int(mixed[4]):
+        value = int(mixed[2]) + Fraction(int(mixed[3]), int(mixed[4]))
+        return -value if mixed[1] else value
+    tokens = re.findall(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+|[-+*/^()%]", text)
+    if "".join(tokens) != text.replace(" ", "") or re.search(r"[0-9.] +[0-9.]", text) or len(tokens) > LONGEST_RUN:
+        return None
+    try:
+        value, rest = _sum(tokens[::-1])
+    except (IndexError, ValueError, ZeroDivisionError, OverflowError):
+        return None
+    return None if rest else value
+
+
+def _sum(tokens: list[str]) -> tuple[Fraction, list[str]]:
+    value, tokens = _product(tokens)
+    while tokens and tokens[-1] in "+-":
+        sign = tokens.pop()
+        term, tokens = _product(tokens)
+        value = value + term if sign == "+" else value - term
+    return value, tokens
+
+
+def _product(tokens: list[str]) -> tuple[Fraction, list[str]]:
+    value, tokens = _power(tokens)
+    while tokens and tokens[-1] in ("*", "/", "("):
+        sign = tokens.pop() if tokens[-1] != "(" else "*"
+        factor, tokens = _power(tokens)
+        value = value / factor if sign == "/" else value * factor
+    return value, tokens
+
+
+def _power(tokens: list[str]) -> tuple[Fraction, list[str]]:
+    token = tokens.pop()
+    if token in "+-":
+        value, tokens = _power(tokens)
+        return (-value if token == "-" else value), tokens
+    if token == "(":
+        value, tokens = _sum(tokens)
+        if tokens.pop() != ")":
+            raise ValueError(token)
+    elif len(token) <= LONGEST_RUN:
+        value = Fraction(token.removesuffix("."))
+    else:
+        raise ValueError(token)
+    if tokens and tokens[-1] == "%":
+        tokens.pop()
+        value /= 100
+    if tokens and tokens[-1] == "^":
+        tokens.pop()
+        exponent, tokens = _power(tokens)
+        size = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if exponent.denominator != 1 or abs(exponent) * size > MOST_BITS:
+            raise ValueError(token)
+        value = value ** int(exponent)
+    return value, tokens

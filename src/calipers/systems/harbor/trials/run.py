@@ -75,7 +75,10 @@ from calipers.systems.harbor.trials.job import (
 )
 
 SAMPLING: Final = ("max_tokens", "temperature", "system_prompt")
-SCORING: Final = ("metrics", "by", "cluster", "dialect", "missing", "reward", "confidence", "seed", "interval")
+SCORING: Final = (
+    *("metrics", "by", "cluster", "dialect", "missing", "reward", "threshold"),
+    *("confidence", "seed", "interval"),
+)
 RUNNING: Final = ("agent", "samples", "limit", "concurrency", "retries", "registry", "environment", "base_url", "out")
 OPTIONS: Final = ("model", "trust", *SAMPLING, *SCORING, *RUNNING)
 ENVIRONMENTS: Final = "auto, room, or one of Harbor's"

@@ -16,7 +16,7 @@ from calipers.errors import ClientError, InputError, UnknownName
 from calipers.formats.read import begin
 from calipers.formats.source import BOM, Source
 from calipers.pipeline import score_plan
-from calipers.reports.figures import counted
+from calipers.reports.figures import counted, is_or_are
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.table import Part
@@ -252,7 +252,7 @@ def _outstanding(files: Files, most: int) -> Iterator[Row]:
         yield row
     if given_up:
         why = f"they failed {most} times, or permanently; raise ${ATTEMPTS} to retry more often"
-        files.notes.append(f"{given_up} rollouts are not retried: {why}")
+        files.notes.append(f"{counted(given_up, 'rollout')} {is_or_are(given_up)} not retried: {why}")
 
 
 def _other_models(files: Files, models: Mapping[str, str]) -> Iterator[str]:

@@ -29,6 +29,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError
 from calipers.formats import BAD
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
+from calipers.reports.figures import counted
 from calipers.running.folder import differences
 from calipers.running.log import Log, Scrub, is_at, put, repaired, scrubbed
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts, root_of
@@ -222,7 +223,7 @@ class Files:
             self._set_aside(files_of(self.path))
         self.plan, before, only_before = merged_plan(self.path, plan)
         if only_before:
-            note = f"{only_before} rollouts that this command does not ask for were planned earlier and stay planned"
+            note = f"{counted(only_before, 'rollout')} that this command does not ask for stay planned"
             self.notes.append(f"{inputs}: {note}; choose another --output for a smaller collection")
         for path in (self.path, sidecar):
             if path.exists() and repaired(path):
