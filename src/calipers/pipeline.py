@@ -341,15 +341,19 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
     )
 
 
+OF_ALL_SAMPLES = (*ONE_TRY, "pass@{k}")
+"""Metrics of all samples of a task, which say something else if the number of samples follows the results."""
+
+
 def _first_tries(
     blocks: Sequence[Block], tallies: Sequence[GroupTally], requests: Sequence[RequestedMetric], plan: Plan
 ) -> dict[str, Estimate]:
     """The shares of tasks that pass at the first try, and within all tries, if sample counts follow the results.
 
-    Empty if they do not, or if the first metric is not one of a single sample.
+    Empty if they do not, or if the first metric is not one of all samples.
     """
     first = next(iter(requests), None)
-    if first is None or first.user_code or first.metric.name not in ONE_TRY or plan.dialect.name != NATIVE.name:
+    if first is None or first.user_code or first.metric.name not in OF_ALL_SAMPLES or plan.dialect.name != NATIVE.name:
         return {}
     follows = counts_follow(tallies, first)
     if follows is None or tallies[0].stop is not None:

@@ -14,12 +14,10 @@ from bench.simulations.ranks_verdicts import (
     STEADY_WORLDS,
     missing,
     missing_boards,
-    own_critical,
     scores_of,
     steady,
     steady_boards,
 )
-from calipers.stats.intervals import t_quantile
 
 
 def test_a_run_that_loses_its_failures_is_first_before_and_not_now():
@@ -46,11 +44,6 @@ def test_only_pairs_of_a_steady_run_have_a_score():
     scores = scores_of(values, (0.0, 1.0))
     assert np.isnan(scores[1:, 1:]).all()
     assert np.isfinite(scores[0, 1:]).any()
-
-
-def test_the_own_critical_value_counts_the_common_tasks():
-    known = np.array([[True] * 10, [True] * 6 + [False] * 4])
-    assert own_critical(known)[[0, 0], [0, 1]].tolist() == [t_quantile(0.975, 9), t_quantile(0.975, 5)]
 
 
 @pytest.mark.parametrize(

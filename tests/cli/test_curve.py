@@ -199,7 +199,7 @@ def test_a_gap_is_no_sample_unless_it_counts_zero(tmp_path, missing, expected):
 def test_missing_fail_refuses_gaps(tmp_path):
     name = rewards(tmp_path, [[1, None], [1, 0]])
     said = refused("curve", name, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("1 of 4 rollouts are missing; --missing gap excludes them")
+    assert said.startswith("1 of 4 rollouts is missing; --missing gap excludes them")
 
 
 def test_each_model_and_each_reward_has_its_own_curves(tmp_path):

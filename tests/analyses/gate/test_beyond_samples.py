@@ -56,6 +56,13 @@ def test_a_slice_has_bounds_of_its_own():
     assert answer.checks[0].value < 0.47  # half of the tasks say less
 
 
+def test_a_step_without_missing_rollouts_was_said_to_have_some():
+    """A task with fewer than K samples is undefined, which is no missing rollout."""
+    rows = [{**row, "step": step, "sample": row["sample"] + 4 * (step == 20)} for step in (10, 20) for row in table()]
+    answer = gate(rows, require="lower(pass@16[step=10]) >= 0.47")
+    assert answer.check().checks[0].value == pytest.approx(0.4704, abs=0.001)
+
+
 @pytest.mark.parametrize(
     ("rewards", "options", "why"),
     [

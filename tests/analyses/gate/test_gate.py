@@ -1,6 +1,7 @@
 """The answer of a gate by tiers, missing rollouts and missing values."""
 
 import json
+import random
 
 import pytest
 
@@ -84,3 +85,20 @@ def test_a_finished_result_and_rollouts_have_a_plain_difference():
     (found,) = gate([[1], [1]], baseline=baseline, require="delta(mean_reward) >= 0.5").checks
     assert (found.word, found.value, found.interval) == ("passed", 0.5, None)
     assert found.remark == "a finished result and rollouts are not paired, so their difference has no interval"
+
+
+@pytest.mark.parametrize("metric", ["mean_reward", "pass@1", "pass_rate", "lower(mean_reward)"])
+def test_a_run_that_stops_at_its_first_pass_has_no_answer_on_all_of_its_samples(metric):
+    """The mean of its samples is not that of a single try: an unbiased number has another name."""
+    rng = random.Random(5)
+    rows = []
+    for task in range(60):
+        for sample in range(4):
+            passed = rng.random() < 0.4
+            rows.append({"task": task, "sample": sample, "reward": float(passed)})
+            if passed:
+                break
+    gate = calipers.gate(rows, require=f"{metric} >= 0.3")
+    assert gate.exit_code == 3
+    assert "any_of_first_1" in gate.checks[0].why
+    assert calipers.gate(rows, require="any_of_first_1 >= 0.2").exit_code == 0

@@ -468,6 +468,8 @@ class _GroupCheck:
             no_slice = f"there is no slice {requirement.by}={requirement.slice}"
             return replace(start, why=f"{no_slice}; {_known_slices(requirement, self.group)}")
         tasks = None if requirement.missing else number.tasks
+        if self.changes is None and self.group.first_tries and number.of_all_samples:
+            return replace(start, why=text_of(Remark("gate_counts", {"metric": requirement.metric}, "no_answer")))
         start = replace(start, estimate=finite(number.value), interval=number.interval, tasks=tasks)
         if number.interval is not None:
             start = replace(start, confidence=self.numbers.confidence)

@@ -53,6 +53,9 @@ from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_
 from calipers.stats.paired import Difference
 from calipers.typed import complete
 
+FIRST_ONLY: Final = ("any_of_first_", "all_of_first_")
+"""The metrics that read only the first samples of a task."""
+
 
 class Number(msgspec.Struct, frozen=True, gc=False):
     """The fields of an estimate that a gate needs."""
@@ -67,6 +70,14 @@ class Number(msgspec.Struct, frozen=True, gc=False):
     samples: int = 0
     higher_is_better: bool | None = None  # for any other number
     lacking: bool = False  # for a difference: whether rollouts of its tasks are missing
+    signature: str = ""
+
+    @property
+    def of_all_samples(self) -> bool:
+        """Whether it is a metric of all samples of a reward, not of the first ones."""
+        metric, _, settings = self.signature.partition("|")
+        return "reward:" in settings and not metric.startswith(FIRST_ONLY)
+
     # the intervals with all missing rollouts failed, and with all passed; None if a document does not have them
     filled_intervals: tuple[tuple[float, float] | None, tuple[float, float] | None] | None = None
 
@@ -108,6 +119,7 @@ class GateGroup(msgspec.Struct, frozen=True):
     breakdowns: dict[str, dict[str, GateSlice]] = msgspec.field(default_factory=dict)
     economics: dict[str, Any] = msgspec.field(default_factory=dict)
     stopped: Stopped | None = None
+    first_tries: dict[str, Any] | None = None  # if the number of samples follows the results
 
     @property
     def identity(self) -> tuple[str | None, str | None, str | None]:
@@ -271,12 +283,15 @@ def _bounded(
             bounded[variant.text] = msgspec.structs.replace(number, why=f"{why}: {text_of(found.why)}")
         else:
             remark = text_of(Remark("free_bounds_used", {"k": k, "samples": found.samples}))
+            filled_ends = _filled_free_bounds(column, part, variant, plan)
             bounded[variant.text] = msgspec.structs.replace(
                 number,
                 interval=found.ends[k],
                 remark=remark,
                 tasks=found.tasks,
-                filled_intervals=_filled_free_bounds(column, part, variant, plan),
+                # without missing rollouts these are those of tasks with fewer than K samples, which all tasks are
+                bounds=number.bounds if filled_ends else None,
+                filled_intervals=filled_ends,
             )
     return bounded
 
