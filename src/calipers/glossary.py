@@ -762,6 +762,7 @@ ALSO: Final[Mapping[str, str]] = {
     **{"#": "place", "ties": "tied", "tied with": "tied", "may rank": "rank_sets", "other model": "model"},
     **{"x − x": "difference", "▲": "better", "▼": "worse", "~": "undecided", "=": "equivalent"},
     **{"yes": "better than each", "benchmarks": "benchmark", "models": "model", "mean of benchmarks": "macro mean"},
+    **{"macro of range": "mean of range", "micro of range": "mean of range"},
     **{"warnings": "warning", "allowed failures": "tier", "tipping": "tipping_point", "trusted code": "trust"},
 }
 """Other forms of a word -> the term, metric or method that explains it."""

@@ -259,8 +259,10 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     if plan.dialect.over_datasets and len(members) > 1:
         over = suites(members, means, plan.confidence, of_range=plan.mean == OF_RANGE, text_of=text_of)
     over = without_means(over, stopped_runs) if stopped_runs else over
+    means_of_suites = [mean for suite in over for mean in suite.metrics.values()] if len(over) > 1 else []
+    ways = dict.fromkeys(text_of(remark) for mean in means_of_suites for remark in mean.remarks[1:])
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
-    notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan)]
+    notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan), *ways]
     notes += group_notes(groups)
     stopped, notes = _stopped(plan, groups, notes)
     notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]

@@ -55,11 +55,11 @@ def test_many_benchmarks_are_not_all_named():
 def test_the_ways_to_a_mean_are_options_that_work():
     (ways,) = ways_to_a_mean({"acc": SHARE, "chrf": CHRF})
     assert text_of(ways) == (
-        "For a mean of the range: --range acc=0,1 --range chrf=LOW,HIGH --mean of-range; "
+        "For a mean of the range, score and compare take --range acc=0,1 --range chrf=LOW,HIGH --mean of-range; "
         "if all benchmarks have one range: --range LOW,HIGH"
     )
     (ways,) = ways_to_a_mean({"acc": SHARE, "chrf": Scale((0, 100))})
-    assert text_of(ways) == "For a mean of the range: --mean of-range"
+    assert text_of(ways) == "For a mean of the range, score and compare take --mean of-range"
     assert ways_to_a_mean({"acc": SHARE, "loss": Scale((0, 1), higher_is_better=False)}) == []
 
 

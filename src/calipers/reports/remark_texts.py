@@ -12,6 +12,7 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {value:.3}            a number with that many decimals
     {p:p}                 a p value: p = 0.12, p < 0.0001
     {value:g}             a number with the decimals that it has, such as 7.5
+    {value:4g}            the same, with four digits at most
     {value:exact}         the same, with two decimals at least if it is below 10
     {value:full}          a number with all its digits
 """
@@ -100,6 +101,8 @@ def _number(value: float, spec: str) -> str:
         return minus(figure(value, int(spec[1:])))
     if spec == "p":
         return p_value(value)
+    if spec == "4g":
+        return minus(f"{value:,.4g}" if abs(value) < 1e4 else figure(value, 0))
     if spec == "g":
         return minus(f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}")
     if spec == "exact":

@@ -15,7 +15,7 @@ from operator import sub
 from typing import Final, Literal
 
 from calipers.metrics import PASS_THRESHOLD
-from calipers.names import METRICS
+from calipers.names import METRICS, OF_RANGE
 from calipers.remarks import Remark
 from calipers.reports import terminal
 from calipers.reports.axes import UNIT, Axis, EndsSeen, axes_of, is_range_known
@@ -631,8 +631,10 @@ def _several(result: Result, economics_too: bool) -> _Parts:
         for suite in result.suites:
             if metric in suite.metrics:
                 runner = " · ".join(filter(None, (suite.model, suite.agent))) if len(result.suites) > 1 else ""
-                mean = f"macro mean · {_short(runner)}" if runner else "macro mean"
-                numbers.append((metric, mean, suite.metrics[metric].macro, ""))
+                macro = suite.metrics[metric].macro
+                title = "mean of range" if f"mean:{OF_RANGE}" in macro.made.over else "macro mean"
+                mean = f"{title} · {_short(runner)}" if runner else title
+                numbers.append((metric, mean, macro, ""))
     width = max((len(_cell_name(name)) for _, name, _, _ in numbers), default=0)
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
@@ -904,6 +906,11 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, seen: EndsSee
         yield Sentence(EACH_BY_ITSELF, "note")
 
 
+def _kind(name: str, mean: Estimate) -> str:
+    """The name of a mean over datasets: ``macro``, or ``macro of range``."""
+    return f"{name} of range" if f"mean:{OF_RANGE}" in mean.made.over else name
+
+
 def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
     """The means over datasets, grouped by metric."""
     yield Title(Name(over(suite), None))
@@ -913,7 +920,7 @@ def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
     kinds = [
         (name, kind, estimate)
         for name, means in suite.metrics.items()
-        for kind, estimate in (("macro", means.macro), ("micro", means.micro))
+        for kind, estimate in ((_kind("macro", means.macro), means.macro), (_kind("micro", means.micro), means.micro))
     ]
     drawn = pictures([estimate for _, _, estimate in kinds], all_seen(result.groups), headless=True)
     rows = []

@@ -149,14 +149,14 @@ def means(
         }
     no_mean = None if of_range else why_no_mean(scales)
     tasks = {dataset: estimate.tasks if estimate else 0 for dataset, estimate in datasets.items()}
-    both = []
+    both: list[Estimate] = []
     for kind, weights in (("macro", dict.fromkeys(datasets, 1)), ("micro", tasks)):
         mean = _mean(kind, datasets, weights, confidence)
         if of_range:
             over = (*mean.made.over, f"mean:{OF_RANGE}")
             # the ranges of the datasets differ, and each stands in the signature of its own estimate
-            settings = tuple(setting for setting in mean.made.settings if not setting.startswith("range:"))
-            mean = replace(mean, made=replace(mean.made, over=over, settings=settings))
+            settings = [setting for setting in mean.made.settings if not setting.startswith("range:")]
+            mean = replace(mean, made=replace(mean.made, over=over, settings=(*settings, "range:0,1")))
         if no_mean is not None:
             mean = without_value(mean, text_of(no_mean))
         both.append(mean)

@@ -353,8 +353,15 @@ def _ranked(known: BoardValues, contest: Sequence[ReadRun], question: Question, 
     best = bootstrap = None
     if any(_units_of(known, seen) > 1 for seen in known.seen):
         worst = known.low[rows], known.high[rows], known.known[rows]
-        own = {"known": known.seen[rows], "worst": worst, "limits": known.limits}
-        best = winner(known.values[rows], known.weights, known.units, **own, **options)
+        best = winner(
+            known.values[rows],
+            known.weights,
+            known.units,
+            known=known.seen[rows],
+            worst=worst,
+            limits=known.limits,
+            **options,
+        )
     complete = known.complete
     if _units_of(known, complete) > 1:
         weights = None if known.weights is None else known.weights[complete]

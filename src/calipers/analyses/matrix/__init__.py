@@ -314,6 +314,7 @@ class _Pair:
     undecided_by: Reason | None = None  # of a pair without evidence
     measured: Measured | None = None  # None for a mean
     missing: tuple[int, int] = (0, 0)  # rollouts of each model whose worst outcome a claim must survive
+    planned: tuple[int, int] = (0, 0)  # rollouts of each model on the compared tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +359,11 @@ def _row(
             first_ids = dict(zip(common.second_ids, common.first.tasks, strict=True))
             tasks_of[second.name] = {first_ids.get(task, task) for task in tasks_of[second.name]}
         background = background_of(measured)
-        missing = (0, 0) if background.filling is None else background.filling.counts
-        pairs.append(_Pair(first.name, second.name, background.evidence, measured=measured, missing=missing))
+        evidence, sides = background.evidence, background.pair.sides
+        survives = background.filling if evidence.worst is not None or evidence.unknown else None
+        missing = (0, 0) if survives is None else survives.counts
+        planned = len(sides[0]), len(sides[1])
+        pairs.append(_Pair(first.name, second.name, evidence, measured=measured, missing=missing, planned=planned))
         remarks += _pair_remarks(name, (first, second), measured, plan)
     for run in runs:
         if run.name not in requests:
@@ -475,14 +479,15 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
     """
     confidence, margin = question.plan.confidence, question.margin
     known = [pair.evidence for pair in pairs]
-    adjusted = _adjusted([None if each is None else p_of_claim(each) for each in known], method)
+    of_claims = [None if each is None else p_of_claim(each) for each in known]
+    adjusted, by_holm = _adjusted(of_claims, method), _adjusted(of_claims, HOLM)
     within: Sequence[float | None] = [None] * len(pairs)
     if margin is not None:
         within = _adjusted([None if each is None else p_of_equivalence(each, margin) for each in known], method)
     tests = sum(p is not None for p in adjusted)
     of_interval = confidence ** (1 / max(tests, 1)) if method == SIDAK else confidence
     judged = []
-    for pair, p, p_within in zip(pairs, adjusted, within, strict=True):
+    for pair, p, p_holm, p_within in zip(pairs, adjusted, by_holm, within, strict=True):
         if pair.evidence is None:
             judged.append(_not_compared(pair, of_interval))
             continue
@@ -499,7 +504,7 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
                 difference.plain_stderr,
                 difference.interval,
                 difference.p,
-                p,
+                p_holm,
                 word,
                 difference.method,
                 difference.units,
@@ -513,6 +518,7 @@ def _judge_pairs(pairs: Sequence[_Pair], better: bool, question: Question, metho
                 confidence=of_interval,
                 remarks=_why_undecided(pair, alone, word),
                 missing=pair.missing,
+                p_adjusted=p,
             )
         )
     return judged
@@ -545,7 +551,13 @@ def _why_undecided(pair: _Pair, alone: Decision, word: str) -> list[Remark]:
     if alone.undecided_by == "reader":
         return [Remark("reader_decides_mean", {}, "no_answer")]
     if alone.undecided_by == "missing":
-        return [Remark("missing_decide_mean", {"word": alone.as_observed}, "no_answer")]
+        values: dict[str, Value] = {
+            "first_missing": pair.missing[0],
+            "second_missing": pair.missing[1],
+            "first_planned": pair.planned[0],
+            "second_planned": pair.planned[1],
+        }
+        return [Remark("missing_decide", values, "no_answer")]
     if alone.undecided_by == "counts":
         return [Remark("counts_decide_mean", {"word": alone.as_observed}, "no_answer")]
     if alone.undecided_by == "unseen_loss":
@@ -646,9 +658,11 @@ def _mean(
             of_mean.append(_Pair(first, second, None, why, SCALES))
             continue
         by_benchmark = {row.benchmark.benchmark: _evidence_of_row(row, index, of_range) for row in compared}
-        counts = [row.pairs[index].missing for row in compared]
-        missing = sum(count for count, _ in counts), sum(count for _, count in counts)
-        of_mean.append(_Pair(first, second, joined_evidence(by_benchmark, plan.confidence), missing=missing))
+        of_pair = [row.pairs[index] for row in compared]
+        missing = sum(pair.missing[0] for pair in of_pair), sum(pair.missing[1] for pair in of_pair)
+        planned = sum(pair.planned[0] for pair in of_pair), sum(pair.planned[1] for pair in of_pair)
+        joined = joined_evidence(by_benchmark, plan.confidence)
+        of_mean.append(_Pair(first, second, joined, missing=missing, planned=planned))
     judged = _judge_pairs(of_mean, better, question, HOLM)
     mean = MatrixMean(
         benchmarks=[row.benchmark.benchmark for row in included],

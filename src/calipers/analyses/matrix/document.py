@@ -107,7 +107,7 @@ class PairDifference:
     interval: tuple[float, float] | None  # adjusted only if the benchmarks have no common scale
     p: float | None  # of the null hypothesis of no difference, not adjusted
     p_holm: float | None  # of a claim, adjusted: over all tests of single benchmarks, or over the pairs of the mean
-    verdict: str  # better, worse, equivalent or undecided: the second against the first, by p_holm
+    verdict: str  # better, worse, equivalent or undecided: the second against the first, by p_adjusted
     method: str
     tasks: int
     floored_stderr: float | None = None  # the standard error of the test
@@ -120,6 +120,7 @@ class PairDifference:
     confidence: float = 0.95  # of the interval
     remarks: Sequence[Remark] = ()  # why it is undecided; the models are "first" and "second" in them
     missing: tuple[int, int] = (0, 0)  # rollouts of each model whose worst outcome a claim must survive
+    p_adjusted: float | None = None  # of a claim, by the method of the matrix; decides the verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +292,10 @@ def _only_pair(pairs: Sequence[PairDifference]) -> dict[str, Any]:
     """The numbers of the only pair, which a document with two models also has outside the list of pairs."""
     if len(pairs) != 1:
         return {}
-    names = ("delta", "stderr", "floored_stderr", "interval", "p", "p_holm", "verdict", "method", "undecided_by")
+    names = (
+        *("delta", "stderr", "floored_stderr", "interval", "p", "p_holm", "p_adjusted", "verdict", "method"),
+        "undecided_by",
+    )
     return {name: getattr(pairs[0], name) for name in names}
 
 
@@ -959,7 +963,7 @@ def annotated(matrix: Matrix) -> Iterator[str]:
 
 def _judged(matrix: Matrix) -> Iterator[CiVerdict]:
     """The verdict on each difference; those on the mean come first."""
-    mean = [(MACRO_MEAN, pair) for pair in matrix.mean.pairs] if matrix.mean else []
+    mean = [(MACRO_MEAN, pair) for pair in matrix.mean.pairs] if matrix.mean and matrix.alike else []
     for name, pair in (*mean, *((row.benchmark, pair) for row in matrix.benchmarks for pair in row.pairs)):
         low, high = pair.interval or (None, None)
         numbers = {"delta": pair.delta, "low": low, "high": high, "p": pair.p, "p_holm": pair.p_holm}
