@@ -511,6 +511,9 @@ class _GroupCheck:
             return replace(start, word="passed")
         if shown.by in NO_ANSWER or (shown.shown and too_many):
             return replace(start, value=None, why=too_many or self._why_no_answer(shown.by, number), remark=None)
+        if shown.by == "unseen_loss":
+            unseen = text_of(Remark("gate_unseen", {}, "warning"))
+            return replace(start, word="failed", remark="; ".join(filter(None, (start.remark, unseen))))
         return replace(start, word="failed")
 
     def _why_no_answer(self, by: Reason | None, number: Number) -> str:
