@@ -97,13 +97,19 @@ class LoggedSchema:
         )
         fields = [
             ("before", str | None, None),
+            *([] if "error" in keys else [("stored_error", Raw, NOTHING)]),
             *([("metadata", metadata | None, None)] if steps else []),
             *((f"f{i}", Raw, NOTHING) for i in range(len(keys))),
         ]
-        rename = {"before": f"{name}_outcome", **{f"f{i}": key for i, key in enumerate(keys)}}
+        rename = {"before": f"{name}_outcome", "stored_error": "error", **{f"f{i}": key for i, key in enumerate(keys)}}
         row = msgspec.defstruct("Row", fields, bases=(Stored,), rename=rename, gc=False)
         self.decoder = msgspec.json.Decoder(complete(row))
         self._keys, self._steps = keys, steps
+
+    def errors(self, rows: Sequence[Any]) -> list[Raw]:
+        """The raw error of each row, empty for a row without one."""
+        field = f"f{self._keys.index('error')}" if "error" in self._keys else "stored_error"
+        return [getattr(row, field) for row in rows]
 
     def labels(self, rows: Sequence[Any]) -> Iterator[tuple[str, list[bytes | None]]]:
         """The labels of rows, with the names that `PartBuilder` expects."""
