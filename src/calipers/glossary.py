@@ -59,11 +59,11 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "truncated": Outcome(
         "The completion stopped at the token limit, or inside its reasoning.", _ZERO, "the client or the agent"
     ),
-    "empty": Outcome("The completion has no text.", _ZERO, "the client or the agent"),
+    "empty": Outcome("The completion has no text, or none after its reasoning.", _ZERO, "the client or the agent"),
     "timed_out": Outcome("The model or the agent reached its time limit.", _ZERO, "the client or the agent"),
     "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
     "broke_verifier": Outcome(
-        "The verifier failed twice on this answer, but not on a neutral answer.", _NOTHING, "the verifier"
+        "The verifier failed on this answer every time, but not on a neutral answer.", _NOTHING, "the verifier"
     ),
     "tampered": Outcome("The agent changed the files of its verifier.", _NOTHING, "the verifier"),
     "filter_timeout": Outcome("A filter timed out while it extracted the answer.", _NOT_ITS_FAULT, "the filter"),
@@ -263,6 +263,23 @@ TERMS: Final[Mapping[str, Term]] = {
         "model failed by itself, such as refused or truncated ones, count 0 and are not missing.",
         ("bounds", "ledger", "outcome"),
     ),
+    "worst_interval": Term(
+        "The ends of a score with missing rollouts: the lower end of its interval with all of them at the lowest "
+        "reward, and the upper end with all of them at the highest.",
+        ("missing", "bounds"),
+    ),
+    "filled_intervals": Term(
+        "The intervals with all missing rollouts at the lowest reward, and with all of them at the highest.",
+        ("worst_interval", "bounds"),
+    ),
+    "ends_seen": Term("The lowest and the highest value of each reward in a group.", ("95 % range",)),
+    "first_tries": Term(
+        "The shares of tasks that pass at the first try, and within all tries, if a run stops its tasks by their "
+        "results.",
+        ("sample",),
+    ),
+    "threshold": Term("The reward from which a sample passes: 1, unless --threshold sets it.", ("reward",)),
+    "remarks": Term("The notes and warnings of a document as data: a code, its values, and a text.", ("group",)),
     "gap": Term(
         "The value of --missing that excludes missing rollouts from the estimate. A gap is a missing rollout.",
         ("missing", "bounds"),

@@ -88,6 +88,9 @@ Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts | Any
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
+MANY_MISSING = "many_missing"
+"""The code of the warning that many rollouts of a group are missing."""
+
 
 def score(
     source: Source,
@@ -260,7 +263,7 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     ways = dict.fromkeys(text_of(remark) for mean in means_of_suites for remark in mean.remarks[1:])
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan), *ways]
-    notes += _group_notes(groups)
+    notes += group_notes(groups)
     stopped, notes = _stopped(plan, groups, notes)
     notes += [f"warning: {text_of(remark)}" for remark in disagreements(table.checks)]
     result = Result(
@@ -361,9 +364,11 @@ def _first_tries(
     if follows is None or tallies[0].stop is not None:
         return {}
     chosen = {"reward": first.params["reward"]}
+    # only a run that stops at its first pass knows for every task whether one of the most tries passes
+    known = (1, follows.most) if follows.rule == "stops_at_pass" else (1,)
     tries = [
         replace(each, params={**each.params, **chosen}).passing_from(plan.threshold)
-        for each in (resolve(f"any_of_first_{k}", NATIVE) for k in (1, follows.most))
+        for each in (resolve(f"any_of_first_{k}", NATIVE) for k in known)
     ]
     again = [tally_group(block, replace(plan, by=()), tries, ()) for block in blocks]
     part = slice_of([tally.whole for tally in again], replace(plan, interval=DEFAULT), tries, fill_all=True)
@@ -410,7 +415,7 @@ def _needs_all_rows(plan: Plan) -> bool:
     return bool(across or of_dialect or plan.afterwards or plan.exclude or unordered)
 
 
-def _group_notes(groups: Sequence[Group]) -> list[str]:
+def group_notes(groups: Sequence[Group]) -> list[str]:
     """The remarks of groups as notes, with the name of the group if there are several."""
     notes = []
     for group in groups:

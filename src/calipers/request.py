@@ -377,6 +377,7 @@ class Plan:
     range: Range | None = None  # of rewards, if it is not [0, 1]
     afterwards: Afterwards | None = None
     exclude: tuple[tuple[str, str], ...] = ()  # (key, value) of the excluded slices
+    threshold: float | None = None  # the reward from which a sample passes, if it was given
     ranges: Mapping[str, Range] = field(default_factory=dict)  # benchmark -> its own range of rewards
     mean: str | None = None  # the mean over benchmarks: None for one of values, or OF_RANGE
 
@@ -385,8 +386,6 @@ class Plan:
         if not self.ranges:
             return self
         return replace(self, range=self.ranges.get(benchmark or "", self.range), ranges={})
-
-    threshold: float | None = None  # the reward from which a sample passes, if it was given
 
     @property
     def excluded(self) -> list[str]:

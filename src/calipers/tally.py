@@ -43,7 +43,7 @@ from calipers.rollouts.ledger import (
     with_rewards,
     zero_or_one,
 )
-from calipers.rollouts.record import OUTCOMES, SCORED, SEQUENCE, USAGE, Stop
+from calipers.rollouts.record import NOT_RUN, OUTCOMES, SCORED, SEQUENCE, USAGE, Stop
 from calipers.rollouts.table import Rollouts
 from calipers.stats.counts import (
     Follows,
@@ -159,12 +159,15 @@ def tally_group(
                 key: len(part) - int(contributed(part, key).given.sum()) for key in demanded if plan.missing == "fail"
             },
             stop=part.stop,
-            tries={
-                (key, threshold): Tries.of(passed(counted[key], threshold), counted[key].given, part.task, by.size)
-                for key, threshold in thresholds
-            },
+            tries={(key, threshold): _tries(part, counted[key], threshold) for key, threshold in thresholds},
             seen=ends,
         )
+
+
+def _tries(part: Rollouts, rewards: Column, threshold: float) -> Tries:
+    """The tries of each task; a rollout that was not run is none, and was not planned either."""
+    asked = (part.outcome != NOT_RUN) | rewards.given
+    return Tries.of(passed(rewards, threshold)[asked], rewards.given[asked], part.task[asked], part.by_task.size)
 
 
 def _tally_slice(
@@ -355,7 +358,7 @@ def uneven_warnings(tallies: Sequence[GroupTally], requests: Sequence[RequestedM
 def counts_follow(tallies: Sequence[GroupTally], request: RequestedMetric) -> Follows | None:
     """Whether the numbers of planned samples of a group's tasks follow the results that a metric of rewards reads.
 
-    Lost rollouts alone do not make these numbers differ.
+    Lost rollouts alone do not make these numbers differ, but those that were not run do.
     """
     key = _threshold(request)
     tries = joined_tries([tally.tries[key] for tally in tallies])

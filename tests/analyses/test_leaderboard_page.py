@@ -53,7 +53,7 @@ def test_from_110_columns_on_intervals_are_drawn(report):
     narrow, wide = (render(report.page(), columns=columns).splitlines() for columns in (109, 110))
     assert not any("●" in line for line in narrow)
     assert sum("●" in line for line in wide) == 17
-    assert "0.1                          0.8" in wide[4]
+    assert "0                              1" in wide[4]
     assert max(map(width, wide)) <= 110
 
 

@@ -216,7 +216,7 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
     lines(tmp_path, *({"task": name, "reward": 1} for name in "abc"), name="after.jsonl")
     asked = ["--baseline", "before.jsonl", "--max-gaps", "0"]
     done = gate(tmp_path, "after.jsonl", "delta(mean_reward) > 0", options=asked)
-    assert (done.returncode, "1 of 3 rollouts of the baseline are missing" in done.stdout) == (3, True)
+    assert (done.returncode, "1 of 3 rollouts of the baseline is missing" in done.stdout) == (3, True)
 
 
 @pytest.mark.parametrize(

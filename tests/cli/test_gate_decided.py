@@ -80,7 +80,7 @@ def test_rewards_without_a_known_range(tmp_path, checks, number):  # noqa: F811
     path = lines(tmp_path, *({"task": f"t{n}", "reward": 7 + n % 2} for n in range(6)), {"task": "t6"})
     for required in (f"mean_reward >= {number}", f"lower(mean_reward) >= {number}"):
         (one,) = checks(path, required, code=3)
-        assert one["why"].startswith("1 of 7 rollouts are missing and may decide the answer: no bounds are known")
+        assert one["why"].startswith("1 of 7 rollouts is missing and may decide the answer: no bounds are known")
     checks(path, f"mean_reward >= {number}", code=number and 1, options=["--max-gaps", "1"])
 
 
@@ -141,7 +141,7 @@ def test_every_task_is_asked_at_both_ends(tmp_path, checks):  # noqa: F811
     path = of_rollouts(tmp_path, [[1, 1, 1, None], [1, 1, 1, 1]])
     checks(path, "pass_rate[task=*] >= 0.75", code=0)
     (one,) = checks(path, "pass_rate[task=*] >= 0.8", code=3)
-    assert "1 of 2 tasks have no answer: t0 (1 of 4 rollouts are missing and decide the answer" in one["why"]
+    assert "1 of 2 tasks has no answer: t0 (1 of 4 rollouts is missing and decides the answer" in one["why"]
     checks(path, "pass_rate[task=*] >= 0.8", code=0, options=["--max-gaps", "1"])
 
 

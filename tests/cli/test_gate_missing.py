@@ -7,6 +7,7 @@ from math import comb
 
 import pytest
 from cli.inside import inside  # noqa: F401
+from cli.running import calipers as calipers_command
 from cli.running import lines, refused, rewards
 
 import calipers
@@ -165,7 +166,7 @@ def test_every_slice_of_any_key(tmp_path, checks):
     rows = [{"task": f"t{n}", "reward": int(n > 3), "level": "hard" if n < 6 else "easy"} for n in range(12)]
     path = lines(tmp_path, *rows)
     one = checks(path, "mean_reward[level=*] >= 0.5", code=1)[0]
-    assert one["remark"] == "1 of 2 slices by level fail: hard (0.3333)"
+    assert one["remark"] == "1 of 2 slices by level fails: hard (0.3333)"
     assert checks(path, "lower(mean_reward[level=*]) >= 0.05", code=0)[0]["interval"][1] < 1  # of the worse slice
 
 
@@ -200,10 +201,10 @@ def test_slices_by_task_of_a_finished_result(tmp_path, checks, inside):  # noqa:
     assert "it has no slices; expected a result of calipers score --by task" in said
 
 
-def test_standard_input_is_filled_and_has_no_difference(tmp_path, inside):  # noqa: F811
+def test_standard_input_is_filled_and_has_no_difference(tmp_path):
     of_rollouts(tmp_path, SEEN)
     rows = (tmp_path / "new.jsonl").read_text()
-    done = inside("gate", "-", "--require", "worst(pass@1) >= 0.6", cwd=tmp_path, stdin=rows)
+    done = calipers_command("gate", "-", "--require", "worst(pass@1) >= 0.6", cwd=tmp_path, stdin=rows)
     assert done.returncode == 0, done.stdout + done.stderr
     said = refused(
         *("gate", "-", "--baseline", "new.jsonl", "--require", "delta(mean_reward) >= 0"), cwd=tmp_path, stdin=rows

@@ -83,7 +83,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
 
 def test_a_gap_may_be_forbidden(tmp_path):
     said = refused("score", JOB, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("1 of 18 rollouts are missing (scored 16, timed_out 1, client_failed 1)")
+    assert said.startswith("1 of 18 rollouts is missing (scored 16, timed_out 1, client_failed 1)")
 
 
 def test_what_is_printed_to_a_terminal_names_the_exceptions(tmp_path):

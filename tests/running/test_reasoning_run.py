@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from cli.running import calipers as command
 from running.loopback import chat_model
 from running.scene import records
 
@@ -204,3 +205,21 @@ def test_without_texts_there_is_no_reasoning_either(job, tmp_path):
     perform(job)
     calipers.convert(job.out, tmp_path / "bare.jsonl", texts=False)
     assert "could be 4" not in (tmp_path / "bare.jsonl").read_text()
+
+
+def test_the_commands_have_the_option(job, server, tmp_path):
+    where = ("--model", "openai/m", "--base-url", server)
+    done = command("run", job.benchmark, *where, "--out", "split", cwd=tmp_path)
+    assert f"note: {SAID}" in done.stderr
+    assert done.returncode == 0
+    done = command("run", job.benchmark, *where, "--out", "split", "--reasoning", "keep", cwd=tmp_path)
+    assert "reasoning: split here, keep requested" in done.stderr
+    assert done.returncode == 2
+    done = command("rescore", "split", "--reasoning", "keep", "--name", "whole", cwd=tmp_path)
+    assert "fail to pass" in done.stdout
+    assert SAID not in done.stdout
+    assert SAID in command("rescore", "split", cwd=tmp_path).stdout
+    suite = tmp_path / "run.yaml"
+    suite.write_text(f"benchmark: {job.benchmark}\nmodel: openai/m\nreasoning: both\n")
+    done = command("run", "run.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "run.yaml: reasoning: is 'both'; expected split or keep or null\n")

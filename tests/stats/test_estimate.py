@@ -426,7 +426,7 @@ def test_all_or_nothing_means_the_reward_that_is_asked_for():
     assert calipers.score(rollouts(*rows), reward="acc", missing="fail")["mean_reward"].value == 0.5
     asked = [{"reward": "style"}, {"metrics": ["pass@1(reward=style)"]}, {"metrics": ["max(column=style)"]}]
     for choice in [*asked, {}]:  # without a choice: each of them
-        with pytest.raises(Incomplete, match=r"^1 of 2 rollouts have no reward 'style'; --missing gap excludes"):
+        with pytest.raises(Incomplete, match=r"^1 of 2 rollouts has no reward 'style'; --missing gap excludes"):
             calipers.score(rollouts(*rows), missing="fail", **choice)
 
 

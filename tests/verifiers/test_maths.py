@@ -112,6 +112,16 @@ RIGHT = [  # as models print it
     ("Answer: 12", "12"),
     ("12 or so", "12"),
     ("(3)(4) = 12", "12"),
+    ("Natalia sold 48/2 = 24 clips in May.\nNatalia sold 48+24 = 72 clips altogether.\n#### 72", "72"),
+    ("She earns $12/60 = $0.2 per minute, so for 50 minutes she earns 0.2 x 50 = $10.", "10"),
+    ("1 km = 1000 m", "1000"),
+    ("the average of 3 and 5 = 4", "4"),
+    ("|-7| = 7", "7"),
+    ("2024-1990 = 34 years", "34"),
+    ("x = 2 or x = 3, but x = 2 is extraneous, so x = 3", "3"),
+    ("Either way (5 or 7 coins), the total is 12.", "12"),
+    ("1/4 = 25%", "25"),
+    (r"So $\binom{5}{2} = 10$", "10"),
 ]
 
 
@@ -165,6 +175,10 @@ FALSE_OR_HEDGED = [
     ("1/2 or 1/3", "1/3"),
     ("Answer: 12 or 13", "13"),
     ("12 or possibly 13", "12"),
+    ("2 + 2 = 4 and 13 = 12", "12"),
+    ("12 (or maybe 13)", "13"),
+    ("about 12 or 13", "13"),
+    ("x = 5, or x = 7", "7"),
 ]
 
 

@@ -404,7 +404,7 @@ class JsonLines:
             except BadRow as bad_row:
                 raise self._line_error(bad_row) from None
         elif tag == "error":
-            flags = _before_answer(column)
+            flags = errors_before_answer(column)
             if flags is not None:
                 self._builder.before_answer(flags)
         elif tag == "metadata" and self._schema.labels:
@@ -429,7 +429,7 @@ class _Error(msgspec.Struct, gc=False):
 _DECODE_ERROR = msgspec.json.Decoder(complete(_Error)).decode
 
 
-def _before_answer(errors: Sequence[Raw]) -> Bools | None:
+def errors_before_answer(errors: Sequence[Raw]) -> Bools | None:
     """Whether the error of each row says that no request was accepted, [rows]; None if none does."""
     key = BEFORE_ANSWER.encode()
     if key not in b"".join(errors):  # as in nearly every block

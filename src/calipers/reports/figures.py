@@ -100,8 +100,11 @@ def size(estimate: Estimate) -> str:
 
 def remarks(estimate: Estimate, ledger: Ledger | None = None) -> list[str]:
     """The remarks beside an estimate: undefined tasks, the effect of missing rollouts, why something is absent."""
-    bounds = bounds_words(estimate, ledger, lambda end: figure(end, decimals(estimate)))
-    return [*too_few(estimate), *([bounds] if bounds else []), *reason(estimate)]
+    places = decimals(estimate)
+    bounds = bounds_words(estimate, ledger, lambda end: figure(end, places))
+    worst = estimate.worst_interval
+    ends = f"{figure(worst[0], places)} to {figure(worst[1], places)} with the error of sampling" if worst else ""
+    return [*too_few(estimate), *filter(None, (bounds, ends)), *reason(estimate)]
 
 
 def too_few(estimate: Estimate) -> list[str]:

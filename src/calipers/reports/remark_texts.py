@@ -10,6 +10,7 @@ A field of a text is the name of a value, and after a colon how it is shown::
     {delta:+}             a number with its sign
     {ends:to}             an interval in words; {ends:+to} with signs
     {value:.3}            a number with that many decimals
+    {p:p}                 a p value: p = 0.12, p < 0.0001
     {value:g}             a number with the decimals that it has, such as 7.5
     {value:4g}            the same, with four digits at most
     {value:exact}         the same, with two decimals at least if it is below 10
@@ -27,7 +28,7 @@ from typing import Any, Final
 
 from calipers.remarks import Remark
 from calipers.reports.figures import NONE, counted, figure
-from calipers.reports.sentences import minus, percent, signed, signed_to, to
+from calipers.reports.sentences import minus, p_value, percent, signed, signed_to, to
 from calipers.reports.untrusted_text import clean
 
 FOLDER = "remarks"
@@ -98,6 +99,8 @@ def _number(value: float, spec: str) -> str:
         return minus(f"{value:.15g}")
     if spec.startswith("."):
         return minus(figure(value, int(spec[1:])))
+    if spec == "p":
+        return p_value(value)
     if spec == "4g":
         return minus(f"{value:,.4g}" if abs(value) < 1e4 else figure(value, 0))
     if spec == "g":

@@ -266,13 +266,14 @@ def _to(ends: tuple[float, float], share: bool, digits: int) -> str:
 
 def _of_first_tries(who: str, of: str, tries: Mapping[str, Estimate], confidence: float) -> Answer:
     """The answer of a run whose numbers of samples follow its results: only first tries estimate a single try."""
-    first, within = tries.values()
+    first, *more = tries.values()
     whose = "" if who == "The run" else f" of {who}"
     ends = f" ({_to(first.interval, True, 3)})" if first.interval else ""
     shown = f"First tries{whose} pass {percent(first.value or 0.0)}{ends}"
-    last = f"{percent(within.value or 0.0)} of the tasks{of} are passed within {within.made.k or 1} tries"
+    for within in more:
+        shown = f"{shown}; {percent(within.value or 0.0)} of the tasks{of} are passed within {within.made.k or 1} tries"
     why = "The numbers of samples follow the results, so the mean of all samples is not that of a single try"
-    return Answer(f"{shown}; {last}.", f"{why}. In brackets: {level(confidence)}" if ends else why)
+    return Answer(f"{shown}.", f"{why}. In brackets: {level(confidence)}" if ends else why)
 
 
 def _passes(value: float, dataset: str, estimate: Estimate, ledger: Ledger) -> str:

@@ -226,7 +226,7 @@ class Until:
         side, name, than, number = match.groups()
         if (than[0] == ">") != (side == "lower"):
             raise InputError.at("--until", f"{text!r}: {side} cannot be compared with {than}", _EXAMPLES)
-        request = resolve(name.strip(), plan.dialect)
+        request = resolve(name.strip(), plan.dialect).passing_from(plan.threshold)
         why = no_sequence(request)
         if why:
             problem = f"{request.text} has no interval that is valid at any stopping time: {why}"

@@ -140,8 +140,8 @@ class Estimate:
     def worst_interval(self) -> Ends | None:
         """The lower end with everything missing at the lowest reward, and the upper end with it at the highest.
 
-        It holds the number that the complete run would estimate whatever the missing rewards are, as often as the
-        interval of a complete run does. None if nothing is missing, or if one of the intervals is unknown.
+        Any rewards of the missing samples leave the true value inside as often as the interval of a complete run has
+        it. None if nothing is missing, or if one of the intervals is unknown.
         """
         if self.filled_intervals is None:
             return None

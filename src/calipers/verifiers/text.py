@@ -24,7 +24,7 @@ from calipers.errors import VerifierError
 from calipers.tasks import Task
 from calipers.text import patterns
 from calipers.text.filters import WORTH as WORTHWHILE
-from calipers.text.filters import first_matches, plain
+from calipers.text.filters import Filter, filtered, first_matches, plain
 from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, is_number
 from calipers.verifiers.reasoning import answer_of, of_answer
 
@@ -71,8 +71,9 @@ _NOT_AFTER: Final = re.compile(
 _CORRECTION: Final = re.compile(r"\b(?i:no|wait|actually|however|but|oops|sorry|hmm)\b")
 _JOINED: Final = re.compile(r"[\s$.]*(?i:,|/|&|or|and|,\s?or)[\s$]*(?i:maybe\s|perhaps\s|possibly\s)?[\s$]*")
 _OTHER: Final = re.compile(
-    r"[\s$]*(?:,\s?|/\s?|&\s?)?(?i:(?:and/)?or\b|and\b|/|&|,)[\s$]*(?i:maybe\s|perhaps\s|possibly\s|even\s|else\s|also\s)?"
-    rf"{_OPTION}[(\[*`\"']{{0,4}}([A-Z])(?![\w'’])(?!\s[a-z])"
+    r"[\s$]*(?:,\s?)?(?:(?i:(?P<either>(?:and/)?or)\b|and\b)|/|&|,)[\s$]*"
+    rf"(?i:(?:maybe|perhaps|possibly|even|else|also)\s)?{_OPTION}[(\[*`\"']{{0,4}}([A-Z])(?![\w'’])[)\]*`\"'.:]{{0,4}}"
+    r"(?(either)(?!\s(?!(?:or|and|is|was|would|are|could|both|as|because|since)\b)[a-z])|\s*(?:$|[;!?\n,]|are\b|both\b))"
 )
 
 
@@ -142,10 +143,15 @@ def _search(pattern: str, text: str, ignore_case: bool) -> str | VerifierError |
     try:
         match = patterns.search(pattern, text, ignore_case=ignore_case)
     except patterns.RegexTimeout as error:
-        failed = VerifierError(str(error), outcome="filter_timeout", suspect=True)
-        failed.__cause__ = error
-        return failed
+        return _timed_out(error)
     return None if match is None else match[0]
+
+
+def _timed_out(error: patterns.RegexTimeout) -> VerifierError:
+    """The error for a pattern that ran out of time, which the answer may have caused."""
+    failed = VerifierError(str(error), outcome="filter_timeout", suspect=True)
+    failed.__cause__ = error
+    return failed
 
 
 def exact_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
@@ -276,6 +282,22 @@ class RegexMatch:
             raise VerifierError(str(error)) from error
 
 
+class FilterOnly:
+    """A chain of filters as a verifier, which has a verdict unless a pattern runs out of time."""
+
+    name = "filter"
+
+    def __init__(self, chain: Sequence[Filter]) -> None:
+        self._chain = chain
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion; its reward says nothing."""
+        [answer] = filtered(self._chain, [completion.text])
+        if isinstance(answer, patterns.RegexTimeout):
+            raise _timed_out(answer)
+        return Verdict(0.0)
+
+
 def _check_text(task: Task) -> None:
     check_names(task, PARAMS)
     check_flag(task, "ignore_case")
@@ -404,7 +426,7 @@ def _only(match: re.Match[str], text: str, choices: Sequence[str], before: re.Ma
     named = re.compile(rf"[)\].:*_`\"'}} ]*(?:\([^()]{{0,60}}\)|{re.escape(choice)})?", re.IGNORECASE).match(text, end)
     end = named.end() if named is not None else end
     other = _OTHER.match(text, end)
-    return match[1] if other is None or other[1] == match[1] else None
+    return match[1] if other is None or other[2] == match[1] else None
 
 
 def _plain(text: str) -> str:

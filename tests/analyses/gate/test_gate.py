@@ -55,10 +55,9 @@ def test_tasks_that_are_left_out_may_decide_and_retries_are_said(tmp_path):
     path.write_text(json.dumps([*stopped, *[[0] * 4] * 3]))
     asked = Policy([parse("pass@4 >= 0.5")], [NamedResult(str(path), str(path), None)], None)
     found = check_policy(asked, alone=True)
-    assert found.word == "failed"  # the three that never passed are all that have four samples
-    assert (
-        "the missing rollouts may decide the answer: the value is 0.7000 to 0.7000 depending on them"
-        in found.checks[0].remark
+    assert found.word == "undefined"  # the three that never passed are all that have four samples
+    assert found.checks[0].why == (
+        "the number of samples follows the results, so pass@4 is not comparable; any_of_first_4 is"
     )
     assert found.notes[0].startswith("warning: 7 of 10 tasks stop at their first pass")
 

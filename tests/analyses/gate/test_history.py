@@ -313,3 +313,44 @@ def test_no_night_is_green_while_a_drop_stays():
         first = states.index("open")
         assert 7 <= first <= 12
         assert states[first:] == ["open"] * (40 - first)
+
+
+def test_a_night_that_lost_many_rollouts_is_warned_about(night):
+    nights_of(night, [0.8] * 3)
+    lost = {task: None if number < 10 else 1.0 for number, task in enumerate(TASKS)}
+    (note,) = night(lost).notes
+    assert note.endswith(
+        "warning: 25\N{NO-BREAK SPACE}% of the rollouts of this night are missing; without its failures a night "
+        "looks better than it was"
+    )
+    assert night({**passes(0.8, 77), "t0": None}).notes == []
+
+
+def test_a_night_that_tries_again_until_it_passes_is_no_recovery(night, tmp_path):
+    """With all samples, a night with three tries of each failed task looked as good as before the drop."""
+    rng = np.random.default_rng(61)
+    nights_of(night, [0.8] * 5 + [0.3] * 3)
+    states = []
+    for number in range(4):
+        rows = []
+        for task in TASKS:
+            for sample in range(6):
+                reward = float(rng.random() < 0.3)
+                rows.append(json.dumps({"task": task, "sample": sample, "reward": reward}))
+                if reward:
+                    break
+        path = tmp_path / f"tries-{number}.jsonl"
+        path.write_text("\n".join(rows) + "\n")
+        history = str(tmp_path / "nights.json")
+        gate = gate_with_history(str(path), history, alarm=None, false_alarms=None, online=None)
+        states.append(gate.checks[0].alarm.state)
+        assert gate.checks[0].value < 0.55
+        assert any("stops at its first pass" in note for note in gate.notes) == (number == 0)
+    assert states == ["open"] * 4
+
+
+def test_the_same_rollouts_of_an_earlier_night_do_not_hide_an_open_alarm(night):
+    nights_of(night, [0.8] * 5 + [0.3] * 4)
+    again = night(passes(0.8, 1))
+    assert again.exit_code == 0  # the answer of night 2
+    assert "are night 2 of the history already; nothing was added, and the alarm of night" in again.notes[0]

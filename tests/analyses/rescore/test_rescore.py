@@ -274,6 +274,18 @@ def test_a_pattern_of_the_tasks_own_that_one_answer_stops_counts_zero(tmp_path):
     assert found.after["mean_reward"].value == 1 / 3
 
 
+@pytest.mark.parametrize("by", [(), ("error",)])
+def test_what_was_lost_before_the_model_was_asked_stays_so(tmp_path, by):
+    suite, run = files(tmp_path, {f"t{n:02}": "4" for n in range(30)}, [(f"t{n:02}", "is 4", 1) for n in range(29)])
+    refused = {"kind": "http_429", "message": "busy", "before_answer": True}
+    with open(run, "a") as file:
+        file.write(json.dumps({"task": "t29", "outcome": "client_failed", "error": refused}) + "\n")
+    found = rejudge(Rescoring(run, benchmark=suite, by=by))
+    assert found.before.groups[0].ledger.not_filled == 1
+    if not by:
+        assert found.before.digest == calipers.score(run).digest
+
+
 def test_rescoring_what_was_rescored(tmp_path):
     suite, run = files(tmp_path, {"a": "4", "b": "x"}, [("a", "is 4", 0), ("b", "", 0)])
     first = rejudge(Rescoring(run, benchmark=suite, verifier="contains"))

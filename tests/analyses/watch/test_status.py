@@ -75,7 +75,7 @@ def opened(**values):
         (
             "drop(reward) > 0",
             AlarmStatus("quiet", 3, p=0.034, p_level=0.0012345),
-            "No alarm (night 3; p 0.034, level 0.00123).",
+            "No alarm (night 3; p = 0.03, level 0.00123).",
         ),
         ("drop(reward) > 0", AlarmStatus("quiet", 1), "No alarm (night 1; not tested)."),
     ],

@@ -119,8 +119,8 @@ class RankedRuns:
     sets: RankSets  # in that order, as are the others
     decisions: Mapping[tuple[int, int], Decision]  # (place, later place) -> compare's verdict on the first of the two
     backgrounds: Mapping[tuple[int, int], Background]
-    best: Winner | None  # None if fewer than two tasks have a value in every run
-    bootstrap: Ranking | None
+    best: Winner | None  # None if no run has values in two tasks or clusters
+    bootstrap: Ranking | None  # of the tasks that all runs have; None if these are fewer than two
 
     def difference(self, first: int, second: int) -> float:
         """The observed difference of the runs at two places, on the tasks that both have; first less second."""
@@ -351,19 +351,28 @@ def _ranked(known: BoardValues, contest: Sequence[ReadRun], question: Question, 
     if size == 2:  # the only pair has the verdict of compare
         sets = _as_compared(sets, decisions[0, 1])
     best = bootstrap = None
+    if any(_units_of(known, seen) > 1 for seen in known.seen):
+        worst = known.low[rows], known.high[rows], known.known[rows]
+        best = winner(
+            known.values[rows],
+            known.weights,
+            known.units,
+            known=known.seen[rows],
+            worst=worst,
+            limits=known.limits,
+            **options,
+        )
     complete = known.complete
-    if int(complete.sum()) > 1 and _enough(known, complete):
+    if _units_of(known, complete) > 1:
         weights = None if known.weights is None else known.weights[complete]
         codes = None if known.units is None else known.units[complete]
-        data = known.values[rows][:, complete], weights, codes
-        best = winner(*data, limits=known.limits, **options)
-        bootstrap = ranking(*data, **options)
+        bootstrap = ranking(known.values[rows][:, complete], weights, codes, **options)
     return RankedRuns(order, sets, decisions, backgrounds, best, bootstrap)
 
 
-def _enough(known: BoardValues, complete: Bools) -> bool:
-    """Whether the tasks that all runs have are in at least two clusters."""
-    return known.units is None or len(np.unique(known.units[complete])) > 1
+def _units_of(known: BoardValues, tasks: Bools) -> int:
+    """The number of tasks, or of their clusters, among these, [T]."""
+    return int(tasks.sum()) if known.units is None else len(np.unique(known.units[tasks]))
 
 
 def _as_compared(sets: RankSets, decision: Decision) -> RankSets:

@@ -82,6 +82,7 @@ from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats import Named
 from calipers.pipeline import Progress, Source
 from calipers.remarks import Remark
+from calipers.reports.figures import counted
 from calipers.request import Ranges, RequestedMetric, check_ranges, either, make_plan
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import SPLIT, STEP, has, slices, steps_of
@@ -408,7 +409,8 @@ def _measure_pair(
     notes += waiting_notes(common.settled) if question.anytime else []
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
-        notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples and {names[1]} has {counts[1]:,}")
+        has = f"on the common tasks {names[0]} has {counted(counts[0], 'sample')}"
+        notes.append(f"{has} and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
         family, notes = [without_test(measured) for measured in family], [*notes, *map(_bias_note, stops)]

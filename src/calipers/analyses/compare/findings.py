@@ -42,15 +42,12 @@ from calipers.analyses.compare.measure import (
 )
 from calipers.analyses.compare.remarks import of_decision
 from calipers.errors import UnknownName
-from calipers.metrics import UNIT, Metric
+from calipers.metrics import Metric
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import finite
-from calipers.request import Plan, RequestedMetric
+from calipers.request import RequestedMetric
 from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.filling import filled, missing
-from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import SCORED
-from calipers.rollouts.table import Rollouts
+from calipers.rollouts.filling import missing
 from calipers.stats.claims import decide
 from calipers.stats.margins import equivalence, margin_method, non_inferiority, too_few
 from calipers.stats.missing import Fillings, tipping_point
@@ -306,7 +303,6 @@ def _signature(measured: Measured, question: Question) -> str:
     return "|".join([f"delta({metric.metric.name})", *params, *policy, *test, f"definitions:{DEFINITIONS}"])
 
 
-NO_RANGE: Final = "no bounds are known: some rewards are outside 0 to 1, and no --range is given"
 _OPPOSITE: Final = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
 """The opposite of each verdict that has a direction. Missing rollouts can change only these verdicts."""
 
@@ -319,27 +315,6 @@ def why_not_fillable(request: RequestedMetric) -> str | None:
     if metric.reads != ("reward",):
         return "no bounds are known for a metric that reads more than the reward"
     return None
-
-
-def filled_rollouts(rollouts: Rollouts, value: float) -> Rollouts:
-    """The run with every missing rollout set to ``value`` in each of its rewards."""
-    rewards = {}
-    for key in rollouts.rewards:
-        column = contributed(rollouts, key)
-        rewards[key] = filled(column, missing(rollouts, column), value)
-    outcome = np.where(missing(rollouts, None), SCORED, rollouts.outcome).astype(np.uint8)
-    return replace(rollouts, rewards=rewards, outcome=outcome)
-
-
-def reward_range(plan: Plan) -> tuple[float, float]:
-    """The range of rewards: the reward of a missing rollout if it failed, and if it passed."""
-    return plan.range or UNIT
-
-
-def within_range(rewards: Column, ends: tuple[float, float]) -> bool:
-    """Whether all given rewards lie in the range, so that missing rewards can be assumed to lie in it."""
-    kept = rewards.kept()
-    return bool(((kept >= ends[0]) & (kept <= ends[1])).all())
 
 
 def with_missing(finding: Finding, background: Background, question: Question, tests: int) -> Finding:

@@ -171,17 +171,6 @@ def _interval_ends(requirement: Requirement, *filled: Number | None) -> tuple[fl
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def too_many_missing(numbers: GateNumbers, most: Gaps | None) -> bool:
-    """Whether a group of a result lacks more rollouts than allowed, which is any if ``most`` is None."""
-    for group in numbers.groups:
-        gaps, planned = group.ledger.gaps, group.ledger.planned
-        if most is None and (gaps or any(number.bounds for number in group.numbers().values())):
-            return True
-        if most is not None and not most.allow(gaps, planned):
-            return True
-    return False
-
-
 LISTED: Final = 5  # slices that are listed in a sentence
 CONFIDENCE: Final = 0.95  # for a result that does not store its own
 
@@ -202,11 +191,13 @@ def check_every_slice(requirement: Requirement, start: Check, checks: Mapping[st
     remarks = []
     if failed:
         shown = [f"{name} ({figure(check.value)})" for name, check in failed.items()]
-        remarks.append(f"{len(failed):,} of {count} fail: {_list_names(shown)}")
+        fail = "fails" if len(failed) == 1 else "fail"
+        remarks.append(f"{len(failed):,} of {count} {fail}: {_list_names(shown)}")
     why = None
     if undefined:
         first = next(iter(undefined.values()))
-        why = f"{len(undefined):,} of {count} have no answer: {_list_names(list(undefined))} ({first.why})"
+        have = "has" if len(undefined) == 1 else "have"
+        why = f"{len(undefined):,} of {count} {have} no answer: {_list_names(list(undefined))} ({first.why})"
     return replace(
         start,
         word=word,
@@ -469,7 +460,7 @@ class _GroupCheck:
             return replace(start, why=f"{no_slice}; {_known_slices(requirement, self.group)}")
         tasks = None if requirement.missing else number.tasks
         if self.changes is None and self.group.first_tries and number.of_all_samples:
-            return replace(start, why=text_of(Remark("gate_counts", {"metric": requirement.metric}, "no_answer")))
+            return replace(start, why=_why_counts(requirement, number))
         start = replace(start, estimate=finite(number.value), interval=number.interval, tasks=tasks)
         if number.interval is not None:
             start = replace(start, confidence=self.numbers.confidence)
@@ -486,7 +477,7 @@ class _GroupCheck:
             evidence = self.changes.evidence(self.group, requirement)
             if evidence is not None:
                 start = replace(start, value=value, remark=_remark(requirement, number, better))
-                return self._claimed(start, evidence, too_many)
+                return self._claimed(start, number, evidence, too_many)
         word: Word = "passed" if requirement.met(value) else "failed"
         missing, why = None, too_many
         if (self.most is None or too_many) and not (requirement.missing or requirement.worst or self.numbers.zero):
@@ -505,7 +496,7 @@ class _GroupCheck:
         is_end = self.requirement.end is not None and not self.requirement.delta
         return is_end and self.requirement.key[0].startswith("pass@") and number.value is None and not number.tasks
 
-    def _claimed(self, start: Check, evidence: Evidence, too_many: str | None) -> Check:
+    def _claimed(self, start: Check, number: Number, evidence: Evidence, too_many: str | None) -> Check:
         """The answer of a requirement that claims a difference, by the one rule for such claims.
 
         Missing rollouts that the policy allows are like the others.
@@ -519,13 +510,16 @@ class _GroupCheck:
         if shown.shown and too_many is None:
             return replace(start, word="passed")
         if shown.by in NO_ANSWER or (shown.shown and too_many):
-            return replace(start, value=None, why=too_many or self._why_no_answer(shown.by, evidence), remark=None)
+            return replace(start, value=None, why=too_many or self._why_no_answer(shown.by, number), remark=None)
+        if shown.by == "unseen_loss":
+            unseen = text_of(Remark("gate_unseen", {}, "warning"))
+            return replace(start, word="failed", remark="; ".join(filter(None, (start.remark, unseen))))
         return replace(start, word="failed")
 
-    def _why_no_answer(self, by: Reason | None, evidence: Evidence) -> str:
+    def _why_no_answer(self, by: Reason | None, number: Number) -> str:
         """Why a claim has no answer: the missing rollouts decide it, or the samples cannot be compared."""
         if by == "counts":
-            return text_of(Remark("gate_counts", {"metric": self.requirement.metric}, "no_answer"))
+            return _why_counts(self.requirement, number)
         if self.changes is None:
             raise ValueError("a claim is about a difference")
         ledgers = self.group.ledger, self.changes.counterpart(self.group).ledger
@@ -578,6 +572,12 @@ class _GroupCheck:
             name: replace(self, requirement=replace(requirement, slice=name), most=allowed).check() for name in slices
         }
         return check_every_slice(requirement, start, checks)
+
+
+def _why_counts(requirement: Requirement, number: Number) -> str:
+    """Why a metric of all samples has no answer if their number follows the results, and which metric has one."""
+    values: dict[str, Value] = {"metric": requirement.metric, "instead": number.of_first_samples}
+    return text_of(Remark("gate_counts", values, "no_answer"))
 
 
 def _slices_by(requirement: Requirement, group: GateGroup, numbers: GateNumbers) -> Mapping[str, GateSlice]:

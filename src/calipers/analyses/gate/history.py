@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Final
@@ -45,10 +45,11 @@ from calipers.formats.read import begin
 from calipers.formats.source import STDIN
 from calipers.metrics import UNIT
 from calipers.remarks import Remark
-from calipers.reports.remark_texts import text_of
+from calipers.reports.remark_texts import note_of, text_of
 from calipers.reports.result import finite
 from calipers.rollouts.checks import disagreements
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
+from calipers.stats.missing import MOST_MISSING
 from calipers.stats.paired import paired
 from calipers.stores import atomic_file
 from calipers.typed import complete
@@ -456,6 +457,23 @@ def save_history(path: str, history: History) -> None:
         raise LogError.of(path, error) from None
 
 
+def _again(history: History, night: Night) -> Remark:
+    """The remark on rollouts that are a night of the history already: an alarm of a later night may be open."""
+    status = history.open_alarm
+    if status is not None and night.word != "failed":
+        return Remark("night_again_open", {"night": night.number, "raised": status.raised}, "warning")
+    return Remark("night_again", {"night": night.number})
+
+
+def _missing(sums: StepSums) -> Iterator[Remark]:
+    """A warning if many rollouts of a night have no value: one that lost its failures looks like a recovery."""
+    planned = float(sums.planned.sum())
+    moments = sums.rewards.get(sums.headline)
+    given = 0.0 if moments is None else float(moments[0].sum())
+    if planned - given > MOST_MISSING * planned:
+        yield Remark("night_missing", {"share": 1 - given / planned}, "warning")
+
+
 def gate_with_history(
     result: str | None,
     history: str,
@@ -496,8 +514,10 @@ def gate_with_history(
         save_history(history, loaded)
     if accept is not None and is_accepted:
         notes.append(text_of(Remark("reference_accepted", {"night": accept})))
+    if sums is not None and is_new:
+        notes += [f"{result}: {note_of(remark)}" for remark in _missing(sums)]
     if sums is not None and not is_new:
-        notes.append(f"{result}: these rollouts are night {night.number} of the history already; nothing was added")
+        notes.append(f"{result}: {text_of(_again(loaded, night))}")
     check = loaded.check(night)
     if not has_requirements or result is None:
         return Gate([check], notes=notes)

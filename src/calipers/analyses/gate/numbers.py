@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -33,11 +33,11 @@ from calipers.formats import BAD, options_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_of_sentence
 from calipers.formats.source import STDIN
-from calipers.pipeline import Source, read, score
+from calipers.pipeline import MANY_MISSING, Source, group_notes, read, score
 from calipers.remarks import Remark
 from calipers.reports.figures import counted
 from calipers.reports.remark_texts import note_of, text_of
-from calipers.reports.result import SCHEMA, Result
+from calipers.reports.result import SCHEMA, Group, Result
 from calipers.request import Plan, RequestedMetric, make_plan, per_reward
 from calipers.rollouts.checks import Check, disagreements
 from calipers.rollouts.column import Column
@@ -77,6 +77,12 @@ class Number(msgspec.Struct, frozen=True, gc=False):
         """Whether it is a metric of all samples of a reward, not of the first ones."""
         metric, _, settings = self.signature.partition("|")
         return "reward:" in settings and not metric.startswith(FIRST_ONLY)
+
+    @property
+    def of_first_samples(self) -> str:
+        """The name of the metric to require instead, if the number of samples follows the results."""
+        k = re.search(r"\|k:(\d+)\|", self.signature)
+        return f"any_of_first_{k[1] if k else 1}"
 
     # the intervals with all missing rollouts failed, and with all passed; None if a document does not have them
     filled_intervals: tuple[tuple[float, float] | None, tuple[float, float] | None] | None = None
@@ -519,8 +525,7 @@ def _score(
             known += keys
         if not known and not any(tables.values()):
             raise next(iter(table_metrics.values()))
-    warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
-    notes = [*result.notes, *_stops("", content), *warnings]
+    notes = [*_without_missing(result), *_stops("", content)]
     zero = content.missing == ZERO
     groups = content.groups
     if lacks_samples(groups, on_ends) and not is_stdin(source):  # standard input can be read only once
@@ -546,6 +551,18 @@ def _score(
         zero=zero,
         checks=result.checks,
     )
+
+
+def _without_missing(result: Result) -> list[str]:
+    """The notes and warnings of a result without those on many missing rollouts, of which a gate has its own."""
+    own = [replace(group, remarks=_of_code(group, MANY_MISSING)) for group in result.groups]
+    said = {*group_notes(own), *(f"warning: {text_of(remark)}" for group in own for remark in group.remarks)}
+    warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
+    return [note for note in dict.fromkeys([*result.notes, *warnings]) if note not in said]
+
+
+def _of_code(group: Group, code: str) -> list[Remark]:
+    return [remark for remark in group.remarks if remark.code == code]
 
 
 def _not_fillable(metrics: Sequence[Any] | None, source: Source, scoring: GateScoring) -> dict[str, str]:
@@ -667,6 +684,7 @@ class Differences:
             finding.tasks,
             bounds=finding.bounds,
             lacking=any(finding.missing),
+            signature=finding.signature,
         )
         return _at_margin(requirement, number, evidence.compared, comparison.confidence)
 

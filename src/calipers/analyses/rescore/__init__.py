@@ -43,6 +43,7 @@ from calipers.analyses.rescore.judging import (
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
 from calipers.formats import Named, options_of
+from calipers.formats.jsonl import errors_before_answer
 from calipers.formats.read import run_or_path, uncollected
 from calipers.formats.rows import PartBuilder
 from calipers.formats.run_folder import (
@@ -235,6 +236,9 @@ class OldAndNewRewards:
                 builder.labels(key, names)
         for label, raws in self._schema.labels(rows):
             builder.labels(label, raws)
+        flags = errors_before_answer(self._schema.errors(rows))
+        if flags is not None:
+            builder.before_answer(flags)
         if self._reads_answers:
             answers = [None if answer is None else msgspec.json.encode(answer) for answer in judged.answers]
             builder.labels(f"raw:{_ANSWER}", answers)

@@ -36,6 +36,7 @@ from calipers.typed import complete
 from calipers.verifiers import NamedVerifier, Verdict, ready
 from calipers.verifiers.reasoning import keeping, split_remarks, splits
 from calipers.verifiers.reasoning import unfinished as unfinished_verdict
+from calipers.verifiers.text import FilterOnly
 from calipers.verifiers.user_code import find_verifier, named_verifier
 
 BATCH_BYTES = 1 << 18  # bytes of a batch
@@ -96,13 +97,19 @@ class LoggedSchema:
         )
         fields = [
             ("before", str | None, None),
+            *([] if "error" in keys else [("stored_error", Raw, NOTHING)]),
             *([("metadata", metadata | None, None)] if steps else []),
             *((f"f{i}", Raw, NOTHING) for i in range(len(keys))),
         ]
-        rename = {"before": f"{name}_outcome", **{f"f{i}": key for i, key in enumerate(keys)}}
+        rename = {"before": f"{name}_outcome", "stored_error": "error", **{f"f{i}": key for i, key in enumerate(keys)}}
         row = msgspec.defstruct("Row", fields, bases=(Stored,), rename=rename, gc=False)
         self.decoder = msgspec.json.Decoder(complete(row))
         self._keys, self._steps = keys, steps
+
+    def errors(self, rows: Sequence[Any]) -> list[Raw]:
+        """The raw error of each row, empty for a row without one."""
+        field = f"f{self._keys.index('error')}" if "error" in self._keys else "stored_error"
+        return [getattr(row, field) for row in rows]
 
     def labels(self, rows: Sequence[Any]) -> Iterator[tuple[str, list[bytes | None]]]:
         """The labels of rows, with the names that `PartBuilder` expects."""
@@ -404,22 +411,6 @@ class BatchJudge:
             ready([judge])
             self._judges[judge.name] = self._judges[name] = judge
         return self._judges[name]
-
-
-class FilterOnly:
-    """A chain of filters as a verifier, which has a verdict unless a pattern runs out of time."""
-
-    name = "filter"
-
-    def __init__(self, chain: Sequence[Filter]) -> None:
-        self._chain = chain
-
-    async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict on one completion; its reward says nothing."""
-        [answer] = filtered(self._chain, [completion.text])
-        if isinstance(answer, RegexTimeout):
-            raise VerifierError(str(answer), outcome="filter_timeout", suspect=True)
-        return Verdict(0.0)
 
 
 def contribution(outcome: str, reward: float | None) -> float | None:

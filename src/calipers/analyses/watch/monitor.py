@@ -287,6 +287,14 @@ class AlarmWatcher:
         for _, mean, variance, units in self.course.noises:
             self.best = self._next_best(mean, variance, units)
 
+    def value_at(self, step: int) -> float | None:
+        """The mean of the alarm's metric at a step, or the difference that it is about; None without one."""
+        if self.difficulty:
+            scores = [score for number, score in self.course.scores if number == step]
+            return self.in_units(scores[-1]) if scores else None
+        means = [mean for number, mean in self.means if number == step]
+        return means[-1] if means else None
+
     @property
     def measure(self) -> Measure:
         """What the values of the alarm's status are."""
@@ -831,11 +839,10 @@ class Monitor:
     def with_values(self, status: AlarmStatus, watcher: AlarmWatcher) -> AlarmStatus:
         """The status with the alarm's values at its step, and with what its test for recovery has found."""
         course = watcher.course
-        score = next((score for number, score in reversed(course.scores) if number == status.at), None)
         return replace(
             status,
             reference=watcher.in_units(course.bound),
-            now=watcher.in_units(score),
+            now=watcher.value_at(status.at),
             close_at=watcher.in_units(course.recovery.level) if course.recovery else None,
             recovery_evidence=course.recovery.value if course.recovery else None,
         )

@@ -73,7 +73,7 @@ def remark_of(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark:
 def _quiet(status: AlarmStatus, unit: str) -> Remark:
     values: dict[str, Value] = {"unit": unit, "at": status.at}
     if status.p is not None:
-        return Remark("alarm_quiet_by_p", {**values, "p": _short(status.p), "level": _short(status.p_level)})
+        return Remark("alarm_quiet_by_p", {**values, "p": status.p, "level": _short(status.p_level)})
     if status.evidence is None or status.needed is None:
         return Remark("alarm_not_tested", values)
     needed = _short(status.needed)
@@ -106,7 +106,7 @@ def raised_remark(status: AlarmStatus, alarm: Alarm, unit: str) -> Remark | None
     change = "lower" if alarm.kind == DROP else "higher"
     values: dict[str, Value] = {"unit": unit, "raised": status.raised, "since": status.since, "change": change}
     if status.evidence is None or status.needed is None:
-        return Remark("alarm_raised_by_p", {**values, "p": _short(status.p), "level": _short(status.p_level)})
+        return Remark("alarm_raised_by_p", {**values, "p": status.p, "level": _short(status.p_level)})
     strength: dict[str, Value] = {
         "evidence": _evidence(status.evidence, status.needed),
         "needed": _short(status.needed),

@@ -195,11 +195,12 @@ JOINING = frozenset({
     "value", "result", "results", "equals", "equal", "implies", "means", "obtain", "obtains", "yields",
     "yield", "compute", "find", "where", "but", "which", "either", "maybe", "probably", "perhaps",
     "possibly", "think", "guess", "say", "it's", "its",
+    "about", "around", "roughly", "approximately", "exactly", "just", "between", "only",
 })  # fmt: skip
 """Words before a number that is a value, and no label as in "set 2"."""
 
 NOT_CONSTANT = re.compile(
-    r"[\s(]*(?:\\?[pb]?mod|remainder|rem|r|base|in base|choose)\b|\s*[A-Za-z]\b(?!')", re.IGNORECASE
+    r"[\s(]*(?:\\?[pb]?mod|remainder|rem|r ?[0-9]*|base|in base|choose|cents)\b|\s*[A-Za-z]\b(?!')", re.IGNORECASE
 )
 DENIED = re.compile(
     r"\s*[,;]?\s*(?:which )?(?:is|are|would be) (?:impossible|false|absurd|wrong|not|never|a contra|an? inc)"
@@ -267,7 +268,7 @@ def hedged(sentence: str) -> bool:
     """Whether a sentence ends with unequal values joined by "or", or says that they are the answer."""
     for word in OR.finditer(sentence):
         right = constant_after(sentence, word.end())
-        end = word.start()
+        end = len(sentence[: word.start()].rstrip(" ("))
         unit = re.search(r"[0-9%] ([A-Za-z]{1,20}) ?$", sentence[max(0, end - NEAR) : end])
         if right is None or (unit is not None and not re.match(rf" {unit[1]}\b", sentence[right.end :])):
             continue  # "3 hours or 180 minutes"
@@ -298,6 +299,8 @@ def constant_before(sentence: str, end: int) -> Constant | None:
         return None  # the constant continues something else
     if word and (run.startswith("(") or (word not in JOINING and re.fullmatch(r"[0-9]+|\(.*", text))):
         return None  # f(3), or a label as in "set 2"
+    if word in ("and", "or") and re.search(r"[0-9] (?:and|or)$", before) and "=" not in before:
+        return None  # "the average of 3 and 5"
     value = computed(text)
     return None if value is None else Constant(value, text, start, end)
 
