@@ -409,8 +409,8 @@ def _measure_pair(
     notes += waiting_notes(common.settled) if question.anytime else []
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
-        has = f"on the common tasks {names[0]} has {counted(counts[0], 'sample')}"
-        notes.append(f"{has} and {names[1]} has {counts[1]:,}")
+        of_first = f"on the common tasks {names[0]} has {counted(counts[0], 'sample')}"
+        notes.append(f"{of_first} and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
         family, notes = [without_test(measured) for measured in family], [*notes, *map(_bias_note, stops)]
