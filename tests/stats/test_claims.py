@@ -229,5 +229,6 @@ def test_a_reader_that_disagrees_stops_every_claim_first():
     assert decide(doubtful).as_observed == "better"
     assert claim(doubtful, above=True, level=0.025).by == "reader"
     assert claim(doubtful, above=False, level=0.025).by == "reader"
+    assert p_of_claim(replace(evidence, reader=True)) == p_of_equivalence(replace(evidence, reader=True), 0.5) == 1.0
     nothing = paired(np.zeros(40), limits=(-1.0, 1.0))
     assert decide(Evidence(nothing, nothing, reader=True)).undecided_by == "reader"

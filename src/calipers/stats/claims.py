@@ -282,7 +282,7 @@ def p_of_claim(evidence: Evidence) -> float | None:
     value, p = evidence.compared.value, evidence.compared.p
     if value is None or p is None:
         return None
-    if value == 0 or evidence.unknown:
+    if value == 0 or evidence.unknown or evidence.reader:
         return 1.0
     needed = [p]
     further = [] if evidence.worst is None else [evidence.worst[0] if value > 0 else evidence.worst[1]]
@@ -312,6 +312,6 @@ def p_of_equivalence(evidence: Evidence, margin: float) -> float | None:
     sides = [p_at_margin(each, margin, below=True) for each in lower]
     sides += [p_at_margin(each, margin, below=False) for each in upper]
     known = [p for p in sides if p is not None]
-    if evidence.unknown or len(known) < len(sides):
+    if evidence.unknown or evidence.reader or len(known) < len(sides):
         return 1.0
     return max(known)
