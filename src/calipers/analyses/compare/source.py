@@ -41,7 +41,7 @@ from calipers.formats.source import Source as File
 from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 from calipers.pipeline import Progress, Source, read, score_rollouts
 from calipers.reports.doubts import Doubts, doubts_about
-from calipers.reports.figures import POLICY, counted, is_or_are
+from calipers.reports.figures import counted, is_or_are
 from calipers.reports.page import load as load_document
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
@@ -584,15 +584,6 @@ def may_have_table(source: Any) -> bool:
             return format_of(file).has_documents
     except InputError:  # the reader of rollouts reports the error with more detail
         return False
-
-
-def gap_notes(name: str, part: Rollouts, missing: str) -> list[str]:
-    """A note on the missing rollouts of a run, if there are any."""
-    gaps = Ledger.of(part).gaps
-    if not gaps:
-        return []
-    are = "is" if gaps == 1 else "are"
-    return [f"{name}: {gaps:,} of {len(part):,} rollouts of these tasks {are} missing ({POLICY[missing]})"]
 
 
 def waiting_notes(settled: Bools) -> list[str]:
