@@ -69,6 +69,7 @@ COMMAND_ONLY = {  # options of a page on a terminal, of code that a command load
     "scripts", "plot", "limit", "name", "pairs", "every", "details", "economics", "models", "errors",
     "partial", "cache", "cache_check",
     "history", "alarm", "false_alarms", "nights", "online", "accept",  # a file that the gate of each night writes anew
+    "mean",  # of several benchmarks, which calipers.matrix compares
     "steps",  # another page: of checkpoints, not of models
 }  # fmt: skip
 VERBS = {"score", "compare", "gate", "plan", "curve", "items", "judge-check", "leaderboard", "rescore", "explain"}

@@ -760,6 +760,8 @@ ALSO: Final[Mapping[str, str]] = {
     **{"not reliable": "reliable", "tentative": "reliable", "gold": "answer", "echo": "answer", "random": "answer"},
     **{"another's": "answer", "slices": "slice", "suites": "suite", "↑": "metric", "↓": "metric"},
     **{"#": "place", "ties": "tied", "tied with": "tied", "may rank": "rank_sets", "other model": "model"},
+    **{f"undecided ({why})": "undecided" for why in ("missing rollouts", "sample counts", "unseen losses")},
+    **{f"undecided ({why})": "undecided" for why in ("among all pairs", "the reader disagrees")},
     **{"x − x": "difference", "▲": "better", "▼": "worse", "~": "undecided", "=": "equivalent"},
     **{"yes": "better than each", "benchmarks": "benchmark", "models": "model", "mean of benchmarks": "macro mean"},
     **{"macro of range": "mean of range", "micro of range": "mean of range"},

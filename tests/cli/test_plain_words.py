@@ -145,6 +145,7 @@ SAME_NAME = {
     "--out": "a folder, a file beside the page, or the file itself",
     "--dataset": "the dataset of a group, or one to create",
     "--dialect": "the word that is explained",
+    "--range": "of all rewards, or of a benchmark by its name",
     "--reward": "the judge's, the old one, or any",
     "--samples": "samples to take, or samples there are",
     "--seed": "what is random",
