@@ -18,6 +18,7 @@ from calipers.formats.source import BLOCK
 from calipers.pipeline import score
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
+from calipers.web.viewer.library import sources
 
 GROUP = {"dataset": "d", "model": "m"}
 
@@ -135,9 +136,8 @@ def test_the_log_of_a_run_was_scored_without_the_rollouts_that_it_lacks(tmp_path
     whole_run, log = score(unfinished), score(tmp_path / path)
     assert log.digest == whole_run.digest
     assert (log.groups[0].ledger.planned, log.groups[0].ledger.gaps) == (4, 2)
-    [note] = log.notes
+    [note] = [note for note in log.notes if note not in whole_run.notes]
     assert note.startswith(f"{tmp_path / path} is the log of a run: the run is read, ")
-    assert whole_run.notes == []
 
 
 def test_a_log_in_the_working_directory_is_its_run(unfinished, monkeypatch):
@@ -204,6 +204,31 @@ def test_every_command_reads_the_run_of_a_log(tmp_path, unfinished, command):
         text = answer.stdout.replace(str(unfinished / "rollouts.jsonl"), str(unfinished))
         documents.append({key: value for key, value in json.loads(text).items() if key != "notes"})
     assert documents[0] == documents[1]
+
+
+def test_a_converted_log_has_the_rollouts_of_its_run(tmp_path, unfinished):
+    for name, path in (("folder", unfinished), ("log", unfinished / "rollouts.jsonl")):
+        assert calipers("convert", str(path), str(tmp_path / f"{name}.jsonl"), cwd=tmp_path).returncode == 0
+    assert (tmp_path / "log.jsonl").read_bytes() == (tmp_path / "folder.jsonl").read_bytes()
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 4
+
+
+def test_the_viewer_shows_the_run_of_a_log(unfinished):
+    [folder], [log] = (sources([str(path)])[0] for path in (unfinished, unfinished / "rollouts.jsonl"))
+    assert (log.id, log.kind) == (folder.id, "run")
+
+
+def test_a_rescored_log_is_a_rescored_run(tmp_path, unfinished):
+    given_scores = tmp_path / "scores.csv"
+    given_scores.write_text("task,score\na,1\nb,1\n")
+    answer = calipers(
+        *("rescore", str(unfinished / "rollouts.jsonl"), "--scores", str(given_scores)),
+        *("--columns", "reward=score"),
+        cwd=tmp_path,
+    )
+    assert answer.returncode == 0, answer.stderr
+    [rescored] = unfinished.glob("rescored-*.jsonl")
+    assert len(rescored.read_text().splitlines()) == 4
 
 
 @given(cut=st.integers(1, 400), room=st.sampled_from([0, 100, BLOCK, 2 * BLOCK]))

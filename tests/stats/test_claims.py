@@ -216,3 +216,20 @@ def test_the_p_of_equivalence_is_the_smallest_level_that_decides(seed):
     for confidence in (0.5, 0.8, 0.95, 0.99):
         decided = decide(evidence, margin=margin, confidence=confidence).word == "equivalent"
         assert decided == (p is not None and p <= 1 - confidence)
+
+
+def test_a_reader_that_disagrees_stops_every_claim_first():
+    values = np.linspace(0.1, 0.3, 40)
+    difference = paired(values, limits=(-1.0, 1.0))
+    evidence = Evidence(difference, difference)
+    assert decide(evidence).word == "better"
+    doubtful = Evidence(difference, difference, unknown=True, counts=True, reader=True)
+    for margin in (None, 0.5):
+        decision = decide(doubtful, margin=margin)
+        assert (decision.word, decision.undecided_by) == ("undecided", "reader")
+    assert decide(doubtful).as_observed == "better"
+    assert claim(doubtful, above=True, level=0.025).by == "reader"
+    assert claim(doubtful, above=False, level=0.025).by == "reader"
+    assert p_of_claim(replace(evidence, reader=True)) == p_of_equivalence(replace(evidence, reader=True), 0.5) == 1.0
+    nothing = paired(np.zeros(40), limits=(-1.0, 1.0))
+    assert decide(Evidence(nothing, nothing, reader=True)).undecided_by == "reader"

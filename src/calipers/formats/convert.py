@@ -26,7 +26,7 @@ from calipers.errors import InputError, display
 from calipers.formats import BAD, ROW, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import KEPT, JsonLines
 from calipers.formats.lines import LineError, kind_of, odd_key, unreadable, without_unreal
-from calipers.formats.read import Progress, begin, format_of, opened, with_folders
+from calipers.formats.read import Progress, begin, format_of, opened, run_or_path, with_folders
 from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
 from calipers.formats.source_facts import FACTS, ROWS, SourceFacts
 from calipers.formats.tables import JSON_COLUMNS
@@ -162,7 +162,7 @@ class _Rollouts:
 
 def _streamed(path: str, names: Named, progress: Progress | None) -> _Rollouts | None:
     """The rollouts of a file of our own records, read line by line; None for any other format."""
-    if names or os.path.isdir(path):
+    if names or os.path.isdir(run_or_path(path)):
         return None
     with Source(path) as source:
         kind = format_of(source)

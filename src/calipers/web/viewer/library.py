@@ -26,6 +26,7 @@ from calipers.formats.read import (
     has_rollouts,
     is_folder_of_runs,
     is_result,
+    run_or_path,
     runs_inside,
     with_folders,
 )
@@ -300,7 +301,7 @@ def sources(paths: Sequence[str]) -> tuple[list[RunSource], list[str]]:
     """
     found: dict[str, RunSource] = {}
     notes: list[str] = []
-    for path in paths:
+    for path in map(run_or_path, paths):
         if not os.path.exists(path):
             raise InputError.at(path, "no such file or folder", "expected a log, a run folder or a folder of runs")
         root = os.path.realpath(path)
