@@ -71,7 +71,6 @@ COMMAND_ONLY = {  # options of a page on a terminal, of code that a command load
     "history", "alarm", "false_alarms", "nights", "online", "accept",  # a file that the gate of each night writes anew
     "mean",  # of several benchmarks, which calipers.matrix compares
     "steps",  # another page: of checkpoints, not of models
-    "mean",  # compare of a folder of runs on several benchmarks is calipers.matrix
 }  # fmt: skip
 VERBS = {"score", "compare", "gate", "plan", "curve", "items", "judge-check", "leaderboard", "rescore", "explain"}
 RENAMED = {"requirements": "require"}
