@@ -6,16 +6,20 @@ Change one stored number, and there is one warning.
 from __future__ import annotations
 
 import json
+import math
+import random
 import re
 import shutil
 import zipfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cli.running import calipers as command
 
 import calipers
+from calipers.errors import CalipersError
 from calipers.formats.read import read
 from calipers.rollouts.checks import failed_checks
 
@@ -208,3 +212,44 @@ def test_how_many_numbers_are_compared(tmp_path, capsys):
         *("skyrl", "openai_evals", "tinker_eval", "verifiers_v0", "promptfoo", "every_eval_ever", "inspect"),
         *("harbor", "lm_eval", "nemo_gym"),
     }
+
+
+ODD = (None, [], {}, "x", True, -1, 1e308, math.nan, 10**30, [[]], {"a": 1}, "0.5", 0.5)
+
+
+def inner_paths(document, path=()):
+    """The path of every value in a document; of a list, only of the first ones."""
+    items = document.items() if isinstance(document, dict) else ()
+    items = enumerate(document[:3]) if isinstance(document, list) else items
+    for key, value in items:
+        yield (*path, key)
+        yield from inner_paths(value, (*path, key))
+
+
+@pytest.mark.parametrize(
+    ("folder", "source", "file"),
+    [
+        ("formats/tinker_cookbook/eval/gsm8k", "trajectories.jsonl", "result.json"),
+        ("formats/verifiers_v0", "results.jsonl", "metadata.json"),
+        (EEE, ".", "*85.json"),
+        ("harbor/job_small", ".", "result.json"),
+        ("lm_eval/e2e/mc_group", ".", "results.json"),
+        ("formats/skyrl/dumped_evals/global_step_10_evals", "openai_gsm8k.jsonl", "aggregated_results.jsonl"),
+    ],
+)
+def test_an_odd_value_in_a_document_of_numbers_is_never_a_crash(tmp_path, folder, source, file):
+    copy = tmp_path / "copy"
+    shutil.copytree(GOLDEN / folder, copy)
+    [path] = copy.glob(file)
+    text, rng = path.read_text(), random.Random(3)
+    paths = list(inner_paths(json.loads(text)))
+    for _ in range(40):
+        document = json.loads(text)
+        *outer, last = rng.choice(paths)
+        inner = document
+        for key in outer:
+            inner = inner[key]
+        inner[last] = rng.choice(ODD)
+        path.write_text(json.dumps(document))
+        with suppress(CalipersError):  # an error in one line is an answer
+            read([str(copy / source)])

@@ -63,6 +63,12 @@ def inside(document: Any, *keys: str | int) -> Any:
     return document
 
 
+def text_inside(document: Any, *keys: str | int) -> str:
+    """The text at this path of keys in a document; "" if there is none."""
+    value = inside(document, *keys)
+    return value if isinstance(value, str) else ""
+
+
 Where = Mapping[str, str | int | None]
 """Labels of the rollouts to count, such as the dataset; None for rollouts without the label."""
 EVERYWHERE: Final[Where] = MappingProxyType({})

@@ -28,7 +28,7 @@ from calipers import __version__
 from calipers.errors import InputError
 from calipers.formats import Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import NOTHING
-from calipers.formats.own_numbers import document_at, inside, mean_of_task_means, pooled_mean
+from calipers.formats.own_numbers import document_at, inside, mean_of_task_means, pooled_mean, text_inside
 from calipers.formats.source import BOM, Source
 from calipers.formats.system_rows import (
     Layout,
@@ -201,7 +201,7 @@ def own_checks(rollouts: SystemPart, path: str) -> list[Check]:
     for result in results if isinstance(results, list) else ():
         theirs = inside(result, "score_details", "score")
         written.append(theirs)
-        config, reward = inside(result, "metric_config"), inside(result, "evaluation_result_id")
+        config, reward = inside(result, "metric_config"), text_inside(result, "evaluation_result_id")
         if reward not in rollouts.rewards or not _is_mean(config):
             continue
         ours = mean_of_task_means([rollouts], reward)
@@ -216,8 +216,8 @@ def own_checks(rollouts: SystemPart, path: str) -> list[Check]:
 
 def _is_mean(config: Any) -> bool:
     """Whether the configuration of a metric says that it is a mean of the samples' scores, on their scale."""
-    names = {inside(config, key) for key in ("metric_id", "metric_kind", "metric_name")} - {None}
-    return bool(names & MEANS) and inside(config, "metric_unit") not in PER_CENT
+    names = {text_inside(config, key) for key in ("metric_id", "metric_kind", "metric_name")}
+    return bool(names & MEANS) and text_inside(config, "metric_unit") not in PER_CENT
 
 
 def _rollouts(rows: SystemPart) -> SystemPart:

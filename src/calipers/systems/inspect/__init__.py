@@ -21,7 +21,7 @@ from calipers.errors import InputError
 from calipers.formats import TARGET, Columns, Extras, Format, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
-from calipers.formats.own_numbers import inside, mean_of_task_means
+from calipers.formats.own_numbers import inside, mean_of_task_means, text_inside
 from calipers.formats.repeated_keys import counted_once, refuse_repeated_key
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source, read_up_to
 from calipers.rollouts.checks import Check, compared
@@ -652,7 +652,7 @@ class _LogReading:
         for score in results if isinstance(results, list) else ():
             reward = _reward_of(score, run)
             metrics = inside(score, "metrics")
-            if reward is None or not isinstance(metrics, dict) or inside(score, "scorer") in self._unread:
+            if reward is None or not isinstance(metrics, dict) or text_inside(score, "scorer") in self._unread:
                 continue
             if inside(score, "reducer") not in (None, "mean"):
                 continue
@@ -716,7 +716,7 @@ class _LogReading:
 
 def _reward_of(score: Any, run: Part) -> str | None:
     """The reward that a score of the results is about: its scorer, or one of the scorer's values; None if unknown."""
-    scorer, name = inside(score, "scorer"), inside(score, "name")
+    scorer, name = text_inside(score, "scorer"), text_inside(score, "name")
     if f"{scorer}.{name}" in run.rewards:
         return f"{scorer}.{name}"
     return scorer if scorer in run.rewards and name == scorer else None
