@@ -156,7 +156,7 @@ def test_zero_counts_missing_rollouts_and_fail_refuses_them():
         60,
         pytest.approx(calipers.score(rows[:60], missing="zero")["mean_reward"].value),
     )
-    with pytest.raises(Incomplete, match=r"a: 1 of 60 rollouts are missing"):
+    with pytest.raises(Incomplete, match=r"a: 1 of 60 rollouts is missing"):
         calipers.leaderboard(rows, missing="fail")
 
 

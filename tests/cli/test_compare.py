@@ -33,8 +33,9 @@ def test_the_short_page(tmp_path, runs):
     assert text.splitlines()[:-1] == [
         "B against A                             mean_reward = pass_rate, 10 common tasks",
         "Not decided: b.jsonl against a.jsonl.",
-        "Difference +0.200, 95 % interval −0.266 to +0.666. About N new tasks would show",
-        "  a difference this large with 80 % chance.",
+        "Difference +0.200, 95 % interval −0.266 to +0.666. About N new tasks, tested on",
+        "  their own, would show a difference this large with 80 % chance; the data allow",
+        "  anything from 10 tasks to no number at all.",
         "",
         "A  a.jsonl   B  b.jsonl",
         "",
@@ -190,7 +191,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
 def test_gaps_that_are_not_allowed_are_exit_3(tmp_path):
     a, b = rewards(tmp_path, [[1], [None]], "a.json"), rewards(tmp_path, [[1], [1]], "b.json")
     said = refused("compare", a, b, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("a.json: 1 of 2 rollouts are missing; --missing gap excludes them")
+    assert said.startswith("a.json: 1 of 2 rollouts is missing; --missing gap excludes them")
 
 
 def test_the_help_loads_nothing_and_says_it_all(tmp_path):

@@ -133,7 +133,8 @@ def test_github_gets_markdown_annotations_and_a_summary(tmp_path):
     done = calipers("score", ARITH, "--format", "github", cwd=tmp_path, GITHUB_STEP_SUMMARY=str(summary))
     assert done.stdout == calipers("score", ARITH, "--format", "md", cwd=tmp_path).stdout
     assert done.stdout.strip() == summary.read_text().strip()
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("::")]
+    line, warning = [line for line in done.stderr.splitlines() if line.startswith("::")]
+    assert warning.endswith("calipers run ... --retry-failed asks for them again")
     assert line.startswith("::warning title=missing rollouts%3A arith · tiny-calculator::40 tasks; 320 planned = 281")
 
 

@@ -69,7 +69,6 @@ def test_a_step_without_missing_rollouts_was_said_to_have_some():
         (TASKS[:9], {}, "there are 9 tasks, and the bounds need 10"),
         (TASKS, {"cluster": "task"}, "the bounds are for independent tasks, and these belong to clusters"),
         ([[1, 0, 1, 0]] * 50, {}, "no distribution of chances gives such counts of passes"),
-        ([[1]] * 10 + [[0, 1]] * 20 + [[0, 0]] * 10, {}, "the number of samples of a task follows its results"),
     ],
 )
 def test_without_bounds_there_is_no_answer_and_a_reason(rewards, options, why):
@@ -77,6 +76,12 @@ def test_without_bounds_there_is_no_answer_and_a_reason(rewards, options, why):
     assert (answer.word, answer.exit_code) == ("undefined", 3)
     assert why in answer.checks[0].why
     assert answer.checks[0].why.startswith("no value: no task has 16 samples, and there are no bounds from ")
+
+
+def test_samples_that_follow_results_have_no_answer_beyond_them():
+    answer = gate([[1]] * 10 + [[0, 1]] * 20 + [[0, 0]] * 10, require="lower(pass@16) >= 0")
+    assert (answer.word, answer.exit_code) == ("undefined", 3)
+    assert answer.checks[0].why.startswith("the number of samples follows the results, so pass@16 is not comparable")
 
 
 def test_a_finished_result_says_that_rollouts_are_needed():

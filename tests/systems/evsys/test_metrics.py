@@ -89,7 +89,7 @@ def test_both_doors_agree_to_the_last_digit(case):
 @cases
 def test_the_native_numbers_beside_them(case):
     rewards, expected = GOLDEN[case]
-    result = calipers.score(rewards, NAMES)
+    result = calipers.score(rewards, NAMES, threshold=1)  # one case has rewards above 1
     plain = [result[name].value for name in NAMES[:2]]
     assert plain == (same(expected[:2]) if any(rewards) else [None, None])
     for name, value in zip(NAMES[2:], NATIVE[case], strict=True):

@@ -173,12 +173,12 @@ class TestDenominators:
         path = whole(tmp_path, header(["a", "b"]), sample("a", "C"), sample("b", "GRADE: ???"))
         result = calipers.score(path)
         assert result["mean_reward"].value == 1.0
-        assert result.notes == [
-            (
-                f"{path}: 1 sample has a value of 'match' that is neither a "
-                "grade nor a number: it counts as missing, not as 0"
-            )
-        ]
+        unread, missing = result.notes
+        assert unread == (
+            f"{path}: 1 sample has a value of 'match' that is neither a "
+            "grade nor a number: it counts as missing, not as 0"
+        )
+        assert missing.startswith("warning: 50")
 
 
 def test_a_run_that_was_cut_off(tmp_path):
