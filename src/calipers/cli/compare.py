@@ -148,6 +148,7 @@ def compare(
     if shape == "github":
         annotate(page, annotated(comparison))
     print_notes(comparison.notes)
-    print_warnings(remark for _, pair in comparison.pairs for remark in pair.remarks)
+    remarks = [remark for _, pair in comparison.pairs for remark in pair.remarks]
+    print_warnings(remarks, shape)
     if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(FAILED)

@@ -91,7 +91,7 @@ def leaderboard(
     from calipers.analyses.leaderboard import document
 
     _write_and_show(board, document(board, every=every, pairs=pairs), target, shape)
-    print_warnings(board.remarks)
+    print_warnings(board.remarks, shape)
 
 
 def _write_and_show(report: Leaderboard | BestSteps, page: Document, target: Target | None, shape: str) -> None:

@@ -149,10 +149,12 @@ def print_note(note: str) -> None:
     print_err(note_line(note))
 
 
-def print_warnings(remarks: Iterable[Remark]) -> None:
-    """Print the warnings among remarks on standard error, whatever the page shows."""
+def print_warnings(remarks: Iterable[Remark], shape: str) -> None:
+    """Print the warnings among remarks on standard error, unless a page with them was printed on the same terminal."""
     from calipers.reports.remark_texts import note_of
 
+    if shape == "table" and is_terminal(sys.stdout) and is_terminal(sys.stderr):
+        return
     for remark in remarks:
         if remark.severity == "warning":
             print_err(clean(note_of(remark), None))

@@ -554,15 +554,18 @@ def _score(
 
 
 def _without_missing(result: Result) -> list[str]:
-    """The notes and warnings of a result without those on many missing rollouts, of which a gate has its own."""
-    own = [replace(group, remarks=_of_code(group, MANY_MISSING)) for group in result.groups]
+    """The notes and warnings of a result that a gate needs.
+
+    It has its own on many missing rollouts, and the metrics that are left out are not those that it requires.
+    """
+    own = [replace(group, remarks=_of_codes(group, (MANY_MISSING, "passes_left_out"))) for group in result.groups]
     said = {*group_notes(own), *(f"warning: {text_of(remark)}" for group in own for remark in group.remarks)}
     warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
     return [note for note in dict.fromkeys([*result.notes, *warnings]) if note not in said]
 
 
-def _of_code(group: Group, code: str) -> list[Remark]:
-    return [remark for remark in group.remarks if remark.code == code]
+def _of_codes(group: Group, codes: Collection[str]) -> list[Remark]:
+    return [remark for remark in group.remarks if remark.code in codes]
 
 
 def _not_fillable(metrics: Sequence[Any] | None, source: Source, scoring: GateScoring) -> dict[str, str]:
