@@ -11,7 +11,8 @@ from cli.running import ARITH, calipers, refused
 def certified(tmp_path):
     assert calipers("certify", "--new-key", "key", cwd=tmp_path).returncode == 0
     done = calipers("certify", ARITH, "-o", "c.json", "--key", "key", "--metric", "pass@3", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert "warning: 5" in done.stderr  # of missing rollouts
     assert done.stdout.endswith("result.tree: the salts and hashes of 320 rollouts\n")
     return tmp_path
 

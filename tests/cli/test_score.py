@@ -56,7 +56,7 @@ def test_each_number_says_which_it_is(tmp_path, dialect, said):
             ["--metric", "any_of_first_3(short=no)"],
             "metric 'any_of_first_3(short=no)': short is 'no'; expected undefined",
         ),
-        (["--metrc", "pass@3"], "no option '--metrc'; did you mean '--metric' or '--metric-script'?"),
+        (["--metrc", "pass@3"], "no option '--metrc'; did you mean '--metric' or '--metric-script' or '--mean'?"),
         (["--plugin", "nowhere.py"], "nowhere.py: "),
         (["--out", "no/such/result.json"], "no/such/result.json: there is no folder 'no/such'; create it first"),
         (["nowhere.jsonl"], "nowhere.jsonl: no such file"),

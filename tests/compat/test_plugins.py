@@ -49,7 +49,8 @@ def test_the_metric_of_the_page(dialect):
     assert load_plugin(str(WORST_TASK)) == ["worst_task"]
     found = calipers.score([*[[1, 0], [1, 1]] * 3, []], ["mean_reward", "worst_task"], dialect=dialect)
     assert (found["mean_reward"].value, found["worst_task"].value) == (0.75, 0.5)
-    assert found["worst_task"].method == "bootstrap"
+    assert found["worst_task"].interval is None
+    assert "as for the extremes of a sample" in found["worst_task"].why
 
 
 def test_the_same_file_twice_is_the_same_file_once(plugin):

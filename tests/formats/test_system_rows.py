@@ -378,7 +378,8 @@ def test_folders_of_verl_are_splits(tmp_path):
 def test_steps_are_compared_task_by_task():
     folder = GOLDEN / "verl" / "validation"
     comparison = calipers.compare(folder / "0.jsonl", folder / "40.jsonl", metric="mean_reward", reward="acc")
-    assert (comparison.differences[0].value, comparison.differences[0].units) == (pytest.approx(0.4), 5)
+    difference = comparison.evidences[0].compared
+    assert (difference.value, difference.units) == (pytest.approx(0.4), 5)
 
 
 def test_places_in_a_dataset_are_compared_by_their_prompts(tmp_path):

@@ -129,10 +129,7 @@ def test_what_was_planned_stays_planned(tmp_path, first, second, expected, kept)
     written = json.loads((tmp_path / "plan.json").read_bytes())
     assert (written["created_at"], written["git"]) == ("early", "new")
     assert [row["metadata"] for row in written["tasks"]] == [{"level": 1}] * len(expected)
-    more = (
-        f"plan.json: {kept} rollouts that this command does not ask for "
-        "were planned earlier and stay planned; choose another"
-    )
+    more = f"plan.json: {kept} rollouts that this command does not ask for stay planned; choose another"
     assert notes == ([f"{more} --out for a smaller run"] if kept else [])
     opened(tmp_path, asked=second).close()  # and once again
     assert planned(tmp_path) == expected

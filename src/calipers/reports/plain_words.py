@@ -53,7 +53,6 @@ WHY: Final = (
         r"sample counts differ, and weigh earlier tasks anew with every later one; pass@1 is a mean over tasks",
         "sample counts differ, so every later task changes the weights of earlier tasks; pass@1 is a mean over tasks",
     ),
-    (r"a rate over samples has no common weights", "a pooled rate has no common weights"),
     (r"samples are too many to draw them (\d+) times", r"samples are too many to resample \1 times"),
     (
         r"(no interval at \S+ %) from (.+), which may all point one way by chance",

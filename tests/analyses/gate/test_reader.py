@@ -98,7 +98,7 @@ def test_comparisons_warn_and_name_the_run(runs, tmp_path, name):
         answer = command(name, *map(str, runs), *more, cwd=tmp_path)
         assert answer.returncode == 0
         assert f"/bad: {WARNING}"[:60] in answer.stderr
-        assert "warning: " in answer.stdout
+        assert "warning:" in answer.stdout
     document = json.loads(command(name, *map(str, runs), "--format", "json", cwd=tmp_path).stdout)
     if name == "compare":
         checks = [[check["agrees"] for check in run["checks"]] for run in document["contests"][0]["runs"]]
