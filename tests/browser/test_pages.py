@@ -270,7 +270,7 @@ def test_a_pair_of_models_says_its_difference(opened, reports):
     cell = page.locator("table.triangle tbody tr").nth(2).locator("button").nth(1)
     cell.click()
     said = page.locator(".chosen").inner_text()
-    assert said.startswith("slide-rule against adder-7b: not decided, difference +0.058 (−")
+    assert said.startswith("slide-rule against adder-7b: undecided (among all pairs), difference +0.058 (−")
     assert cell.get_attribute("aria-label") == said
     assert page.locator("table.triangle .lit").all_inner_texts() == ["3 adder-7b", "2"]
     page.keyboard.press("ArrowLeft")
@@ -355,7 +355,7 @@ def test_without_scripts_it_can_be_read(kind, opened, reports):
             "320 planned = 281 scored + 22 counted as 0 + 17 missing",
             "0.339 to 0.546",
         ],
-        "pair": ["next-calculator is better than tiny-calculator by 0.110.", "+0.052 to +0.168", "135 | 164 passed"],
+        "pair": ["Not decided: the missing rollouts decide (22 of 320 of", "+0.052 to +0.168", "135 | 164 passed"],
         "board": ["abacus is first of 7.", "0.833 to 0.942", "2 to 4"],
         "suite": ["benchmarks.", "Mean of three", "Missing"],
     }[kind]

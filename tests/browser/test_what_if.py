@@ -112,13 +112,13 @@ def test_a_score_is_that_of_the_command(seed, compute):
         if not any("reward" in row for row in rows):
             continue
         rollouts = read(rows, labels=["level", "topic"])
-        result = calipers.score(rollouts, METRICS)
+        result = calipers.score(rollouts, METRICS, threshold=1)
         island = run_island(rollouts, result, result.groups[0], WhatIfSettings([], keys=["level", "topic"]))
         for text, switches, settings in changes_of(rng, rows):
             if settings["exclude"] and not island["slices"]:
                 continue
             name = asked(text, switches["threshold"])
-            expected = calipers.score(rollouts, name, **settings)[name]
+            expected = calipers.score(rollouts, name, threshold=1, **settings)[name]
             (shown,) = compute(island, [change_of(island, text, **switches)])
             same(shown, expected.value, expected.interval)
             assert shown["tasks"] == expected.tasks
@@ -136,16 +136,19 @@ def test_a_difference_and_its_verdict_are_those_of_the_command(seed, compute):
         if not all(any("reward" in row for row in rows) for rows in (first, second)):
             continue
         old, new = (read(rows, labels=["level", "topic"]) for rows in (first, second))
-        comparison = compare(old, new, metrics=METRICS)
+        comparison = compare(old, new, metrics=METRICS, threshold=1)
         pair = comparison.contests[0].pairs[0]
         island = pair_island((old, new), ("A", "B"), comparison, pair, WhatIfSettings([], keys=["level", "topic"]))
         for text, switches, settings in changes_of(rng, first):
             name = asked(text, switches["threshold"])
-            expected = compare(old, new, metrics=name, **settings)[name]
+            again = compare(old, new, metrics=name, threshold=1, **settings)
+            expected, observed = again[name], again.evidences[0].observed
             (shown,) = compute(island, [change_of(island, text, **switches)])
-            same(shown, expected.delta, expected.interval)
-            assert shown["p"] == (expected.p and pytest.approx(expected.p, rel=SIX_DIGITS))
-            assert (shown["verdict"], shown["tasks"]) == (expected.verdict, expected.tasks)
+            same(shown, observed.value, observed.interval)
+            assert shown["p"] == (observed.p and pytest.approx(observed.p, rel=SIX_DIGITS))
+            assert shown["verdict"] == expected.as_observed
+            if expected.compared_on == "all_samples":
+                assert shown["tasks"] == expected.tasks
 
 
 def test_students_t_has_ten_digits(compute, opened, tmp_path):
@@ -222,11 +225,11 @@ def test_an_address_restores_the_switches_and_a_changed_verdict_is_marked(opened
     assert row(page, "Result") == ["+0.110", "+0.052 to +0.168", "▲ better\np = 0.0005"]
     assert row(page, "What if") == ["+0.038", "−0.054 to +0.129", "~ undecided\np = 0.40"]
     banner = page.get_by_role("status")
-    assert banner.inner_text().startswith(
-        "The verdict changes: better → undecided. Missing counted as 0; hard excluded"
-    )
+    assert banner.inner_text().startswith("As observed: better → undecided. Missing counted as 0; hard excluded")
     assert "changed" in banner.get_attribute("class")
-    assert page.locator(".what-if-strip").inner_text().startswith("What if: 2 changes. Verdict: better → undecided.")
+    assert (
+        page.locator(".what-if-strip").inner_text().startswith("What if: 2 changes. As observed: better → undecided.")
+    )
     finding = printed(page)["contests"][0]["pairs"][0]["findings"][0]
     assert (finding["verdict"], finding["tasks"]) == ("undecided", 20)
     assert finding["delta"] == pytest.approx(0.0375)
@@ -239,7 +242,7 @@ def test_an_address_restores_the_switches_and_a_changed_verdict_is_marked(opened
 def test_a_verdict_that_stays_is_said_as_plainly(opened, tmp_path):
     page = opened(written(tmp_path, ARITH, NEXT), anchor="w=missing:zero")
     assert row(page, "What if") == ["+0.091", "+0.031 to +0.150", "▲ better\np = 0.004"]
-    assert page.get_by_role("status").inner_text().startswith("The verdict stays: better. ")
+    assert page.get_by_role("status").inner_text().startswith("As observed still better. ")
 
 
 def test_the_arrow_keys_move_a_switch(opened, tmp_path):

@@ -10,7 +10,7 @@ the panel. The island is a pure function of the rollouts and of their result::
       "missing": "gap" | "zero",  "confidence": 0.95,  "cluster": KEY | null,  "native": true,
       "why": null,                                          or the reason why nothing can be recomputed
       "metrics": [{"text", "definition", "k", "threshold", "reward", "value", "interval", "why",
-                   for a pair also "p", "verdict", "alone": not adjusted for other tests}],
+                   for a pair also "p", "verdict" as observed, "alone": not adjusted for other tests}],
       "tasks": T,  "samples": the largest number of rollouts of a task,
       "runs": [{"rewards": [distinct], "distinct": [T], "code": [..], "count": [..], "missing": [T]}],
       "slices": [{"key", "values": [names], "code": [T]}],
@@ -300,7 +300,7 @@ def _metric_of_pair(finding: Finding, signature: Signature, reward: str | None, 
         "value": finite(finding.delta),
         "interval": finding.interval and list(finding.interval),
         "p": finding.p,
-        "verdict": finding.verdict,
+        "verdict": finding.as_observed,
         "alone": finding.confidence == confidence and math.isclose(finding.p_adjusted or 0.0, finding.p or 0.0),
         "why": finding.why,
     }

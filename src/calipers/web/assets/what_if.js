@@ -293,7 +293,7 @@ const whatIf = (() => {
     return { value, interval, p: Math.min(1, 2 * upperTail(Math.abs(value) / stderr, freedom)) };
   }
 
-  /* ---- the verdict: stats/verdict.py ---- */
+  /* ---- what the observed rollouts alone say. Only the command gives a verdict: stats/claims.py ---- */
 
   function verdictOf({ value, p }, confidence) {
     return value && p !== null && p <= 1 - confidence ? (value > 0 ? "better" : "worse") : "undecided";
@@ -619,21 +619,22 @@ const whatIf = (() => {
       make("thead", { role: "rowgroup" }, make("tr", { role: "row" },
         head("name-cell", unseen("result")), head("value-cell", pair ? "B − A" : "value"),
         head("axis-cell", axis(scale), unseen("picture")), head("interval-cell", level),
-        head("n-cell", pair ? "verdict" : "tasks"))),
+        head("n-cell", pair ? "as observed" : "tasks"))),
       make("tbody", { role: "rowgroup" }, first, ...(second ? [second] : [])));
 
     const differs = pair && changes.length > 0 && result.verdict !== before.verdict;
     const arrow = `${before.verdict} → ${result.verdict}`;
     const words = changes.join("; ");
-    const said = words ? `${words[0].toUpperCase()}${words.slice(1)}.` : "";
+    const said = (words ? `${words[0].toUpperCase()}${words.slice(1)}.` : "")
+      + (pair && words ? " The verdict is that of the command, which also asks what missing rollouts could change." : "");
     banner.classList.toggle("changed", differs);
     const sentence =
       !changes.length ? "Nothing is switched: this is the result as computed."
       : !pair ? `What if, ${count}: ${result.value === null ? "no value" : figure(result.value, digits)}. `
-      : differs ? `The verdict changes: ${arrow}. ` : `The verdict stays: ${before.verdict}. `;
+      : differs ? `As observed: ${arrow}. ` : `As observed still ${before.verdict}. `;
     banner.replaceChildren(make(differs ? "strong" : "span", {}, sentence), said);
     strip.hidden = !changes.length;
-    stripText.textContent = `What if: ${count}.` + (pair ? ` Verdict: ${differs ? arrow : `still ${result.verdict}`}.` : "");
+    stripText.textContent = `What if: ${count}.` + (pair ? ` As observed: ${differs ? arrow : `still ${result.verdict}`}.` : "");
     reset.hidden = !addressOf();
     command.replaceChildren(...commandOf(metricText(state)));
     for (const each of switches) {
