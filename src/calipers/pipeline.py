@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
 from calipers.metrics import Metric
 from calipers.names import METRIC_SCRIPTS, OF_RANGE, PART_ENGINES, engine_of, load
-from calipers.remarks import Remark
+from calipers.remarks import Remark, Value
 from calipers.reports.figures import ONE_TRY, heavy
 from calipers.reports.remark_texts import text_of
 from calipers.reports.result import Group, Result, Slice
@@ -62,7 +62,7 @@ from calipers.rollouts.ledger import Missing
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.record import ASKED_AGAIN, SEQUENCE, USAGE, without_sentences
 from calipers.rollouts.table import Part, Rollouts, assemble
-from calipers.stats.estimate import Estimate, ValueEnds
+from calipers.stats.estimate import LONG_TAIL, Estimate, ValueEnds, coverage_with_long_tail
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.suite import Member, suites, without_means
 from calipers.tally import (
@@ -381,6 +381,10 @@ def _shown(part: Slice, requests: Sequence[RequestedMetric]) -> Slice:
     return replace(part, metrics={name: number for name, number in part.metrics.items() if name in names})
 
 
+MEASURED_AT: Final = 0.95
+"""The confidence at which the coverage of intervals with a long tail was simulated."""
+
+
 def _remarks(
     whole: Slice, requests: Sequence[RequestedMetric], seen: Mapping[str, ValueEnds], plan: Plan, *, left_out: bool
 ) -> Iterator[Remark]:
@@ -389,6 +393,11 @@ def _remarks(
     if plan.missing != "zero" and ledger.gaps > MOST_MISSING * ledger.planned:
         share = ledger.gaps / ledger.planned
         yield Remark("many_missing", {"share": share, "missing": ledger.gaps, "planned": ledger.planned}, "warning")
+    for name, number in whole.metrics.items():
+        if plan.confidence == MEASURED_AT and number.skewness is not None and number.skewness > LONG_TAIL:
+            low, high = coverage_with_long_tail(number.tasks)
+            values: dict[str, Value] = {"metric": name, "tasks": number.tasks, "low": low, "high": high}
+            yield Remark("long_tail", values, "warning")
     counting = [request for request in requests if request.counts_passes]
     native = plan.dialect.name == NATIVE.name
     for key, ends in seen.items():
