@@ -59,7 +59,7 @@ def test_a_lost_node_loses_nothing(cluster, server, questions, commands, tmp_pat
     assert digest(out) == local_digest
     again = [line for line in lines(out) if line.get("asked_again")]
     assert again
-    assert f"{len(again)} rollouts were given to another worker because theirs was lost" in err
+    assert f"{len(again)} rollouts given to another worker because theirs was lost" in err
     [group] = json.loads((out / "result.json").read_text())["groups"]
     assert group["ledger"]["asked_again"] == len(again)
     assert group["ledger"]["attempts"] == TASKS  # each of them is one attempt, and counts once
