@@ -259,8 +259,10 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     if plan.dialect.over_datasets and len(members) > 1:
         over = suites(members, means, plan.confidence, of_range=plan.mean == OF_RANGE, text_of=text_of)
     over = without_means(over, stopped_runs) if stopped_runs else over
-    means_of_suites = [mean for suite in over for mean in suite.metrics.values()] if len(over) > 1 else []
-    ways = dict.fromkeys(text_of(remark) for mean in means_of_suites for remark in mean.remarks[1:])
+    ways: dict[str, None] = {}
+    if len(over) > 1:
+        for mean in chain.from_iterable(suite.metrics.values() for suite in over):
+            ways |= dict.fromkeys(text_of(remark) for remark in mean.remarks[1:])
     absent = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in _absent(plan.by, parts)]
     notes = [*table.notes, *(unrewarded(table) if plan.requests else []), *absent, *_other_rewards(table, plan), *ways]
     notes += group_notes(groups)
@@ -286,11 +288,10 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
     reported = [name for name in USAGE if name in table.columns and table.columns[name].given.any()]
     economics = [replace(resolve(name, NATIVE), asked=False) for name in ECONOMICS] if reported else []
     of_reported = [request for request in economics if not {*reported}.isdisjoint(request.metric.reads)]
-    costs = [
-        variant.passing_from(plan.threshold)
-        for request in of_reported
-        for variant in per_reward(request, table, plan.reward)
-    ]
+    costs: list[RequestedMetric] = []
+    for request in of_reported:
+        variants = per_reward(request, table, plan.reward)
+        costs += [variant.passing_from(plan.threshold) for variant in variants]
     with in_threads_if(len(blocks) > 1) as each:
         tallied = partial(tally_group, plan=plan, requests=requests, economics=costs)
         tallies = list(each(tallied, blocks))
@@ -366,10 +367,11 @@ def _first_tries(
     chosen = {"reward": first.params["reward"]}
     # only a run that stops at its first pass knows for every task whether one of the most tries passes
     known = (1, follows.most) if follows.rule == "stops_at_pass" else (1,)
-    tries = [
-        replace(each, params={**each.params, **chosen}).passing_from(plan.threshold)
-        for each in (resolve(f"any_of_first_{k}", NATIVE) for k in known)
-    ]
+    tries = []
+    for k in known:
+        within_k = resolve(f"any_of_first_{k}", NATIVE)
+        of_reward = replace(within_k, params={**within_k.params, **chosen})
+        tries.append(of_reward.passing_from(plan.threshold))
     again = [tally_group(block, replace(plan, by=()), tries, ()) for block in blocks]
     part = slice_of([tally.whole for tally in again], replace(plan, interval=DEFAULT), tries, fill_all=True)
     return dict(part.metrics)

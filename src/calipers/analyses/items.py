@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -234,7 +235,9 @@ def items(
     with quietly():
         datasets = _datasets(runs)
         of_runs = [named_runs for _, named_runs, _ in datasets]
-        rewards = [(part, key) for named in of_runs for _, _, part in named for key in rewards_of(part, reward)]
+        rewards = []
+        for _, _, part in chain.from_iterable(of_runs):
+            rewards += [(part, key) for key in rewards_of(part, reward)]
         settings = _ItemSettings(plan.missing, pass_threshold(passing, rewards), cluster, sort)
         for dataset, named_runs, notes in datasets:
             stops = [(name, part.stop) for name, _, part in named_runs]

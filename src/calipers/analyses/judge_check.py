@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -577,7 +578,8 @@ def _labels_remarks(judge: str, picked: Sequence[PickTest], *, complete: bool) -
     warnings += sorted(others, key=lambda test: test.p)[:1]
     if warnings:
         return [_picked_remark(judge, test) for test in warnings]
-    names = [name for test in picked if test.second is not None for name in (test.first, test.second) if name != judge]
+    pairs = [(test.first, test.second) for test in picked if test.second is not None]
+    names = [name for name in chain.from_iterable(pairs) if name != judge]
     if not names:
         return [Remark("labels_alone", {"judge": judge})]
     smallest = min(test.p for test in picked)

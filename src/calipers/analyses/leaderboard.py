@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, Final, NoReturn, cast
 
 import numpy as np
@@ -589,7 +589,7 @@ class Leaderboard(Page):
     @property
     def remarks(self) -> list[Remark]:
         """The remarks on all leaderboards."""
-        return [remark for board in self.boards for remark in board.remarks]
+        return list(chain.from_iterable(board.remarks for board in self.boards))
 
     @property
     def digest(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import click
@@ -148,7 +149,6 @@ def compare(
     if shape == "github":
         annotate(page, annotated(comparison))
     print_notes(comparison.notes)
-    remarks = [remark for _, pair in comparison.pairs for remark in pair.remarks]
-    print_warnings(remarks, shape)
+    print_warnings(chain.from_iterable(pair.remarks for _, pair in comparison.pairs), shape)
     if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(FAILED)

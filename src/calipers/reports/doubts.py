@@ -16,12 +16,18 @@ Doubts = Mapping[str, Sequence[Check]]
 
 def doubts_about(doubts: Doubts) -> list[str]:
     """The warnings that numbers differ, with the name of the run."""
-    return [f"warning: {name}: {text_of(each)}" for name, checks in doubts.items() for each in disagreements(checks)]
+    warnings = []
+    for name, checks in doubts.items():
+        warnings += [f"warning: {name}: {text_of(remark)}" for remark in disagreements(checks)]
+    return warnings
 
 
 def doubts_document(doubts: Doubts) -> list[dict[str, Any]]:
     """The checks as JSON documents have them: each with its source."""
-    return [{"source": source, **asdict(check)} for source, checks in doubts.items() for check in checks]
+    documents = []
+    for source, checks in doubts.items():
+        documents += [{"source": source, **asdict(check)} for check in checks]
+    return documents
 
 
 def doubt_blocks(doubts: Doubts) -> Iterator[Block]:

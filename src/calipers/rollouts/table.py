@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -311,7 +312,7 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
 
 def checks_of(parts: Sequence[Part]) -> list[Check]:
     """The checks of all parts, each once."""
-    return list(dict.fromkeys(check for part in parts for check in part.checks))
+    return list(dict.fromkeys(chain.from_iterable(part.checks for part in parts)))
 
 
 def rewards_elsewhere(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 MARKERS: Final = (
@@ -77,7 +78,7 @@ def has_marker(value: Any) -> bool:
     """
     if isinstance(value, str):
         plain = value.replace("\\", "")
-        return any(mark in plain for pair in MARKERS for mark in pair)
+        return any(mark in plain for mark in chain.from_iterable(MARKERS))
     if isinstance(value, Mapping):
         return any(has_marker(part) for part in (*value, *value.values()))
     return isinstance(value, (list, tuple)) and any(has_marker(part) for part in value)

@@ -457,8 +457,10 @@ class JudgeSession:
             reasons = "; ".join(dict.fromkeys(part.why for parts in replies for part in parts if part.why))
             too_few = f"{len(rewards)} of {len(opinions)} judges gave a score, {config.quorum} are required: "
             # judges that might have given a score
-            lost = sum(any(part.server_failed for part in parts) for parts in replies)
-            unasked = sum(any(part.before_answer for part in parts) for parts in replies)
+            lost = unasked = 0
+            for parts in replies:
+                lost += any(part.server_failed for part in parts)
+                unasked += any(part.before_answer for part in parts)
             raise VerifierError(
                 f"{too_few if len(opinions) > 1 else ''}{reasons}",
                 outcome="judge_failed",

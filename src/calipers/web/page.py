@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Final
 
 from calipers.cards import METRIC_CARDS, STATISTIC_CARDS, filled
@@ -407,7 +408,9 @@ def scales_of(estimates: Sequence[Estimate], seen: EndsSeen) -> list[Scale]:
 def common_scale(estimates: Sequence[Estimate], seen: EndsSeen) -> Scale:
     """The scale of estimates of one metric; by their numbers if none of them has an axis."""
     axis = next((axis for axis in axes_of(estimates, seen) if axis is not None), None)
-    return draw.scale_of(end for each in estimates for end in ends_of(each)) if axis is None else draw.scale_on(axis)
+    if axis is not None:
+        return draw.scale_on(axis)
+    return draw.scale_of(chain.from_iterable(ends_of(each) for each in estimates))
 
 
 def unit_of(estimate: Estimate) -> str:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, NoReturn, Self
 
 from calipers.errors import InputError, NotPassed, UnknownName
@@ -430,7 +431,8 @@ class Comparison(Page):
     @property
     def doubts(self) -> Doubts:
         """The checks of all runs, by the name of the run."""
-        return {run.name: run.checks for contest in self.contests for run in contest.runs}
+        runs = chain.from_iterable(contest.runs for contest in self.contests)
+        return {run.name: run.checks for run in runs}
 
     @property
     def findings(self) -> list[Finding]:

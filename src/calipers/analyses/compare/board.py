@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, Final, cast
 
 import numpy as np
@@ -179,9 +179,12 @@ def _board_values_of(metrics: Sequence[RequestedMetric], contest: Sequence[ReadR
     first = compared_on not in (ALL_SAMPLES, NO_FIRST)
     with failures_named(metrics[0]):
         columns = _run_columns(metrics, contest, plan, first=first)
-    tasks = list(dict.fromkeys(task for column in columns for task in column.rollouts.tasks))
+    tasks = list(dict.fromkeys(chain.from_iterable(column.rollouts.tasks for column in columns)))
     place = {task: index for index, task in enumerate(tasks)}
-    rows = [np.array([place[task] for task in column.rollouts.tasks], dtype=np.int64) for column in columns]
+    rows = []
+    for column in columns:
+        places = [place[task] for task in column.rollouts.tasks]
+        rows.append(np.array(places, dtype=np.int64))
     values, seen = _on_tasks([column.observed for column in columns], rows, len(tasks))
     low, known = _on_tasks([column.low for column in columns], rows, len(tasks))
     high, _ = _on_tasks([column.high for column in columns], rows, len(tasks))

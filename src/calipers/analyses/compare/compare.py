@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -216,10 +217,11 @@ def _compare_sources(
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
-    check_ranges(question.plan, [run.key[2] for contest in contests for run in contest])
+    check_ranges(question.plan, [run.key[2] for run in chain.from_iterable(contests)])
     question = _ask_each_step(contests, question)
     measured_pairs, excluded = _measure_pairs(contests, sources, question, force=force)
-    known = {measured.metric_pair.text for each in measured_pairs for measured in each.family}
+    all_measured = chain.from_iterable(each.family for each in measured_pairs)
+    known = {measured.metric_pair.text for measured in all_measured}
     table_notes = check_tables(table_metrics, known, [each.refused for each in measured_pairs], sources)
     excluded += [each.nothing_shared for each in measured_pairs if not each.family]
     measured_pairs = [each for each in measured_pairs if each.family]
@@ -270,7 +272,7 @@ def _compare_sources(
             *table_notes,
         ],
         primary=primary,
-        evidences=[background_of(measured).evidence for each in measured_pairs for measured in each.family],
+        evidences=[background_of(measured).evidence for measured in chain.from_iterable(families)],
     )
 
 
@@ -402,7 +404,7 @@ def _measure_pair(
                 notes, refused = [*notes, *of_tables.notes], of_tables.refused
     remarks = [
         *of_runs(names, common.sides, plan.missing),
-        *(remark for sides in sides_by_reward.values() for remark in of_counts(names, sides)),
+        *chain.from_iterable(of_counts(names, sides) for sides in sides_by_reward.values()),
         *of_ends(background_of(measured) for measured in family),
     ]
     remarks = list({(remark.code, *remark.values.items()): remark for remark in remarks}.values())

@@ -88,7 +88,8 @@ def doubts_about_pair(pair: MetricPair) -> list[Check]:
     """The numbers of the own systems of two runs that differ from ours; none if the user trusts the readers."""
     if pair.question.trust_reader:
         return []
-    return [check for side in pair.common.sides for check in failed_checks(side.checks)]
+    first, second = pair.common.sides
+    return [*failed_checks(first.checks), *failed_checks(second.checks)]
 
 
 def followed(common: Common, keys: tuple[str | None, str | None]) -> Sides:

@@ -709,9 +709,11 @@ def doubts_of(sources: Sequence[ReadSource], finished: Sequence[FinishedResult] 
 def source_notes(sources: Sequence[ReadSource], by: Collection[str] = ()) -> list[str]:
     """Notes of the readers, on numbers over several training steps, and on sources with the same content."""
     notes = doubts_about(doubts_of(sources))
-    notes += [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
+    for source in sources:
+        notes += [note for note in source.rollouts.notes if not note.endswith(COMPARED)]
     if STEP not in by:
-        notes += [f"{source.path}: {note}" for source in sources for note in over_steps(source.rollouts)]
+        for source in sources:
+            notes += [f"{source.path}: {note}" for note in over_steps(source.rollouts)]
     seen: dict[tuple[str, ...], str] = {}
     for source in sources:
         # files of results are left out: their rollouts are in files beside them

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, Literal
 
 import numpy as np
@@ -370,7 +371,7 @@ def check_policy(
                 for group in _groups(requirement, numbers)
             ]
             read = [numbers, *([changes.before] if changes is not None and requirement.delta else [])]
-            doubts = [text_of(remark) for each in read for remark in disagreements(each.checks)]
+            doubts = [text_of(remark) for remark in chain.from_iterable(disagreements(each.checks) for each in read)]
             if doubts and not trust_reader:
                 why = f"{'; '.join(doubts)}; --trust-reader decides nevertheless"
                 answers = [replace(answer, word="undefined", value=None, why=why, failing=[]) for answer in answers]

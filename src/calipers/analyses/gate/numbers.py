@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -234,8 +235,8 @@ PASS_AT_K: Final = "pass@{k}"
 def lacks_samples(groups: Sequence[GateGroup], on_ends: Collection[Key]) -> bool:
     """Whether a metric of ``on_ends`` has no value in a group or a slice because no task has enough samples."""
     for group in groups:
-        slices = [cut.metrics for cuts in group.breakdowns.values() for cut in cuts.values()]
-        for metrics in (group.metrics, *slices):
+        cuts = chain.from_iterable(by_value.values() for by_value in group.breakdowns.values())
+        for metrics in (group.metrics, *(cut.metrics for cut in cuts)):
             for name, number in metrics.items():
                 if number.value is None and not number.tasks and metric_key(name) in on_ends:
                     return True
@@ -256,11 +257,9 @@ def bounded_beyond_samples(
     bounded = []
     for group in groups:
         part = parts[group.identity]
-        variants = [
-            variant
-            for request in requests
-            for variant in per_reward(request, part, plan.reward, plan.dialect.every_reward)
-        ]
+        variants: list[RequestedMetric] = []
+        for request in requests:
+            variants += per_reward(request, part, plan.reward, plan.dialect.every_reward)
         breakdowns = {}
         for key, cuts in group.breakdowns.items():
             rows = sliced(part, key, plan.dialect.label)
@@ -559,8 +558,12 @@ def _without_missing(result: Result) -> list[str]:
     It has its own on many missing rollouts, and the metrics that are left out are not those that it requires.
     """
     own = [replace(group, remarks=_of_codes(group, (MANY_MISSING, "passes_left_out"))) for group in result.groups]
-    said = {*group_notes(own), *(f"warning: {text_of(remark)}" for group in own for remark in group.remarks)}
-    warnings = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
+    said = {*group_notes(own)}
+    for group in own:
+        said |= {f"warning: {text_of(remark)}" for remark in group.remarks}
+    warnings = []
+    for group in result.groups:
+        warnings += [f"warning: {warning}" for warning in group.warnings]
     return [note for note in dict.fromkeys([*result.notes, *warnings]) if note not in said]
 
 

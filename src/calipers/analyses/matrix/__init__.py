@@ -17,7 +17,7 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from math import isfinite
 from typing import Any, Final, Literal, cast
 
@@ -252,7 +252,8 @@ def _matrix(
 ) -> Matrix:
     plan = question.plan
     table = _table(_entries(read, finished))
-    check_ranges(plan, [entry.dataset for row in table.values() for entry in row.values()])
+    entries_of_all = chain.from_iterable(row.values() for row in table.values())
+    check_ranges(plan, [entry.dataset for entry in entries_of_all])
     columns = _columns(table, chosen)
     models = list(columns.values())
     rows: list[_Row] = []
@@ -267,14 +268,14 @@ def _matrix(
     if len(rows) > 1:
         mean, remarks = _mean(rows, models, better, question)
     alike = mean is None or mean.undecided_by != SCALES
-    pairs_of_rows = [pair for row in rows for pair in row.pairs]
+    pairs_of_rows = list(chain.from_iterable(row.pairs for row in rows))
     judged = _judge_pairs(pairs_of_rows, better, question, HOLM if alike else SIDAK)
     remaining, benchmarks = iter(judged), []
     for row in rows:
         pairs = [next(remaining) for _ in row.pairs]
         benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, models)))
     excluded = set() if mean is None else set(mean.excluded)
-    remarks += [remark for row in rows for remark in row.remarks]
+    remarks += chain.from_iterable(row.remarks for row in rows)
     remarks = list({(remark.code, str(remark.values)): remark for remark in remarks}.values())
     return Matrix(
         dialect=plan.dialect.name,

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NoReturn
 
 from calipers.analyses.compare import HOLM, SIDAK
@@ -200,7 +201,7 @@ class Matrix(Page):
     def verdicts(self) -> list[str]:
         """The verdict of the mean, or of the only benchmark, for each pair of models; without a mean, of each one."""
         rows = [_answer_row(self)] if self.alike else self.benchmarks
-        return [pair.verdict for row in rows for pair in row.pairs]
+        return [pair.verdict for pair in chain.from_iterable(row.pairs for row in rows)]
 
     @property
     def digest(self) -> str:
@@ -480,7 +481,7 @@ def _even_if(pair: PairDifference, names: tuple[str, str]) -> str:
 
 def _assumed(matrix: Matrix) -> str:
     """What a headline assumes of missing rollouts, if the user declares that they are like the others."""
-    lost = any(cell.missing for row in matrix.benchmarks for cell in row.cells)
+    lost = any(cell.missing for cell in chain.from_iterable(row.cells for row in matrix.benchmarks))
     return f", {text_of(Remark('missing_random', {}))}" if matrix.missing == RANDOM and lost else ""
 
 
@@ -519,7 +520,8 @@ def alone(matrix: Matrix) -> str:
     mean_is_decided = matrix.mean.pairs[0].verdict in DECIDED
     if not decided:
         return "No single benchmark decides it." if mean_is_decided else ""
-    agree = all(pair.verdict == matrix.mean.pairs[0].verdict for row in decided for pair in row.pairs)
+    of_mean = matrix.mean.pairs[0].verdict
+    agree = all(pair.verdict == of_mean for pair in chain.from_iterable(row.pairs for row in decided))
     if len(decided) == len(matrix.benchmarks) and (agree or not mean_is_decided):
         return f"Each benchmark is decided alone{', too' if mean_is_decided else ''}."
     names = []

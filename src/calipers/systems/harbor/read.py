@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -535,7 +536,7 @@ class EvalTrials:
 
     def mean(self) -> float | None:
         """The mean over all trials, with 0 for a missing reward; None if there are several rewards."""
-        trials = [given for task in self.rewards.values() for given in task]
+        trials = list(chain.from_iterable(self.rewards.values()))
         means = metric(MEAN, trials)
         return float(means[MEAN]) if MEAN in means else None
 
@@ -549,7 +550,7 @@ def own_checks(job: JobFile, evals: Mapping[str, EvalTrials]) -> list[Check]:
         trials = evals.get(key)
         if trials is None:
             continue
-        with_rewards = sum(given is not None for task in trials.rewards.values() for given in task)
+        with_rewards = sum(given is not None for given in chain.from_iterable(trials.rewards.values()))
         pairs.append((f"{key} n_trials", inside(own, "n_trials"), with_rewards))
         pairs.append((f"{key} n_errors", inside(own, "n_errors"), trials.errors))
         metrics = inside(own, "metrics")
