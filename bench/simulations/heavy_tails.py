@@ -178,14 +178,18 @@ def _cells() -> list[Cell]:
     return cells
 
 
+def _heads(first: str) -> list[str]:
+    """The heads of a table with a column for each number of tasks; ``first`` begins with the first column."""
+    columns = " | ".join(f"{tasks} tasks" for tasks in TASKS)
+    return ["", f"{first}{columns} |", "|---" * (1 + len(TASKS)) + "|"]
+
+
 def _coverage(tallies: dict[str, Tally]) -> list[str]:
     replicates = tallies[f"{SINGLE[0]}, {TASKS[0]}"].replicates
     lines = [
         "Coverage in per cent of the default interval of one run, the t interval over tasks, and in brackets how often "
         f"it lies below the true mean; {replicates:,} replicates per cell, error {_error(0.95, replicates)} at 95.",
-        "",
-        "| task values | " + " | ".join(f"{tasks} tasks" for tasks in TASKS) + " |",
-        "|---" * (1 + len(TASKS)) + "|",
+        *_heads("| task values | "),
     ]
     for law in SINGLE:
         cells = [tallies[f"{law}, {tasks}"] for tasks in TASKS]
@@ -199,9 +203,7 @@ def _levels(tallies: dict[str, Tally]) -> list[str]:
     lines = [
         "False verdicts in per cent about runs with equal means, by the observed difference alone -> by all tests, on "
         f"the more frequent side; {replicates:,} replicates per cell, error {_error(LEVEL, replicates)} at 2.5.",
-        "",
-        "| | " + " | ".join(f"{tasks} tasks" for tasks in TASKS) + " |",
-        "|---" * (1 + len(TASKS)) + "|",
+        *_heads("| | "),
     ]
     for pair in PAIRS:
         texts = []
@@ -217,9 +219,7 @@ def _powers(tallies: dict[str, Tally]) -> list[str]:
     replicates = tallies[f"power: {next(iter(POWERS))}, {TASKS[0]}"].replicates
     lines = [
         f"Power in per cent, likewise; {replicates:,} replicates per cell, error {_error(0.8, replicates)} at 80.",
-        "",
-        "| | " + " | ".join(f"{tasks} tasks" for tasks in TASKS) + " |",
-        "|---" * (1 + len(TASKS)) + "|",
+        *_heads("| | "),
     ]
     for name in POWERS:
         cells = [tallies[f"power: {name}, {tasks}"] for tasks in TASKS]

@@ -531,8 +531,10 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
 def _with_remarks(reports: Sequence[Report]) -> Result:
     """The result that several runs share, with the remarks on each of them."""
     [result] = together(reports)
-    remarks = [text_of(remark) for remark in chain.from_iterable(report.remarks for report in reports)]
-    return replace(result, notes=[*result.notes, *remarks])
+    notes = list(result.notes)
+    for report in reports:
+        notes += map(text_of, report.remarks)
+    return replace(result, notes=notes)
 
 
 def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: Unpack[RunSettings]) -> Result:

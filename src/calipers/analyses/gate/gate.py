@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final, Literal
 
 import numpy as np
@@ -371,7 +370,9 @@ def check_policy(
                 for group in _groups(requirement, numbers)
             ]
             read = [numbers, *([changes.before] if changes is not None and requirement.delta else [])]
-            doubts = [text_of(remark) for remark in chain.from_iterable(disagreements(each.checks) for each in read)]
+            doubts: list[str] = []
+            for each in read:
+                doubts += map(text_of, disagreements(each.checks))
             if doubts and not trust_reader:
                 why = f"{'; '.join(doubts)}; --trust-reader decides nevertheless"
                 answers = [replace(answer, word="undefined", value=None, why=why, failing=[]) for answer in answers]

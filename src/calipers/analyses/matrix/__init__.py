@@ -641,8 +641,8 @@ def _mean(
     plan, of_range = question.plan, question.plan.mean == OF_RANGE
     names = [column.name for column in columns]
     pairs = list(combinations(names, 2))
-    compared = [row for row in rows if len(row.pairs) == len(pairs) and all(pair.evidence for pair in row.pairs)]
-    included = (compared if pairs else []) or [row for row in rows if all(_has_value(row, name) for name in names)]
+    compared = [row for row in rows if _is_compared(row, len(pairs))] if pairs else []
+    included = compared or [row for row in rows if _has_values(row, names)]
     scales = {row.benchmark.benchmark: row.scale for row in included}
     remark = None if of_range else why_no_mean(scales)
     why = None if remark is None else text_of(remark)
@@ -687,6 +687,16 @@ def _evidence_of_row(row: _Row, index: int, of_range: bool) -> Evidence:
         return evidence
     low, high = demanded_range(row.benchmark.benchmark, row.scale)
     return share_of_width(evidence, high - low)
+
+
+def _is_compared(row: _Row, pairs: int) -> bool:
+    """Whether a benchmark has a difference of every pair of models."""
+    return len(row.pairs) == pairs and all(pair.evidence for pair in row.pairs)
+
+
+def _has_values(row: _Row, names: Sequence[str]) -> bool:
+    """Whether a benchmark has a value of every model."""
+    return all(_has_value(row, name) for name in names)
 
 
 def _has_value(row: _Row, name: str) -> bool:

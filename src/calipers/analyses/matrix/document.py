@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final, NoReturn
 
 from calipers.analyses.compare import HOLM, SIDAK
@@ -201,7 +200,10 @@ class Matrix(Page):
     def verdicts(self) -> list[str]:
         """The verdict of the mean, or of the only benchmark, for each pair of models; without a mean, of each one."""
         rows = [_answer_row(self)] if self.alike else self.benchmarks
-        return [pair.verdict for pair in chain.from_iterable(row.pairs for row in rows)]
+        verdicts: list[str] = []
+        for row in rows:
+            verdicts += [pair.verdict for pair in row.pairs]
+        return verdicts
 
     @property
     def digest(self) -> str:
@@ -479,9 +481,14 @@ def _even_if(pair: PairDifference, names: tuple[str, str]) -> str:
     return f"even if {' and '.join(parts)}"
 
 
+def _missing_in(row: MatrixRow) -> int:
+    """The number of missing rollouts of a benchmark, over all models."""
+    return sum(cell.missing for cell in row.cells)
+
+
 def _assumed(matrix: Matrix) -> str:
     """What a headline assumes of missing rollouts, if the user declares that they are like the others."""
-    lost = any(cell.missing for cell in chain.from_iterable(row.cells for row in matrix.benchmarks))
+    lost = sum(_missing_in(row) for row in matrix.benchmarks)
     return f", {text_of(Remark('missing_random', {}))}" if matrix.missing == RANDOM and lost else ""
 
 
@@ -521,7 +528,10 @@ def alone(matrix: Matrix) -> str:
     if not decided:
         return "No single benchmark decides it." if mean_is_decided else ""
     of_mean = matrix.mean.pairs[0].verdict
-    agree = all(pair.verdict == of_mean for pair in chain.from_iterable(row.pairs for row in decided))
+    verdicts: set[str] = set()
+    for row in decided:
+        verdicts |= {pair.verdict for pair in row.pairs}
+    agree = verdicts == {of_mean}
     if len(decided) == len(matrix.benchmarks) and (agree or not mean_is_decided):
         return f"Each benchmark is decided alone{', too' if mean_is_decided else ''}."
     names = []
