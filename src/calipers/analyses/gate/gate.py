@@ -533,7 +533,8 @@ class _GroupCheck:
         }
         names = {"first": "the baseline", "second": "the result"}
         why = text_of(Remark("missing_decide", values, "no_answer"), names)
-        return f"{why}; {advice(max(ledger.gaps for ledger in ledgers))}"
+        without = advice(max(ledger.gaps for ledger in ledgers))
+        return f"{why}; retry them (calipers run ... --retry-failed), or {without}"
 
     def _start(self, part: GateGroup | GateSlice | None) -> Check:
         """An undefined check, to which an answer or the reason why there is none is added."""
